@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from longsum_jax.commands.console import spinner
 from longsum_jax.errors import InputError
+from longsum_jax.readers.paths import printable
 
 if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
@@ -310,9 +311,10 @@ def write_report(path: str, content: "ReportContent") -> None:
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """Returns the shortest ends of paths that tell them apart."""
+    """Returns the shortest ends of paths that tell them apart, in characters that can be shown."""
+    paths = [printable(path) for path in paths]
     parts = [Path(path).parts for path in paths]
-    names = list(paths)
+    names = paths
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(each[-length:]) for each in parts]
         if len(set(names)) == len(set(paths)):

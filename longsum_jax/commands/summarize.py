@@ -76,7 +76,7 @@ where there was no other.
 _MODEL_FLAGS = (
     *flags.LOAD_FLAGS,
     *("max_source_length", "on_overflow", "strategy", "segment_length", "seed", "stream"),
-    *("dry_run", "source_method"),
+    *("batch_size", "dry_run", "source_method"),
 )
 _MANY_FILES = 1_000_000  # of which the bar counts no more
 _READING = ("keep_all", "document_key", "query_key")  # options that change a document's text
@@ -415,10 +415,11 @@ class _Run:
             place = None
             if self._out is not None:
                 place = self._out.claim(document)
-                if place is None or place.finished:
+                if place is None:  # given twice
+                    continue
+                if place.finished:
                     self._num_finished += 1
-                    if place is not None:
-                        self._show(document, place.finished)
+                    self._show(document, place.finished)
                     continue
             kept = document if self._args.report else document._replace(text="")
             self._documents.append((kept, place))
@@ -432,7 +433,11 @@ class _Run:
         if isinstance(result, InputError):
             self.failures.append(Failure.of(document.name, result))
             return None
-        statements = self._summarizer.sources(result) if self._args.sources else None
+        try:
+            statements = self._summarizer.sources(result) if self._args.sources else None
+        except InputError as error:  # by attention, of a document that was read in parts
+            self.failures.append(Failure.of(document.name, error))
+            return None
         if statements and self._judge is not None:
             statements = self._judge.judge(statements)
         entry = Entry.of(document, result, seconds, statements)

@@ -242,6 +242,9 @@ def _without_other_unit(values: Mapping[str, Any], overrides: Mapping[str, Any])
             left.pop(new_tokens, None)
         if overrides.get(new_tokens) is not None:
             left.pop(length, None)
+        is_off = length in overrides and overrides[length] is None
+        if is_off and new_tokens not in overrides and new_tokens not in _REQUIRED:
+            left.pop(new_tokens, None)
     return left
 
 

@@ -138,7 +138,7 @@ def parse_reply(text: str, questions: Sequence[Question]) -> dict[str, float]:
     answers = {}
     for question in questions:
         found = values.get(question.name) if values is not None else _named(text, question)
-        if isinstance(found, str) and found.strip().isdecimal():
+        if isinstance(found, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", found):
             found = int(found)
         is_number = isinstance(found, int | float) and not isinstance(found, bool)
         if is_number and found in question.answers:

@@ -44,6 +44,10 @@ def _concordance(prediction: str, reference: str) -> float:
     return 100 * sum(places[first] < places[second] for first, second in pairs) / len(pairs)
 
 
-def _numbers(answer: str) -> list[int]:
-    """Returns the numbers between commas and white space."""
-    return [int(number) for number in _OTHERS.sub("", answer).replace(",", " ").split()]
+def _numbers(answer: str) -> list[str]:
+    """Returns the numbers between commas and white space, without zeros in front.
+
+    They stay digits, because an answer may repeat one of them without end.
+    """
+    numbers = _OTHERS.sub("", answer).replace(",", " ").split()
+    return [number.lstrip("0") or "0" for number in numbers]

@@ -51,6 +51,8 @@ def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
             "sources by attention need a document that was read in one piece, but this one was "
             f'read with strategy="{summary.strategy}"; leave them to shared words'
         )
+    if not summary.sources:
+        return []
     ids, owners, placed = _read_document(model, request, summary)
     targets, groups = _read_summary(model, summary)
     weights = cross_attention_weights(model, ids[None], targets[None], groups[None])[0]

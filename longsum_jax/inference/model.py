@@ -40,6 +40,7 @@ from longsum_jax.inference.padding import (
     like_ids,
     pad_inputs,
     padded_length,
+    rectangular,
 )
 from longsum_jax.inference.programs import Programs
 from longsum_jax.inference.segments import SegmentSummarizer
@@ -297,14 +298,13 @@ class Model:
         inputs: dict[str, Any],
         bucket: int,
     ) -> Array:
-        shape = np.shape(input_ids)
+        choices = rectangular(input_ids, "input_ids")
+        shape = choices.shape
         if len(shape) != 3:
             raise InputError(
                 f"input_ids has shape {shape}, but this model chooses among texts; give [batch, "
                 "choices, length]"
             )
-
-        choices = np.asarray(input_ids)
 
         def rows(name: str, value: Any) -> np.ndarray:
             return like_ids(choices, value, name).reshape(-1, shape[-1])
@@ -786,7 +786,7 @@ class Model:
         check_kernel_length(ids.shape[1], self.config, "input_ids", "shorten it")
         if attention_mask is None:
             return ids, ids != self.config.pad_token_id
-        mask = np.asarray(attention_mask).astype(bool)
+        mask = rectangular(attention_mask, "attention_mask").astype(bool)
         if mask.shape != ids.shape:
             raise InputError(
                 f"attention_mask has shape {mask.shape}, input_ids {ids.shape}; they must agree"

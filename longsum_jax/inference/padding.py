@@ -227,10 +227,21 @@ def check_global_tokens(ids: np.ndarray, mask: np.ndarray, config: Any) -> None:
 
 def like_ids(ids: np.ndarray, value: Any, name: str) -> np.ndarray:
     """Returns ``value`` as int32, or raises InputError if its shape is not that of ``ids``."""
-    value = np.asarray(value)
+    value = rectangular(value, name)
     if value.shape != ids.shape:
         raise InputError(f"{name} has shape {value.shape}, input_ids {ids.shape}; they must agree")
     return value.astype(np.int32)
+
+
+def rectangular(value: Any, name: str) -> np.ndarray:
+    """Returns an array, or raises InputError for rows of different lengths."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise InputError(
+            f"{name} has rows of different lengths; pad them to one and give attention_mask, or "
+            "one row at a time"
+        ) from None
 
 
 def check_ids(ids: Any, name: str, vocab_size: int) -> np.ndarray:
@@ -241,13 +252,7 @@ def check_ids(ids: Any, name: str, vocab_size: int) -> np.ndarray:
     """
     if ids is None:
         raise InputError(f"{name} is missing; give integers [batch, length]")
-    try:
-        ids = np.asarray(ids)
-    except ValueError:
-        raise InputError(
-            f"{name} has rows of different lengths; pad them to one and give attention_mask, or "
-            "one row at a time"
-        ) from None
+    ids = rectangular(ids, name)
     if ids.ndim != 2 or ids.size == 0 or not np.issubdtype(ids.dtype, np.integer):
         raise InputError(
             f"{name} has shape {ids.shape} and type {ids.dtype}; give integers [batch, length]"

@@ -71,6 +71,7 @@ class SegmentSummarizer:
     ) -> None:
         self._config = module.config
         self._tokenizer = tokenizer
+        self._num_special = len(tokenizer.add_special_tokens([]))  # as documents in one piece have
         self._options = options
         self._pad = pad
         self._auxiliary = auxiliary
@@ -88,7 +89,7 @@ class SegmentSummarizer:
         Args:
             request: the document.
             prefix: text before every segment.
-            limit: tokens of it that are read; None for all.
+            limit: tokens of it that are read, special ones included; None for all.
             on_overflow: what happens to those beyond.
 
         Raises:
@@ -101,12 +102,13 @@ class SegmentSummarizer:
             self._options,
             prefix=prefix,
             query=request.query,
-            max_tokens=limit,
+            max_tokens=None if limit is None else max(1, limit - self._num_special),
             auxiliary=self._auxiliary,
             borders=request.borders,
         )
         if limit is not None:
-            check_overflow(request.name, document.total_tokens, limit, on_overflow)
+            total = document.total_tokens + self._num_special
+            check_overflow(request.name, total, limit, on_overflow)
         return document
 
     def release_auxiliary(self) -> None:
@@ -247,8 +249,8 @@ class SegmentSummarizer:
     ) -> Summary:
         return Summary(
             text=joiner.text,
-            document_tokens=document.total_tokens,
-            read_tokens=document.read_tokens,
+            document_tokens=document.total_tokens + self._num_special,
+            read_tokens=document.read_tokens + self._num_special,
             dropped_tokens=document.total_tokens - document.read_tokens,
             summary_tokens=num_tokens,
             ended="eos" if ended and not joiner.is_cut else "limit",

@@ -193,10 +193,13 @@ class Source:
         room = limit - self._lead
         if room < SHORTEST_ROOM:
             query = self.request.query
-            what = f'the query "{query[:60]}"' if query else "the text before a document"
+            what, remedy = "special ones leave", "raise segment_length"
+            if query or self.reader.prefix:
+                what = f'the query "{query[:60]}" leaves' if query else "the model's prefix leaves"
+                remedy = f"shorten it or {remedy}"
             raise InputError(
-                f"{self.request.name}: {what} leaves {max(room, 0)} of the {limit} tokens of an "
-                f"input, fewer than {SHORTEST_ROOM}; shorten it or raise segment_length"
+                f"{self.request.name}: {what} {max(room, 0)} of the {limit} tokens of an input, "
+                f"fewer than {SHORTEST_ROOM}; {remedy}"
             )
         return room
 

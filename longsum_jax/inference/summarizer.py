@@ -66,6 +66,11 @@ class SummaryOptions:
         if self.strategy not in get_args(Strategy):
             known = did_you_mean(str(self.strategy), get_args(Strategy))
             raise InputError(f'strategy="{self.strategy}" is not known; {known}')
+        if self.on_overflow not in get_args(Overflow):
+            known = did_you_mean(str(self.on_overflow), get_args(Overflow))
+            raise InputError(f'on_overflow="{self.on_overflow}" is not known; {known}')
+        if not 0 <= self.seed < 2**63:
+            raise InputError(f"seed={self.seed} must lie between 0 and 2**63 - 1")
         if self.length is not None:
             object.__setattr__(self, "length", parse_length(self.length))
         if self.batch_size != "auto" and (

@@ -79,7 +79,7 @@ class SummaryDirectory:
         Raises:
             InputError: the directory cannot be read or written.
         """
-        source = os.path.realpath(document.path) + _member(document)
+        source = printable(os.path.realpath(document.path)) + _member(document)
         content = _digest(document.text)
         key = _digest(json.dumps([content, document.query, self._settings], sort_keys=True))
         stem = _stem(document)

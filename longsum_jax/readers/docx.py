@@ -9,7 +9,7 @@ from longsum_jax.readers.archives import open_zip, read_member
 from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
-from longsum_jax.readers.xml_tree import parse_xml
+from longsum_jax.readers.xml_tree import parse_xml, whole_number
 
 # Transitional documents and strict ones.
 _NAMESPACES = (
@@ -75,8 +75,9 @@ def _style_levels(styles: Element) -> dict[str, int]:
         identifier = _attribute(style, "styleId")
         for child in style.iter():
             value = _attribute(child, "val")
-            if _name(child) == "outlineLvl" and value.isdigit() and int(value) < 9:
-                levels[identifier] = int(value) + 1
+            level = whole_number(value)
+            if _name(child) == "outlineLvl" and level is not None and level < 9:
+                levels[identifier] = level + 1
             elif _name(child) == "name":
                 numbered = _HEADING.fullmatch(value)
                 if numbered is not None:
@@ -129,9 +130,9 @@ def _level(paragraph: Element, levels: dict[str, int]) -> int:
     if properties is None:
         return 0
     for child in properties:
-        value = _attribute(child, "val")
-        if _name(child) == "outlineLvl" and value.isdigit():
-            return int(value) + 1 if int(value) < 9 else 0
+        level = whole_number(_attribute(child, "val"))
+        if _name(child) == "outlineLvl" and level is not None:
+            return level + 1 if level < 9 else 0
     for child in properties:
         if _name(child) == "pStyle":
             value = _attribute(child, "val")

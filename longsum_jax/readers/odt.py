@@ -8,7 +8,7 @@ from longsum_jax.readers.archives import open_zip, read_member
 from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
-from longsum_jax.readers.xml_tree import parse_xml
+from longsum_jax.readers.xml_tree import parse_xml, whole_number
 
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
@@ -81,10 +81,10 @@ class _Reader:
             if child.tag in (f"{_TEXT}p", f"{_TEXT}h"):
                 self._source.check_time()
                 text = self._text(child).strip()
-                level = child.get(f"{_TEXT}outline-level", "1")
-                is_heading = child.tag == f"{_TEXT}h" and level.isdigit()
+                level = whole_number(child.get(f"{_TEXT}outline-level", "1"))
+                is_heading = child.tag == f"{_TEXT}h" and level is not None
                 if text:
-                    yield Block(text, max(1, int(level)) if is_heading else 0)
+                    yield Block(text, max(1, level or 0) if is_heading else 0)
             elif child.tag == f"{_TABLE}table-row":
                 cells = [self._text(cell) for cell in child]
                 row = " | ".join(" ".join(cell.split()) for cell in cells if cell.strip())
@@ -105,8 +105,8 @@ class _Reader:
 
     def _inner(self, child: Element) -> str:
         if child.tag == f"{_TEXT}s":
-            count = child.get(f"{_TEXT}c", "1")
-            return " " * (min(int(count), _MAX_SPACES) if count.isdigit() else 1)
+            count = whole_number(child.get(f"{_TEXT}c", "1"))
+            return " " * min(1 if count is None else count, _MAX_SPACES)
         if child.tag == f"{_TEXT}tab":
             return " "
         if child.tag == f"{_TEXT}line-break":

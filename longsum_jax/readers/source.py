@@ -9,6 +9,7 @@ from longsum_jax.files import beyond
 from longsum_jax.readers.cleaning import clean, counted
 from longsum_jax.readers.document import Block, Document, lay_out
 from longsum_jax.readers.encodings import decode
+from longsum_jax.text.documents import replace_half_characters
 
 MAX_MEMBERS = 100_000  # of the archives in one file, and of those inside of them
 
@@ -174,6 +175,9 @@ class Source:
         if not cleaned:
             raise InputError(f"{self.name}: {_nothing_left([*notes, *dropped])}")
         layout = lay_out(cleaned, num_pages)
+        title, query, id = (
+            value and replace_half_characters(value) for value in (title, query, id)
+        )
         title = " ".join(title.split()) if title else None
         return Document(
             text=layout.text,

@@ -5,6 +5,8 @@ from xml.parsers import expat
 
 from longsum_jax.errors import InputError
 
+_MOST_DIGITS = 9  # of a level or a count
+
 MAX_DEPTH = 200
 
 
@@ -54,3 +56,9 @@ def parse_xml(content: bytes, name: str) -> ElementTree.Element:
 
 def _full(tag: str) -> str:
     return "{" + tag if "}" in tag else tag
+
+
+def whole_number(value: str) -> int | None:
+    """Returns the number that a few digits are, None for any other value of an attribute."""
+    is_number = value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
+    return int(value) if is_number else None
