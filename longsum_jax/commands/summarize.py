@@ -76,7 +76,7 @@ where there was no other.
 _MODEL_FLAGS = (
     *flags.LOAD_FLAGS,
     *("max_source_length", "on_overflow", "strategy", "segment_length", "seed", "stream"),
-    *("batch_size", "dry_run", "source_method"),
+    *("dry_run", "source_method"),
 )
 _MANY_FILES = 1_000_000  # of which the bar counts no more
 _READING = ("keep_all", "document_key", "query_key")  # options that change a document's text

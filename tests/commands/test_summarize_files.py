@@ -4,6 +4,7 @@ import contextlib
 import errno
 import io
 import json
+import os
 import re
 import sys
 from types import SimpleNamespace
@@ -471,8 +472,49 @@ def test_sources_by_attention(run, tmp_path, model, monkeypatch):
     about = json.loads((tmp_path / "out" / "a_summary.json").read_text())
     assert [each["support"] for each in about["sources"]] == [0.25]
     assert about["settings"]["sources"] == "attention"
+
+    def fail(model, summary):
+        if summary.request.name == "b.txt":
+            raise InputError("b.txt was read in parts")
+        return list(summary.sources)
+
+    monkeypatch.setattr(attended, "attended_sources", fail)
+    for name in ("b", "c"):
+        (tmp_path / f"{name}.txt").write_text(SPOKEN)
+    code, _, err = run(*flags, "a.txt", "b.txt", "c.txt")
+    assert (code, err.count("b.txt was read in parts")) == (3, 1)
+    assert names(tmp_path / "out") == [
+        "a_summary.json",
+        "a_summary.txt",
+        "c_summary.json",
+        "c_summary.txt",
+    ]
     problem = "error: --source_method is for a model; give one with --model or leave"
     assert run(*flags, "a.txt", model=False)[2].startswith(problem)
+
+
+def test_names_and_titles_that_are_no_text_are_written_in_characters(run, tmp_path):
+    name = os.fsdecode(b"r\xe9sum\xe9.txt")
+    (tmp_path / name).write_text("One two three four.")
+    row = {"text": "One two three four.", "title": "a \ud83d b", "id": "\ud83d"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    assert run("--out=out", name, "rows.jsonl")[0] == 0
+    *_, err = run("--out=out", name, "rows.jsonl")
+    assert err.splitlines()[-1] == "2 summaries in out, 2 of them before"
+    sources = [json.loads(path.read_text())["source"] for path in (tmp_path / "out").glob("*.json")]
+    assert any(source.endswith(r"r\xe9sum\xe9.txt") for source in sources)
+
+
+def test_a_file_that_is_given_twice_counts_once(run, tmp_path):
+    (tmp_path / "a.txt").write_text("One two three four.")
+    *_, err = run("--out=out", "a.txt", "a.txt")
+    assert err.splitlines()[-1] == "1 summaries in out"
+
+
+def test_summaries_do_not_go_into_the_folder_that_is_read(run, folder):
+    code, _, err = run("--out=files", "files")
+    assert code == 2
+    assert "files: the summaries would go into the folder that is read; give another" in err
 
 
 @pytest.fixture

@@ -68,6 +68,7 @@ def test_lengths_given_in_the_other_unit_win_too():
     config = _SMALL | {"min_new_tokens": 4, "min_length": 9}
     assert GenerationOptions.from_config(config).min_new_tokens == 4
     assert GenerationOptions.from_config(config, min_length=3).min_new_tokens == 2
+    assert GenerationOptions.from_config(config, min_length=None).min_new_tokens == 0
     assert GenerationOptions.from_config(config, min_new_tokens=None).min_new_tokens == 0
 
 

@@ -90,6 +90,12 @@ def test_models_that_do_not_attend_to_a_whole_document(model):
         attended_sources(model, refined)
 
 
+def test_an_empty_summary_has_no_sources(model):
+    for text in ("", " "):
+        summary = Summary(text, 9, 9, 0, 0, "eos").of(Request(DOCUMENT, "a", None))
+        assert attended_sources(model, summary) == []
+
+
 def test_documents_that_were_not_read_in_one_piece(monkeypatch, model):
     monkeypatch.setattr(registry, "max_input_length", lambda config: 9)
     summary = Summary(WRITTEN, 99, 99, 0, 5, "eos").of(Request(DOCUMENT, "a.txt", None))

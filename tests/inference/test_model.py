@@ -343,6 +343,15 @@ def test_bucket_lengths():
             "on_overflow=truncate",
         ),
         (lambda m: m.summarize("x", batch_size=0), "batch_size=0 must be at least 1"),
+        (lambda m: m.summarize("x", seed=2**63), "seed=9223372036854775808 must lie between 0"),
+        (
+            lambda m: m.summarize("x", on_overflow="eror"),
+            'on_overflow="eror" is not known; did you mean "error"',
+        ),
+        (
+            lambda m: m.logits([[5, 6]], [[1], [1, 1]], [[1]]),
+            "attention_mask has rows of different lengths; pad them to one",
+        ),
         (lambda m: m.stream([], batch_size=0), "batch_size=0 must be at least 1"),
         (lambda m: m.stream([], on_segment=print), "this model reads documents in one piece"),
         (

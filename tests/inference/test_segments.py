@@ -139,7 +139,8 @@ def test_summaries_equal_a_search_without_cache(model, texts, kind):
         wanted, count = slow_summary(model, text)
         counts.append(count)
         assert summary.text == wanted
-        assert summary.document_tokens == summary.read_tokens == len(model.tokenizer.encode(text))
+        num_tokens = len(model.tokenizer.encode(text)) + 1  # end of sequence
+        assert summary.document_tokens == summary.read_tokens == num_tokens
         assert summary.summary_tokens <= count * LONGEST
     assert counts[0] > 2 < counts[1]
     assert counts[2] == 1
@@ -218,6 +219,12 @@ def test_what_is_not_read_is_told(model, texts):
     assert part.document_tokens == whole.document_tokens
     assert 0 < part.read_tokens <= 60 < whole.read_tokens
     assert part.dropped_tokens == part.document_tokens - part.read_tokens
+    assert whole.document_tokens == len(model.tokenizer.encode(texts[1])) + 1  # end of sequence
+    longest = whole.document_tokens
+    [exact] = model.summaries(texts[1], max_source_length=longest, on_overflow="error")
+    assert exact.text == whole.text
+    with pytest.raises(InputError, match=f"has {longest} tokens, more than"):
+        model.summaries(texts[1], max_source_length=longest - 1, on_overflow="error")
     with pytest.raises(
         InputError, match=r"document 1 has \d+ tokens, more than max_source_length=60"
     ):

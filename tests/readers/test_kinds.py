@@ -614,6 +614,16 @@ def test_docx(read_one, make):
     assert document.notes == ("headers and footers left out",)
 
 
+@pytest.mark.parametrize("level", ["²", "9" * 5000, "-1", ""])
+def test_levels_that_are_no_numbers_make_no_headings(read_one, make, level):
+    properties = f'<w:pPr><w:outlineLvl w:val="{level}"/></w:pPr>'
+    paragraph = f"<w:p>{properties}<w:r><w:t>Text.</w:t></w:r></w:p>"
+    assert headings(read_one("a.docx", make.docx(paragraph))) == []
+    heading = f'<text:h text:outline-level="{level}">Text<text:s text:c="{level}"/>.</text:h>'
+    document = read_one("a.odt", make.odt(heading))
+    assert (document.text, headings(document)) == ("Text .", [])
+
+
 TEXT_BOX = (
     "<w:r><w:pict><w:txbxContent><w:p><w:r><w:t>In a box.</w:t></w:r></w:p></w:txbxContent>"
     "</w:pict></w:r>"
