@@ -42,7 +42,7 @@ from longsum_jax.inference.loading import load
 
 POWER = 1.96 + 0.84  # standard errors: found four times out of five, two-sided, p < .05
 SEEDED = re.compile(r"(.+)-(\d+)")
-LOADED = ("num_beams", "max_new_tokens", "no_repeat_ngram_size")  # settings of an evaluation
+SETTINGS = ("num_beams", "max_new_tokens", "no_repeat_ngram_size", "batch_size")
 
 
 class Scores(NamedTuple):
@@ -83,12 +83,16 @@ def read_bits(directory: Path) -> dict[str, np.ndarray]:
 def read_rouge(directory: Path, data: str) -> np.ndarray:
     """Returns mean ROUGE of every document, by the evaluation of the cell's own config."""
     path = directory / "predictions" / "predictions.jsonl"
-    options = json.loads((directory / "run.json").read_text())["evaluation"]
+    run = json.loads((directory / "run.json").read_text())
+    options = run["evaluation"]
     if not path.exists():
-        settings = [f"--{name}={options[name]}" for name in LOADED if options[name] is not None]
-        flags = [f"--model={directory}", "--which=latest", f"--data={data}", *settings]
-        flags += [f"--batch_size={options['batch_size']}", f"--out={path.parent}"]
-        evaluate.main(flags)
+        settings = {name: options[name] for name in SETTINGS if options[name] is not None}
+        if run["task"].get("objective", "summarize") == "summarize":  # segments are read to the end
+            limit = options["max_source_length"] or run["task"]["max_source_length"]
+            settings |= {"max_source_length": limit, "strategy": "direct"}
+        flags = [f"--{name}={value}" for name, value in settings.items()]
+        flags += [f"--model={directory}", "--which=latest", f"--data={data}"]
+        evaluate.main([*flags, f"--out={path.parent}"])
     predictions = read_predictions(path)
     scores = [
         rouge(found.text, found.references[0], stemmer=bool(options["stemmer"]))

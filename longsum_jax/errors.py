@@ -26,6 +26,11 @@ def in_one_line(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
 
 
+def first_line(error: BaseException) -> str:
+    """Returns the first line of what an error says, or its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns ``did you mean "x"? known: a, b, c`` for an unknown ``name``."""
     known = sorted(known)

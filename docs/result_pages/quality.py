@@ -32,6 +32,16 @@ def rouge_by_data(writer: str) -> Callable[[list[Row]], list[Row]]:
     return lambda rows: turn([row for row in rows if row.get("writer") == writer])
 
 
+def compared(first: str) -> Callable[[list[Row]], list[Row]]:
+    """Returns a function that picks the comparisons with a cell, that cell in front."""
+
+    def pick(rows: list[Row]) -> list[Row]:
+        mine = where(against=first)(rows)
+        return sorted(mine, key=lambda row: f"{row['label']}/{row['cell']}" != first)
+
+    return pick
+
+
 def probed(task: str) -> Callable[[list[Row]], list[Row]]:
     """Returns a function that makes one row per model of a task with a column per length."""
 
@@ -290,12 +300,14 @@ PAGES: Mapping[str, Page] = {
         "How fast copying is learned depends on how positions are told. With sinusoids it takes "
         "400 steps, with LOCOST's state spaces 600, with LOCOST and Hepos, whose heads see a "
         "quarter of the source each, 1,000; T5's full attention, which knows positions by learned "
-        "biases alone, is at half after 1,000. A likely reason: Adam moves a bias by the learning "
-        "rate a step at most, and it has to grow by several units before a head can look at one "
-        "neighbour.\n\n"
+        "biases alone, is at half after 1,000, and LongT5, which has them too, learns no faster. "
+        "Adafactor with T5's rate of 1e-2 learned nothing of it in 1,200. A likely reason: Adam "
+        "moves a bias by the learning rate a step at most, and it has to grow by several units "
+        "before a head can look at one neighbour.\n\n"
         "As summaries all of them are below the first sentences of the documents. What two million "
         "parameters learn in a quarter of an hour is to read, not to write: more steps, more "
-        "parameters and more pairs are missing. One seed; differences of ROUGE here are noise.",
+        "parameters and more pairs are missing. What the cells differ by, and what is chance, is "
+        "on [the page of comparisons](study_comparisons.md).",
         [
             Table(
                 "Copied tokens that are right, in %, by steps",
@@ -303,7 +315,7 @@ PAGES: Mapping[str, Page] = {
                 where(stage="copying by steps"),
                 lambda rows: [
                     Column(f"{steps:,}", f"right at {steps}", percent)
-                    for steps in range(200, 1201, 200)
+                    for steps in (200, 400, 600, 800, 1000, 1200, 1800, 2400)
                 ],
             ),
             Table(
@@ -322,7 +334,12 @@ PAGES: Mapping[str, Page] = {
             ),
             Table(
                 "Summaries",
-                [Column("family", "family"), *ENCODERS_OF_STUDIES, *SCORES],
+                [
+                    Column("family", "family"),
+                    *ENCODERS_OF_STUDIES,
+                    Column("seed", "seed", count),
+                    *SCORES,
+                ],
                 where(stage="summaries"),
             ),
         ],
@@ -339,16 +356,69 @@ PAGES: Mapping[str, Page] = {
     ),
     "segment_study": Page(
         "Segments and memories compared",
-        f"Variants of AWESOME on real documents, continued from one small start. {STUDY_TEXT}",
+        "Variants of AWESOME on papers and specifications in segments of 192 to 256 tokens. All go "
+        "on from [a model that was taught to read](reading_start_study.md), by full attention, "
+        "and from the same steps without a memory. "
+        f"{STUDY_TEXT} Summaries are those of all segments together, so they are long.\n\n"
+        "Earlier studies from starts that did not use their source compared nothing, and are gone. "
+        "Here every variant uses it, and none is better than segments alone by more than "
+        "[these documents show](study_comparisons.md); the compressive memory is worse, as it was "
+        "in those studies. Its keys and values pass through a new map that has to be learned "
+        "before it says anything, and the recipe is short; at what lengths memories tell what "
+        "segments cannot is on [the page of probes](probes.md).",
         [
             Table(
                 "",
                 [
-                    Column("data", "data"),
                     Column("variant", "variant"),
-                    Column("memory in the decoder", "decoder_memory"),
+                    Column("seed", "seed", count),
                     *SCORES,
+                    Column("summary tokens", "summary_tokens", count),
                 ],
+            )
+        ],
+    ),
+    "study_comparisons": Page(
+        "What models of the studies differ by",
+        "Cells of [models that use their source](reading_start_study.md) and of "
+        "[segments](segment_study.md), document by document: the same 240 papers and "
+        "specifications for all. Seeds of a cell, which are orders of the same rows, are averaged. "
+        "A *difference* is to the first row of a table, in bits per token (less is better), with "
+        "its 95 % interval over documents; *p* is of paired randomization, adjusted for the "
+        "number of rows (Holm). *Least, documents* is the smallest difference that so many "
+        "documents show four times out of five, *least, seeds* the same of the seeds, whose spread "
+        "is pooled; *documents needed* is how many the difference found would take. ROUGE is the "
+        "mean of ROUGE-1, -2 and -Lsum of the same documents.\n\n"
+        "Seeds differ by less than documents do, so one seed and a few hundred documents tell "
+        "differences of a tenth of a bit. Differences of families are of their starts, too: each "
+        "learned to copy by its own attention, for as many steps as the page of the study says.",
+        [
+            Table(
+                heading,
+                [
+                    Column("family", "label"),
+                    Column("cell", "cell"),
+                    Column("seeds", "seeds", count),
+                    Column("bits/token", "bits", digits(3)),
+                    Column("another source", "bits_other", digits(3)),
+                    Column("difference", "difference", digits(3)),
+                    Column("from", "low", digits(3)),
+                    Column("to", "high", digits(3)),
+                    Column("p", "p_value", digits(4)),
+                    Column("least, documents", "least_documents", digits(3)),
+                    Column("least, seeds", "least_seeds", digits(3)),
+                    Column("documents needed", "documents_needed", count),
+                    Column("ROUGE", "rouge", digits(2)),
+                    Column("difference", "rouge_difference", digits(2)),
+                    Column("p", "rouge_p_value", digits(4)),
+                    Column("least, documents", "rouge_least", digits(2)),
+                ],
+                compared(first),
+            )
+            for first, heading in (
+                ("LOCOST/s4d-full", "Attentions, beside LOCOST"),
+                ("PEGASUS/full-full", "Attentions, beside full attention"),
+                ("segments/se3", "Memories, beside segments alone"),
             )
         ],
     ),

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.errors import InputError, did_you_mean, first_line
 
 if TYPE_CHECKING:  # jax reads the environment when it is imported, see ``set_environment``
     import jax
@@ -286,7 +286,7 @@ def _tpus(name: str, family: str, sizes: str) -> list["jax.Device"]:
     try:
         found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     except (jax.errors.JaxRuntimeError, NotImplementedError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise InputError(f"--device={name}: no such topology ({reason})") from None
     return list(found.devices) if sizes else list(found.devices)[:1]
 
@@ -303,7 +303,7 @@ def _gpus(name: str, family: str, hosts: int, per_host: int) -> list["jax.Device
             topology=f"1x{hosts}x{per_host}",
         )
     except (jax.errors.JaxRuntimeError, NotImplementedError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise InputError(f"--device={name}: XLA does not take this device ({reason})") from None
     return list(found.devices)
 

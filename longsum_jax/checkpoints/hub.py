@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, first_line
 from longsum_jax.files import read_json
 from longsum_jax.tokenizers.loading import TOKENIZER_FILES
 
@@ -112,7 +112,7 @@ def _snapshot(
             f"hub is not reached; {remedy}"
         ) from error
     except Exception as error:  # huggingface_hub uses several transports with errors of their own
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise InputError(
             f"{name}{at}: not fetched from the Hugging Face hub ({reason}); try again later"
         ) from error

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.checkpoints.state_dict import LazyArray, aligned_empty
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, first_line
 from longsum_jax.files import open_regular, parse_json
 
 Tensors = dict[str, LazyArray]
@@ -114,9 +114,9 @@ def read_torch(path: Path) -> Tensors:
         is_zip = _check_torch_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except Exception as error:  # a damaged or hostile pickle can make torch raise anything
-        first_line = (str(error) or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise InputError(
-            f"{path}: not a file of plain tensors, nothing in it was run ({first_line})"
+            f"{path}: not a file of plain tensors, nothing in it was run ({reason})"
         ) from error
 
     def is_dense(x: Any) -> bool:

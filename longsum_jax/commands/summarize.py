@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> int:
     parser = _parser()
     args = parser.parse_args(argv)
     _check(args)
-    _check_model_flags(args, parser)
+    _refuse_model_flags(args, parser)
     options = flags.read_options(args)
 
     from longsum_jax.readers import read_documents
@@ -240,8 +240,8 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError("--stream prints text as it comes; leave --sources out")
 
 
-def _check_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Refuses flags that have no effect with a model, or without one."""
+def _refuse_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Raises InputError for a flag that only a model uses, where there is none."""
     if args.model is not None:
         return
     changed = flags.changed(args, parser, _MODEL_FLAGS)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from longsum_jax import checksums
 from longsum_jax.commands import console
-from longsum_jax.errors import InputError, in_one_line
+from longsum_jax.errors import InputError, first_line, in_one_line
 from longsum_jax.files import (
     DAMAGED_ZIP,
     MAX_RATIO,
@@ -115,7 +115,7 @@ def _read(root: Path, proof: str, paths: list[Path]) -> int:
         try:
             _kind(path).read(path)
         except (InputError, OSError, ValueError, RuntimeError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            reason = first_line(error)
             damaged.append(reason if str(path) in reason else f"{path}: {reason}")
     _print(str(root), len(paths) - len(damaged), proof, damaged)
     return len(damaged)

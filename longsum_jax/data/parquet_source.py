@@ -8,7 +8,7 @@ from typing import Any
 
 from longsum_jax.data.records import check_fields, to_document
 from longsum_jax.data.tasks import Task
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, first_line
 from longsum_jax.text.documents import Document, find_files
 
 _ROWS = 256  # that are in memory at a time
@@ -55,5 +55,5 @@ def _records(task: Task, path: str | Path) -> Iterator[dict[str, Any]]:
             for batch in file.iter_batches(_ROWS, columns=columns):
                 yield from batch.to_pylist()
     except (pyarrow.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise InputError(f"{path}: cannot be read as parquet ({reason}); copy it again") from None

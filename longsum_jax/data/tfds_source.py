@@ -12,7 +12,7 @@ from typing import Any
 
 from longsum_jax.data.records import check_fields, to_document
 from longsum_jax.data.tasks import Task
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, first_line
 from longsum_jax.text.documents import Document
 
 RANDOM_ACCESS = "array_record"
@@ -60,13 +60,9 @@ def cannot_open(task: Task, split: str, error: Exception) -> InputError:
     """Returns the error for a data set that TFDS cannot give, in one line."""
     place = task.data_dir or "the default TFDS directory"
     return InputError(
-        f'cannot open split "{split}" of {task.source} in {place}: {_reason(error)}; '
+        f'cannot open split "{split}" of {task.source} in {place}: {first_line(error)}; '
         "prepare it with `tfds build` or read JSON lines (source=json:...)"
     )
-
-
-def _reason(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def keep_tensorflow_off_accelerators() -> None:
@@ -130,7 +126,7 @@ def _load(task: Task, builder: Any, source_split: str) -> Iterable[Mapping[str, 
     except Exception as error:  # TFDS raises whatever its downloaders do
         if not by_hand or isinstance(error, ImportError):
             raise
-        raise _fetch_by_hand(task, builder, f"where TFDS found {_reason(error)}") from error
+        raise _fetch_by_hand(task, builder, f"where TFDS found {first_line(error)}") from error
     return tfds.as_numpy(builder.as_dataset(split=source_split, shuffle_files=False))
 
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.errors import InputError, did_you_mean, first_line
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.bytes import NUM_BYTE_IDS, ByteTokenizer
 from longsum_jax.tokenizers.fast import JsonTokenizer
@@ -138,7 +138,7 @@ def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokeni
     except BaseException as error:  # a hostile file can make the libraries raise anything
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise InputError(
             f"{path}: not a usable tokenizer ({reason}); copy its files again"
         ) from error

@@ -30,7 +30,7 @@ from orbax.checkpoint import args as ocp_args
 from orbax.checkpoint import checkpoint_managers as policies
 
 from longsum_jax import checksums
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, first_line
 from longsum_jax.files import parse_json, read_bytes
 from longsum_jax.schema import compare_trees, first_names
 from longsum_jax.training.workdir import CHECKPOINTS
@@ -268,7 +268,7 @@ class TrainingCheckpoints:
         except InputError:
             raise
         except (OSError, ValueError, RuntimeError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            reason = first_line(error)
             advice = "check the free space and permissions"
             if jax.process_count() > 1:
                 advice = f"see whether another process of the run has ended, else {advice}"
@@ -632,7 +632,7 @@ def _readable(where: str, what: str) -> Iterator[None]:
         yield
     except Exception as error:
         # The rest of the line is the configuration of the reader.
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         reason = reason.split(" [tensorstore_spec")[0]
         raise InputError(_unreadable(where, what, reason)) from error
 
