@@ -390,8 +390,9 @@ PAGES: Mapping[str, Page] = {
         "is pooled; *documents needed* is how many the difference found would take. ROUGE is the "
         "mean of ROUGE-1, -2 and -Lsum of the same documents.\n\n"
         "Seeds differ by less than documents do, so one seed and a few hundred documents tell "
-        "differences of a tenth of a bit. Differences of families are of their starts, too: each "
-        "learned to copy by its own attention, for as many steps as the page of the study says.",
+        "differences of a tenth of a bit. Cells of the family T5 are LOCOST (s4d), LOCOST "
+        "with Hepos, LongT5 (transient_global) and T5 itself. Differences of families are of their "
+        "starts, too: each learned to copy by its own attention, for as many steps as the page of the study says.",
         [
             Table(
                 heading,
@@ -416,7 +417,7 @@ PAGES: Mapping[str, Page] = {
                 compared(first),
             )
             for first, heading in (
-                ("LOCOST/s4d-full", "Attentions, beside LOCOST"),
+                ("T5/s4d-full", "Attentions, beside LOCOST (s4d-full)"),
                 ("PEGASUS/full-full", "Attentions, beside full attention"),
                 ("segments/se3", "Memories, beside segments alone"),
             )
