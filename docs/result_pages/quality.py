@@ -392,7 +392,8 @@ PAGES: Mapping[str, Page] = {
         "Seeds differ by less than documents do, so one seed and a few hundred documents tell "
         "differences of a tenth of a bit. Cells of the family T5 are LOCOST (s4d), LOCOST "
         "with Hepos, LongT5 (transient_global) and T5 itself. Differences of families are of their "
-        "starts, too: each learned to copy by its own attention, for as many steps as the page of the study says.",
+        "starts, too: each learned to copy by its own attention, for as many steps as the page of "
+        "the study says.",
         [
             Table(
                 heading,

@@ -42,6 +42,7 @@ TASK_OPTIONS = {
     "max_source_length": (int, "tokens of the source, end of sequence included"),
     "max_target_length": (int, "tokens of the target, end of sequence included"),
     "max_parts": (int, "segments read of a document"),
+    "held_out": (float, "share of the documents of one file that is left for the evaluation"),
     "prefix": (str, "text put before every source"),
     "piece_words": (
         int,

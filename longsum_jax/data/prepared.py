@@ -55,6 +55,8 @@ _OF_TEXTS = (
     "gap_sentences",
     "claims",
     "cloze",
+    "query_key",
+    "leading_query",
 )
 _EXAMPLE_NAMES = {record: example for example, record in _RECORD_NAMES.items()}
 
@@ -206,8 +208,11 @@ class PreparedExamples(Sequence[Example]):
         there |= {"splitter": self.metadata.get("splitter")}
         here |= {"splitter": splitter_name()}
         if task.objective != "summarize_segments":
+            names = _OF_TEXTS
+            names += ("max_parts",) if task.objective == "extract" else ()
+            names += ("held_out",) if task.holds_out else ()
             there, here = (
-                {name: options[name] for name in _OF_TEXTS if name in options}
+                {name: options[name] for name in names if name in options}
                 for options in (there, here)
             )
         there |= {"split": self.metadata["split"]}

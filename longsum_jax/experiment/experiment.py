@@ -72,6 +72,11 @@ def check_run(run: RunConfig) -> None:
             f'config.model.family "{run.family.name}" has {", ".join(run.model.heads)}; change '
             "either"
         )
+    if getattr(run.model, "has_memory", False) and run.task.objective != "summarize_segments":
+        raise InputError(
+            f'config.model has a memory, which config.task.objective "{run.task.objective}" would '
+            'never fill; train "summarize_segments", or leave memory and salient_vectors out'
+        )
     _check_lengths(run, objective)
     if run.data.reader == "prepared" and not run.data.prepared:
         raise InputError(

@@ -93,10 +93,15 @@ class WarmStart:
                 f"{first} ({found.get(first)} there, {wanted.get(first)} here) and "
                 f"{max(len(foreign) - 1, 0)} more"
             )
-        if self._model.config.head == self._config.head:
+        if self._model.config.head == self._config.head and not self._has_other_labels():
             return [name for name in differing if name in wanted]
-        # Layers of another head may bear the same names.
+        # Layers of another head, or of other labels, may bear the same names.
         return [name for name in wanted if name.startswith(HEAD) or name in differing]
+
+    def _has_other_labels(self) -> bool:
+        """Returns True where the rows of the head stand for other labels, or in another order."""
+        there, here = (getattr(c, "id2label", ()) for c in (self._model.config, self._config))
+        return bool(there and here) and tuple(there) != tuple(here)
 
     def _check_computation(self, path: str) -> None:
         """Raises InputError for a field with which the parameters would compute something else."""

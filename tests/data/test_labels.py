@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from longsum_jax.data.examples.classification import label_numbers
+from longsum_jax.data.examples.classification import class_numbers, label_numbers
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.labels import collect_labels
 from longsum_jax.data.prepared import PreparedExamples, write_prepared
@@ -45,6 +45,11 @@ def document(label, name="d"):
 def test_names_are_collected_in_sorted_order(task_of, labels, names, multi_label):
     task = collect_labels(task_of(*labels), "train")
     assert (task.labels, task.multi_label) == (names, multi_label)
+
+
+def test_a_label_that_is_given_twice_counts_once(task_of):
+    task = collect_labels(task_of(["b", "a", "b"], ["a"]), "train")
+    assert class_numbers(task, document(("b", "a", "b"))).tolist() == [0, 1]
 
 
 def test_names_that_a_model_or_the_task_has(task_of):

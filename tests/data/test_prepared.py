@@ -344,6 +344,9 @@ def test_texts_are_those_of_no_other_run(segment_task, tokenizer, tmp_path):
         ({"prefix": "say: "}, r'prefix \("" there, "say: " here\)'),
         ({"max_source_length": 4096}, r"max_source_length \(\d+ there, 4096 here\)"),
         ({"objective": "gap_sentences"}, "objective"),
+        ({"source": "json:one.jsonl", "held_out": 0.1}, r"held_out \(0.0 there, 0.1 here\)"),
+        ({"query_key": "why"}, r"query_key"),
+        ({"leading_query": True}, r"leading_query"),
     ):
         with pytest.raises(InputError, match=problem):
             found.check_task(dataclasses.replace(task, **changes), "train", {})

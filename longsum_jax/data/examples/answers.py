@@ -1,5 +1,6 @@
 """Examples of a question and a document that answers it, for models that find spans."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -84,6 +85,14 @@ def answers_of(document: Document) -> tuple[str, ...]:
     return answers
 
 
+def find_answer(text: str, answer: str) -> int:
+    """Returns where an answer begins: the first place where it stands as words, else the first
+    anywhere ("5" in 5,000), else -1.
+    """
+    words = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text)
+    return words.start() if words else text.find(answer)
+
+
 def _place(text: str, answer: str, spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
     """Returns the first and the last token of the first place of an answer, None without one.
 
@@ -92,7 +101,7 @@ def _place(text: str, answer: str, spans: Sequence[tuple[int, int]]) -> tuple[in
         answer: to look for.
         spans: places of the tokens that are read, see ``Tokenizer.spans``.
     """
-    start = text.find(answer)
+    start = find_answer(text, answer)
     end = start + len(answer)
     if start < 0 or not spans or end > spans[-1][1]:
         return None

@@ -51,7 +51,7 @@ def class_numbers(task: Task, document: Document) -> np.ndarray:
             f'document "{document.id}" has {len(numbers)} labels, those trained on have one each; '
             "give it one, or all of them lists"
         )
-    return numbers
+    return np.unique(numbers) if task.multi_label else numbers
 
 
 def label_numbers(document: Document, names: Sequence[str]) -> np.ndarray:

@@ -7,9 +7,11 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.classification import classification_scores
+from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 from longsum_jax.ops.losses import class_cross_entropy
+from longsum_jax.tokenizers.bytes import ByteTokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 SINGLE = [
@@ -193,3 +195,33 @@ def test_configs_that_do_not_fit(
         )
     with pytest.raises(InputError, match=problem):
         check_run(run_config(config))
+
+
+def test_a_memory_that_nothing_fills_is_refused():
+    from longsum_jax.experiment.config import run_config
+    from longsum_jax.experiment.config_files import read_config
+    from longsum_jax.experiment.experiment import check_run
+
+    for variant in ("attentive", "kv"):
+        task = {"task.objective": "summarize"}
+        config = read_config(f"configs/awesome.py:tiny,variant={variant}", task)
+        with pytest.raises(InputError, match="has a memory, which"):
+            check_run(run_config(config))
+
+
+def test_a_head_of_labels_in_another_order_is_drawn_anew(tmp_path, draw_params):
+    family, tokenizer = get_family("bert"), ByteTokenizer(2)
+    config = dataclasses.replace(
+        family.presets["tiny"],
+        vocab_size=tokenizer.vocab_size,
+        head="classification",
+        num_labels=2,
+        id2label=("bad", "good"),
+    )
+    params = draw_params(family.init_params(config))
+    Model(family, config, params, tokenizer, {}, {}).save(tmp_path / "model")
+    assert WarmStart(str(tmp_path / "model"), family, config).fresh == []
+    other = dataclasses.replace(config, id2label=("good", "bad"))
+    fresh = WarmStart(str(tmp_path / "model"), family, other).fresh
+    assert "head/out/kernel" in fresh
+    assert all(name.startswith("head/") for name in fresh)

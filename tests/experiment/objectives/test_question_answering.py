@@ -2,6 +2,7 @@ import jax
 import numpy as np
 import pytest
 
+from longsum_jax.data.examples.answers import find_answer
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.answers import Answers
 from longsum_jax.inference.model import Model
@@ -87,3 +88,17 @@ def test_loss_and_answers(run, params_of):
 def test_an_answer_is_needed(run):
     with pytest.raises(InputError, match='document "b": its answer is 1; give a text, or a list'):
         list(run([ROWS[1] | {"answer": 1}]).store)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "place"),
+    [
+        ("In 2015 there were 5 members.", "5", 19),
+        ("Mayor May came.", "May", 6),
+        ("It cost $5 (net).", "$5 (net)", 8),
+        ("It was 5000.", "5", 7),
+        ("Nobody.", "5", -1),
+    ],
+)
+def test_answers_stand_as_words_before_they_stand_inside_of_one(text, answer, place):
+    assert find_answer(text, answer) == place
