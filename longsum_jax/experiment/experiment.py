@@ -7,7 +7,7 @@ In the order in which they happen:
     prepare                         labels of the data, start model, tokenizer, objective
     make_store, make_batches        training examples, read and batched
     with_run_length                 steps of the run, where epochs end it
-    Evaluator                       documents to evaluate on, read
+    make_evaluator                  documents to evaluate on, read
     initial_params                  parameters of the start model
     write_model_directory           config.json and tokenizer, for ``load(workdir)``
     make_loss                       loss function

@@ -119,7 +119,7 @@ class Model:
     @params.setter
     def params(self, params: Params) -> None:
         self._params = params
-        self._host_params: Params | None = None  # a copy of the parameters before
+        self._host_params: Params | None = None  # the copy that ``to_host`` made of them, if any
 
     def __repr__(self) -> str:
         """Returns family, parameters, attention, longest input and dtype in one line."""

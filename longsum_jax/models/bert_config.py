@@ -46,7 +46,8 @@ from longsum_jax.schema import (
     Weight,
 )
 
-# Config fields that say how to compute; no checkpoint depends on them.
+# Config fields that no entry of a config.json has: how to compute, and the head, which the class
+# in "architectures" names.
 RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "sentence_chunk", "head")
 
 Head = Literal[
@@ -65,7 +66,7 @@ VOCABULARY_HEADS: tuple[Head, ...] = ("masked_lm", "causal_lm")
 
 
 def heads_without(*names: Head) -> tuple[Head, ...]:
-    """Returns all heads but some, for relatives whose classes have others there."""
+    """Returns all heads but some: those that a relative of BERT has no published class for."""
     return tuple(head for head in get_args(Head) if head not in names)
 
 
@@ -631,5 +632,6 @@ def architecture(config: BertConfig) -> str:
     """Returns the name of the class in transformers."""
     if type(config) is BertConfig and config.head == "causal_lm":
         return "BertLMHeadModel"
+    # The first suffix of a head wins, so the later ones go in before it.
     suffixes = {head: suffix for suffix, head in reversed(_HEADS.items())}
     return config.class_name + suffixes.get(config.head, "Model")

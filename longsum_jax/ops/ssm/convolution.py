@@ -37,9 +37,9 @@ from longsum_jax.ops.ssm.kernel import (
 from longsum_jax.ops.ssm.matmul import chunk_length, convolve_by_matmul, count_chunks
 from longsum_jax.typing import AnyArray
 
-# Temporary memory that a block of channels may take, whatever the input: on CPUs no more than
-# caches hold, on TPUs no more than XLA keeps on the chip (BUILD_NOTES.md), elsewhere a share of the
-# device's memory.
+# Temporary memory that a block of channels may always take, and an eighth of the input where that
+# is more: on CPUs what caches hold, on TPUs what XLA keeps on the chip (BUILD_NOTES.md), elsewhere
+# a share of the device's memory.
 MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25, "tpu": 2**27}
 # Bytes of spectra, of all channels, that a CPU keeps for the gradient: little beside activations.
 MOST_SPECTRUM_BYTES_ON_CPU = 2**28
@@ -176,13 +176,11 @@ def choose_backend(platform: str, length: int, batch: int) -> Backend:
 
 
 def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) -> int:
-    """Returns the number of channels that fit the budget.
-
-    The budget is an eighth of the input, at least ``_least_block_bytes``.
-    """
+    """Returns the number of channels whose tables and transforms fit the budget of a block."""
     batch, length, _ = shape
     sets, _, groups, size = modes.Ct.shape
     if backend == "fft":
+        # Of a channel: tables of powers; texts and kernels, padded, and the spectra of these.
         inner = inner_steps(length)
         tables = 12 * sets * size * (inner + 2 * groups * -(-length // inner))
         per_channel = tables + 16 * smooth_length(length) * (batch + sets * groups)
@@ -197,7 +195,9 @@ def _channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) 
 
 
 def _channels_within(per_channel: int, shape: tuple[int, ...], backend: Backend) -> int:
-    budget = max(_least_block_bytes(backend), math.prod(shape) // 2)
+    """Returns the channels of a block that take ``per_channel`` bytes each within the budget."""
+    eighth_of_input = math.prod(shape) * 4 // 8  # in float32
+    budget = max(_least_block_bytes(backend), eighth_of_input)
     channels = shape[2]
     most = max(1, min(channels, budget // per_channel))
     # Blocks of about equal size: the last one is moved back and would compute channels again.
@@ -308,7 +308,7 @@ class _Plan(NamedTuple):
     block: int
     group: int
     operands: str
-    keeps_spectrum: bool  # for the gradient; of "fft"
+    keeps_spectrum: bool  # from the forward pass, for its gradient; of "fft"
 
     def convolve(self, u: AnyArray, modes: Modes, D: AnyArray) -> Array:
         if self.backend == "fft":
@@ -318,6 +318,10 @@ class _Plan(NamedTuple):
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _convolve(plan, u, decay, theta, Ct, D, high, low):
+    """Convolves block by block.
+
+    Arguments that have gradients come first; ``high`` and ``low`` are integers and have none.
+    """
     modes = Modes(decay, theta, high, low, Ct)
 
     def body(start, y):
@@ -357,7 +361,7 @@ def _convolve_backward(plan, residuals, dy):
             kept = lax.dynamic_slice_in_dim(spectrum, start, plan.block)
         block_grads = _block_gradients(plan, *block, kept, block_dy)
         triples = zip(grads, block_grads, channel_axes, strict=True)
-        return tuple(_write(grad, block, start, axis) for grad, block, axis in triples)
+        return tuple(_write(grad, part, start, axis) for grad, part, axis in triples)
 
     zeros = tuple(map(jnp.zeros_like, (u, decay, theta, Ct, D)))
     grads = _over_blocks(plan.block, u.shape[2], body, zeros)
@@ -384,7 +388,7 @@ def _block_gradients(
     def make_spectrum(decay: AnyArray, theta: AnyArray, Ct: AnyArray, D: AnyArray) -> Array:
         return _spectrum_of(with_modes(decay, theta, Ct), D, u.shape[1])
 
-    # XLA leaves out what it makes of the spectrum where that was kept.
+    # Where the spectrum was kept, ``made`` is not used, and XLA removes what computes it.
     made, pull_back_parameters = jax.vjp(make_spectrum, *parameters)
     _, pull_back = jax.vjp(_convolve_with, made if spectrum is None else spectrum, u)
     spectrum_grad, u_grad = pull_back(dy)
