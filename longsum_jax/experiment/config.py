@@ -264,7 +264,8 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
 
 
 def allowed_words(key: str) -> tuple[str, ...]:
-    """Returns the words that a number may be replaced by: ("epoch",) for "training.eval_every".
+    """Returns the words that may stand for a number, as ("epoch",) in "training.eval_every", or for
+    true and false.
 
     Args:
         key: section and name joined by a dot; () for unknown ones.
@@ -272,7 +273,7 @@ def allowed_words(key: str) -> tuple[str, ...]:
     section, _, name = key.partition(".")
     hints = typing.get_type_hints(SECTIONS[section]) if section in SECTIONS else {}
     choices = typing.get_args(hints.get(name))
-    if int not in choices:
+    if not {int, bool}.intersection(choices):
         return ()
     words: tuple[str, ...] = ()
     for choice in choices:

@@ -111,6 +111,14 @@ def get_config(mode):
         read_config(f"{path}:{mode}", {key: "epcoh"})
 
 
+def test_a_word_may_stand_for_true_and_false():
+    for text, value in (("never", "never"), ("false", False)):
+        config = read_config("configs/lsg_summarize.py", {"evaluation.early_stopping": text})
+        assert config["evaluation"]["early_stopping"] == value
+    with pytest.raises(InputError, match='"ever" is neither true nor false'):
+        read_config("configs/lsg_summarize.py", {"evaluation.early_stopping": "ever"})
+
+
 def test_flags_are_split_from_overrides():
     argv = ["--config=c.py", "--config.a.b=1=2", "--workdir", "w", "--config.c", "-3"]
     assert split_overrides(argv) == (["--config=c.py", "--workdir", "w"], {"a.b": "1=2", "c": "-3"})
