@@ -67,7 +67,7 @@ def _existing(path: str, exclude: str | None) -> Iterator[str | Failure]:
 def _files_below(folder: str, exclude: str | None) -> Iterator[str | Failure]:
     left_out = os.path.realpath(exclude) if exclude else None
     if os.path.realpath(folder) == left_out:
-        yield _failed(folder, "the summaries would go into the folder that is read; give another")
+        yield _failed(folder, "summaries would be written into this folder; name another for them")
         return
     failures: list[OSError] = []
     visited = set()

@@ -514,7 +514,7 @@ def test_a_file_that_is_given_twice_counts_once(run, tmp_path):
 def test_summaries_do_not_go_into_the_folder_that_is_read(run, folder):
     code, _, err = run("--out=files", "files")
     assert code == 2
-    assert "files: the summaries would go into the folder that is read; give another" in err
+    assert "files: summaries would be written into this folder; name another for them" in err
 
 
 @pytest.fixture
