@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.data.examples.base import Example, add_special_tokens
+from longsum_jax.data.examples.base import Example
 from longsum_jax.data.examples.masked_lm import masked_lm_examples
 from longsum_jax.data.padding import pad_batch
 from longsum_jax.data.sources import documents
@@ -49,7 +49,8 @@ class MaskedLanguageModel(Objective):
 
     def masks(self, rng: Array, ids: Array, mask: Array) -> tuple[Array, Array]:
         """Returns inputs and labels int [b, l] for ids [b, l]; see ``ops.masking``."""
-        regular = np.setdiff1d(np.arange(self.setup.config.vocab_size), self.special_ids)
+        special = [*self.special_ids, *self._prefix]
+        regular = np.setdiff1d(np.arange(self.setup.config.vocab_size), special)
         return mask_tokens(
             rng,
             ids,
@@ -60,7 +61,10 @@ class MaskedLanguageModel(Objective):
         )
 
     def _is_text(self, ids: Array, mask: Array) -> Array:
-        return mask.astype(bool) & ~jnp.isin(ids, jnp.asarray(self.special_ids))
+        """Returns which tokens are of the text: none of the prefix, and no special ones."""
+        num_before = len(self.setup.tokenizer.prefix_ids) + len(self._prefix)
+        is_behind = jnp.arange(ids.shape[-1]) >= num_before
+        return mask.astype(bool) & is_behind & ~jnp.isin(ids, jnp.asarray(self.special_ids))
 
     def loss_fn(self) -> LossFn:
         """Returns the cross-entropy of the chosen tokens; also counts tokens and right guesses."""
@@ -96,12 +100,15 @@ class MaskedLanguageModel(Objective):
         """Ids that are never chosen, nor drawn in place of chosen ones."""
         return np.unique([*self._around(), self.mask_id])
 
+    @cached_property
+    def _prefix(self) -> list[int]:
+        """The ids before the text of every piece; a word of it counts elsewhere in the text."""
+        return self.setup.tokenizer.encode(self.setup.task.prefix)
+
     def _around(self) -> list[int]:
-        """Returns padding, and the ids that stand before and after every piece of text."""
+        """Returns padding, and the special ids before and after every piece of text."""
         tokenizer = self.setup.tokenizer
-        prefix = tokenizer.encode(self.setup.task.prefix)
-        ends = add_special_tokens(tokenizer, prefix)
-        return [tokenizer.pad_id, tokenizer.eos_id, *ends]
+        return [tokenizer.pad_id, tokenizer.eos_id, *tokenizer.add_special_tokens([])]
 
     @cached_property
     def documents(self) -> list[tuple[Document, list[Example]]]:

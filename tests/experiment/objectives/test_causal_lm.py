@@ -45,6 +45,19 @@ def test_loss_is_that_of_every_next_token(model, run, draw_params):
     np.testing.assert_allclose(out.loss_sum, total, rtol=1e-5)
 
 
+def test_words_of_a_prefix_count_where_they_are_text(run):
+    pieces = run(task={"prefix": "time ", "objective": "lm"})
+    batch = next(pieces.batches())
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    _, labels = pieces.objective.masks(jax.random.key(0), ids, mask)
+    prefix = len(pieces.tokenizer.encode("time "))
+    for row, places, found in zip(ids, mask, labels, strict=True):
+        end = places.sum() - 1  # the end of the sequence
+        wanted = np.full(len(row), -100)
+        wanted[prefix - 1 : end - 1] = row[prefix:end]
+        np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.slow
 def test_every_token_is_paid_for_once(run, draw_params):
     pieces = run(evaluation={"batch_size": 2})
