@@ -33,6 +33,7 @@ from longsum_jax.evaluation.comparison import read_predictions
 from longsum_jax.evaluation.rouge import rouge
 from longsum_jax.evaluation.significance import (
     holm,
+    percentile_interval,
     randomization_test,
     resampled_differences,
 )
@@ -132,15 +133,15 @@ def compare(cells: Mapping[str, Mapping[int, Scores]], against: str) -> list[dic
         cell = cells[name]
         pair = table_of(cell), table_of(base)
         differences = resampled_differences(*pair, statistic=corpus_bits)[:, 0]
-        error = float(differences.std())
+        error, (low, high) = float(differences.std()), percentile_interval(differences)
         found = rows[name]["bits"] - rows[against]["bits"]
         least_seeds = None
         if spread is not None:
             least_seeds = POWER * spread * math.sqrt(1 / len(cell) + 1 / len(base))
         rows[name] |= {
             "difference": found,
-            "low": float(np.percentile(differences, 2.5)),
-            "high": float(np.percentile(differences, 97.5)),
+            "low": float(low),
+            "high": float(high),
             "p_value": float(randomization_test(*pair, statistic=corpus_bits)[0]),
             "least_documents": POWER * error,
             "least_seeds": least_seeds,

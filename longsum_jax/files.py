@@ -27,8 +27,9 @@ MAX_RATIO = 200
 RATIO_FROM = 2**24
 # What unpacking a damaged file raises.
 DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
-# What a zip archive raises besides: an unknown method, a password, a name that is no UTF-8.
-DAMAGED_ZIP = (*DAMAGED, NotImplementedError, RuntimeError, UnicodeDecodeError)
+# What a zip archive raises besides: RuntimeError for a password and (its subclass
+# NotImplementedError) for an unknown method, the other for a name that is no UTF-8.
+DAMAGED_ZIP = (*DAMAGED, RuntimeError, UnicodeDecodeError)
 
 
 def open_regular(path: str | Path) -> BinaryIO:
