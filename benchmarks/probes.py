@@ -14,14 +14,16 @@ after a plateau, and in short texts the plateau is short (full attention, needle
 texts of 64 tokens, below 100 of 128 texts of 16). A constant learning rate unlearns at 2,048
 tokens, of which a step has two texts, so it falls to nothing. Then every length of --lengths is
 read, by Model.generate, greedily. `exact` is the share of texts whose answer is right to the last
-token, `tokens` the share of answer tokens, `by_distance` the former for texts whose fact is a
-quarter, a half, three quarters or the whole length away from where the answer is asked for;
+token, `tokens` the share of answer tokens, `by_distance` and `tokens_by_distance` are both for
+texts whose fact is a quarter, a half, three quarters or the whole length away from where the answer
+is asked for;
 `learned` is the share of right answer tokens, given those before, at the end of training for each
 length.
 
-Memory "none" reads a text whole. The others read it in segments, four of them or more of at most
-256 tokens, and answer after the last one: "se3" without a memory, which must fail for what stands
-in earlier ones, "compressive" (full encoder attention alone) and "attentive".
+Memory "none" reads a text whole. The others read it in segments, one up to 16 tokens, four up to
+256, then as many of 64 tokens as there are, and answer after the last one: "se3" without a memory,
+which must fail for what stands in earlier ones, "compressive" (full encoder attention alone) and
+"attentive". They have two encoder layers, and 64 slots a layer.
 
 Rows with `seeds` are means over seeds of one cell; `interval` is half the 95 % interval, by
 Student's t over seeds, or Wilson's over texts where there is one seed. Started again with the same
@@ -92,7 +94,7 @@ MEMORIES: dict[str, Mapping[str, Any]] = {
     "compressive": {"memory": "compressive", **MEMORY},
     "attentive": {"memory": "attentive", **MEMORY},
 }
-SEGMENTS, LONGEST_SEGMENT = 4, 256
+SEGMENTS, SHORTEST_SEGMENT, LONGEST_SEGMENT = 4, 16, 64
 SIZE = {
     "vocab_size": VOCABULARY,
     "d_model": 64,
@@ -106,6 +108,9 @@ SIZE = {
     "pad_token_id": PAD,
     "eos_token_id": EOS,
 }
+# A compressive memory holds what a layer reads: in the first one tokens that do not know their
+# neighbours. An attentive one has many parameters, which the inner width makes up for.
+SIZE_IN_SEGMENTS = {"num_layers": 2, "d_ff": 256}
 GLOBAL_TABLE = "encoder/attention/global_embeddings"  # of LSG; rows of its unused tokens
 PARTS = 4  # of the distances of a length
 MOST_TEXTS = 128  # of a step
@@ -138,10 +143,11 @@ def cells(args: argparse.Namespace) -> list[Cell]:
 def make_config(encoder: str, cross: str, memory: str) -> tuple[Family, Any]:
     """Family and config of a model with as many parameters as full attention has."""
     family = get_family("t5")
+    size = SIZE if memory == "none" else SIZE | SIZE_IN_SEGMENTS
     options = {**ENCODERS[encoder], **CROSSES[cross], **MEMORIES[memory]}
     options |= {"encoder_attention": encoder, "cross_attention": cross}
-    config = family.config(SIZE | options)
-    surplus = num_parameters(family, config) - num_parameters(family, family.config(SIZE))
+    config = family.config(size | options)
+    surplus = num_parameters(family, config) - num_parameters(family, family.config(size))
     layers = config.num_layers + config.num_decoder_layers
     narrower = round(surplus / (3 * config.d_model * layers))  # a gated layer has three maps
     return family, dataclasses.replace(config, d_ff=config.d_ff - narrower)
@@ -247,13 +253,14 @@ class Probe:
         right = np.concatenate(written)[:, : batch.answers.shape[1]] == batch.answers
         exact = right.all(1)
         parts = np.minimum(batch.distances * PARTS // length, PARTS - 1)
-        found = [exact[parts == part] for part in range(PARTS)]
+        found = [right[parts == part] for part in range(PARTS)]
         return {
             "task": name,
             "length": length,
             "exact": float(exact.mean()),
             "tokens": float(right.mean()),
-            "by_distance": [float(x.mean()) if len(x) else None for x in found],
+            "by_distance": [float(x.all(1).mean()) if len(x) else None for x in found],
+            "tokens_by_distance": [float(x.mean()) if len(x) else None for x in found],
             "texts_by_distance": [len(x) for x in found],
             "texts": number,
         }
@@ -312,7 +319,7 @@ class SegmentProbe(Probe):
 def segments(ids: np.ndarray) -> np.ndarray:
     """[rows, length] -> [rows, segments, tokens]."""
     length = ids.shape[1]
-    tokens = min(max(length // SEGMENTS, 1), LONGEST_SEGMENT)
+    tokens = min(max(length // SEGMENTS, SHORTEST_SEGMENT), LONGEST_SEGMENT)
     if length % tokens:
         raise SystemExit(f"{length} tokens are no whole number of segments of {tokens}")
     return ids.reshape(len(ids), -1, tokens)
@@ -333,18 +340,29 @@ def means(rows: Sequence[Row]) -> list[Row]:
     for key, group in groups.items():
         exact = [row["exact"] for row in group]
         texts = sum(row["texts"] for row in group)
-        mean = float(np.mean(exact))
-        parts = zip(*(row["by_distance"] for row in group), strict=True)
-        by_distance = [
-            float(np.mean(known)) if (known := [x for x in part if x is not None]) else None
-            for part in parts
-        ]
+        tokens, intervals = _by_distance(group, "tokens_by_distance")
         table.append(
             dict(zip(keys, key, strict=True))
-            | {"seeds": len(group), "mean": mean, "interval": interval(exact, texts)}
-            | {"mean_by_distance": by_distance}
+            | {"seeds": len(group), "mean": float(np.mean(exact))}
+            | {"interval": interval(exact, texts)}
+            | {"mean_by_distance": _by_distance(group, "by_distance")[0]}
+            | {"mean_tokens_by_distance": tokens, "interval_tokens_by_distance": intervals}
         )
     return table
+
+
+def _by_distance(rows: Sequence[Row], key: str) -> tuple[list[float | None], list[float | None]]:
+    """Returns the mean over seeds for each part of the distances, and half its 95 % interval.
+
+    None stands for parts without texts, and for intervals of a single seed.
+    """
+    means, intervals = [], []
+    nothing = [None] * PARTS  # of reports written before there were tokens by distance
+    for part in zip(*(row.get(key, nothing) for row in rows), strict=True):
+        known = [x for x in part if x is not None]
+        means.append(float(np.mean(known)) if known else None)
+        intervals.append(interval(known, 0) if len(known) > 1 else None)
+    return means, intervals
 
 
 def interval(values: Sequence[float], texts: int) -> float:

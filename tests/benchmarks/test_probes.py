@@ -138,6 +138,26 @@ def test_models_have_as_many_parameters(probes):
     assert max(sizes) < 1.005 * min(sizes)
 
 
+def test_segments_are_of_sixteen_to_sixty_four_tokens(probes):
+    shapes = [probes.segments(np.zeros((2, n), int)).shape for n in (16, 32, 64, 256, 1024)]
+    assert shapes == [(2, 1, 16), (2, 2, 16), (2, 4, 16), (2, 4, 64), (2, 16, 64)]
+
+
+def test_means_by_distance(probes):
+    cell = dict.fromkeys(("task", "encoder", "cross", "memory", "length", "tasks", "plan"), "x")
+    seeds = [
+        cell | {"exact": 0.0, "texts": 4, "by_distance": exact, "tokens_by_distance": tokens}
+        for exact, tokens in (
+            ([0.5, 0.0, None, None], [0.5, 0.25, 0.0, None]),
+            ([1.0, 0.5, 0.5, None], [0.7, 0.25, None, None]),
+        )
+    ]
+    [row] = probes.means(seeds)
+    assert row["mean_by_distance"] == [0.75, 0.25, 0.5, None]
+    assert row["mean_tokens_by_distance"] == [pytest.approx(0.6), 0.25, 0.0, None]
+    assert row["interval_tokens_by_distance"] == [pytest.approx(1.27062), 0.0, None, None]
+
+
 def test_interval_of_seeds_and_of_texts(probes):
     assert probes.interval([0.5, 0.7], 40) == pytest.approx(12.7062 * 0.1, rel=1e-4)
     assert probes.interval([0.5], 100) == pytest.approx(0.0962, abs=1e-4)
@@ -178,6 +198,8 @@ def test_a_tiny_cell_runs_and_goes_on(probes, flags, monkeypatch, capsys):
     for row in both[:4]:
         assert row["texts"] == sum(row["texts_by_distance"]) == 3
         assert 0 <= row["exact"] <= row["tokens"] <= 1
+        texts = [n or None for n in row["texts_by_distance"]]
+        assert [x is None for x in row["tokens_by_distance"]] == [n is None for n in texts]
     assert [row["seeds"] for row in both[4:]] == [2, 2]
     monkeypatch.setattr(probes, "make_probe", None)  # nothing is left to do
     assert run("--seeds=0,1") == both
