@@ -229,10 +229,13 @@ def _describe_size(experiment: "Experiment", store: "ExampleStore") -> str:
     held_out = ""
     if task.holds_out:
         held_out = f"{count_held_out(task)} documents held out for evaluation, "
+    unlabelled = ""
+    if counts.unlabelled:
+        unlabelled = f", {counts.unlabelled} without an answer in what is read"
     return (
         f"{held_out}{len(store)} examples from {counts.read} documents, {counts.too_short} too "
         f"short, {counts.dropped_source_tokens} of {counts.source_tokens} source tokens beyond the "
-        "length limit"
+        f"length limit{unlabelled}"
     )
 
 

@@ -15,7 +15,7 @@ In the order in which they happen:
 
 import dataclasses
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleStream, load_examples
 from longsum_jax.data.tasks import Task
+from longsum_jax.decoding.options import with_options
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Setup
@@ -38,7 +39,9 @@ from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.loading import TRAINING_MODEL, load_auxiliary, load_config
 from longsum_jax.inference.model import Model
 from longsum_jax.layers.layer_groups import parse_hybrid
+from longsum_jax.models.heads import LabelOptions, label_names
 from longsum_jax.models.registry import max_input_length
+from longsum_jax.schema import first_names
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
 from longsum_jax.training.mesh import check_batch_size, feed_of, make_mesh
@@ -145,7 +148,8 @@ def prepare(run: RunConfig, workdir: str | Path) -> Experiment:
         workdir: the run's directory; the tokenizer of its checkpoints is used again.
 
     Raises:
-        InputError: labels, a start model or a tokenizer that do not fit.
+        InputError: labels, a start model or a tokenizer that do not fit, or are not those that the
+            run began with.
     """
     workdir = Path(workdir)
     objective = OBJECTIVES[run.task.objective]
@@ -153,6 +157,8 @@ def prepare(run: RunConfig, workdir: str | Path) -> Experiment:
     config = with_start_dropouts(run, config, workdir if has_checkpoint(workdir) else run.init_from)
     start = _warm_start(run, config, workdir)
     tokenizer = _tokenizer(run, start, workdir)
+    if has_checkpoint(workdir):
+        _check_continued(run, config, tokenizer, workdir)
     generation_config = _generation_config(run, start, workdir)
     summarization = {"prefix": task.prefix} if task.prefix else {}
     summarization |= objective.summarization(task)
@@ -216,11 +222,51 @@ def _tokenizer(run: RunConfig, start: WarmStart | None, workdir: Path) -> Tokeni
     return train_sentencepiece(texts, num_pieces, extra_ids=extra_ids, rows=vocab_size)
 
 
+def _check_continued(run: RunConfig, config: Any, tokenizer: Tokenizer, workdir: Path) -> None:
+    """Raises InputError unless ids and labels mean what they meant when the run began."""
+    model = workdir / TRAINING_MODEL
+    _, began = load_config(model)
+    began_tokenizer = load_tokenizer(model, vocab_size=began.vocab_size)
+    if tokenizer.fingerprint != began_tokenizer.fingerprint:
+        raise InputError(
+            f"config.tokenizer.path is {run.tokenizer.path}, another tokenizer "
+            f"({tokenizer.fingerprint}) than that which the run in {workdir} began with "
+            f"({began_tokenizer.fingerprint}); give {model}, or another --workdir"
+        )
+    if not isinstance(config, LabelOptions):
+        return
+    labels, began_labels = label_names(config), label_names(began)
+    if labels != began_labels:
+        raise InputError(
+            f"the labels are {first_names(labels)}, but the run in {workdir} began with "
+            f"{first_names(began_labels)}; give these in this order (task.labels), or another "
+            "--workdir"
+        )
+
+
 def _generation_config(run: RunConfig, start: WarmStart | None, workdir: Path) -> dict[str, Any]:
-    """Returns the generation options of the trained model: the start's under the evaluation's."""
+    """Returns the generation options of the trained model."""
     if has_checkpoint(workdir):
         return huggingface.read_generation_config(workdir / TRAINING_MODEL)
-    options = {} if start is None else dict(start.generation_config)
+    if start is None:
+        return run.evaluation.generation()
+    return generation_options(run, start.generation_config, start.summarization)
+
+
+def generation_options(
+    run: RunConfig, generation_config: Mapping[str, Any], summarization: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the options that a run's summaries are written with: the start's under its own.
+
+    Args:
+        run: whose section "evaluation" says what it has of its own.
+        generation_config: the start's general options.
+        summarization: the start's options for summaries, which go before those.
+    """
+    of_summaries = {
+        name: value for name, value in summarization.items() if name not in ("prefix", "segments")
+    }
+    options = with_options(generation_config, of_summaries)
     if run.evaluation.max_new_tokens is not None:
         # The lengths of the start are those of its own data.
         for name in ("max_length", "min_length", "min_new_tokens"):
@@ -246,6 +292,11 @@ def make_store(experiment: Experiment) -> ExampleStore:
         )
     store = load_examples(setup.task, setup.tokenizer, data.split, seed=seed, auxiliary=auxiliary)
     auxiliary.release()
+    if store.counts.unlabelled and len(store) == store.counts.unlabelled:
+        raise InputError(
+            f'split "{data.split}": none of {len(store)} examples has its answer in what is read; '
+            f"raise task.max_source_length={setup.task.max_source_length}"
+        )
     return store
 
 

@@ -17,6 +17,7 @@ from longsum_jax.experiment.objectives.base import Objective, Setup
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
 from longsum_jax.inference.abstract import AbstractProgram, summary_programs
 from longsum_jax.inference.auxiliary import AuxiliaryModels
+from longsum_jax.inference.loading import load_generation
 from longsum_jax.inference.model import MAX_KERNEL_CACHE_BYTES
 from longsum_jax.inference.padding import input_length
 from longsum_jax.tokenizers.bytes import NUM_BYTE_IDS, ByteTokenizer
@@ -45,7 +46,7 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
 
     Raises:
         InputError: sections of the config that do not fit together or to the devices, or a missing
-            start model whose dropout rates the config takes.
+            start model whose dropout rates or options for summaries the config takes.
     """
     steps.check_run(run)
     steps.check_mesh(run, devices)
@@ -102,7 +103,8 @@ def _evaluation_programs(
     run: RunConfig, objective: Objective, mesh: Mesh, state: TrainState
 ) -> Iterator[AbstractProgram]:
     config, evaluation = objective.setup.config, run.evaluation
-    stored = run.family.generation_config(config, evaluation.generation())
+    started = load_generation(run.init_from) if run.init_from else ({}, {})
+    stored = run.family.generation_config(config, steps.generation_options(run, *started))
     longest = evaluation.max_source_length or run.task.max_source_length
     with activate(mesh, run.mesh.rules):
         found = summary_programs(

@@ -99,10 +99,24 @@ def load_config(path: str | Path) -> tuple[Family, ModelConfig]:
     Raises:
         InputError: as ``load``.
     """
+    return huggingface.read_config(_model_directory(path))
+
+
+def load_generation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the generation options of whatever ``load`` takes: general ones, those for summaries.
+
+    Raises:
+        InputError: as ``load``.
+    """
+    directory = _model_directory(path)
+    return huggingface.read_generation_config(directory), huggingface.read_summarization(directory)
+
+
+def _model_directory(path: str | Path) -> Path:
+    """Returns the directory of config.json: of a model, or inside of a training workdir."""
     path = local_directory(path)
     trained = path / TRAINING_MODEL
-    is_run = (trained / huggingface.CONFIG).exists()
-    return huggingface.read_config(trained if is_run else path)
+    return trained if (trained / huggingface.CONFIG).exists() else path
 
 
 def load_description(

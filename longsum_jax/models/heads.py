@@ -80,12 +80,17 @@ def read_labels(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_labels(config: Any) -> dict[str, Any]:
     """Returns the entries of config.json that replace the labels of a config."""
-    names = config.id2label or _default_labels(config.num_labels)
+    names = label_names(config)
     return {
         "num_labels": None,
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
     }
+
+
+def label_names(config: Any) -> tuple[str, ...]:
+    """Returns the names of a config's labels, those of transformers where they have none."""
+    return tuple(config.id2label) or _default_labels(config.num_labels)
 
 
 def _default_labels(count: int) -> tuple[str, ...]:

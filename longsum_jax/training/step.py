@@ -118,8 +118,8 @@ def make_train_step(
     whole batch, however the weight falls on the micro-batches. Randomness is a pure function of
     seed, step and micro-batch; of a `SegmentedLoss` also of the place on the mesh axis "batch",
     over which its gradients are added up once an update. When the loss or the gradient norm is not
-    finite (or the batch has no weight at all), the parameters and the optimizer state stay as they
-    are and the step counts as skipped.
+    finite, the parameters and the optimizer state stay as they are and the step counts as skipped,
+    as does one of a batch without any weight, which ends no streak of bad steps and begins none.
 
     Args:
         loss_fn: see `LossFn` and `SegmentedLoss`.
@@ -160,7 +160,7 @@ def make_train_step(
             params=params,
             opt_state=opt_state,
             skipped=state.skipped + ~finite,
-            bad_streak=jnp.where(finite, 0, state.bad_streak + 1),
+            bad_streak=_bad_streak(state.bad_streak, finite, out.weight),
         )
         return new_state, _metrics(out, loss, norm, new_state)
 
@@ -435,6 +435,12 @@ def micro_batches(batch: NumpyBatch, count: int) -> Iterator[NumpyBatch]:
     dealt = _deal(batch, count, None)
     for index in range(count):
         yield {name: x[index] for name, x in dealt.items()}
+
+
+def _bad_streak(streak: Array, finite: Array, weight: Array) -> Array:
+    """Returns the number of bad steps in a row; one without weight has no loss, so is not bad."""
+    longer = jnp.where(weight == 0, streak, streak + 1)
+    return jnp.where(finite, 0, longer)
 
 
 def _deal(batch: dict[str, Array], count: int, rows: NamedSharding | P | None) -> dict[str, Array]:

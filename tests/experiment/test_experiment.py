@@ -28,10 +28,12 @@ from longsum_jax.experiment.experiment import (
     write_model_directory,
 )
 from longsum_jax.experiment.objectives import summarization
+from longsum_jax.experiment.programs import run_programs
 from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.loading import load
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family, preset
+from longsum_jax.tokenizers.bytes import ByteTokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 
@@ -369,6 +371,60 @@ def test_lengths_are_those_of_the_run_not_of_the_start(config, small_model, tmp_
     assert {name: getattr(found, name) for name in options} == options
     assert found.length_penalty == 2.0  # the start's
     assert found == experiment.setup.make_model(None).summary_options()
+
+
+def test_options_for_summaries_of_the_start_go_on(config, small_model, tmp_path):
+    """As T5 has them: in config.json alone, before general ones."""
+    start = tmp_path / "start"
+    shutil.copytree(small_model, start)
+    described = json.loads((start / "config.json").read_text())
+    options = {"num_beams": 4, "length_penalty": 2.0, "no_repeat_ngram_size": 3, "max_length": 200}
+    described["task_specific_params"] = {"summarization": {"prefix": "tl;dr ", **options}}
+    (start / "config.json").write_text(json.dumps(described))
+    (start / "SHA256SUMS").unlink()
+
+    fields = {key: value for key, value in described.items() if key in config["model"]}
+    config = changed(config, "model", **fields, family="locost") | {"init_from": str(start)}
+    config = changed(config, "evaluation", max_new_tokens=None, num_beams=None)
+    found = experiment_of(config, tmp_path / "run").setup.make_model(None).summary_options()
+    assert found == load(start).summary_options()
+    assert (found.num_beams, found.length_penalty, found.no_repeat_ngram_size) == (4, 2.0, 3)
+    planned = [program for program in run_programs(run_config(config), jax.devices())]
+    assert planned[-1].trips == found.max_new_tokens == 199
+
+
+def with_checkpoint(experiment):
+    """Writes the model directory of a run, and what stands for its first checkpoint."""
+    write_model_directory(experiment)
+    (experiment.setup.workdir / "checkpoints" / "1").mkdir(parents=True)
+
+
+def test_a_run_goes_on_with_the_tokenizer_that_it_began_with(config, tiny_tokenizer, tmp_path):
+    for name, tokenizer in (("tokenizer", tiny_tokenizer), ("other", ByteTokenizer(extra_ids=100))):
+        tokenizer.save(tmp_path / name)
+    config = changed(config, "model", vocab_size=1100)
+    config = changed(config, "tokenizer", path=str(tmp_path / "tokenizer"))
+    with_checkpoint(experiment_of(config, tmp_path / "run"))
+    experiment_of(config, tmp_path / "run")
+    other = changed(config, "tokenizer", path=str(tmp_path / "other"))
+    with pytest.raises(InputError, match=r"other, another tokenizer \(.*run/model, or another"):
+        experiment_of(other, tmp_path / "run")
+
+
+def test_a_run_goes_on_with_the_labels_that_it_began_with(tmp_path):
+    def classifier(labels):
+        rows = [{"document": f"text {i}", "label": label} for i, label in enumerate(labels)]
+        (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        config = default_sections() | {"model": preset("bert", "tiny", vocab_size=300)}
+        config["task"] = {"name": "labels", "source": f"json:{tmp_path / 'rows.jsonl'}"}
+        config = changed(config, "tokenizer", path="bytes")
+        return changed(config, "training", best_metric="accuracy")
+
+    config = classifier(("bad", "good", "bad"))
+    with_checkpoint(experiment_of(config, tmp_path / "run"))
+    experiment_of(config, tmp_path / "run")
+    with pytest.raises(InputError, match=r"labels are good, worst, but the run in .* bad, good"):
+        experiment_of(classifier(("good", "worst", "worst")), tmp_path / "run")
 
 
 def test_dropouts_are_those_of_the_start_unless_the_config_says_otherwise(

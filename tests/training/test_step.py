@@ -75,6 +75,22 @@ def linear_loss(params, batch, rng):
     return LossOutput((params["w"] * batch["x"]).sum(), jnp.float32(batch["x"].shape[0]))
 
 
+def test_batches_without_labels_are_skipped_and_not_called_bad():
+    def loss(params, batch, rng):
+        x, weight = batch["x"], batch["weight"]
+        return LossOutput((params["w"] * x).sum() * weight, jnp.float32(weight))
+
+    optimizer = optax.sgd(0.1)
+    step = make_train_step(loss, optimizer)
+    state, found = fresh(lambda rng: {"w": jnp.ones(2)}, optimizer), []
+    for x, weight in ((1, 0.0), (np.nan, 1.0), (1, 0.0), (np.nan, 1.0), (1, 0.0), (1, 1.0)):
+        batch = {"x": np.full((1, 2), x, np.float32), "weight": np.float32(weight)}
+        state, _ = step(state, batch)
+        found.append([int(state.skipped), int(state.bad_streak)])
+    assert found == [[1, 0], [2, 1], [3, 1], [4, 2], [5, 2], [5, 0]]
+    np.testing.assert_allclose(state.params["w"], [0.9, 0.9], atol=1e-6)
+
+
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_every_row_counts_once(accumulation):
     optimizer = optax.sgd(0.1)

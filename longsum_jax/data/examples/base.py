@@ -9,6 +9,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.text.documents import Document
 from longsum_jax.text.segment_inputs import Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.typing import IGNORED_LABEL
 
 
 class Example(TypedDict):
@@ -94,6 +95,7 @@ class Counts:
     target_tokens: int = 0
     dropped_source_tokens: int = 0
     dropped_target_tokens: int = 0
+    unlabelled: int = 0  # examples whose labels are all ignored: an answer beyond what is read
 
     def add(self, example: Example | None, *, new_document: bool = True) -> None:
         """Counts one piece.
@@ -115,6 +117,8 @@ class Counts:
         self.target_tokens += example["target_tokens"]
         self.dropped_source_tokens += dropped_source
         self.dropped_target_tokens += dropped_target
+        labels = example["labels"]
+        self.unlabelled += bool(labels.size and np.all(labels == IGNORED_LABEL))
 
     def merge(self, other: "Counts") -> None:
         """Adds the counts of other documents."""

@@ -162,7 +162,8 @@ def resolve_labels(run: RunConfig, head: str) -> tuple[Task, Any]:
     They are the task's, the model config's, or collected from the training documents.
     """
     if run.data.reader == "prepared":
-        task = _labels_of_prepared(run.task, run.data.prepared, run.model.id2label)
+        names = run.task.labels or run.model.id2label
+        task = _labels_of_prepared(run.task, run.data.prepared, names)
     else:
         task = collect_labels(run.task, run.data.split, run.model.id2label)
     problem = "multi_label_classification" if task.multi_label else "single_label_classification"
@@ -177,6 +178,7 @@ def resolve_labels(run: RunConfig, head: str) -> tuple[Task, Any]:
 
 
 def _labels_of_prepared(task: Task, directory: str, names: tuple[str, ...]) -> Task:
+    """Returns the task with the labels of prepared data, which ``names``, if any, must be."""
     prepared = PreparedExamples(directory).metadata["task"]
     if prepared["objective"] != task.objective:
         raise InputError(
@@ -186,8 +188,9 @@ def _labels_of_prepared(task: Task, directory: str, names: tuple[str, ...]) -> T
     labels, multi_label = tuple(prepared["labels"]), prepared["multi_label"]
     if names and tuple(names) != labels:
         raise InputError(
-            f"{directory} was prepared with the labels {', '.join(labels)}, the model has "
-            f'{", ".join(names)}; give data.reader="memory", which numbers them as the model does'
+            f"{directory} was prepared with the labels {', '.join(labels)}, the config or its "
+            f'model has {", ".join(names)}; give data.reader="memory", which numbers them as the '
+            "config says"
         )
     return dataclasses.replace(task, labels=labels, multi_label=multi_label)
 

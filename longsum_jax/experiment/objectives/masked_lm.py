@@ -191,14 +191,15 @@ class MaskedLanguageModel(Objective):
 
 
 def masked_lm_scores(rows: Sequence[Row]) -> dict[str, float]:
-    """Returns accuracy (0 to 100), bits per token and bits per character over all documents.
+    """Returns accuracy (0 to 100), bits per token and bits per character over all documents; NaN
+    where no token was chosen.
 
     Args:
         rows: with "characters", "tokens", "chosen", "right" and "bits" of a document.
     """
     names = ("characters", "tokens", "chosen", "right", "bits")
     totals = {name: sum(row[name] for row in rows) for name in names}
-    guesses = max(totals["chosen"], 1)
+    guesses = totals["chosen"] or math.nan  # what guesses nothing must not be the best
     bits_per_token = totals["bits"] / guesses
     return {
         "accuracy": 100 * totals["right"] / guesses,

@@ -105,6 +105,7 @@ def test_counts_tell_what_was_dropped(tokenizer):
         "target_tokens": 3 + 7,
         "dropped_source_tokens": 2,
         "dropped_target_tokens": 3,
+        "unlabelled": 0,
     }
 
 

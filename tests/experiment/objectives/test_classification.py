@@ -5,6 +5,7 @@ import jax
 import numpy as np
 import pytest
 
+from longsum_jax.data.prepared import write_prepared
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.classification import classification_scores
 from longsum_jax.experiment.warm_start import WarmStart
@@ -163,6 +164,22 @@ def test_names_of_the_model_come_first(experiment, write_rows):
     model |= {"id2label": ("a", "b", "c")}
     with pytest.raises(InputError, match=r"label 'bad' is none of the labels; .*known: a, b, c"):
         experiment("labels", write_rows(SINGLE), model=model)
+
+
+def test_names_of_prepared_data_are_those_of_the_config(experiment, write_rows, tmp_path):
+    run = experiment("labels", write_rows(SINGLE))
+    setup, prepared = run.experiment.setup, tmp_path / "prepared"
+    write_prepared(prepared, setup.task, setup.tokenizer, "train", 1, progress=False)
+    data = {"reader": "prepared", "prepared": str(prepared)}
+
+    def named(*labels):
+        task = {"labels": labels, "max_source_length": 24}
+        task |= {"name": "labels", "source": setup.task.source}
+        return experiment("labels", write_rows(SINGLE), data=data, task=task)
+
+    assert named().config.id2label == named("bad", "good").config.id2label == ("bad", "good")
+    with pytest.raises(InputError, match="the labels bad, good, the config or its model has good"):
+        named("good", "bad")
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,11 @@ def test_scores_by_hand():
     assert masked_lm_scores(rows) == pytest.approx(scores | {"negative_bits_per_token": -1.5})
 
 
+def test_what_guesses_no_token_has_no_scores():
+    row = dict.fromkeys(("chosen", "right", "bits"), 0) | {"characters": 3, "tokens": 3}
+    assert all(np.isnan(score) for score in masked_lm_scores([row]).values())
+
+
 def test_masks_of_a_step_are_new(experiment, write_rows):
     run = run_of(experiment, write_rows(ROWS), data={"batch_size": 4, "shuffle": "none"})
     batch = next(run.batches())

@@ -39,8 +39,13 @@ def test_places_of_answers(run):
     assert second["labels"].tolist() == [5, 8]
     assert (third["source_tokens"], len(third["input_ids"])) == (29, 29)
     assert third["labels"].tolist() == [2 + 23, 2 + 24]
-    cut = run([ROWS[0] | {"context": "x" * 30 + " Paris"}]).store[0]
+    beyond = ROWS[0] | {"context": "x" * 30 + " Paris"}
+    store = run([*ROWS, beyond]).store
+    cut = store[3]
     assert (len(cut["input_ids"]), cut["labels"].tolist()) == (LENGTH, [-100, -100])
+    assert store.counts.unlabelled == 1
+    with pytest.raises(InputError, match="none of 1 examples has its answer in what is read"):
+        _ = run([beyond]).store
 
 
 @pytest.mark.slow
