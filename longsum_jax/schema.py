@@ -256,7 +256,6 @@ def _fit_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
     words = [w for choice in choices for w in typing.get_args(choice) if isinstance(w, str)]
     if words and isinstance(value, str):
         known = ["true", "false", *words] if bool in choices else words
-        raise InputError(
-            f'{where}: "{shortened(value)}" is not allowed; {did_you_mean(value, known)}'
-        )
+        problem = f"{where}: {shortened(value)} is not allowed"
+        raise InputError(f"{problem}; {did_you_mean(value, known)}")
     raise InputError(problems[0])
