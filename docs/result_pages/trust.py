@@ -296,7 +296,7 @@ PAGES: Mapping[str, Page] = {
         "and some for their files: 71 kB (its metrics do not ask any more). Tracing all "
         "allocations of 60 saves found nothing else that grows by more than 1 kB a save. "
         "What glibc keeps for threads that have saved is given back after every save "
-        "(`training/checkpointing.py`); before that the same run held 676 MiB in the second part "
+        "(`training/workarounds.py`); before that the same run held 676 MiB in the second part "
         "and 709 in the last.",
         [
             Table(

@@ -23,6 +23,7 @@ from longsum_jax.ops.storage import Storage
 from longsum_jax.text.segment_inputs import SegmentInputOptions
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import has_tokenizer, load_tokenizer
+from longsum_jax.training.trees import check_names, describe
 from longsum_jax.typing import Params
 
 # Inside a training workdir: the model directory, without weights, which are in checkpoints/.
@@ -214,7 +215,7 @@ def _trained_params(
 ) -> Params:
     """Returns the parameters of a training run, which must be those of the config beside them."""
     # Here, because orbax takes a second to import.
-    from longsum_jax.training.checkpointing import check_names, describe, restore_params
+    from longsum_jax.training.checkpointing import restore_params
 
     params = restore_params(workdir, which=which)
     shapes = family.parameter_shapes(config)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from longsum_jax.training.trees import name_of
 from longsum_jax.typing import Array
 
 # Path of a parameter ("encoder/layers/self_attention/q/kernel") -> the logical names of its axes.
@@ -136,8 +137,7 @@ def scale_by_parameter_rms(axes: ParameterAxes) -> optax.GradientTransformation:
 
 def _names(path: Any, param: Array, axes: ParameterAxes) -> Sequence[str | None]:
     """Returns the names of a parameter's axes."""
-    name = jax.tree_util.keystr(path, simple=True, separator="/")
-    return axes.get(name, (None,) * param.ndim)
+    return axes.get(name_of(path), (None,) * param.ndim)
 
 
 def _layer_axes(names: Sequence[str | None]) -> tuple[int, ...]:

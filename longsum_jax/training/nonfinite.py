@@ -18,7 +18,6 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.schema import first_names
-from longsum_jax.training.checkpointing import name_of
 from longsum_jax.training.mesh import MeshOptions, activate, make_mesh
 from longsum_jax.training.reporter import TrainingDiverged
 from longsum_jax.training.state import TrainState
@@ -29,6 +28,7 @@ from longsum_jax.training.step import (
     gradient_fn,
     micro_batches,
 )
+from longsum_jax.training.trees import name_of
 from longsum_jax.typing import Array, NumpyBatch
 
 _MOST_NAMES_SHOWN = 3

@@ -12,7 +12,6 @@ from flax.core import meta
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from longsum_jax.training.checkpointing import check_names, describe
 from longsum_jax.training.mesh import (
     Layout,
     Rules,
@@ -20,6 +19,7 @@ from longsum_jax.training.mesh import (
     plan_layout,
     slot_shardings,
 )
+from longsum_jax.training.trees import check_names, describe
 from longsum_jax.typing import Array
 
 

@@ -1,5 +1,5 @@
-"""A tiny language model, its data and its loss, for tests of the training loop and their
-subprocesses."""
+"""A tiny language model, its data and its loss, and checkpoints of a few arrays, for tests of the
+training loop and their subprocesses."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longsum_jax import checksums
+from longsum_jax.training.checkpointing import TrainingCheckpoints
 from longsum_jax.training.loop import LoopOptions, fit
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.step import LossOutput
@@ -113,3 +115,50 @@ def read_lines(workdir):
 def losses(workdir):
     """Step to loss, exactly as logged."""
     return {line["step"]: line["loss"] for line in read_lines(workdir) if "loss" in line}
+
+
+def params_of(scale, size=4):
+    kernel = np.random.default_rng(0).normal(size=(size, 3)).astype(np.float32)  # does not compress
+    return {"a": {"kernel": jnp.asarray(scale * kernel)}, "bias": jnp.full(3, scale, jnp.bfloat16)}
+
+
+def state_of(step):
+    return {"step": jnp.int32(step), "slots": (jnp.ones(2), ())}
+
+
+def abstract(tree):
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
+
+
+def save_checkpoints(directory, steps, size=4, **kwargs):
+    """Saves one checkpoint per item of {step: score}."""
+    checkpoints = TrainingCheckpoints(directory, model="toy", config={"d": 4}, **kwargs)
+    for step, score in steps.items():
+        metrics = None if score is None else {"mean_rouge": score}
+        checkpoints.save(step, params_of(step, size), state_of(step), {"position": step}, metrics)
+    checkpoints.close()
+
+
+def restore_latest(checkpoints):
+    """Restores the newest of `save_checkpoints`."""
+    return checkpoints.restore(abstract(params_of(0)), abstract(state_of(0)))
+
+
+def kept_steps(directory):
+    return sorted(int(path.name) for path in directory.iterdir())
+
+
+def assert_equal(a, b):
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(a), jax.device_get(b))
+
+
+def files_with_sums(step_directory):
+    lines = (step_directory / checksums.SUMS).read_text().splitlines()[1:]
+    return [step_directory / line.split("  ")[1] for line in lines]
+
+
+def flip(path, bit=77):
+    content = bytearray(path.read_bytes())
+    content[bit // 8 % len(content)] ^= 1 << bit % 8
+    path.write_bytes(content)

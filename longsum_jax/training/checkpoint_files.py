@@ -1,0 +1,165 @@
+"""The checkpoints in a directory: those that are there, the choice among them, and their damage."""
+
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from longsum_jax import checksums
+from longsum_jax.errors import InputError
+from longsum_jax.training import checkpoint_metadata
+from longsum_jax.training.workdir import CHECKPOINTS
+
+# Orbax writes these files of a step last, and nothing reads them.
+_WITHOUT_SUMS = ("_CHECKPOINT_METADATA", "commit_success.txt")
+
+
+def find_directory(path: str | Path) -> Path:
+    """Returns the directory of the checkpoints of a workdir (or that directory itself).
+
+    Raises:
+        InputError: there is none.
+    """
+    directory = Path(path).absolute()
+    if (directory / CHECKPOINTS).is_dir():
+        directory = directory / CHECKPOINTS
+    if not directory.is_dir():
+        raise InputError(f"{directory}: no such directory; give the workdir of a training run")
+    return directory
+
+
+def choose(directory: Path, which: str) -> tuple[int, dict[str, Any]]:
+    """Returns step and metadata of the best or the latest checkpoint.
+
+    Steps without metadata are left out: older versions were killed while they deleted them.
+
+    Args:
+        directory: of the checkpoints.
+        which: "best" or "latest".
+
+    Raises:
+        InputError: no checkpoint, or none that is undamaged.
+    """
+    steps = [
+        step
+        for step in _steps(directory)
+        if (directory / str(step) / checkpoint_metadata.FILE).exists()
+    ]
+    if not steps:
+        raise InputError(
+            f"{directory}: there is no checkpoint in it; give the workdir of a training run"
+        )
+    if which == "latest":
+        return steps[-1], checkpoint_metadata.read(directory, steps[-1])
+    found = _read_undamaged(directory, steps)
+    best_metric = found[max(found)]["best_metric"]  # a resumed run may have changed it
+    best = max(found, key=lambda step: (rank(found[step]["metrics"] or {}, best_metric), step))
+    return best, found[best]
+
+
+def rank(scores: Mapping[str, float], metric: str) -> float:
+    """Returns the score that ranks a checkpoint; without one and for NaN, minus infinity."""
+    score = float(scores.get(metric, -math.inf))
+    return -math.inf if math.isnan(score) else score
+
+
+def set_aside_damaged(directory: Path) -> None:
+    """Renames checkpoints that are newer than the newest undamaged one, and says so.
+
+    Raises:
+        InputError: all are damaged; they stay where they are.
+    """
+    reasons: dict[int, str] = {}
+    step = 0
+    if jax.process_index() == 0:
+        reasons, step = _find_damaged(directory)
+    if jax.process_count() > 1:
+        step = int(multihost_utils.broadcast_one_to_all(np.int32(step)))
+    if step < 0:
+        raise InputError(next(iter(reasons.values()), f"{directory}: all steps are damaged"))
+    for damaged, reason in reasons.items():
+        target = directory / f"{damaged}.damaged"
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(directory / str(damaged), target)
+        print(
+            f"{reason}; it is now {target}, and training continues from step {step}",
+            file=sys.stderr,
+        )
+
+
+def write_sums(directory: Path) -> None:
+    """Writes the sums of the files of a step.
+
+    Raises:
+        OSError: a file cannot be read, or the sums cannot be written.
+    """
+    checksums.write(directory, lambda name: name not in _WITHOUT_SUMS)
+
+
+def check_sums(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
+    """Compares the files of a step with their sums, and looks for what is no file: the libraries
+    that read them would wait for a pipe, and read a device without end.
+
+    Args:
+        directory: of the step.
+        wanted: see ``checksums.check``.
+
+    Raises:
+        InputError: names a file that is not what was written, or no file.
+    """
+    for folder, _, names in os.walk(directory):
+        for path in (Path(folder, name) for name in names):
+            if path.exists() and not path.is_file():
+                raise InputError(f"{path}: no regular file; copy the checkpoint again")
+    checksums.check(directory, wanted)
+
+
+def _steps(directory: Path) -> list[int]:
+    """Returns the steps of the checkpoints in a directory, which need not exist, in order."""
+    if not directory.is_dir():
+        return []
+    names = [entry.name for entry in directory.iterdir() if entry.name.isdecimal()]
+    return sorted(int(name) for name in names if name == str(int(name)))  # no 007
+
+
+def _read_undamaged(directory: Path, steps: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Returns the metadata of checkpoints, and says which are left out because of damage.
+
+    Raises:
+        InputError: all are damaged.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    problems: list[InputError] = []
+    for step in steps:
+        try:
+            found[step] = checkpoint_metadata.read(directory, step)
+        except InputError as error:
+            problems.append(error)
+    if not found:
+        raise problems[-1]
+    for problem in problems:
+        print(f"{problem}; the best of the other checkpoints is taken", file=sys.stderr)
+    return found
+
+
+def _find_damaged(directory: Path) -> tuple[dict[int, str], int]:
+    """Returns why the newest checkpoints cannot be used, newest first, and the first that can.
+
+    The latter is 0 without any checkpoint, and -1 if all are damaged.
+    """
+    reasons: dict[int, str] = {}
+    for step in reversed(_steps(directory)):
+        try:
+            checkpoint_metadata.read(directory, step)
+            check_sums(directory / str(step))
+            return reasons, step
+        except InputError as error:
+            reasons[step] = str(error)
+    return reasons, -1 if reasons else 0

@@ -1,0 +1,124 @@
+"""The metadata of a checkpoint: the run that wrote it, its arrays and its evaluation."""
+
+import json
+from collections.abc import Mapping
+from importlib import metadata as packages
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+
+from longsum_jax import checksums
+from longsum_jax.errors import InputError
+from longsum_jax.files import parse_json, read_bytes
+from longsum_jax.training.trees import describe
+
+FORMAT_VERSION = 1
+FILE = "meta/metadata"  # below the directory of a step, where Orbax puts JSON of the item "meta"
+
+
+def make(
+    about: Mapping[str, Any], params: Any, state: Any, metrics: Mapping[str, float] | None
+) -> dict[str, Any]:
+    """Returns the metadata of a checkpoint that is to be written.
+
+    Args:
+        about: "model", "config" and "best_metric" of the run.
+        params, state: trees of arrays.
+        metrics: the evaluation, None when there was none.
+    """
+    return {
+        "format_version": FORMAT_VERSION,
+        "library_version": _library_version(),
+        **about,
+        "metrics": None if metrics is None else dict(metrics),
+        "parameters": describe(params),
+        "state": describe(state),
+    }
+
+
+def read(directory: Path, step: int) -> dict[str, Any]:
+    """Returns the metadata of the checkpoint of a step.
+
+    Args:
+        directory: of the checkpoints.
+        step: number of steps of the checkpoint.
+
+    Raises:
+        InputError: no checkpoint, a damaged one, or another format version.
+    """
+    checksums.check(directory / str(step), lambda name: name == FILE)
+    try:
+        metadata = parse_json(read_bytes(directory / str(step) / FILE))
+        version, writer = metadata.get("format_version"), metadata.get("library_version")
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{directory}: step {step} is not a checkpoint of this library ({error})"
+        ) from error
+    if version != FORMAT_VERSION:
+        raise InputError(
+            f"{directory}: step {step} has checkpoint format {version} of longsum_jax {writer}, "
+            f"this version reads format {FORMAT_VERSION}"
+        )
+    _check(f"{directory}, step {step}", metadata)
+    return metadata
+
+
+def replace(directory: Path, step: int, metadata: Mapping[str, Any]) -> None:
+    """Replaces the metadata of a checkpoint, which stays readable at every moment.
+
+    Raises:
+        InputError: damaged sums.
+        OSError: a file cannot be written.
+    """
+    checksums.replace_text(directory / str(step), FILE, json.dumps(metadata))
+
+
+def damage_error(where: str, problem: str, reason: str) -> InputError:
+    """Returns the error about a part of a checkpoint that cannot be used.
+
+    Args:
+        where: the checkpoint.
+        problem: a clause that names the part.
+        reason: in a few words.
+    """
+    return InputError(f"{where}: {problem} ({reason}); copy the checkpoint again")
+
+
+def _library_version() -> str:
+    """Returns the installed version of this package, "unknown" when it runs uninstalled."""
+    try:
+        return packages.version("longsum_jax")
+    except packages.PackageNotFoundError:
+        return "unknown"
+
+
+def _check(where: str, metadata: Mapping[str, Any]) -> None:
+    """Raises InputError unless the metadata have what those of every checkpoint have."""
+    for name in ("parameters", "state"):
+        arrays = metadata.get(name)
+        if not (isinstance(arrays, dict) and all(map(_is_array, arrays.values()))):
+            problem = f"the list of its {name} is missing or damaged"
+            raise damage_error(where, problem, "not names, shapes, types")
+    scores = metadata.get("metrics", "")
+    if not (scores is None or (isinstance(scores, dict) and all(map(_is_number, scores.values())))):
+        problem = "the evaluation is missing or damaged"
+        raise damage_error(where, problem, f"{scores!r} is no object of numbers")
+    if not isinstance(metadata.get("best_metric"), str):
+        problem = "the name of its best metric is missing or damaged"
+        raise damage_error(where, problem, "it is no text")
+
+
+def _is_array(value: Any) -> bool:
+    """Returns True for the shape and the type of an array, as `describe` gives them."""
+    try:
+        shape, dtype = value
+        jnp.dtype(dtype)
+        return all(type(size) is int and size >= 0 for size in shape)
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_number(value: Any) -> bool:
+    """Returns True for a number of JSON, which true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,66 @@
+import ctypes
+import gc
+import logging
+import shutil
+import threading
+
+import pytest
+
+from longsum_jax import checksums
+from longsum_jax.errors import InputError
+from longsum_jax.training.checkpointing import restore_params
+
+
+def num_answers():
+    """Answers of TensorStore about its metrics, lists of dictionaries."""
+    lists = [found for found in gc.get_objects() if type(found) is list and found]
+    firsts = [found[0] for found in lists if type(found[0]) is dict]
+    return sum("value" in first or "sum_of_squared_deviation" in first for first in firsts)
+
+
+def test_answers_about_metrics_do_not_pile_up(tmp_path, toy):
+    """TensorStore never frees them."""
+    toy.save_checkpoints(tmp_path, {1: None})
+    before = num_answers()
+    toy.save_checkpoints(tmp_path, {2: None, 3: None})
+    assert num_answers() == before
+
+
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the allocator is not glibc's"
+)
+def test_memory_that_threads_have_freed_goes_back_with_a_save(tmp_path, resident_bytes, toy):
+    def use_much():
+        size, number = 2**14, 2**13  # 128 MiB, in pieces too small for pages of their own
+        pieces = [libc.malloc(size) for _ in range(number)]
+        for piece in pieces:
+            ctypes.memset(piece, 1, size)
+        pieces.pop()  # the last one stays, so the end of the heap is in use
+        for piece in pieces:
+            libc.free(ctypes.c_void_p(piece))
+
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    toy.save_checkpoints(tmp_path, {1: None})
+    before = resident_bytes()
+    thread = threading.Thread(target=use_much)
+    thread.start()
+    thread.join()
+    assert resident_bytes() > before + 2**26
+    toy.save_checkpoints(tmp_path, {2: None})
+    assert resident_bytes() < before + 2**25
+
+
+def test_tasks_that_fail_after_the_first_error_are_not_logged(tmp_path, caplog, toy):
+    """Those of orbax alone: nobody waits for them any more."""
+    toy.save_checkpoints(tmp_path, {3: None})
+    shutil.rmtree(tmp_path / "3" / "params" / "d")
+    (tmp_path / "3" / checksums.SUMS).unlink()
+    with pytest.raises(InputError, match="missing or damaged") as caught:
+        restore_params(tmp_path)
+    caplog.clear()
+    logger = logging.getLogger("asyncio")
+    logger.error("Task exception was never retrieved", exc_info=caught.value.__cause__)
+    assert not caplog.records
+    logger.error("Task exception was never retrieved", exc_info=ValueError("of another task"))
+    assert len(caplog.records) == 1
