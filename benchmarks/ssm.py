@@ -6,7 +6,7 @@ time; its two backends.
 
 Sizes are those of the base model (H = 768 channels, M = 256 modes, B = 1, float32) except where a
 row says otherwise: the materialised kernel would not fit at full width, so both of its forms are
-timed at half of it. The table of ``ops.ssm.convolution.choose_backend`` comes from the rows of
+timed at half of it. The table of ``ops.ssm.backends.choose_backend`` comes from the rows of
 "backends"; channels do not affect one another, so these have few. ``cpu_seconds`` are those of all
 threads, which other work on the machine disturbs less.
 """

@@ -14,10 +14,9 @@ from longsum_jax.layers.dense import Linear, torch_uniform
 from longsum_jax.layers.partitioning import Initializer, logical, mesh_spec
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.remat import save_for_backward
+from longsum_jax.ops.ssm.backends import Backend, caches_kernels
 from longsum_jax.ops.ssm.convolution import (
-    Backend,
     convolve_with_spectrum,
-    keeps_spectrum,
     ssm_convolution,
     ssm_convolution_sharded,
     ssm_spectrum,
@@ -156,7 +155,7 @@ class S4D(nn.Module):
 
     def _stored_spectrum(self, length: int) -> Array | None:
         """Returns the kernel's spectrum from KERNELS; computes it where KERNELS is mutable."""
-        if self.is_initializing() or not keeps_spectrum(target_platform(), self.backend):
+        if self.is_initializing() or not caches_kernels(target_platform(), self.backend):
             return None
         if self.is_mutable_collection(KERNELS):
             spectrum = ssm_spectrum(self.ssm(), self.D, length, discretization=self.discretization)

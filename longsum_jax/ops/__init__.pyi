@@ -3,10 +3,10 @@ from .attention.blocks import from_blocks as from_blocks
 from .attention.blocks import to_blocks as to_blocks
 from .attention.blockwise import attend_key_sets as attend_key_sets
 from .attention.blockwise import attend_partially as attend_partially
-from .attention.blockwise import full_attention as full_attention
 from .attention.dense import QKV as QKV
 from .attention.dense import dot_product_attention as dot_product_attention
 from .attention.dense import masked_softmax as masked_softmax
+from .attention.full import full_attention as full_attention
 from .attention.fused import choose_kernel as choose_kernel
 from .attention.fused import fused_attention as fused_attention
 from .attention.hepos import mix_strided as mix_strided

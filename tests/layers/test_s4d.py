@@ -8,7 +8,7 @@ import pytest
 from flax.core import meta
 
 from longsum_jax.layers.s4d import KERNELS, S4D
-from longsum_jax.ops.ssm.convolution import smooth_length
+from longsum_jax.ops.ssm.fft import smooth_length
 
 LAYERS = {
     "b_layer_bidir_L50": {},

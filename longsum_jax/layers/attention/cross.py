@@ -22,7 +22,7 @@ from longsum_jax.layers.dense import Linear
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blocks import to_blocks
-from longsum_jax.ops.attention.blockwise import attend_all, max_score_bytes
+from longsum_jax.ops.attention.blockwise import attend_shared_keys, max_score_bytes
 from longsum_jax.ops.attention.dense import (
     dot_product_attention,
     largest_scores,
@@ -142,7 +142,7 @@ class SourceAttention(CrossAttention):
             options |= {"scale": self.scale, "dropout": None if rng is None else Dropout(rng, rate)}
             if in_pieces:
                 key_mask = None if mask is None else mask[:, None]  # the same for all blocks
-                return attend_all(q, [KeySet(k, v, key_mask)], **options)
+                return attend_shared_keys(q, [KeySet(k, v, key_mask)], **options)
             return dot_product_attention(q, k, v, mask=mask, **options)
 
         rng = self.make_rng("dropout") if rate else None

@@ -13,9 +13,11 @@ from longsum_jax.layers.attention.multi_head import (
     attend_fused,
 )
 from longsum_jax.layers.partitioning import active_sequence_sharding
-from longsum_jax.ops.attention.blockwise import KeySet, full_attention, max_score_bytes
+from longsum_jax.ops.attention.blockwise import max_score_bytes
 from longsum_jax.ops.attention.dense import prepend_keys
+from longsum_jax.ops.attention.full import full_attention
 from longsum_jax.ops.attention.fused import Choice
+from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 

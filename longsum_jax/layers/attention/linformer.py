@@ -15,7 +15,7 @@ from longsum_jax.layers.attention.options import (
 from longsum_jax.layers.dense import torch_uniform
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.attention.blockwise import attend_all
+from longsum_jax.ops.attention.blockwise import attend_shared_keys
 from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.attention.linformer import compress_length
@@ -86,5 +86,5 @@ class LinformerAttention(CompressedAttention, EncoderSelfAttention):
         self.noted(Choice(None, "learned means as keys"))
         mask = context
         k, v = self.project_kv(jnp.where(mask[..., None], x, 0))
-        y = attend_all(self.q(x), [KeySet(k, v)], **self.sparse_options(deterministic))
+        y = attend_shared_keys(self.q(x), [KeySet(k, v)], **self.sparse_options(deterministic))
         return self.o(jnp.where(mask[..., None, None], y, 0))

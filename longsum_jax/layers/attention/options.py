@@ -13,7 +13,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.layers.s4d import StepInit
 from longsum_jax.ops.attention.fused import AttentionBackend
 from longsum_jax.ops.attention.lsg_selection import SparsityType
-from longsum_jax.ops.ssm.convolution import Backend
+from longsum_jax.ops.ssm.backends import Backend
 from longsum_jax.ops.ssm.kernel import Discretization
 from longsum_jax.schema import (
     Length,

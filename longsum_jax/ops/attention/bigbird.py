@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
-from longsum_jax.ops.attention.blockwise import attend_all, attend_key_sets
+from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet
 from longsum_jax.ops.attention.local import check_sizes, split_dropout, zero_padding
 from longsum_jax.typing import AnyArray
@@ -68,7 +68,7 @@ def bigbird_attention(
     middle_dropout, end_dropout = split_dropout(dropout)
     middle = attend_key_sets(q_blocks[:, 1:-1], key_sets, scale=scale, dropout=middle_dropout)
     all_keys = KeySet(k, v, mask[:, None, None, None])
-    ends = attend_all(_join_ends(q_blocks), [all_keys], scale=scale, dropout=end_dropout)
+    ends = attend_shared_keys(_join_ends(q_blocks), [all_keys], scale=scale, dropout=end_dropout)
     ends = to_blocks(ends, block_size)
     out = jnp.concatenate([ends[:, :1], middle, ends[:, 1:]], axis=1)
     return zero_padding(from_blocks(out, q.shape[1]), mask)

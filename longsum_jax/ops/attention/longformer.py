@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from longsum_jax.ops.attention.blockwise import attend_all
+from longsum_jax.ops.attention.blockwise import attend_shared_keys
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.fused import FusedAttention
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet
@@ -126,5 +126,7 @@ def longformer_attention(
         fused=fused,
     )
     all_keys = KeySet(global_tokens.k, global_tokens.v, mask[:, None, None, None])
-    rows = attend_all(global_tokens.q, [all_keys], scale=scale, dropout=global_dropout, axes=axes)
+    rows = attend_shared_keys(
+        global_tokens.q, [all_keys], scale=scale, dropout=global_dropout, axes=axes
+    )
     return scatter_positions(out, rows, indices, axes)

@@ -27,7 +27,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.ops.attention.blocks import from_blocks, overlapping, to_blocks
-from longsum_jax.ops.attention.blockwise import attend_all, attend_key_sets, max_score_bytes
+from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys, max_score_bytes
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet
@@ -200,7 +200,7 @@ def lsg_attention(
     if causal:
         return out, global_tokens.q.astype(out.dtype)
     text = [KeySet(k, v, key_mask[:, None, None, None])]
-    global_out = attend_all(
+    global_out = attend_shared_keys(
         global_tokens.q,
         text,
         replicated=[globals_],

@@ -6,7 +6,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
-from longsum_jax.ops.attention.blockwise import attend_all, attend_key_sets
+from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet
@@ -82,7 +82,7 @@ def block_staggered_attention(
         out = fused_key_sets(blocked(q), key_sets, fused, scale=scale)
     out = lax.dynamic_slice_in_dim(from_blocks(out, padded_length), shift, length, 1)
     all_keys = KeySet(k, v, mask[:, None, None, None])
-    global_out = attend_all(
+    global_out = attend_shared_keys(
         global_tokens.q,
         [all_keys],
         replicated=[global_keys],

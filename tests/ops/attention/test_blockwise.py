@@ -1,70 +1,37 @@
-import functools
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from two_sets import (
+    BLOCK_IDS,
+    B,
+    C,
+    H,
+    K,
+    N,
+    compiled,
+    masks,
+    tensors,
+    two_sets,
+    value_and_gradients,
+)
 
 from longsum_jax.ops.attention import blockwise
+from longsum_jax.ops.attention.block_softmax import BlockInputs, attend_at_once, prepare
 from longsum_jax.ops.attention.blockwise import (
-    attend_all,
     attend_key_sets,
     attend_partially,
-    full_attention,
+    attend_shared_keys,
 )
-from longsum_jax.ops.attention.dense import dot_product_attention
 from longsum_jax.ops.attention.key_sets import (
     MASK_VALUE,
     Dropout,
     KeySet,
-    LazyBias,
     merge_partial_softmaxes,
 )
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
-
-B, N, C, H, K = 2, 5, 3, 2, 4
-
-
-def tensors():
-    """Queries, keys and values of two sets (6 keys per block, 3 shared), a bias, and the table of a
-    LazyBias."""
-    rng = np.random.default_rng(0)
-    own, shared = (B, N, 6, H, K), (B, 3, H, K)
-    shapes = ((B, N, C, H, K), own, own, shared, shared, (H, C, 6), (H, 4, 3))
-    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
-
-
-def masks():
-    rng = np.random.default_rng(1)
-    own, shared = rng.random((B, N, 1, C, 6)) < 0.6, rng.random((B, 1, 1, 1, 3)) < 0.7
-    own[0, 1, 0, 2], shared[0] = False, False  # one query that sees nothing
-    return own, shared
-
-
-BLOCK_IDS = np.random.default_rng(2).integers(0, 4, (B, N, C))
-
-
-def two_sets(k, v, shared_k, shared_v, bias, table):
-    own, shared = masks()
-    lazy = LazyBias(
-        lambda ids, table: jnp.moveaxis(table[:, ids[:, :, 0]], 0, 2),
-        jnp.asarray(BLOCK_IDS)[:, :, None],
-        (table,),
-    )
-    return [
-        KeySet(k, v, jnp.asarray(own), bias),
-        KeySet(shared_k, shared_v, jnp.asarray(shared), lazy),
-    ]
-
-
-def compiled(function, *arrays, **options):
-    """The result of a function, freshly traced on every call, so that a patched maximum counts."""
-    return jax.jit(lambda *arrays: function(*arrays, **options))(*arrays)
-
-
-def attend(q, *arrays, **options):
-    return attend_key_sets(q, two_sets(*arrays), scale=0.7, **options)
 
 
 def attend_by_loops(q, k, v, shared_k, shared_v, bias, table):
@@ -90,20 +57,6 @@ def attend_by_loops(q, k, v, shared_k, shared_v, bias, table):
     return out
 
 
-def value_and_gradients(inputs, **options):
-
-    def run(*inputs):
-        out, pull_back = jax.vjp(functools.partial(attend, **options), *inputs)
-        return out, *pull_back(jnp.cos(jnp.arange(out.size)).reshape(out.shape).astype(out.dtype))
-
-    return [np.asarray(x) for x in compiled(run, *inputs)]
-
-
-@pytest.fixture(scope="module")
-def whole():
-    return value_and_gradients(tensors())
-
-
 def test_two_sets_equal_loops(whole):
     np.testing.assert_allclose(whole[0], attend_by_loops(*tensors()), rtol=0, atol=2e-6)
     assert not whole[0][0, 1, 2].any()
@@ -116,71 +69,14 @@ def test_gradients_are_finite_and_those_of_blind_queries_zero(whole):
     assert not whole[1][0, 1, 2].any()
 
 
-@pytest.mark.parametrize("pieces", [2, 3, 5])
-def test_pieces_change_neither_values_nor_gradients(whole, pieces, monkeypatch):
-    score_bytes = 4 * B * N * H * C * 9
-    monkeypatch.setattr(blockwise, "_on_cpu", lambda: False)
-    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", -(-score_bytes // pieces))
-    program = str(jax.make_jaxpr(lambda *x: attend(*x))(*tensors()))
-    assert f"length={pieces}" in program
-    for value, expected in zip(value_and_gradients(tensors()), whole, strict=True):
-        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=2e-6)
-
-
-@pytest.mark.slow
-def test_head_by_head_is_the_same(whole, monkeypatch):
-    """What CPUs do with long inputs."""
-    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", 1)
-    for value, expected in zip(value_and_gradients(tensors()), whole, strict=True):
-        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=2e-6)
-    q, *rest = tensors()
-    one = [q[:1], *(x[:1] for x in rest[:4])]
-    sets = [KeySet(one[1], one[2]), KeySet(one[3], one[4])]
-    alone = compiled(attend_key_sets, one[0], sets)
-    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", 2**28)
-    expected = compiled(attend_key_sets, one[0], sets)
-    np.testing.assert_allclose(alone, expected, rtol=1e-5, atol=2e-6)
-
-
-@pytest.mark.parametrize("on_cpu", [True, False])
-def test_dropout_of_pieces(on_cpu, monkeypatch):
-    """Entries are dropped at the rate, the rest is scaled up, and no two pieces or heads are
-    dropped alike."""
-    monkeypatch.setattr(blockwise, "_on_cpu", lambda: on_cpu)
-    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", 1)
-    q, k = np.zeros((2, 8, 16, 2, 4), np.float32), np.zeros((2, 64, 2, 4), np.float32)
-    dropout = Dropout(jax.random.key(0), 0.25)
-    out = np.asarray(compiled(attend_key_sets, q, [KeySet(k, np.ones_like(k))], dropout=dropout))
-    assert abs(out.mean() - 1) < 0.02
-    rows = out[..., 0].transpose(0, 1, 3, 2).reshape(-1, 16)
-    assert len(np.unique(rows, axis=0)) == len(rows)
-
-
-def test_pieces_are_not_saved_for_the_gradients(monkeypatch):
-    q, k = jnp.zeros((1, 64, 16, 2, 4)), jnp.zeros((1, 256, 2, 4))
-    score_bytes = 4 * q.size // 4 * 256
-
-    def memory():
-        def loss(q, k):
-            return (attend_key_sets(q, [KeySet(k, k)]) ** 2).sum()
-
-        compiled = jax.jit(jax.grad(loss, (0, 1))).lower(q, k).compile()
-        return compiled.memory_analysis().temp_size_in_bytes
-
-    assert memory() > score_bytes
-    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", score_bytes // 16)
-    assert memory() < score_bytes / 2
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.25])
 def test_gradients_from_saved_sums_are_those_of_the_forward_pass(rate):
     """Of the means and of the log sums, for all inputs, dropped weights included."""
     dropout = Dropout(jax.random.key(3), rate)
 
     def plain(q, sets):
-        return blockwise._attend_at_once(
-            q, [blockwise._prepare(s) for s in sets], None, 0.7, dropout
-        )
+        prepared = [prepare(x) for x in sets]
+        return attend_at_once(BlockInputs(q, prepared, None, 0.7, dropout))
 
     def ours(q, sets):
         return attend_partially(q, sets, scale=0.7, dropout=dropout)
@@ -264,10 +160,10 @@ def test_gradients_in_bfloat16(maximum, on_cpu, whole, monkeypatch):
 
 
 @pytest.mark.parametrize("maximum", [2**28, 400])
-def test_all_queries_attend_to_the_same_keys(maximum, monkeypatch):
+def test_queries_attend_to_shared_keys(maximum, monkeypatch):
     monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", maximum)
     q, _, _, k, v, *_ = tensors()
-    out = compiled(attend_all, q[:, 0], [KeySet(k, v, np.array([True, True, False]))])
+    out = compiled(attend_shared_keys, q[:, 0], [KeySet(k, v, np.array([True, True, False]))])
     expected = compiled(attend_key_sets, q, [KeySet(k[:, :2], v[:, :2])])
     np.testing.assert_allclose(out, np.asarray(expected)[:, 0], rtol=1e-5, atol=1e-6)
 
@@ -285,47 +181,6 @@ def test_dropout_keeps_the_mean_and_follows_its_key(maximum, monkeypatch):
     assert abs(out.std() - (0.25 / 0.75 / 128) ** 0.5) < 3e-3
     # No two blocks are alike, also when they come in different pieces.
     assert len({row.tobytes() for row in out[0]}) == 64
-
-
-def test_dropout_of_weights():
-    weights = jnp.ones((1000,))
-    dropped = Dropout(jax.random.key(0), 0.5)(weights)
-    assert set(np.unique(dropped)) == {0.0, 2.0}
-    assert Dropout(jax.random.key(0), 0.0)(weights) is weights
-    assert np.any(Dropout(jax.random.key(0), 0.5).fold(1)(weights) != dropped)
-
-
-@pytest.mark.parametrize("most", [2**40, 1])
-@pytest.mark.parametrize("with_bias", [False, True])
-def test_full_attention_is_dense_attention(with_bias, most, monkeypatch):
-    """Values and gradients, with a length that is no multiple of the block, in one piece and in
-    many."""
-    monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", most)
-    monkeypatch.setattr(blockwise, "FULL_BLOCK", 4)
-    length = 11
-    rng = np.random.default_rng(3)
-    q, k, v = (rng.normal(size=(B, length, H, K)).astype(np.float32) for _ in range(3))
-    table = rng.normal(size=(H, 2 * length - 1)).astype(np.float32)
-    mask = np.arange(length) < np.array([length, 6])[:, None]
-    distances = np.arange(length) - np.arange(length)[:, None]
-
-    def ours(q, k, v, table):
-        return full_attention(q, k, v, mask, distance_bias=table if with_bias else None, scale=0.7)
-
-    def twin(q, k, v, table):
-        bias = table[None, :, distances + length - 1] if with_bias else None
-        return dot_product_attention(q, k, v, mask=mask[:, None, None], bias=bias, scale=0.7)
-
-    def with_gradients(function, *inputs):
-        out, pull_back = jax.vjp(function, *inputs)
-        return out, *pull_back(jnp.cos(jnp.arange(out.size)).reshape(out.shape))
-
-    results = []
-    for function in (ours, twin):
-        run = jax.jit(functools.partial(with_gradients, function))
-        results.append(run(q, k, v, table))
-    for found, wanted in zip(*results, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=3e-6)
 
 
 # Sets of keys one by one, merged afterwards

@@ -13,8 +13,8 @@ import pytest
 from longsum_jax.analysis.devices import find_target
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention import lsg, lsg_selection
-from longsum_jax.ops.attention.blockwise import Dropout
 from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.key_sets import Dropout
 from longsum_jax.ops.attention.lsg import (
     LsgSpec,
     lsg_attention,

@@ -1,4 +1,3 @@
-import json
 import runpy
 from functools import partial
 from pathlib import Path
@@ -7,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
+from longsum_jax.ops.ssm import backends
 from longsum_jax.ops.ssm import convolution as ssm_conv
 from longsum_jax.ops.ssm import matmul as ssm_matmul
-from longsum_jax.ops.ssm.convolution import smooth_length, ssm_convolution
-from longsum_jax.ops.ssm.kernel import MAX_LENGTH, DiagonalSSM, Modes, discretize
+from longsum_jax.ops.ssm.convolution import ssm_convolution
+from longsum_jax.ops.ssm.kernel import MAX_LENGTH, DiagonalSSM, discretize
 
 SLOW_TWINS = runpy.run_path(str(Path(__file__).with_name("slow_twins.py")))
 ssm_convolution_direct, ssm_scan = SLOW_TWINS["ssm_convolution_direct"], SLOW_TWINS["ssm_scan"]
@@ -87,9 +86,9 @@ def test_convolution_equals_both_slow_twins(make_ssm, length, directions, backen
 def test_gradients_are_the_same_with_spectra_that_are_made_again(make_ssm, directions, monkeypatch):
     arguments = inputs(make_ssm, 33, directions)
     convolve = partial(ssm_convolution, backend="fft", block=2)
-    kept = in_parts(convolve, *arguments)
-    monkeypatch.setattr(ssm_conv, "MOST_SPECTRUM_BYTES_ON_CPU", 0)
-    assert_close(in_parts(convolve, *arguments), kept, 1e-6)
+    saved = in_parts(convolve, *arguments)
+    monkeypatch.setattr(backends, "MOST_SPECTRUM_BYTES_ON_CPU", 0)
+    assert_close(in_parts(convolve, *arguments), saved, 1e-6)
 
 
 @pytest.mark.slow
@@ -138,126 +137,10 @@ def test_blocks_of_channels_change_nothing(make_ssm, block):
 @pytest.mark.usefixtures("compiled_parts")
 def test_groups_of_chunks_change_nothing(make_ssm, monkeypatch, group):
     monkeypatch.setattr(ssm_matmul, "CHUNK_ON_CPU", 16)
-    monkeypatch.setattr(ssm_conv, "_chunks_per_group", lambda *sizes: group)
+    monkeypatch.setattr(backends, "_chunks_per_group", lambda *sizes: group)
     arguments = inputs(make_ssm, LONGEST)
     fast = in_parts(partial(ssm_convolution, backend="matmul"), *arguments)
     assert_close(fast, of_twin(ssm_scan, *arguments))
-
-
-@pytest.mark.parametrize("size", [1, 3, 64, 96, 128])
-def test_toeplitz_matrices_of_tiles(size, monkeypatch):
-    """Those of TPUs: every row is a window of the lags; gradients add up the rows."""
-    monkeypatch.setattr(ssm_matmul, "target_platform", lambda: "tpu")
-    rng = np.random.default_rng(size)
-    lags, factors = rng.normal(size=(2, 2 * size - 1)), rng.normal(size=(2, size, size))
-    lags, factors = np.float32(lags), np.float32(factors)
-    windows = [np.s_[:, size - 1 - j : 2 * size - 1 - j] for j in range(size)]
-
-    @jax.jit
-    def windows_and_gradient(lags):
-        found, pull_back = jax.vjp(lambda lags: ssm_matmul._windows(lags, size), lags)
-        return found, *pull_back(factors)
-
-    found, gradient = windows_and_gradient(lags)
-    np.testing.assert_array_equal(found, np.stack([lags[w] for w in windows], 1))
-    wanted = np.zeros(lags.shape)
-    for j, window in enumerate(windows):
-        wanted[window] += factors[:, j]
-    np.testing.assert_allclose(gradient, wanted, atol=1e-4)
-
-
-BASE = {"channels": 768, "modes": 128, "layers": 12}  # the published model
-
-
-def loops_of_base(backend, batch, length):
-    """Iterations of loops of one forward pass: blocks of channels, and groups in them."""
-    shape = (batch, length, BASE["channels"])
-    # Of the modes only the shapes of the coefficients are read.
-    Ct = jax.ShapeDtypeStruct((1, BASE["channels"], 2, BASE["modes"]), jnp.complex64)
-    modes = Modes(None, None, None, None, Ct)
-    block = ssm_conv._channels_per_block(shape, modes, backend)
-    blocks = -(-BASE["channels"] // block)
-    if backend == "fft":
-        return blocks * BASE["layers"]
-    group = ssm_conv._chunks_per_group(shape, modes, block)
-    return 2 * blocks * -(-ssm_matmul.count_chunks(batch, length) // group) * BASE["layers"]
-
-
-@pytest.mark.parametrize("kind", ["TPU v5 lite", "TPU v5p", "TPU v6 lite", "an unknown device"])
-def test_a_pass_has_few_serial_steps_on_accelerators(kind):
-    device = AbstractDevice(kind, 1, "tpu")
-    mesh = AbstractMesh((1,), ("batch",), axis_types=(AxisType.Auto,), abstract_device=device)
-    with use_abstract_mesh(mesh):
-        assert loops_of_base("matmul", 1, 2**20) < 10_000
-        assert loops_of_base("matmul", 32, 4096) < 1_000
-        assert loops_of_base("fft", 1, 2**20) < 10_000
-    with use_abstract_mesh(mesh.update(abstract_device=AbstractDevice("cpu", None, "cpu"))):
-        assert loops_of_base("matmul", 1, 2**20) > 10_000
-
-
-@pytest.mark.parametrize(
-    ("platform", "batch", "length", "chunk"),
-    [
-        ("cpu", 1, 2**20, 128),
-        ("tpu", 1, 512, 64),
-        ("tpu", 1, 4096, 128),
-        ("tpu", 8, 4096, 256),
-        ("tpu", 1, 2**17, 512),
-        ("tpu", 1, 2**24, 1024),
-    ],
-)
-def test_chunks_grow_with_the_positions_of_a_device(platform, batch, length, chunk):
-    with jax.default_device(platform):
-        assert ssm_matmul.chunk_length(batch, length) == chunk
-        assert ssm_matmul.count_chunks(batch, length) == length // chunk
-
-
-@pytest.mark.slow
-def test_chosen_block_covers_the_budget(make_ssm, monkeypatch):
-    modes = jax.eval_shape(discretize, make_ssm(6, 4))
-    backends = "fft", "matmul"
-    assert [ssm_conv._channels_per_block((2, 33, 6), modes, backend) for backend in backends] == [
-        6,
-        6,
-    ]
-    monkeypatch.setattr(ssm_conv, "MIN_BLOCK_BYTES", {"cpu": 1})
-    assert [ssm_conv._channels_per_block((2, 33, 6), modes, backend) for backend in backends] == [
-        1,
-        1,
-    ]
-
-
-def test_the_backend_is_chosen_by_platform_length_and_batch(make_ssm, monkeypatch):
-    assert ssm_conv.choose_backend("tpu", 16, 1) == "matmul"
-    assert ssm_conv.choose_backend("unheard-of", 2**20, 1) == "fft"
-    monkeypatch.setattr(ssm_conv, "_MATMUL_FROM", {"cpu": {1: 64, 8: 256}})
-    lengths = {
-        (1, 63): "fft",
-        (1, 64): "matmul",
-        (7, 64): "matmul",
-        (8, 255): "fft",
-        (64, 256): "matmul",
-    }
-    assert {key: ssm_conv.choose_backend("cpu", *key[::-1]) for key in lengths} == lengths
-    chosen = []
-    monkeypatch.setattr(ssm_conv, "choose_backend", lambda *key: chosen.append(key) or "matmul")
-    u, ssm, D, _ = inputs(make_ssm, 8)
-    text = jax.jit(ssm_convolution).lower(u, ssm, D).as_text()
-    assert chosen == [("cpu", 8, 2)]
-    assert "fft" not in text
-
-
-def test_the_table_of_backends_is_what_was_measured():
-    """Where it sends a length and a batch, forward and backward together, the other backend was not
-    much faster."""
-    report = json.loads(
-        (Path(__file__).parents[3] / "benchmarks/results/ssm_backends.json").read_text()
-    )
-    assert len(report["rows"]) >= 20
-    for row in report["rows"]:
-        chosen = ssm_conv.choose_backend(row["platform"], row["length"], row["batch"])
-        lost = 1 / row["ratio"] if chosen == "matmul" else row["ratio"]
-        assert lost < 1.1 or row["what"] == "forward", row
 
 
 @pytest.mark.parametrize(
@@ -267,7 +150,7 @@ def test_a_kept_spectrum_gives_what_its_parameters_give(
     make_ssm, length, directions, block, monkeypatch
 ):
     if block:  # channels in blocks, the last of which overlaps
-        monkeypatch.setattr(ssm_conv, "_channels_within", lambda *sizes: block)
+        monkeypatch.setattr(backends, "_channels_within", lambda *sizes: block)
     u, ssm, D, cotangent = inputs(make_ssm, length, directions)
 
     def convolve(u, ssm, D):
@@ -393,17 +276,3 @@ def test_more_positions_than_phases_are_exact_for_are_refused(make_ssm):
     u = jax.ShapeDtypeStruct((1, MAX_LENGTH + 1, 1), jnp.float32)
     with pytest.raises(ValueError, match="exact for 1 to 16777216"):
         jax.eval_shape(ssm_convolution, u, make_ssm(1, 1), np.zeros(1, np.float32))
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 5, 64, 337, 4096, 4099, 65537])
-def test_smooth_length_is_the_smallest_that_fits(length):
-    def fits(n):
-        rest = n
-        for prime in (2, 3, 5, 7):
-            while rest % prime == 0:
-                rest //= prime
-        return n % 2 == 0 and n >= 2 * length - 1 and rest == 1
-
-    n = smooth_length(length)
-    assert fits(n)
-    assert not any(fits(smaller) for smaller in range(2 * length - 1, n))

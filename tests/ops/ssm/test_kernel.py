@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops.ssm.convolution import circular_kernel
+from longsum_jax.ops.ssm.fft import circular_kernel
 from longsum_jax.ops.ssm.kernel import (
     MAX_LENGTH,
     DiagonalSSM,

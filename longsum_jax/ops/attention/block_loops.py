@@ -1,0 +1,132 @@
+"""Loops over blockwise attention: over its blocks, its heads, or its sequences.
+
+Five blocks, two at a time. Arrays with an entry for each block are cut into pieces, zeros (.) fill
+the last one; arrays that blocks share go into every piece:
+
+    queries                block 0  block 1    block 2  block 3    block 4    .
+    keys of each block     keys 0   keys 1     keys 2   keys 3     keys 4     .
+    keys of all blocks     shared              shared              shared
+                               |                  |                   |
+                            attend             attend              attend
+                               |                  |                   |
+    out, log_sum_exp       block 0  block 1    block 2  block 3    block 4  (cut off)
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from longsum_jax.ops.attention.block_softmax import Attend, BlockInputs
+from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
+from longsum_jax.ops.attention.key_sets import KeySet, LazyBias, PartialSoftmax
+from longsum_jax.typing import AnyArray
+
+
+class Axis(NamedTuple):
+    """The index of an axis in each kind of array; None in those that never have it."""
+
+    queries: int  # [batch, num_blocks, block_size, heads, ...]
+    own_keys: int  # [batch, num_blocks, num_keys, heads, head_dim]
+    shared_keys: int | None  # [batch, heads, ...]
+    scores: int  # masks and biases [batch, num_blocks, heads, block_size, num_keys]
+    bias_arrays: int | None  # arrays of a LazyBias, [heads, ...]
+
+
+BATCH = Axis(queries=0, own_keys=0, shared_keys=0, scores=0, bias_arrays=None)
+BLOCKS = Axis(queries=1, own_keys=1, shared_keys=None, scores=1, bias_arrays=None)
+HEADS = Axis(queries=3, own_keys=3, shared_keys=1, scores=2, bias_arrays=0)
+
+
+def loop_over(axis: Axis, attend: Attend, size: int = 1, *, recompute: bool = False) -> Attend:
+    """Returns ``attend`` in a loop over ``axis``, for ``size`` entries at a time.
+
+    With ``recompute``, the backward pass recomputes each piece, and nothing of it is saved.
+    """
+
+    def attend_in_pieces(inputs: BlockInputs) -> PartialSoftmax:
+        length = inputs.q.shape[axis.queries]
+        if length <= size:
+            return attend(inputs)
+
+        def attend_piece(piece: Any) -> PartialSoftmax:
+            number, q, log_sum_exp, arrays = piece
+            q = jnp.moveaxis(q, 0, axis.queries)
+            if log_sum_exp is not None:
+                log_sum_exp = jnp.moveaxis(log_sum_exp, 0, axis.queries)
+            key_sets = _with_looped_arrays(inputs.key_sets, axis, length, arrays)
+            dropout = inputs.dropout and inputs.dropout.fold(number)
+            softmax = attend(BlockInputs(q, key_sets, log_sum_exp, inputs.scale, dropout))
+            return jax.tree.map(lambda x: jnp.moveaxis(x, axis.queries, 0), softmax)
+
+        if recompute:
+            # The loop itself keeps XLA from merging a piece with its recomputation.
+            attend_piece = jax.checkpoint(attend_piece, prevent_cse=False)
+
+        def cut(x: AnyArray, place: int) -> Array:
+            x = jnp.moveaxis(x, place, 0)
+            return to_blocks(x[None], size)[0]
+
+        def join(x: AnyArray) -> Array:
+            return jnp.moveaxis(from_blocks(x[None], length)[0], 0, axis.queries)
+
+        arrays = [cut(*looped) for looped in _looped_arrays(inputs.key_sets, axis, length)]
+        log_sums = None
+        if inputs.log_sum_exp is not None:
+            log_sums = cut(inputs.log_sum_exp, axis.queries)
+        queries = cut(inputs.q, axis.queries)
+        pieces = jnp.arange(len(queries)), queries, log_sums, arrays
+        return jax.tree.map(join, lax.map(attend_piece, pieces))
+
+    return attend_in_pieces
+
+
+def _looped_arrays(
+    key_sets: Sequence[KeySet], axis: Axis, length: int
+) -> list[tuple[AnyArray, int]]:
+    """Returns the arrays that a loop must cut, and the index of the axis in each.
+
+    They have ``length`` entries along it; others are broadcast along it, or do not have it.
+    """
+    arrays: list[tuple[AnyArray, int]] = []
+
+    def note(x: AnyArray, place: int) -> None:
+        arrays.append((x, place))
+
+    for key_set in key_sets:
+        _map_looped(note, key_set, axis, length)
+    return arrays
+
+
+def _with_looped_arrays(
+    key_sets: Sequence[KeySet], axis: Axis, length: int, arrays: Sequence[AnyArray]
+) -> list[KeySet]:
+    """Returns ``key_sets`` with ``arrays`` (looped axis first) in place of ``_looped_arrays``."""
+    remaining = iter(arrays)
+
+    def replace(_: AnyArray, place: int) -> Array:
+        return jnp.moveaxis(next(remaining), 0, place)
+
+    return [_map_looped(replace, key_set, axis, length) for key_set in key_sets]
+
+
+def _map_looped(
+    function: Callable[[AnyArray, int], Any], key_set: KeySet, axis: Axis, length: int
+) -> KeySet:
+    """Applies ``function`` to each array that the loop cuts, and to the index of its axis."""
+
+    def visit(x: AnyArray | None, place: int | None) -> Any:
+        if x is None or place is None or x.ndim <= place or x.shape[place] != length:
+            return x
+        return function(x, place)
+
+    k, v, mask, bias = key_set
+    keys_place = axis.own_keys if k.ndim == 5 else axis.shared_keys
+    k, v, mask = visit(k, keys_place), visit(v, keys_place), visit(mask, axis.scores)
+    if not isinstance(bias, LazyBias):
+        return KeySet(k, v, mask, visit(bias, axis.scores))
+    arrays = tuple(visit(x, axis.bias_arrays) for x in bias.arrays)
+    return KeySet(k, v, mask, LazyBias(bias.function, visit(bias.blocks, axis.scores), arrays))

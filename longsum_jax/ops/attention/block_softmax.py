@@ -1,0 +1,160 @@
+"""The softmax of blocks over several sets of keys, by plain products: no loops, no gradients.
+
+``attend_at_once`` computes all blocks and heads together, ``attend_one_block`` one block of one
+head without batch dimensions; ``block_loops`` has loops for either. Both have the form of
+``Attend``, and so has what ``with_folded_masks`` makes of them.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from longsum_jax.ops.attention.key_sets import (
+    FOLDED_MASK,
+    Dropout,
+    KeySet,
+    LazyBias,
+    PartialSoftmax,
+    softmax_of_values,
+)
+from longsum_jax.typing import AnyArray
+
+
+class BlockInputs(NamedTuple):
+    """Queries in blocks, with all that their attention is computed from.
+
+    Attributes:
+        q: [batch, num_blocks, block_size, heads, head_dim].
+        key_sets: in the layouts of ``prepare``.
+        log_sum_exp: [batch, num_blocks, block_size, heads] of the forward pass, or None in the
+            forward pass itself; see ``key_sets.softmax_of_values``.
+        scale: factor of the products.
+        dropout: applied to the weights.
+    """
+
+    q: AnyArray
+    key_sets: Sequence[KeySet]
+    log_sum_exp: AnyArray | None
+    scale: float
+    dropout: Dropout | None
+
+
+# Computes attention; results have the layouts of ``q`` and ``log_sum_exp``.
+Attend = Callable[[BlockInputs], PartialSoftmax]
+
+
+def prepare(key_set: KeySet) -> KeySet:
+    """Transposes the arrays to the layouts of this module, once for all pieces.
+
+    Masks and biases get all five axes. Shared keys become [batch, heads, head_dim, num_keys], the
+    form of which products are fastest on CPUs, their values [batch, heads, num_keys, head_dim].
+    """
+    k, v, mask, bias = key_set
+    if k.ndim == 4:
+        k, v = jnp.transpose(k, (0, 2, 3, 1)), jnp.swapaxes(v, 1, 2)
+    return KeySet(k, v, _with_five_axes(mask), _with_five_axes(bias))
+
+
+def _with_five_axes(x: Any) -> Any:
+    return x.reshape((1,) * (5 - x.ndim) + x.shape) if hasattr(x, "ndim") else x
+
+
+def attend_at_once(inputs: BlockInputs) -> PartialSoftmax:
+    """Computes the attention of all blocks and heads."""
+
+    def mix(weights: AnyArray, v: AnyArray) -> Array:
+        values = "bnwhk" if v.ndim == 5 else "bhwk"
+        return jnp.einsum(f"bnhcw,{values}->bnhck", weights, v, preferred_element_type=jnp.float32)
+
+    q, key_sets, log_sum_exp, scale, dropout = inputs
+    scores = [_scores(q, key_set, scale) for key_set in key_sets]
+    log_sum_exp = None if log_sum_exp is None else log_sum_exp.swapaxes(2, 3)
+    softmax = softmax_of_values(scores, key_sets, log_sum_exp, dropout, mix)
+    return PartialSoftmax(*(jnp.moveaxis(x, 2, 3) for x in softmax))
+
+
+def _scores(q: AnyArray, key_set: KeySet, scale: float) -> Array:
+    """Returns float32 scores [batch, num_blocks, heads, block_size, num_keys]."""
+    keys = "bnwhk" if key_set.k.ndim == 5 else "bhkw"
+    products = jnp.einsum(f"bnchk,{keys}->bnhcw", q, key_set.k, preferred_element_type=jnp.float32)
+    scores = products * scale
+    return _biased(scores, _evaluate_bias(key_set))
+
+
+def attend_one_block(inputs: BlockInputs) -> PartialSoftmax:
+    """Computes the attention of inputs that are one block of one head of one sequence."""
+    dot = partial(jnp.dot, preferred_element_type=jnp.float32)
+    q, key_sets, log_sum_exp, scale, dropout = inputs
+    sets = [_of_one_block(key_set) for key_set in key_sets]
+    products = [dot(q[0, 0, :, 0], s.k) * scale for s in sets]
+    scores = [_biased(x, s.bias) for x, s in zip(products, sets, strict=True)]
+    log_sum_exp = None if log_sum_exp is None else log_sum_exp[0, 0, :, 0]
+    softmax = softmax_of_values(scores, sets, log_sum_exp, dropout, dot)
+    return jax.tree.map(lambda x: x[None, None, :, None], softmax)
+
+
+def _of_one_block(key_set: KeySet) -> KeySet:
+    """Squeezes the axes of size 1.
+
+    Returns:
+        k [head_dim, num_keys], v [num_keys, head_dim], mask and bias [block_size or 1, num_keys].
+    """
+    k, v, mask, bias = key_set._replace(bias=_evaluate_bias(key_set))
+    k, v = (k[0, 0, :, 0].T, v[0, 0, :, 0]) if k.ndim == 5 else (k[0, 0], v[0, 0])
+    mask, bias = (None if x is None else x[0, 0, 0] for x in (mask, bias))
+    return KeySet(k, v, mask, bias)
+
+
+def _biased(scores: AnyArray, bias: AnyArray | None) -> Array:
+    return scores if bias is None else scores + bias.astype(jnp.float32)
+
+
+def _evaluate_bias(key_set: KeySet) -> Any:
+    return key_set.bias() if isinstance(key_set.bias, LazyBias) else key_set.bias
+
+
+def with_folded_masks(attend: Attend) -> Attend:
+    """Returns ``attend`` with scale and key masks folded into the products of queries and keys.
+
+    On CPUs, XLA does not fuse them with the matrix product or the maximum: each would be one more
+    pass over the scores. So the queries are scaled beforehand and get one more feature, 1. Keys get
+    0 as that feature, or a huge negative number m where they are masked:
+
+        (a b 1) . (c d 0) = a c + b d            (a b 1) . (c d m) = m, up to rounding
+    """
+
+    def attend_folded(inputs: BlockInputs) -> PartialSoftmax:
+        q, key_sets = inputs.q, inputs.key_sets
+        if q.dtype != jnp.float32 or not any(map(_is_mask_of_keys, key_sets)):
+            return attend(inputs)
+        q = jnp.concatenate([q * inputs.scale, jnp.ones_like(q[..., :1])], -1)
+        key_sets = [_fold_mask(key_set) for key_set in key_sets]
+        return attend(inputs._replace(q=q, key_sets=key_sets, scale=1.0))
+
+    return attend_folded
+
+
+def _is_mask_of_keys(key_set: KeySet) -> bool:
+    """Tells whether a prepared mask is the same for all queries that have these keys."""
+    if key_set.mask is None:
+        return False
+    _, num_blocks, heads, size, _ = key_set.mask.shape
+    return heads == size == 1 and (num_blocks == 1 or key_set.k.ndim == 5)
+
+
+def _fold_mask(key_set: KeySet) -> KeySet:
+    """Returns prepared keys with one more feature, which replaces a mask of keys."""
+    k, mask = key_set.k, key_set.mask
+    is_folded = _is_mask_of_keys(key_set)
+    feature = jnp.where(mask, 0.0, FOLDED_MASK) if is_folded else jnp.zeros((1,) * 5)
+    if k.ndim == 5:  # [batch, num_blocks, num_keys, heads, head_dim]
+        feature, axis = jnp.moveaxis(feature, 4, 2), 4
+    else:  # [batch, heads, head_dim, num_keys]
+        feature, axis = feature[:, 0], 2
+    shape = [1 if i == axis else size for i, size in enumerate(k.shape)]
+    k = jnp.concatenate([k, jnp.broadcast_to(feature, shape).astype(k.dtype)], axis)
+    return key_set._replace(k=k, mask=None if is_folded else mask)

@@ -1,0 +1,64 @@
+"""Full self-attention of long inputs: all scores, few of them at a time."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
+from longsum_jax.ops.attention.blockwise import attend_key_sets
+from longsum_jax.ops.attention.key_sets import Dropout, KeySet, LazyBias, sliced_bias
+from longsum_jax.typing import AnyArray
+
+FULL_BLOCK = 256  # queries of a block
+
+
+def full_attention(
+    q: Float[AnyArray, "batch length heads head_dim"],
+    k: Float[AnyArray, "batch length heads head_dim"],
+    v: Float[AnyArray, "batch length heads head_dim"],
+    mask: Bool[AnyArray, "batch length"],
+    *,
+    distance_bias: Float[AnyArray, "heads distances"] | None = None,
+    extra: Sequence[KeySet] = (),
+    scale: float = 1.0,
+    dropout: Dropout | None = None,
+) -> Float[Array, "batch length heads head_dim"]:
+    """Computes dense self-attention of long inputs: all scores, few of them at a time.
+
+    Args:
+        q, k, v: queries, keys and values.
+        mask: True on real tokens.
+        distance_bias: added by key position - query position, from 1 - length to length - 1, so
+            that ``distances`` is 2 length - 1.
+        extra: more keys that all queries attend to.
+        scale, dropout: see ``attend_key_sets``.
+
+    Returns:
+        The attended values in the type of ``v``.
+    """
+    length = q.shape[1]
+    blocks = to_blocks(q, FULL_BLOCK)
+    bias = None
+    if distance_bias is not None:
+        bias = _bias_of_queries(distance_bias, length, num_blocks=blocks.shape[1])
+    keys = KeySet(k, v, mask[:, None, None, None], bias)
+    out = attend_key_sets(blocks, [*extra, keys], scale=scale, dropout=dropout)
+    return from_blocks(out, length)
+
+
+def _bias_of_queries(table: AnyArray, length: int, num_blocks: int) -> LazyBias:
+    """Returns the bias of every query, a slice of ``table``.
+
+    Four tokens have seven distances, of which a query reads four:
+
+        distance   -3 -2 -1  0  1  2  3
+        query 0             [.  .  .  .]
+        query 1          [.  .  .  .]
+        query 2       [.  .  .  .]
+        query 3    [.  .  .  .]
+    """
+    positions = jnp.arange(num_blocks * FULL_BLOCK).reshape(1, -1, FULL_BLOCK)
+    # Queries that fill the last block read any slice.
+    starts = jnp.maximum(length - 1 - positions, 0)
+    return sliced_bias(table, starts, length)

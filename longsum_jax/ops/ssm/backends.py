@@ -1,0 +1,156 @@
+"""Choice of a convolution's backend, and of blocks of channels that fit a budget of memory.
+
+A block of channels holds temporary memory in proportion to its channels. As many go together as fit
+the budget, in blocks of about equal size:
+
+    768 channels, 100 of which fit   ->   8 blocks of 96
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from longsum_jax.ops.device_memory import target_memory
+from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.ssm.fft import smooth_length
+from longsum_jax.ops.ssm.kernel import Modes, inner_steps
+from longsum_jax.ops.ssm.matmul import chunk_length, count_chunks
+
+Backend = Literal["fft", "matmul"]
+
+# Platform to batch to the first length at which "matmul" is the faster one. CPUs: the FFT always
+# was, see benchmarks/results/ssm_backends.json. TPUs are an expectation, not a measurement: XLA's
+# FFT is slow there.
+_MATMUL_FROM: Mapping[str, Mapping[int, int]] = {"tpu": {1: 1}}
+# Temporary memory that a block of channels may always take, and an eighth of the input where that
+# is more: on CPUs what caches hold, on TPUs what XLA keeps on the chip (BUILD_NOTES.md), elsewhere
+# a share of the device's memory.
+MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25, "tpu": 2**27}
+_MEMORY_SHARES: Mapping[str, int] = {"fft": 128, "matmul": 32}
+MOST_CHANNELS_ON_CPU = 16  # of a block with its powers, so that these stay in caches
+# Bytes of spectra, of all channels, that a CPU saves for the gradient: little beside activations.
+MOST_SPECTRUM_BYTES_ON_CPU = 2**28
+
+
+class ConvolutionPlan(NamedTuple):
+    """The static options of a convolution.
+
+    Attributes:
+        backend: of all blocks.
+        block: channels of a block.
+        group: of "matmul", chunks whose states are in memory at once.
+        operands: of "matmul", the type that factors are rounded to.
+        saves_spectrum: of "fft", whether the forward pass saves spectra for the gradient.
+    """
+
+    backend: Backend
+    block: int
+    group: int
+    operands: str
+    saves_spectrum: bool
+
+
+def plan_convolution(
+    shape: tuple[int, ...],
+    modes: Modes,
+    *,
+    backend: Backend | Literal["auto"],
+    block: int | None,
+    operands: str,
+) -> ConvolutionPlan:
+    """Chooses for the target's devices what is left open.
+
+    Args:
+        shape: [batch, length, channels] of the inputs.
+        modes: modes of the channels; only their number counts.
+        backend, block, operands: see ``convolution.ssm_convolution``.
+    """
+    batch, length, _ = shape
+    if backend == "auto":
+        backend = choose_backend(target_platform(), length, batch)
+    if block is None:
+        block = channels_per_block(shape, modes, backend)
+    group = _chunks_per_group(shape, modes, block) if backend == "matmul" else 0
+    saves_spectrum = backend == "fft" and _can_save_spectrum(shape)
+    return ConvolutionPlan(backend, block, group, operands, saves_spectrum)
+
+
+def choose_backend(platform: str, length: int, batch: int) -> Backend:
+    """Returns the backend that was measured (on TPUs: is expected) to be the faster one."""
+    measured = _MATMUL_FROM.get(platform, {})
+    batches = [size for size in measured if size <= batch]
+    return "matmul" if batches and length >= measured[max(batches)] else "fft"
+
+
+def caches_kernels(platform: str, backend: Backend | Literal["auto"]) -> bool:
+    """Tells whether layers of ``backend`` reuse the spectra of their kernels in later calls.
+
+    Those of "auto" do, except on platforms where FFTs are the slower backend at any length.
+    """
+    return backend == "fft" or (backend == "auto" and choose_backend(platform, 1, 1) == "fft")
+
+
+def channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) -> int:
+    """Returns the channels of a block that makes its kernels and convolves inputs of ``shape``."""
+    if backend == "matmul":
+        return _channels_within(_bytes_by_matmul(shape, modes), shape, backend)
+    channels = _channels_within(_bytes_by_fft(shape, modes), shape, backend)
+    if target_platform() == "cpu":
+        channels = min(MOST_CHANNELS_ON_CPU, channels)
+    return channels
+
+
+def channels_per_block_of_spectra(shape: tuple[int, ...]) -> int:
+    """Returns the channels of a block that convolves inputs of ``shape`` with known spectra."""
+    batch, length, _ = shape
+    return _channels_within(16 * smooth_length(length) * batch, shape, "fft")
+
+
+def _bytes_by_fft(shape: tuple[int, ...], modes: Modes) -> int:
+    """Returns the bytes of a channel: powers; texts and kernels, padded, and their spectra."""
+    batch, length, _ = shape
+    sets, _, groups, size = modes.Ct.shape
+    inner = inner_steps(length)
+    outer = -(-length // inner)
+    powers = 12 * sets * size * (inner + 2 * groups * outer)
+    return powers + 16 * smooth_length(length) * (batch + sets * groups)
+
+
+def _bytes_by_matmul(shape: tuple[int, ...], modes: Modes) -> int:
+    """Returns the bytes of a channel: Toeplitz matrices, powers, inputs and sums."""
+    batch, length, _ = shape
+    size = modes.Ct.shape[-1]
+    chunk = chunk_length(batch, length)
+    powers = 8 * size * chunk  # of one direction at a time
+    return 4 * (2 * chunk**2 + powers) + 16 * batch * length
+
+
+def _channels_within(per_channel: int, shape: tuple[int, ...], backend: Backend) -> int:
+    """Returns the channels of a block that take ``per_channel`` bytes each within the budget."""
+    eighth_of_input = math.prod(shape) * 4 // 8  # in float32
+    budget = max(_least_block_bytes(backend), eighth_of_input)
+    channels = shape[2]
+    most = max(1, min(channels, budget // per_channel))
+    # Of about equal size: the last block is moved back and would compute channels again.
+    num_blocks = -(-channels // most)
+    return -(-channels // num_blocks)
+
+
+def _chunks_per_group(shape: tuple[int, ...], modes: Modes, block: int) -> int:
+    """Returns the chunks of "matmul" whose states, in both planes and eight copies, fit."""
+    batch, length, _ = shape
+    chunk_bytes = 8 * 8 * batch * block * modes.Ct.shape[-1]
+    count = _least_block_bytes("matmul") // chunk_bytes
+    return max(1, min(count, count_chunks(batch, length)))
+
+
+def _least_block_bytes(backend: Backend) -> int:
+    known = MIN_BLOCK_BYTES.get(target_platform())
+    return known or target_memory() // _MEMORY_SHARES[backend]
+
+
+def _can_save_spectrum(shape: tuple[int, ...]) -> bool:
+    """Tells whether spectra are saved for the gradient, instead of being made again."""
+    _, length, channels = shape
+    size = 4 * smooth_length(length) * channels
+    return target_platform() == "cpu" and size <= MOST_SPECTRUM_BYTES_ON_CPU

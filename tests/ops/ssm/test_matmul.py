@@ -1,0 +1,44 @@
+import jax
+import numpy as np
+import pytest
+
+from longsum_jax.ops.ssm import matmul
+
+
+@pytest.mark.parametrize("size", [1, 3, 64, 96, 128])
+def test_toeplitz_matrices_of_tiles(size, monkeypatch):
+    """Those of TPUs: every row is a window of the lags; gradients add up the rows."""
+    monkeypatch.setattr(matmul, "target_platform", lambda: "tpu")
+    rng = np.random.default_rng(size)
+    lags, factors = rng.normal(size=(2, 2 * size - 1)), rng.normal(size=(2, size, size))
+    lags, factors = np.float32(lags), np.float32(factors)
+    windows = [np.s_[:, size - 1 - j : 2 * size - 1 - j] for j in range(size)]
+
+    @jax.jit
+    def windows_and_gradient(lags):
+        found, pull_back = jax.vjp(lambda lags: matmul._windows(lags, size), lags)
+        return found, *pull_back(factors)
+
+    found, gradient = windows_and_gradient(lags)
+    np.testing.assert_array_equal(found, np.stack([lags[w] for w in windows], 1))
+    wanted = np.zeros(lags.shape)
+    for j, window in enumerate(windows):
+        wanted[window] += factors[:, j]
+    np.testing.assert_allclose(gradient, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("platform", "batch", "length", "chunk"),
+    [
+        ("cpu", 1, 2**20, 128),
+        ("tpu", 1, 512, 64),
+        ("tpu", 1, 4096, 128),
+        ("tpu", 8, 4096, 256),
+        ("tpu", 1, 2**17, 512),
+        ("tpu", 1, 2**24, 1024),
+    ],
+)
+def test_chunks_grow_with_the_positions_of_a_device(platform, batch, length, chunk):
+    with jax.default_device(platform):
+        assert matmul.chunk_length(batch, length) == chunk
+        assert matmul.count_chunks(batch, length) == length // chunk
