@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -17,6 +18,7 @@ from longsum_jax.inference.padding import (
     padded_length,
     rectangular,
 )
+from longsum_jax.inference.programs import lies_on_one_cpu
 from longsum_jax.inference.runner import Runner
 from longsum_jax.models.heads import TOKEN_HEADS
 from longsum_jax.typing import Array
@@ -41,7 +43,7 @@ def encode(
     padded = runner.padded(ids, mask, inputs, bucket)
     states = runner.programs.encode(runner.variables(padded), *padded, layer=layer)
     padding = padded.ids.shape[1] - ids.shape[1]
-    return states[:, : states.shape[1] - padding].astype(jnp.float32)
+    return _first_tokens(states.astype(jnp.float32), states.shape[1] - padding)
 
 
 def logits(
@@ -82,7 +84,7 @@ def log_probs(
     targets = np.pad(targets, ((0, 0), (0, padding)), constant_values=pad_id)
     padded = runner.padded(ids, mask, inputs, bucket)
     found = runner.programs.log_probs(runner.variables(padded), *padded, targets)
-    return found[:, :length]
+    return _first_tokens(found, length)
 
 
 def _checked_targets(runner: Runner, ids: Any, name: str, rows: int) -> np.ndarray:
@@ -137,7 +139,7 @@ def _head_logits(
         check_global_tokens(ids, mask, config)
     padded = runner.padded(ids, mask, inputs, bucket)
     found = runner.programs.logits(runner.variables(padded), *padded)
-    return found[:, : ids.shape[1]] if config.head in TOKEN_HEADS else found
+    return _first_tokens(found, ids.shape[1]) if config.head in TOKEN_HEADS else found
 
 
 def _check_head(runner: Runner, decoder_ids: Any) -> None:
@@ -152,3 +154,12 @@ def _check_head(runner: Runner, decoder_ids: Any) -> None:
         raise InputError("this model gives a score to every sentence of a document; use extract")
     if head in ("none", "pooler"):
         raise InputError("this model has no head, so it gives no logits; use encode")
+
+
+def _first_tokens(found: Array, length: int) -> Array:
+    """Returns what was computed of the first tokens, [batch, length, ...]."""
+    if found.shape[1] == length or not lies_on_one_cpu(found):
+        return found[:, :length]
+    # JAX would compile a slice of every length.
+    first = np.asarray(found)[:, :length]
+    return jax.device_put(first, found.sharding if found.committed else None)

@@ -373,7 +373,7 @@ def test_models_without_it_refuse(name, options, problem):
 
 def test_parameters_on_other_devices_are_refused(small_model, monkeypatch):
     model = load(small_model, decoder_storage="int8")
-    monkeypatch.setattr("longsum_jax.inference.programs._is_on_one_cpu", lambda leaf: False)
+    monkeypatch.setattr("longsum_jax.inference.programs.lies_on_one_cpu", lambda leaf: False)
     with pytest.raises(
         InputError, match='decoder_storage="int8" is for a single CPU; leave it out'
     ):
