@@ -71,7 +71,7 @@ where there was no other.
 _MODEL_FLAGS = (
     *flags.LOAD_FLAGS,
     *("max_source_length", "on_overflow", "strategy", "segment_length", "seed", "stream"),
-    *("dry_run", "source_method"),
+    *("batch_size", "dry_run", "source_method"),
 )
 
 

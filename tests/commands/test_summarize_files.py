@@ -544,7 +544,7 @@ def extract(run):
 
 
 def test_directories_without_a_model(extract, folder, tmp_path):
-    code, out, err = extract("--out=out", "--sources", "--batch_size=auto", "files")
+    code, out, err = extract("--out=out", "--sources", "files")
     assert (code, out, err.splitlines()[-1]) == (0, "", "3 summaries in out")
     assert "    [sentence 1]" in (tmp_path / "out" / "a_summary.txt").read_text()
     about = json.loads((tmp_path / "out" / "a_summary.json").read_text())
