@@ -629,9 +629,14 @@ class Model:
         """Frees the memory of cached state-space kernels; the next call computes its own again."""
         self._runner.kernels.forget()
 
-    @cached_property
+    @property
     def segment_summarizer(self) -> SegmentSummarizer:
         """Returns what summarizes documents segment by segment, as the model was trained to."""
+        self._runner.check_process()  # its programs are its own
+        return self._segment_summarizer
+
+    @cached_property
+    def _segment_summarizer(self) -> SegmentSummarizer:
         options = segment_options(self.summarization)
         self.auxiliary.check(options)
         return SegmentSummarizer(

@@ -137,15 +137,19 @@ class Runner:
         """The compiled programs of the module.
 
         Raises:
-            InputError: this process was forked.
+            InputError: as ``check_process``.
         """
+        self.check_process()
+        return self._programs
+
+    def check_process(self) -> None:
+        """Raises InputError in a process that was forked after the runner was made."""
         if os.getpid() != self._process:
             raise InputError(
                 "this process was forked after the model was loaded, and the threads that compute "
                 "are not in it; load the model here, or start processes by spawn "
                 '(multiprocessing.get_context("spawn"))'
             )
-        return self._programs
 
     @cached_property
     def _programs(self) -> Programs:
@@ -153,4 +157,4 @@ class Runner:
 
     def share_programs(self, other: "Runner") -> None:
         """Takes the programs of a runner of the same config; they take parameters as arguments."""
-        self.__dict__["_programs"] = other.programs
+        self._programs = other.programs
