@@ -33,6 +33,7 @@ from sweep import OURS
 
 from longsum_jax.decoding.search import trim
 from longsum_jax.inference.model import Model
+from longsum_jax.inference.padding import check_inputs
 
 
 class Case(NamedTuple):
@@ -84,11 +85,12 @@ def _calls_of_ours(model: Model, ids: np.ndarray, beams: int) -> Timed:
         return _search_options(beams) | {"min_new_tokens": count, "max_new_tokens": count}
 
     # What `generate` does, with the encoded documents kept.
-    padded = model.padded(*model._inputs(ids, None), model._document_inputs(ids))
-    source = model._programs.read(model._variables(padded), *padded)
+    runner = model._runner
+    padded = model.padded_document(*check_inputs(ids, None, model.config))
+    source = runner.programs.read(runner.variables(padded), *padded)
 
     def decode(count: int) -> np.ndarray:
-        search, generation = model._programs.search, model.generation_options(**options(count))
+        search, generation = runner.programs.search, model.generation_options(**options(count))
         return trim(search(model.params, source, None, batch_size=len(ids), options=generation))
 
     return Timed(lambda count: model.generate(ids, **options(count)), decode)

@@ -1,4 +1,4 @@
-"""The commands, one file each."""
+"""The commands, one file each, and what they share."""
 
 # name -> what ``longsum --help`` says of it
 COMMANDS = {

@@ -322,7 +322,7 @@ def _summary_programs(
     import jax
 
     from longsum_jax.inference.abstract import summary_programs
-    from longsum_jax.inference.model import MAX_KERNEL_CACHE_BYTES
+    from longsum_jax.inference.kernel_cache import MAX_KERNEL_CACHE_BYTES
     from longsum_jax.inference.padding import check_kernel_length, check_length, input_length
 
     name = "--input_length"

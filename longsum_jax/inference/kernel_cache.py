@@ -12,6 +12,9 @@ from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.typing import Params
 
+# Bytes of state-space kernels that a loaded model keeps.
+MAX_KERNEL_CACHE_BYTES = 2**31
+
 
 class _Entry(NamedTuple):
     variables: Mapping[str, Any]

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.checkpoints import huggingface
@@ -20,53 +18,38 @@ from longsum_jax.conversion.positions import Extension, extend_positions
 from longsum_jax.decoding.options import GenerationOptions, with_options
 from longsum_jax.decoding.search import Generated, trim
 from longsum_jax.errors import InputError
-from longsum_jax.inference import answers, sentences
+from longsum_jax.inference import answers, forward, sentences
 from longsum_jax.inference.auxiliary import AuxiliaryModels
-from longsum_jax.inference.continuous import ContinuousBatch, Pad
 from longsum_jax.inference.decoder_storage import check_storage
+from longsum_jax.inference.description import describe
 from longsum_jax.inference.devices import on_devices
 from longsum_jax.inference.documents import DocumentSummarizer, document_token_id
-from longsum_jax.inference.kernel_cache import KernelCache
 from longsum_jax.inference.padding import (
     BUCKET,
     PaddedInputs,
-    check_ends,
-    check_global_tokens,
-    check_ids,
-    check_kernel_length,
     check_length,
     document_inputs,
-    kernel_limit,
-    like_ids,
-    pad_inputs,
-    padded_length,
-    rectangular,
 )
-from longsum_jax.inference.programs import Programs
-from longsum_jax.inference.segments import SegmentSummarizer
+from longsum_jax.inference.runner import Runner
+from longsum_jax.inference.segments import SegmentSummarizer, segment_options
 from longsum_jax.inference.stream import Result, summarize_stream
 from longsum_jax.inference.summarizer import (
     ByMemory,
     SummaryOptions,
     make_engine,
     make_requests,
+    summarize_all,
 )
 from longsum_jax.inference.summary import BatchSize, Overflow, Request, Strategy, Summary
 from longsum_jax.models.family import Family
-from longsum_jax.models.heads import TOKEN_HEADS
-from longsum_jax.models.registry import max_input_length
 from longsum_jax.ops.storage import Storage
 from longsum_jax.ranking.selection import Length
-from longsum_jax.schema import from_dict
 from longsum_jax.text.joining import BLANK_LINE, DOCUMENT_TOKEN
-from longsum_jax.text.segment_inputs import SegmentInputOptions
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Array, Params
 
 # Inputs of some encoders besides ids and mask.
 _EXTRA_INPUTS = ("global_attention_mask", "token_type_ids")
-# Bytes of state-space kernels that a loaded model keeps, see ``KernelCache``.
-MAX_KERNEL_CACHE_BYTES = 2**31
 
 
 class Model:
@@ -103,49 +86,25 @@ class Model:
         check_storage(config, decoder_storage)
         self.family = family
         self.config = config
-        self.params = params
         self.tokenizer = tokenizer
-        self.module = family.module_class(config)
+        self._runner = Runner(family, config, params, decoder_storage)
+        self.module = self._runner.module
         self.generation_config = family.generation_config(config, generation_config or {})
         self.summarization = summarization or {}
         self.auxiliary = auxiliary or AuxiliaryModels()
         self.decoder_storage = decoder_storage
-        self._process = os.getpid()
 
     @property
     def params(self) -> Params:
-        return self._params
+        return self._runner.params
 
     @params.setter
     def params(self, params: Params) -> None:
-        self._params = params
-        self._host_params: Params | None = None  # the copy that ``to_host`` made of them, if any
+        self._runner.params = params
 
     def __repr__(self) -> str:
         """Returns family, parameters, attention, longest input and dtype in one line."""
-        about = [
-            self.family.name,
-            f"{_short_count(self.num_parameters)} parameters",
-            f"{self.config.encoder_attention} encoder attention",
-            self._describe_length(),
-            self.config.dtype,
-        ]
-        return f"Model({', '.join(about)})"
-
-    def _describe_length(self) -> str:
-        if "segments" in self.summarization:
-            try:
-                return f"segments of {self._segment_options.segment_length:,} tokens"
-            except InputError:  # damaged options, which a summary will report
-                return "segments"
-        limits = (max_input_length(self.config), kernel_limit(self.config))
-        known = [limit for limit in limits if limit is not None]
-        return f"up to {min(known):,} tokens" if known else "inputs of any length"
-
-    @property
-    def _name(self) -> str:
-        """Family and head, for errors."""
-        return f"{self.family.name}, head {self.config.head}"
+        return f"Model({describe(self)})"
 
     @property
     def num_parameters(self) -> int:
@@ -201,17 +160,7 @@ class Model:
         Raises:
             InputError: ids outside the vocabulary, shapes that differ, or no such layer.
         """
-        num_layers = self.config.encoder_stack.num_layers
-        if layer is not None and not 0 <= layer <= num_layers:
-            raise InputError(
-                f"layer={layer}, but this {self.family.name} encoder has {num_layers} layers; "
-                f"give 0 to {num_layers}"
-            )
-        ids, mask = self._inputs(input_ids, attention_mask)
-        padded = self.padded(ids, mask, inputs, bucket)
-        states = self._programs.encode(self._variables(padded), *padded, layer=layer)
-        padding = padded.ids.shape[1] - ids.shape[1]
-        return states[:, : states.shape[1] - padding].astype(jnp.float32)
+        return forward.encode(self._runner, input_ids, attention_mask, inputs, layer, bucket)
 
     def logits(
         self,
@@ -238,14 +187,8 @@ class Model:
                 [batch, choices, length].
             decoder_input_ids: int [batch, target_length].
         """
-        if self.config.head == "multiple_choice":
-            return self._choice_logits(input_ids, attention_mask, decoder_input_ids, inputs, bucket)
-        ids, mask = self._inputs(input_ids, attention_mask)
-        if self.config.head != "language_model":
-            return self._head_logits(ids, mask, decoder_input_ids, inputs, bucket)
-        decoder_ids = self._targets(decoder_input_ids, "decoder_input_ids", len(ids))
-        padded = self.padded(ids, mask, inputs, bucket)
-        return self._programs.logits(self._variables(padded), *padded, decoder_ids)
+        given = input_ids, attention_mask, decoder_input_ids
+        return forward.logits(self._runner, *given, inputs, bucket)
 
     def log_probs(
         self,
@@ -271,75 +214,8 @@ class Model:
         Raises:
             InputError: a model that writes no text, ids outside the vocabulary, shapes that differ.
         """
-        if self.config.head != "language_model":
-            raise InputError(f"this model ({self._name}) writes no text; use encode or logits")
-        ids, mask = self._inputs(input_ids, attention_mask)
-        targets = self._targets(target_ids, "target_ids", len(ids))
-        length = targets.shape[1]
-        padding = padded_length(length, self.config.max_target_length, 0, bucket) - length
-        targets = np.pad(targets, ((0, 0), (0, padding)), constant_values=self.config.pad_token_id)
-        padded = self.padded(ids, mask, inputs, bucket)
-        found = self._programs.log_probs(self._variables(padded), *padded, targets)
-        return found[:, :length]
-
-    def _targets(self, ids: Any, name: str, rows: int) -> np.ndarray:
-        """Returns ids of the decoder, int32 [rows, target_length], checked."""
-        ids = check_ids(ids, name, self.config.vocab_size)
-        if len(ids) != rows:
-            raise InputError(f"{name} has {len(ids)} rows, input_ids {rows}; they must agree")
-        check_length(ids.shape[1], self.config.max_target_length, name)
-        return ids
-
-    def _choice_logits(
-        self,
-        input_ids: Any,
-        attention_mask: Any,
-        decoder_ids: Any,
-        inputs: dict[str, Any],
-        bucket: int,
-    ) -> Array:
-        choices = rectangular(input_ids, "input_ids")
-        shape = choices.shape
-        if len(shape) != 3:
-            raise InputError(
-                f"input_ids has shape {shape}, but this model chooses among texts; give [batch, "
-                "choices, length]"
-            )
-
-        def rows(name: str, value: Any) -> np.ndarray:
-            return like_ids(choices, value, name).reshape(-1, shape[-1])
-
-        mask = None if attention_mask is None else rows("attention_mask", attention_mask)
-        ids, mask = self._inputs(choices.reshape(-1, shape[-1]), mask)
-        inputs = {name: rows(name, value) for name, value in inputs.items()}
-        return self._head_logits(ids, mask, decoder_ids, inputs, bucket).reshape(shape[:-1])
-
-    def _head_logits(
-        self,
-        ids: np.ndarray,
-        mask: np.ndarray,
-        decoder_ids: Any,
-        inputs: dict[str, Any],
-        bucket: int,
-    ) -> Array:
-        if decoder_ids is not None:
-            raise InputError(
-                f"decoder_input_ids is given, but this model ({self._name}) makes logits of "
-                "input_ids alone; leave it out"
-            )
-        if self.config.head == "extraction":
-            raise InputError(
-                "this model gives a score to every sentence of a document; use extract"
-            )
-        if self.config.head in ("none", "pooler"):
-            raise InputError("this model has no head, so it gives no logits; use encode")
-        if self.family.is_encoder_decoder and self.config.head == "classification":
-            check_ends(ids, self.config.eos_token_id)
-        if "global_attention_mask" not in inputs:
-            check_global_tokens(ids, mask, self.config)
-        padded = self.padded(ids, mask, inputs, bucket)
-        logits = self._programs.logits(self._variables(padded), *padded)
-        return logits[:, : ids.shape[1]] if self.config.head in TOKEN_HEADS else logits
+        given = input_ids, attention_mask, target_ids
+        return forward.log_probs(self._runner, *given, inputs, bucket)
 
     def generate(
         self, input_ids: Any, attention_mask: Any = None, *, seed: int = 0, **options: Any
@@ -365,7 +241,7 @@ class Model:
         """
         inputs = {name: options.pop(name) for name in _EXTRA_INPUTS if name in options}
         generation = self.generation_options(**options)
-        return trim(self._generated(input_ids, attention_mask, generation, seed, inputs))
+        return trim(self._runner.generate(input_ids, attention_mask, generation, seed, inputs))
 
     def generation_options(self, **options: Any) -> GenerationOptions:
         """Returns the options that ``generate`` would use."""
@@ -375,7 +251,9 @@ class Model:
         self, generation_config: Mapping[str, Any], options: Mapping[str, Any]
     ) -> GenerationOptions:
         if self.config.head != "language_model":
-            raise InputError(f"this model ({self._name}) cannot generate; use encode or logits")
+            raise InputError(
+                f"this model ({self._runner.name}) cannot generate; use encode or logits"
+            )
         found = GenerationOptions.from_config(generation_config, **options)
         check_length(found.max_new_tokens, self.config.max_target_length, "max_new_tokens")
         return found
@@ -480,13 +358,7 @@ class Model:
         )
         engine = make_engine(self, call, options)
         requests = make_requests(texts, names, queries, self.separator if join else None)
-        order = list(range(len(requests)))
-        if batch_size != 1:  # the longest first: should memory run out, then at once
-            order.sort(key=lambda i: -len(requests[i].text))
-        requests = [requests[i] for i in order]
-        found = map(Summary.of, engine.summaries(requests), requests)
-        by_place = dict(zip(order, found, strict=True))
-        return [by_place[i] for i in range(len(order))]
+        return summarize_all(engine, requests, longest_first=batch_size != 1)
 
     def read_lengths(
         self,
@@ -518,8 +390,8 @@ class Model:
         engine = make_engine(self, call, {})
         if isinstance(engine, ByMemory):
             raise InputError(
-                f"this model ({self._name}) reads segment by segment, so its memory does not "
-                "depend on a document's length"
+                f"this model ({self._runner.name}) reads segment by segment, so its memory does "
+                "not depend on a document's length"
             )
         requests = make_requests(texts, names, queries, self.separator if join else None)
         return [engine.longest_input(request) for request in requests]
@@ -707,8 +579,8 @@ class Model:
             self.auxiliary,
             self.decoder_storage,
         )
-        if config is self.config:  # then programs, which take parameters as arguments, are the same
-            model.__dict__["_own_programs"] = self._programs
+        if config is self.config:
+            model._runner.share_programs(self._runner)
         return model
 
     def save(self, path: str | Path) -> None:
@@ -743,73 +615,29 @@ class Model:
         bucket: int = BUCKET,
     ) -> PaddedInputs:
         """Returns inputs as the module takes them; see ``padding.pad_inputs``."""
-        family = self.family.name
-        return pad_inputs(ids, mask, inputs, config=self.config, family=family, bucket=bucket)
+        return self._runner.padded(ids, mask, inputs, bucket)
 
     def to_host(self) -> None:
         """Moves the parameters to host memory; calls then copy them to the device every time."""
-        self.forget_kernels()
-        if self._host_params is None:
-            self._host_params = jax.device_get(self._params)
-        self._params = self._host_params
+        self._runner.to_host()
 
     def to_device(self) -> None:
         """Moves parameters from host memory to the device."""
-        if self._params is self._host_params:
-            self._params = jax.device_put(self._host_params)
+        self._runner.to_device()
 
     def forget_kernels(self) -> None:
         """Frees the memory of cached state-space kernels; the next call computes its own again."""
-        self._kernels.forget()
-
-    def _generated(
-        self,
-        input_ids: Any,
-        attention_mask: Any,
-        options: GenerationOptions,
-        seed: int,
-        inputs: Mapping[str, Any] | None = None,
-    ) -> Generated:
-        if inputs is None:
-            inputs = self._document_inputs(input_ids)
-        padded = self.padded(*self._inputs(input_ids, attention_mask), inputs)
-        keys = None
-        if options.do_sample:
-            # All rows have the same key: a row draws the same wherever it stands in a batch.
-            keys = jnp.broadcast_to(jax.random.key(seed), (len(padded.ids),))
-        return self._programs.generate(self._variables(padded), *padded, keys, options=options)
-
-    def _inputs(self, input_ids: Any, attention_mask: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ids int32 and mask bool [batch, length], checked."""
-        ids = check_ids(input_ids, "input_ids", self.config.vocab_size)
-        check_length(ids.shape[1], self.config.max_source_length, "input_ids")
-        check_kernel_length(ids.shape[1], self.config, "input_ids", "shorten it")
-        if attention_mask is None:
-            return ids, ids != self.config.pad_token_id
-        mask = rectangular(attention_mask, "attention_mask").astype(bool)
-        if mask.shape != ids.shape:
-            raise InputError(
-                f"attention_mask has shape {mask.shape}, input_ids {ids.shape}; they must agree"
-            )
-        return ids, mask
-
-    def _variables(self, padded: PaddedInputs) -> Mapping[str, Any]:
-        """Returns the parameters, and the cached state-space kernels of this length."""
-        return {"params": self.params, **self._kernels(self.params, padded.ids.shape[1])}
-
-    @cached_property
-    def _kernels(self) -> KernelCache:
-        return KernelCache(self.module, MAX_KERNEL_CACHE_BYTES, self._programs.kernels)
+        self._runner.kernels.forget()
 
     @property
-    def _segment_options(self) -> SegmentInputOptions:
-        segments = self.summarization["segments"]
-        return from_dict(SegmentInputOptions, segments, "config.json: segments")
-
-    @cached_property
     def segment_summarizer(self) -> SegmentSummarizer:
         """Returns what summarizes documents segment by segment, as the model was trained to."""
-        options = self._segment_options
+        self._runner.check_process()  # its programs are its own
+        return self._segment_summarizer
+
+    @cached_property
+    def _segment_summarizer(self) -> SegmentSummarizer:
+        options = segment_options(self.summarization)
         self.auxiliary.check(options)
         return SegmentSummarizer(
             self.module,
@@ -820,15 +648,31 @@ class Model:
         )
 
     @property
+    def segment_decoder(self) -> DocumentSummarizer:
+        """Returns what summarizes segments that carry no memory."""
+        return DocumentSummarizer(
+            self.config,
+            self.tokenizer,
+            prefix="",
+            generate=partial(self._runner.generate, inputs={}),
+            make_slots=partial(self._runner.slots, partial(self.padded, inputs={})),
+        )
+
+    @property
     def document_summarizer(self) -> DocumentSummarizer:
         """Returns what summarizes documents in one piece."""
         return DocumentSummarizer(
             self.config,
             self.tokenizer,
             prefix=self.summarization.get("prefix", ""),
-            generate=self._generated,
-            make_slots=self._slots,
+            generate=self._generate,
+            make_slots=partial(self._runner.slots, self.padded_document),
         )
+
+    def _generate(
+        self, ids: np.ndarray, mask: np.ndarray, options: GenerationOptions, seed: int
+    ) -> Generated:
+        return self._runner.generate(ids, mask, options, seed, self._document_inputs(ids))
 
     def padded_document(self, ids: np.ndarray, mask: np.ndarray) -> PaddedInputs:
         """Returns the inputs that documents are summarized from: padded, with global attention."""
@@ -836,46 +680,3 @@ class Model:
 
     def _document_inputs(self, ids: np.ndarray) -> Mapping[str, np.ndarray]:
         return document_inputs(ids, self._document_id, self.config)
-
-    @property
-    def segment_decoder(self) -> DocumentSummarizer:
-        """Returns what summarizes segments that carry no memory."""
-        pad = partial(self.padded, inputs={})
-        return DocumentSummarizer(
-            self.config,
-            self.tokenizer,
-            prefix="",
-            generate=partial(self._generated, inputs={}),
-            make_slots=partial(self._slots, pad=pad),
-        )
-
-    def _slots(self, pad: Pad | None = None, **sizes: Any) -> ContinuousBatch:
-        return ContinuousBatch(
-            self._programs,
-            self.params,
-            pad=pad or self.padded_document,
-            variables=self._variables,
-            **sizes,
-        )
-
-    @property
-    def _programs(self) -> Programs:
-        if os.getpid() != self._process:
-            raise InputError(
-                "this process was forked after the model was loaded, and the threads that compute "
-                "are not in it; load the model here, or start processes by spawn "
-                '(multiprocessing.get_context("spawn"))'
-            )
-        return self._own_programs
-
-    @cached_property
-    def _own_programs(self) -> Programs:
-        return Programs(self.module, self.decoder_storage)
-
-
-def _short_count(number: int) -> str:
-    """Returns "34.2M" for 34,200,000."""
-    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
-        if number >= size:
-            return f"{number / size:.1f}{letter}"
-    return str(number)

@@ -266,6 +266,30 @@ def check_ids(ids: Any, name: str, vocab_size: int) -> np.ndarray:
     return ids.astype(np.int32)
 
 
+def check_inputs(input_ids: Any, attention_mask: Any, config: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns ids int32 and mask bool [batch, length] of a model's encoder.
+
+    Args:
+        input_ids: int [batch, length].
+        attention_mask: [batch, length], nonzero on real tokens; None for all but padding ids.
+        config: of the model.
+
+    Raises:
+        InputError: ids outside the vocabulary, more than the model reads, shapes that differ.
+    """
+    ids = check_ids(input_ids, "input_ids", config.vocab_size)
+    check_length(ids.shape[1], config.max_source_length, "input_ids")
+    check_kernel_length(ids.shape[1], config, "input_ids", "shorten it")
+    if attention_mask is None:
+        return ids, ids != config.pad_token_id
+    mask = rectangular(attention_mask, "attention_mask").astype(bool)
+    if mask.shape != ids.shape:
+        raise InputError(
+            f"attention_mask has shape {mask.shape}, input_ids {ids.shape}; they must agree"
+        )
+    return ids, mask
+
+
 def check_ends(ids: np.ndarray, eos_id: int) -> None:
     """Raises InputError unless every row of ids has an end-of-sequence token."""
     lacking = np.flatnonzero(~(ids == eos_id).any(1))

@@ -186,7 +186,7 @@ class Search:
         leaves = [*jax.tree.leaves(params["decoder"]), table]
         stored = self._stored  # threads with other parameters may replace it
         if stored is None or any(map(operator.is_not, stored[0], leaves)):
-            if not all(map(_is_on_one_cpu, leaves)):
+            if not all(map(lies_on_one_cpu, leaves)):
                 raise self._not_on_cpu()
             layers = layer_views(params["decoder"])
             stored = leaves, stored_decoder(layers, table, self._storage)
@@ -317,12 +317,13 @@ def layer_views(params: Params) -> tuple[Any, ...] | None:
         Arrays that share the memory of ``params``; None on accelerators and meshes, where this is
         impossible and programs slice the stacked parameters.
     """
-    if not all(map(_is_on_one_cpu, jax.tree.leaves(params))):
+    if not all(map(lies_on_one_cpu, jax.tree.leaves(params))):
         return None
     return jax.device_put(unstacked_layers(jax.tree.map(np.asarray, params)))
 
 
-def _is_on_one_cpu(leaf: Any) -> bool:
+def lies_on_one_cpu(leaf: Any) -> bool:
+    """Tells whether an array, or a parameter on the host, is on a single CPU."""
     if isinstance(leaf, np.ndarray):
         return is_on_one_cpu()
     if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):

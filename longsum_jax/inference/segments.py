@@ -33,6 +33,7 @@ from longsum_jax.inference.summary import Overflow, Request, Summary, check_text
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
+from longsum_jax.schema import from_dict
 from longsum_jax.text.joining import Joiner
 from longsum_jax.text.segment_inputs import (
     Auxiliary,
@@ -47,6 +48,15 @@ from longsum_jax.typing import Array, Params
 OnSegment = Callable[[int, str], None]
 # (ids [batch, length], mask) -> both, padded to one of few lengths, each of which is compiled
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
+
+
+def segment_options(summarization: Mapping[str, Any]) -> SegmentInputOptions:
+    """Returns how a model reads segments, as the "segments" in its config.json say.
+
+    Raises:
+        InputError: an unknown option, or one out of range.
+    """
+    return from_dict(SegmentInputOptions, summarization["segments"], "config.json: segments")
 
 
 class SegmentSummarizer:

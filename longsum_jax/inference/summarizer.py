@@ -409,6 +409,25 @@ class ByMemory:
         return Joiner(budget.limit, budget.cost)
 
 
+def summarize_all(
+    engine: ByStrategy | ByMemory, requests: Sequence[Request], *, longest_first: bool
+) -> list[Summary]:
+    """Returns a summary of every document, in their order.
+
+    Args:
+        engine: of ``make_engine``.
+        requests: the documents.
+        longest_first: whether the longest are read first: should memory run out, then at once.
+    """
+    order = list(range(len(requests)))
+    if longest_first:
+        order.sort(key=lambda i: -len(requests[i].text))
+    requests = [requests[i] for i in order]
+    found = map(Summary.of, engine.summaries(requests), requests)
+    by_place = dict(zip(order, found, strict=True))
+    return [by_place[i] for i in range(len(order))]
+
+
 class SummarizingModel(Protocol):
     """The part of ``inference.model.Model`` that summaries are made with."""
 

@@ -413,28 +413,44 @@ def test_sources_are_kept_in_directories(run, tmp_path, model):
     assert (tmp_path / "out" / "a_summary.txt").read_text() == written
 
 
-def test_a_report_shows_finished_documents_too(run, folder, tmp_path, monkeypatch):
+@pytest.fixture
+def reported(monkeypatch):
+    """The documents of every report with their summaries, in its order."""
     shown = []
 
     def keep(path, content):
-        shown.append(
-            {pair.id: content.systems[0].predictions[i] for i, pair in enumerate(content.pairs)}
-        )
+        names = [pair.id for pair in content.pairs]
+        shown.append(list(zip(names, content.systems[0].predictions, strict=True)))
         write_report(path, content)
 
     write_report = report.write_report
     monkeypatch.setattr(report, "write_report", keep)
-    assert run("--out=out", "files/a.txt")[0] == 0
+    return shown
+
+
+def test_a_report_shows_finished_documents_too(run, folder, tmp_path, reported):
+    assert run("--out=out", "files/b.txt")[0] == 0
     code, out, _ = run("--out=out", "--report=report.html", "files/a.txt", "files")
     assert (code, out) == (0, "report.html: the report, to open in a browser\n")
-    assert shown == [
-        {
-            "files/a.txt": "The file a",
-            "files/b.txt": "The file b",
-            "files/below/c.txt": "The file below/c",
-        }
+    expected = [
+        ("files/a.txt", "The file a"),
+        ("files/b.txt", "The file b"),
+        ("files/below/c.txt", "The file below/c"),
     ]
+    assert reported == [expected]
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize("finished", [(), ("files/below/c.txt",), ("files/a.txt", "files/b.txt")])
+def test_a_report_has_the_order_of_the_command_line(run, folder, reported, finished):
+    (folder / "a.txt").write_text("Short. One.")
+    (folder / "b.txt").write_text("Longest of all. " * 40)  # is summarized first
+    if finished:
+        assert run("--out=out", *finished)[0] == 0
+    given = ("files/a.txt", "files/b.txt", "files/below/c.txt")
+    assert run("--out=out", "--report=report.html", "--batch_size=2", *given)[0] == 0
+    [shown] = reported
+    assert [name for name, _ in shown] == list(given)
 
 
 def test_a_model_of_entailment_judges_sources(run, tmp_path, monkeypatch):
@@ -528,7 +544,7 @@ def extract(run):
 
 
 def test_directories_without_a_model(extract, folder, tmp_path):
-    code, out, err = extract("--out=out", "--sources", "--batch_size=auto", "files")
+    code, out, err = extract("--out=out", "--sources", "files")
     assert (code, out, err.splitlines()[-1]) == (0, "", "3 summaries in out")
     assert "    [sentence 1]" in (tmp_path / "out" / "a_summary.txt").read_text()
     about = json.loads((tmp_path / "out" / "a_summary.json").read_text())

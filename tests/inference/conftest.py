@@ -10,8 +10,8 @@ def with_programs_of():
 
     def share(compiled, model):
         assert model.config == compiled.config
-        model._own_programs = compiled._own_programs
-        model._kernels._make = compiled._kernels._make
+        model._runner.share_programs(compiled._runner)
+        model._runner.kernels._make = compiled._runner.kernels._make
         if model.config.has_memory:
             for name in ("_start", "_read_segment", "_search", "_write_segment", "_keep"):
                 own = getattr(compiled.segment_summarizer, name)

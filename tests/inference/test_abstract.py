@@ -5,9 +5,8 @@ from jax.sharding import AbstractMesh, AxisType, use_abstract_mesh
 
 from longsum_jax.analysis.plan import device_bytes
 from longsum_jax.inference.abstract import parameter_shapes, summary_programs
-from longsum_jax.inference.kernel_cache import KernelCache
+from longsum_jax.inference.kernel_cache import MAX_KERNEL_CACHE_BYTES, KernelCache
 from longsum_jax.inference.loading import load
-from longsum_jax.inference.model import MAX_KERNEL_CACHE_BYTES
 from longsum_jax.inference.padding import input_length
 from longsum_jax.inference.programs import Search
 
@@ -31,15 +30,15 @@ def test_programs_over_shapes_are_those_of_a_call(small_model, storage):
     model = load(small_model, decoder_storage=storage)
     ids = np.full((1, 50), 5, np.int32)
     padded = model.padded(ids, ids > 0, {})
-    variables = model._variables(padded)
+    variables = model._runner.variables(padded)
     assert len(variables) == 2  # state-space kernels are among them
-    read = model._programs.read.lower(variables, *padded)
+    read = model._runner.programs.read.lower(variables, *padded)
     options = model.generation_options(max_new_tokens=3, num_beams=2)
     params = variables["params"]
-    weights = model._programs.search.weights(params)
+    weights = model._runner.programs.search.weights(params)
     arguments = params, weights, read.out_info, None
     sizes = {"batch_size": 1, "options": options}
-    search = model._programs.search.program.lower(*arguments, **sizes)
+    search = model._runner.programs.search.program.lower(*arguments, **sizes)
     programs = programs_of(model, 50, **sizes)
     assert programs["read"].lower().as_text() == read.as_text()
     assert programs["search"].lower().as_text() == search.as_text()
@@ -62,8 +61,8 @@ def test_several_documents_are_planned_as_slots(small_model, monkeypatch):
 
         monkeypatch.setattr(program, "lower", lowering)
 
-    spy("read", model._programs.read)
-    spy("search", model._programs.slots.advance)
+    spy("read", model._runner.programs.read)
+    spy("search", model._runner.programs.slots.advance)
     model.summarize(texts, batch_size=2, max_new_tokens=3)
     options = model.summary_options(max_new_tokens=3)
     programs = programs_of(model, length, batch_size=2, options=options)

@@ -60,7 +60,9 @@ def make(draw_params):
 
 def in_slots(model, documents, batch_size, seed=0, **options):
     options = model.generation_options(**ENDS | options)
-    slots = model._slots(batch_size=batch_size, options=options, seed=seed)
+    slots = model._runner.slots(
+        model.padded_document, batch_size=batch_size, options=options, seed=seed
+    )
     rows = [(np.asarray([ids], np.int32), np.ones((1, len(ids)), bool)) for ids in documents]
     return [(i, out.sequences[0].tolist()) for i, out in slots.decode(rows)]
 
@@ -117,6 +119,8 @@ def test_documents_too_large_for_keys_and_values_leave_before_others_enter(
     model = Model(model.family, model.config, model.params)
     found = in_slots(model, documents, 2, **GREEDY)
     assert [ids for _, ids in sorted(found)] == expected
-    slots = model._slots(batch_size=2, options=model.generation_options(**ENDS), seed=0)
+    slots = model._runner.slots(
+        model.padded_document, batch_size=2, options=model.generation_options(**ENDS), seed=0
+    )
     assert slots._stores_states(128)
     assert not slots._stores_states(64)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.inference import model as inference_model
+from longsum_jax.inference import runner
 from longsum_jax.inference.model import Model
 from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.models.registry import get_family
@@ -56,14 +56,14 @@ def without(with_programs_of):
 
     def twin(model):
         again = with_programs_of(model, model.with_params(model.params))
-        again._kernels.limit = 0
+        again._runner.kernels.limit = 0
         return again
 
     return twin
 
 
 def kept(model):
-    return list(model._kernels._entries)
+    return list(model._runner.kernels._entries)
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_other_parameters_have_other_kernels(make, without):
 
 @pytest.mark.slow
 def test_memory_is_bounded_and_the_last_used_lengths_stay(make, monkeypatch):
-    monkeypatch.setattr(inference_model, "MAX_KERNEL_CACHE_BYTES", KERNEL_BYTES * 5 // 2)
+    monkeypatch.setattr(runner, "MAX_KERNEL_CACHE_BYTES", KERNEL_BYTES * 5 // 2)
     model = make()
     for length in (
         128,
@@ -114,30 +114,32 @@ def test_memory_is_bounded_and_the_last_used_lengths_stay(make, monkeypatch):
         128,
         192,
     ):  # 1 + 1/2 fit, and another 3/2 take the place of what was used first
-        assert model._kernels(model.params, length)[KERNELS]
+        assert model._runner.kernels(model.params, length)[KERNELS]
     assert kept(model) == [128, 192]
-    assert model._kernels(model.params, 512) == {}  # more than all that may be kept
-    assert model._kernels(model.params, 192)[KERNELS]
+    assert model._runner.kernels(model.params, 512) == {}  # more than all that may be kept
+    assert model._runner.kernels(model.params, 192)[KERNELS]
 
 
 @pytest.mark.slow
 def test_nothing_is_kept_where_there_is_nothing_to_keep(make):
     for options in ({"encoder_attention": "full"}, {"ssm_backend": "matmul"}):
         model = make(**options)
-        assert model._kernels(model.params, 64) == {}
+        assert model._runner.kernels(model.params, 64) == {}
     model = make()
     with jax.set_mesh(jax.make_mesh((1,), ("batch",))):
-        assert model._kernels(model.params, 64) == {}
+        assert model._runner.kernels(model.params, 64) == {}
 
 
 @pytest.mark.slow
 def test_the_program_that_makes_kernels_runs_no_encoder(make):
     model = make()
-    program = model._kernels._make.trace(model.params, 64).lower().compile()
+    program = model._runner.kernels._make.trace(model.params, 64).lower().compile()
     more = dataclasses.replace(model.config, d_ff=4096, vocab_size=50_000)
     params = jax.eval_shape(model.family.init_params(more), jax.random.key(0))
     params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, jnp.float32), params)
-    large = Model(model.family, more, params)._kernels._make.trace(params, 64).lower().compile()
+    large = (
+        Model(model.family, more, params)._runner.kernels._make.trace(params, 64).lower().compile()
+    )
     assert large.cost_analysis()["flops"] < 1.01 * program.cost_analysis()["flops"]
 
 
@@ -152,11 +154,11 @@ def test_kernels_are_forgotten_when_asked_to(make):
 def test_kernels_of_other_parameters_are_made_by_the_same_program(make):
     model = make()
     model.encode(IDS)
-    compiled = model._kernels._make._cache_size()
+    compiled = model._runner.kernels._make._cache_size()
     model.params = jax.tree.map(jnp.copy, model.params)  # as at every evaluation of a training
     model.forget_kernels()
     model.encode(IDS)
     other = model.with_params(jax.tree.map(jnp.copy, model.params))
     other.encode(IDS)
     assert kept(model) == kept(other) == [128]
-    assert other._kernels._make._cache_size() == compiled
+    assert other._runner.kernels._make._cache_size() == compiled

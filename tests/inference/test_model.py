@@ -1,18 +1,12 @@
 import json
 
-import jax
 import numpy as np
 import pytest
-from flax.traverse_util import flatten_dict, unflatten_dict
 
 import longsum_jax
-from longsum_jax import Model
 from longsum_jax.errors import InputError
 from longsum_jax.inference import padding
-from longsum_jax.inference.padding import bucket_length, global_indices, padded_length
 from longsum_jax.inference.summary import Request
-from longsum_jax.layers.layer_groups import regroup
-from longsum_jax.models.registry import get_family
 
 
 @pytest.fixture(scope="module")
@@ -39,32 +33,6 @@ def ids(golden):
     """Rows of 70, 41 and 9 ids, and their mask."""
     arrays = golden("e_greedy")
     return arrays["input_ids"], arrays["attention_mask"].astype(bool)
-
-
-def test_parameters_that_are_set_later_go_to_host_memory():
-    family = get_family("bert")
-    model = Model(family, family.presets["tiny"], {"table": jax.numpy.zeros(2)})
-    model.to_host()
-    model.to_device()
-    model.params = {"table": jax.numpy.ones(2)}
-    model.to_host()
-    assert isinstance(model.params["table"], np.ndarray)
-    assert model.params["table"].tolist() == [1, 1]
-    model.to_device()
-    assert isinstance(model.params["table"], jax.Array)
-
-
-def test_other_parameters_compile_nothing(draw_params):
-    family = get_family("bert")
-    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 32}
-    config = family.config(sizes)
-    params = draw_params(family.init_params(config))
-    model = Model(family, config, params)
-    states = model.encode([[5, 6, 7]])
-    other = model.with_params(jax.tree.map(lambda x: 2 * x, params))
-    assert np.abs(other.encode([[5, 6, 7]]) - states).max() > 0.1
-    np.testing.assert_array_equal(model.encode([[5, 6, 7]]), states)
-    assert other._programs.encode._jitted._cache_size() == 1
 
 
 # What the published code computes (tests/golden/locost)
@@ -294,19 +262,6 @@ def test_config_fingerprints_tell_models_of_the_same_weights_apart(random_model,
     assert loaded.config_fingerprint == others[-1].config_fingerprint
 
 
-# Lengths
-
-
-def test_bucket_lengths():
-    buckets = [bucket_length(length) for length in range(1, 5000)]
-    assert buckets == sorted(buckets)
-    for length, bucket in enumerate(buckets, 1):
-        assert bucket % 64 == 0
-        assert length <= bucket < length + max(64, length / 8)
-        assert bucket_length(bucket) == bucket
-    assert len(set(buckets)) == 8 + 3 * 8 + 2  # 64 to 512, three octaves to 4096, 4608 and 5120
-
-
 # Bad input
 
 
@@ -478,20 +433,6 @@ def test_inputs_of_other_families(random_model, family, call, problem):
         call(random_model(family), np.full((1, 4), 5))
 
 
-def test_positions_of_global_tokens():
-    mask = np.array([[1, 0, 0, 1], [0, 0, 0, 0], [1, 1, 0, 1]])
-    np.testing.assert_array_equal(global_indices(mask), [[0, 3, -1, -1], [-1] * 4, [0, 1, 3, -1]])
-    assert global_indices(mask[1:2]).shape == (1, 1)
-
-
-def test_padded_lengths():
-    assert [padded_length(n, None, 0) for n in (3, 65)] == [64, 128]
-    assert padded_length(65, 100, 0) == 100
-    assert padded_length(65, 100, 16) == 80
-    assert padded_length(65, None, 0, 16) == 80
-    assert padded_length(98, 100, 16) == 100
-
-
 def test_summaries_need_a_tokenizer(published):
     with pytest.raises(InputError, match="holds no tokenizer; load it with tokenizer=PATH"):
         longsum_jax.load(published()).summarize("text")
@@ -518,22 +459,3 @@ def test_paths_that_are_no_model(tmp_path):
 def test_unknown_name_in_the_package():
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = longsum_jax.no_such_name
-
-
-# Inner layers
-
-
-@pytest.mark.slow
-def test_states_of_inner_layers_are_those_of_a_shorter_encoder(draw_params):
-    family = get_family("locost")
-    sizes = {"d_model": 16, "d_state": 4, "d_kv": 8, "d_ff": 16, "num_heads": 2}
-    sizes |= {"vocab_size": 60, "num_decoder_layers": 1}
-    config = family.config({"encoder_attention": "s4d*2,full*2", "num_layers": 4, **sizes})
-    shorter = family.config({"encoder_attention": "s4d*2,full", "num_layers": 3, **sizes})
-    model = Model(family, config, draw_params(family.init_params(config)))
-    shapes = family.parameter_shapes(shorter)
-    params = regroup(flatten_dict(jax.device_get(model.params), sep="/"), shapes)
-    params = unflatten_dict({name: params[name] for name in shapes}, sep="/")
-    ids = np.random.default_rng(0).integers(3, 60, (2, 20))
-    wanted = Model(family, shorter, params).encode(ids)
-    np.testing.assert_allclose(model.encode(ids, layer=3), wanted, atol=1e-6)

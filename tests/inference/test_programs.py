@@ -232,8 +232,8 @@ def drawn_ids(rows):
 
 def inputs_of_search(model, rows):
     padded = model.padded(drawn_ids(rows), np.ones((rows, STORED_LENGTH), bool), {})
-    source = model._programs.read(model._variables(padded), *padded)
-    return model._programs.search.weights(model.params), source
+    source = model._runner.programs.read(model._runner.variables(padded), *padded)
+    return model._runner.programs.search.weights(model.params), source
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_ids_and_logits_are_those_of_rounded_weights_and_keys(
     stored = with_storage(model, storage)
     weights, source = inputs_of_search(stored, rows)
     options = stored.generation_options(num_beams=beams, max_new_tokens=6, do_sample=False)
-    search = stored._programs.search.program
+    search = stored._runner.programs.search.program
     sizes = {"batch_size": rows, "options": options}
     twin = slow_twin(weights, source)
     found, expected = (
@@ -349,7 +349,7 @@ def test_batches_and_drafts_find_what_single_documents_do(small_model, storage):
 
 def test_copies_follow_the_parameters(small_model):
     model = load(small_model, decoder_storage="int8")
-    weights = model._programs.search.weights
+    weights = model._runner.programs.search.weights
     first = weights(model.params)
     assert weights(model.params) is first
     other = model.params | {"lm_head": model.params["lm_head"] * 2}
@@ -373,7 +373,7 @@ def test_models_without_it_refuse(name, options, problem):
 
 def test_parameters_on_other_devices_are_refused(small_model, monkeypatch):
     model = load(small_model, decoder_storage="int8")
-    monkeypatch.setattr("longsum_jax.inference.programs._is_on_one_cpu", lambda leaf: False)
+    monkeypatch.setattr("longsum_jax.inference.programs.lies_on_one_cpu", lambda leaf: False)
     with pytest.raises(
         InputError, match='decoder_storage="int8" is for a single CPU; leave it out'
     ):

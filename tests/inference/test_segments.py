@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import os
 import shutil
 
 import huggingface_hub
@@ -150,6 +151,14 @@ def test_summaries_equal_a_search_without_cache(model, texts, kind):
     assert [program._cache_size() for program in programs] == [1, 1, 1]
     assert model.summarize(texts[1], batch_size=2) == [found[1].text]
     assert [program._cache_size() for program in programs] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["attentive", "none"])
+def test_forked_processes_are_told_so(model, texts, kind, monkeypatch):
+    model = model(kind)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(InputError, match="this process was forked after the model was loaded"):
+        model.summarize(texts[2])
 
 
 @pytest.mark.slow

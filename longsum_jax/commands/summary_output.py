@@ -1,0 +1,155 @@
+"""Prints what longsum summarize makes: summaries, progress, failures, the page of --report."""
+
+import argparse
+import contextlib
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from longsum_jax.commands import console, flags
+from longsum_jax.commands.summary_run import Shown
+from longsum_jax.inference.summary import Summary
+from longsum_jax.inference.summary_formats import FORMATS, Entry
+from longsum_jax.readers.document import Failure
+from longsum_jax.readers.paths import expand, printable
+
+_MANY_FILES = 1_000_000  # of which the bar counts no more
+T = TypeVar("T")
+
+
+class Printer:
+    """Prints summaries in the order of their documents, whatever the order they come in.
+
+    Args:
+        format: one of ``FORMATS``.
+        has_summary: whether the summaries themselves are still to be printed.
+    """
+
+    def __init__(self, format: str, *, has_summary: bool) -> None:
+        self._is_text = format == "text"
+        self._format = FORMATS[format]
+        self._has_summary = has_summary
+        self._waiting: dict[int, Entry | None] = {}
+        self._next = 0
+        self._num_printed = 0
+
+    def add(self, index: int, entry: Entry | None) -> None:
+        """Prints an entry as soon as those before it are printed; None is a failure."""
+        self._waiting[index] = entry
+        while self._next in self._waiting:
+            following = self._waiting.pop(self._next)
+            self._next += 1
+            if following is not None:
+                self._print(following)
+
+    def end(self) -> None:
+        """Prints what stands after the last entry."""
+        if self._num_printed:
+            print(self._format.end, end="", flush=True)
+
+    def _print(self, entry: Entry) -> None:
+        before = self._format.between if self._num_printed else self._format.begin
+        self._num_printed += 1
+        if self._has_summary:
+            print(before + self._format.show(entry), end="", flush=True)
+        if self._is_text:
+            about = entry._replace(statements=None).report()
+            print(json.dumps(about, ensure_ascii=False), file=sys.stderr)
+
+
+class Progress:
+    """Shows documents, tokens a second and the time left, or the seconds of a single document.
+
+    Args:
+        args: of the command.
+        unit: of lengths.
+    """
+
+    def __init__(self, args: argparse.Namespace, unit: str) -> None:
+        self._files = list(itertools.islice(expand(args.files), _MANY_FILES))
+        if args.join and len(self._files) > 1:
+            self._files = [f"{self._files[0]} and others"]
+        # Segments show that work goes on, and extracts take no time.
+        self._is_quiet = args.stream or args.model is None
+        self._unit = unit
+
+    def __enter__(self) -> "Progress":
+        from tqdm import tqdm
+
+        # None: where standard error is no terminal.
+        disable = True if len(self._files) == 1 else None
+        total = len(self._files)
+        self._bar = tqdm(total=total, unit="document", disable=disable, dynamic_ncols=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def wait_for(self, batches: Iterator[T]) -> T | None:
+        """Returns the next batch; None after the last one."""
+        if len(self._files) > 1 or self._is_quiet:
+            return next(batches, None)
+        self._is_quiet = True  # a file has one document, most often; after it comes the end
+        name = "standard input" if self._files == ["-"] else printable(str(self._files[0]))
+        with console.spinner(f"summarizing {name}"):
+            return next(batches, None)
+
+    def printing(self) -> contextlib.AbstractContextManager[None]:
+        """Takes the bar away while something else is printed."""
+        return self._bar.external_write_mode()
+
+    def show(self, num_more: int, num_read: int, per_second: float) -> None:
+        """Shows that more documents are done; archives and tables have more than one."""
+        if not self._bar.disable:
+            self._bar.total = max(len(self._files), num_read)
+            self._bar.set_postfix_str(f"{per_second:,.0f} {self._unit}/s", refresh=False)
+            self._bar.update(num_more)
+
+
+def print_segment(text: str) -> None:
+    """Prints the summary of a segment, unless it is empty."""
+    if text:
+        print(text, flush=True)
+
+
+def print_reading(name: str, summary: Summary) -> None:
+    """Prints how a document was read, unless it was read whole at once."""
+    about = _reading(summary)
+    if about:
+        console.print_stderr(f"{name}: {about}")
+
+
+def _reading(summary: Summary) -> str:
+    if summary.unit == "words":
+        return ""
+    count = f"{summary.read_tokens} of {summary.document_tokens} tokens were read"
+    if summary.strategy != "direct":
+        return f"{count} (--strategy={summary.strategy})"
+    return f"only the first {count} (--max_source_length)" if summary.dropped_tokens else ""
+
+
+def print_failures(failures: Sequence[Failure]) -> None:
+    """Prints which documents could not be summarized, and why."""
+    if failures:
+        documents = "1 document" if len(failures) == 1 else f"{len(failures)} documents"
+        console.print_stderr(f"{documents} could not be summarized:")
+    for failure in failures:
+        console.print_stderr(f"  {failure.problem}")
+
+
+def write_report(args: argparse.Namespace, shown: Sequence[Shown]) -> None:
+    """Writes the page of --report: every document beside its summary, which has no reference."""
+    from longsum_jax.evaluation.comparison import Prediction, Sampling, score_system
+    from longsum_jax.evaluation.predictions import Pair
+    from longsum_jax.evaluation.registry import make_metrics
+    from longsum_jax.evaluation.report import ReportContent
+
+    pairs = [Pair(each.name, each.text, "", each.query) for each in shown]
+    predictions = {each.name: Prediction(each.summary) for each in shown}
+    metrics, sampling = make_metrics(["support", "extractiveness"]), Sampling()
+    name = Path(args.model).name if args.model else "extracts"
+    system = score_system(name, predictions, pairs, metrics, sampling)
+    flags.write_report(args.report, ReportContent(pairs, [system], metrics, {}, sampling))

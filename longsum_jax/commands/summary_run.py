@@ -1,0 +1,289 @@
+"""One run of longsum summarize: reads documents ahead, summarizes them, and writes to --out."""
+
+import argparse
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from longsum_jax.errors import InputError
+from longsum_jax.inference.summary import Request, Summary
+from longsum_jax.inference.summary_files import Place, SummaryDirectory
+from longsum_jax.inference.summary_formats import Entry
+from longsum_jax.locks import locked
+from longsum_jax.readers.document import Document, Failure
+from longsum_jax.readers.source import ReadOptions
+from longsum_jax.text.statements import Statement
+
+if TYPE_CHECKING:
+    from longsum_jax.evaluation.summac import SummaC
+    from longsum_jax.inference.stream import Result
+
+_READING = ("keep_all", "document_key", "query_key")  # options that change a document's text
+
+
+class Summarizer(NamedTuple):
+    """The source of the summaries.
+
+    Attributes:
+        stream: documents -> their places with summaries, or with what is wrong with them.
+        settings: all that the summaries depend on besides their documents.
+        unit: of lengths.
+        sources: finds what the sentences of a summary rest on.
+    """
+
+    stream: Callable[[Iterable[Request]], Iterator[list["Result"]]]
+    settings: dict[str, Any]
+    unit: str
+    sources: Callable[[Summary], Sequence[Statement]] = attrgetter("sources")
+
+
+class Shown(NamedTuple):
+    """A document and its summary, as the page of --report shows them.
+
+    Attributes:
+        number: of the document on the command line.
+        name, text, query: of the document.
+        summary: its text.
+    """
+
+    number: int
+    name: str
+    text: str
+    query: str | None
+    summary: str
+
+
+class Run:
+    """Summarizes documents, and writes the summaries to --out.
+
+    All but the ``_Reader`` belongs to the thread that takes the results.
+
+    Args:
+        args: of the command.
+        options: how documents are read.
+        summarizer: makes the summaries.
+
+    Attributes:
+        unit: of lengths.
+        failures: documents that were read and could not be summarized.
+
+    Raises:
+        InputError: no classifier of entailment, or --out cannot be made.
+    """
+
+    def __init__(
+        self, args: argparse.Namespace, options: ReadOptions, summarizer: Summarizer
+    ) -> None:
+        self._args = args
+        self._summarizer = summarizer
+        self.unit = summarizer.unit
+        self._judge = _judge(args)
+        self._out: SummaryDirectory | None = None
+        if args.out:
+            self._out = SummaryDirectory(Path(args.out), args.format, self._settings(options))
+        self._reader = _Reader(self._out, args.query, keeps_texts=bool(args.report))
+        self._shown: list[Shown] = []
+        self._num_made = 0
+        self._num_tokens = 0
+        self._clock = _Clock()
+        self.failures: list[Failure] = []
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which nobody else writes to --out."""
+        if self._out is None:
+            return contextlib.nullcontext()
+        return locked(Path(self._args.out), "writes summaries", "give another --out")
+
+    def results(self, documents: Iterable[Document]) -> Iterator[list["Result"]]:
+        """Returns the results of the summarizer, batch by batch, each of them for ``finish``.
+
+        Raises:
+            InputError: what the summarizer cannot do.
+        """
+        batches = self._summarizer.stream(self._reader.requests(documents))
+        return self._clock.timed(batches)
+
+    def finish(self, index: int, result: "Summary | InputError") -> Entry | None:
+        """Writes the summary of a document to --out, and keeps it for --report.
+
+        Args:
+            index: of the result.
+            result: of the summarizer.
+
+        Returns:
+            The document's entry; None where it failed.
+
+        Raises:
+            InputError: files cannot be written.
+        """
+        asked = self._reader.asked[index]
+        if isinstance(result, InputError):
+            self.failures.append(Failure.of(asked.document.name, result))
+            return None
+        try:
+            statements = self._summarizer.sources(result) if self._args.sources else None
+        except InputError as error:  # by attention, of a document that was read in parts
+            self.failures.append(Failure.of(asked.document.name, error))
+            return None
+        if statements and self._judge is not None:
+            statements = self._judge.judge(statements)
+        entry = Entry.of(asked.document, result, self._clock.seconds, statements)
+        if self._out is not None and asked.place is not None:
+            self._out.write(asked.place, entry)
+        if self._args.report:
+            self._shown.append(_shown(asked.number, asked.document, entry))
+        self._num_made += 1
+        self._num_tokens += result.read_tokens
+        return entry
+
+    def name(self, index: int) -> str:
+        """Returns the name of the document of a result."""
+        return self._reader.asked[index].document.name
+
+    @property
+    def num_read(self) -> int:
+        """The number of documents that are or were to be summarized."""
+        return len(self._reader.asked)
+
+    @property
+    def num_finished(self) -> int:
+        """The number of documents that an earlier run has summarized."""
+        return self._reader.num_finished
+
+    @property
+    def num_done(self) -> int:
+        """The number of documents with a summary, those of an earlier run included."""
+        return self._num_made + self.num_finished
+
+    @property
+    def tokens_per_second(self) -> float:
+        """The speed up to the last batch."""
+        return self._num_tokens / self._clock.total
+
+    def shown(self) -> list[Shown]:
+        """Returns what --report shows, in the order of the command line, after the last result."""
+        return sorted([*self._reader.finished, *self._shown], key=attrgetter("number"))
+
+    def _settings(self, options: ReadOptions) -> dict[str, Any]:
+        """Returns everything that summaries depend on besides their documents."""
+        from longsum_jax import __version__
+
+        settings = self._summarizer.settings | {
+            "query": self._args.query,
+            "sources": self._args.source_method if self._args.sources else None,
+            "join": self._args.join,
+            "support": self._judge and self._judge.user_model.describe(),
+            # Limits do not change what is read within them.
+            "files": {name: getattr(options, name) for name in _READING},
+            "longsum_jax": __version__,
+        }
+        return json.loads(json.dumps(settings))
+
+
+def _judge(args: argparse.Namespace) -> "SummaC | None":
+    """Returns what --support_model says; None for shared words.
+
+    Raises:
+        InputError: no classifier of entailment.
+    """
+    if args.support_model is None:
+        return None
+    from longsum_jax.evaluation.summac import SummaC
+
+    try:
+        return SummaC(SummaC.Options(model=args.support_model))
+    except InputError as error:
+        problem = str(error).removeprefix("metrics.summac.model: ")
+        raise InputError(f"--support_model: {problem}") from None
+
+
+class _Clock:
+    """Measures the time that batches take.
+
+    Attributes:
+        seconds: of a document of the last batch.
+        total: seconds from the first batch's beginning to the last one's end.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.total = 0.0
+
+    def timed(self, batches: Iterator[list["Result"]]) -> Iterator[list["Result"]]:
+        """Yields the batches."""
+        start = time.perf_counter()
+        for batch in batches:
+            total = time.perf_counter() - start
+            self.seconds = (total - self.total) / len(batch)
+            self.total = total
+            yield batch
+
+
+class _Asked(NamedTuple):
+    """A document that is to be summarized.
+
+    Attributes:
+        number: of the document on the command line.
+        document: without its text where nobody asks for it again.
+        place: of its files in --out; None without.
+    """
+
+    number: int
+    document: Document
+    place: Place | None
+
+
+class _Reader:
+    """Reads documents ahead of their summaries, and leaves out those that are finished.
+
+    ``requests`` runs in a thread of its own and alone changes what is here. Others look at a
+    document when they have the result of its request, and at the rest after the last result.
+
+    Args:
+        out: where summaries are written and may lie already, or None.
+        query: in place of those of the documents, or None.
+        keeps_texts: whether documents keep their texts, for --report.
+
+    Attributes:
+        asked: documents to be summarized, by the index of their request.
+        finished: documents with a summary of an earlier run, if texts are kept.
+        num_finished: how many of these there are, kept or not.
+    """
+
+    def __init__(
+        self, out: SummaryDirectory | None, query: str | None, *, keeps_texts: bool
+    ) -> None:
+        self._out = out
+        self._query = query
+        self._keeps_texts = keeps_texts
+        self.asked: list[_Asked] = []
+        self.finished: list[Shown] = []
+        self.num_finished = 0
+
+    def requests(self, documents: Iterable[Document]) -> Iterator[Request]:
+        """Yields what is to be summarized."""
+        for number, document in enumerate(documents):
+            place = None
+            if self._out is not None:
+                place = self._out.claim(document)
+                if place is None:  # given twice
+                    continue
+            document = document._replace(query=self._query or document.query)
+            if place is not None and place.finished:
+                self.num_finished += 1
+                if self._keeps_texts:
+                    self.finished.append(_shown(number, document, place.finished))
+                continue
+            kept = document if self._keeps_texts else document._replace(text="")
+            self.asked.append(_Asked(number, kept, place))
+            yield Request(
+                document.text, document.name, document.query, document.outline, document.borders
+            )
+
+
+def _shown(number: int, document: Document, entry: Entry) -> Shown:
+    return Shown(number, document.name, document.text, document.query, entry.summary.text)

@@ -1,0 +1,52 @@
+"""Describes a loaded model in one line."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from longsum_jax.errors import InputError
+from longsum_jax.inference.padding import kernel_limit
+from longsum_jax.inference.segments import segment_options
+from longsum_jax.models.family import Family
+from longsum_jax.models.registry import max_input_length
+
+
+class DescribedModel(Protocol):
+    """The attributes of ``inference.model.Model`` that are used here."""
+
+    family: Family
+    config: Any
+    summarization: dict[str, Any]
+
+    @property
+    def num_parameters(self) -> int: ...
+
+
+def describe(model: DescribedModel) -> str:
+    """Returns family, parameters, attention, longest input and dtype of a model."""
+    about = [
+        model.family.name,
+        f"{_short_count(model.num_parameters)} parameters",
+        f"{model.config.encoder_attention} encoder attention",
+        _longest_input(model.config, model.summarization),
+        model.config.dtype,
+    ]
+    return ", ".join(about)
+
+
+def _short_count(number: int) -> str:
+    """Returns "34.2M" for 34,200,000."""
+    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if number >= size:
+            return f"{number / size:.1f}{letter}"
+    return str(number)
+
+
+def _longest_input(config: Any, summarization: Mapping[str, Any]) -> str:
+    if "segments" in summarization:
+        try:
+            return f"segments of {segment_options(summarization).segment_length:,} tokens"
+        except InputError:  # damaged options, which a summary will report
+            return "segments"
+    limits = (max_input_length(config), kernel_limit(config))
+    known = [limit for limit in limits if limit is not None]
+    return f"up to {min(known):,} tokens" if known else "inputs of any length"

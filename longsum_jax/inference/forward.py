@@ -1,0 +1,165 @@
+"""Forward passes over given ids: encoder states, logits, log-probabilities of targets."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.inference.padding import (
+    check_ends,
+    check_global_tokens,
+    check_ids,
+    check_inputs,
+    check_length,
+    like_ids,
+    padded_length,
+    rectangular,
+)
+from longsum_jax.inference.programs import lies_on_one_cpu
+from longsum_jax.inference.runner import Runner
+from longsum_jax.models.heads import TOKEN_HEADS
+from longsum_jax.typing import Array
+
+
+def encode(
+    runner: Runner,
+    input_ids: Any,
+    attention_mask: Any,
+    inputs: Mapping[str, Any],
+    layer: int | None,
+    bucket: int,
+) -> Array:
+    """Returns encoder states, see ``Model.encode``."""
+    num_layers = runner.config.encoder_stack.num_layers
+    if layer is not None and not 0 <= layer <= num_layers:
+        raise InputError(
+            f"layer={layer}, but this {runner.family.name} encoder has {num_layers} layers; "
+            f"give 0 to {num_layers}"
+        )
+    ids, mask = check_inputs(input_ids, attention_mask, runner.config)
+    padded = runner.padded(ids, mask, inputs, bucket)
+    states = runner.programs.encode(runner.variables(padded), *padded, layer=layer)
+    padding = padded.ids.shape[1] - ids.shape[1]
+    return _first_tokens(states.astype(jnp.float32), states.shape[1] - padding)
+
+
+def logits(
+    runner: Runner,
+    input_ids: Any,
+    attention_mask: Any,
+    decoder_ids: Any,
+    inputs: Mapping[str, Any],
+    bucket: int,
+) -> Array:
+    """Returns the logits of the model's head, see ``Model.logits``."""
+    if runner.config.head == "multiple_choice":
+        return _choice_logits(runner, input_ids, attention_mask, decoder_ids, inputs, bucket)
+    ids, mask = check_inputs(input_ids, attention_mask, runner.config)
+    if runner.config.head != "language_model":
+        return _head_logits(runner, ids, mask, decoder_ids, inputs, bucket)
+    decoder_ids = _checked_targets(runner, decoder_ids, "decoder_input_ids", len(ids))
+    padded = runner.padded(ids, mask, inputs, bucket)
+    return runner.programs.logits(runner.variables(padded), *padded, decoder_ids)
+
+
+def log_probs(
+    runner: Runner,
+    input_ids: Any,
+    attention_mask: Any,
+    target_ids: Any,
+    inputs: Mapping[str, Any],
+    bucket: int,
+) -> Array:
+    """Returns the log-probability of every target token, see ``Model.log_probs``."""
+    if runner.config.head != "language_model":
+        raise InputError(f"this model ({runner.name}) writes no text; use encode or logits")
+    ids, mask = check_inputs(input_ids, attention_mask, runner.config)
+    targets = _checked_targets(runner, target_ids, "target_ids", len(ids))
+    length = targets.shape[1]
+    padding = padded_length(length, runner.config.max_target_length, 0, bucket) - length
+    pad_id = runner.config.pad_token_id
+    targets = np.pad(targets, ((0, 0), (0, padding)), constant_values=pad_id)
+    padded = runner.padded(ids, mask, inputs, bucket)
+    found = runner.programs.log_probs(runner.variables(padded), *padded, targets)
+    return _first_tokens(found, length)
+
+
+def _checked_targets(runner: Runner, ids: Any, name: str, rows: int) -> np.ndarray:
+    """Returns ids of the decoder, int32 [rows, target_length]."""
+    ids = check_ids(ids, name, runner.config.vocab_size)
+    if len(ids) != rows:
+        raise InputError(f"{name} has {len(ids)} rows, input_ids {rows}; they must agree")
+    check_length(ids.shape[1], runner.config.max_target_length, name)
+    return ids
+
+
+def _choice_logits(
+    runner: Runner,
+    input_ids: Any,
+    attention_mask: Any,
+    decoder_ids: Any,
+    inputs: Mapping[str, Any],
+    bucket: int,
+) -> Array:
+    """Returns one logit for every choice, [batch, choices]."""
+    choices = rectangular(input_ids, "input_ids")
+    shape = choices.shape
+    if len(shape) != 3:
+        raise InputError(
+            f"input_ids has shape {shape}, but this model chooses among texts; give [batch, "
+            "choices, length]"
+        )
+
+    def rows(name: str, value: Any) -> np.ndarray:
+        return like_ids(choices, value, name).reshape(-1, shape[-1])
+
+    mask = None if attention_mask is None else rows("attention_mask", attention_mask)
+    ids, mask = check_inputs(choices.reshape(-1, shape[-1]), mask, runner.config)
+    inputs = {name: rows(name, value) for name, value in inputs.items()}
+    return _head_logits(runner, ids, mask, decoder_ids, inputs, bucket).reshape(shape[:-1])
+
+
+def _head_logits(
+    runner: Runner,
+    ids: np.ndarray,
+    mask: np.ndarray,
+    decoder_ids: Any,
+    inputs: Mapping[str, Any],
+    bucket: int,
+) -> Array:
+    """Returns the logits of a head that writes no text."""
+    config = runner.config
+    _check_head(runner, decoder_ids)
+    if runner.family.is_encoder_decoder and config.head == "classification":
+        check_ends(ids, config.eos_token_id)
+    if "global_attention_mask" not in inputs:
+        check_global_tokens(ids, mask, config)
+    padded = runner.padded(ids, mask, inputs, bucket)
+    found = runner.programs.logits(runner.variables(padded), *padded)
+    return _first_tokens(found, ids.shape[1]) if config.head in TOKEN_HEADS else found
+
+
+def _check_head(runner: Runner, decoder_ids: Any) -> None:
+    """Raises InputError for a head that makes no logits, or none of decoder ids."""
+    head = runner.config.head
+    if decoder_ids is not None:
+        raise InputError(
+            f"decoder_input_ids is given, but this model ({runner.name}) makes logits of "
+            "input_ids alone; leave it out"
+        )
+    if head == "extraction":
+        raise InputError("this model gives a score to every sentence of a document; use extract")
+    if head in ("none", "pooler"):
+        raise InputError("this model has no head, so it gives no logits; use encode")
+
+
+def _first_tokens(found: Array, length: int) -> Array:
+    """Returns what was computed of the first tokens, [batch, length, ...]."""
+    if found.shape[1] == length or not lies_on_one_cpu(found):
+        return found[:, :length]
+    # JAX would compile a slice of every length.
+    first = np.asarray(found)[:, :length]
+    return jax.device_put(first, found.sharding if found.committed else None)
