@@ -44,7 +44,7 @@ import jax
 import numpy as np
 from common import markdown_table, print_table, write_report
 
-from longsum_jax.analysis import figures
+from longsum_jax.analysis import figures, records
 from longsum_jax.analysis.device_memory import step_bytes
 from longsum_jax.atomic import write_text
 from longsum_jax.commands import console, train
@@ -148,7 +148,7 @@ def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str,
     steps = with_run_length(config, batches).training.steps
     if not _evaluated(directory, steps):
         raise KeyboardInterrupt  # a signal stopped training, which the next start takes up
-    found, model = figures.read_run(directory), load(directory, which="latest")
+    found, model = records.read_run(directory), load(directory, which="latest")
     bits = document_bits(model, experiment)
     write_document_bits(directory, bits)
     return {
@@ -290,7 +290,7 @@ def write_results(workdir: Path, rows: Sequence[dict[str, Any]], out: str | None
     (workdir / "table.md").write_text(markdown_table(rows))
     if "encoder" in rows[0]:
         height = 0.8 + 0.3 * len({row["encoder"] for row in rows})
-        figures.save(figures.sweep_figure(rows, (7.0, height)), workdir / "study.png", 200)
+        figures.save(figures.study_figure(rows, (7.0, height)), workdir / "study.png", 200)
     print_table(rows)
     if out:
         write_report(out, rows)

@@ -1,18 +1,15 @@
-"""Figures of runs and models: arrays of numbers, and drawings of them, which need matplotlib."""
+"""Drawings of runs, models, data sets, studies and plans; they need matplotlib."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
+from longsum_jax.analysis.kernels import Kernels, memory_histogram
+from longsum_jax.analysis.records import Run, plan_bars
 from longsum_jax.errors import InputError
-from longsum_jax.files import MAX_ROWS_BYTES, parse_json, read_bytes
-from longsum_jax.ops.ssm.kernel import DiagonalSSM, Discretization, ssm_kernel
-from longsum_jax.typing import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,172 +26,19 @@ STYLE = {
     "lines.linewidth": 1.2,
 }
 COLOR_RANGE = 1e-4  # smallest |kernel| with a color of its own, as a share of the largest
-# Key of a sweep's rows -> label of its panel.
-SWEEP_PANELS = {
+# Key of a study's rows -> label of its panel.
+STUDY_PANELS = {
     "bits": "bits per token",
     "mean_rouge": "mean ROUGE (0 to 100)",
     "tokens_per_second": "tokens/s",
 }
-# Parts of a program's memory that a plan names; what is left of the total are inputs and others.
-PLAN_PARTS = ("parameters", "optimizer", "temporary", "results", "beside")
-
-
-class Curve(NamedTuple):
-    """One quantity over the steps of a run."""
-
-    steps: np.ndarray  # int64 [points]
-    values: np.ndarray  # float64 [points], NaN where the value was not finite
-
-
-class Run(NamedTuple):
-    """The curves of one run by their names in metrics.jsonl; those of evaluations apart."""
-
-    name: str
-    training: Mapping[str, Curve]
-    evaluation: Mapping[str, Curve]
-
-
-class Kernels(NamedTuple):
-    """Kernels of a model's state-space layers, with channels from short to long memory.
-
-    Attributes:
-        layers: numbers of the layers, from 1.
-        memory: tokens after which a mode has decayed to 1/e, [layers, directions, channels, modes];
-            one direction where both share their dynamics.
-        magnitude: absolute value of the kernel at every lag, [layers, directions, channels, lags].
-    """
-
-    layers: tuple[int, ...]
-    memory: np.ndarray
-    magnitude: np.ndarray
-
-
-def read_run(workdir: str | Path) -> Run:
-    """Reads metrics.jsonl of a training workdir.
-
-    A last line that is still being written is left out.
-
-    Raises:
-        InputError: no such file, a line that is no metrics line (names file and line), or no step
-            at all.
-    """
-    path = Path(workdir) / "metrics.jsonl"
-    try:
-        text = read_bytes(path, MAX_ROWS_BYTES).decode(errors="replace")
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}); give the --workdir of a training run"
-        ) from error
-    lines = text.splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
-        lines.pop()
-    rows = [_row(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
-    if not rows:
-        raise InputError(f"{path}: holds no step yet; wait for the run to write its first line")
-    evaluations = [
-        {"step": row["step"], **row["eval"]} for row in rows if isinstance(row.get("eval"), dict)
-    ]
-    return Run(str(workdir), _curves(rows), _curves(evaluations))
-
-
-def _row(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = parse_json(line)
-    except ValueError as error:
-        raise InputError(f"{where}: not valid JSON ({error}); delete the line") from None
-    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-        raise InputError(f'{where}: not a line of metrics, which have a "step"; delete the line')
-    return row
-
-
-def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
-    names: set[str] = set()
-    for row in rows:
-        names |= {name for name, value in row.items() if isinstance(value, int | float)}
-    names -= {"step"}
-    return {name: _curve([row for row in rows if name in row], name) for name in sorted(names)}
-
-
-def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> Curve:
-    # null stands for a value that was not finite.
-    values = [np.nan if row[name] is None else row[name] for row in rows]
-    steps = [row["step"] for row in rows]
-    return Curve(np.array(steps, np.int64), np.array(values, np.float64))
-
-
-def kernels(
-    params: Mapping[int, Mapping[str, Any]],
-    length: int,
-    *,
-    discretization: Discretization = "zoh",
-) -> Kernels:
-    """Returns memory and kernels of layers.
-
-    Args:
-        params: index of a layer -> parameters of its ``layers.s4d.S4D``.
-        length: number of lags.
-        discretization: see ``ops.ssm.kernel.discretize``.
-
-    Raises:
-        InputError: kernels that are not finite, or zero everywhere.
-    """
-    kernel = jax.jit(partial(ssm_kernel, length=length, discretization=discretization))
-    layers = [_layer_kernels(_layer_ssm(layer), kernel) for layer in params.values()]
-    memory = np.stack([memory for memory, _ in layers])
-    magnitude = np.stack([magnitude for _, magnitude in layers])
-    finite = np.isfinite(memory).all() and np.isfinite(magnitude).all()
-    if not (finite and magnitude.any()):
-        raise InputError(
-            "the kernels are zero or not finite, so there is nothing to draw; take another "
-            "checkpoint"
-        )
-    return Kernels(tuple(layer + 1 for layer in params), memory, magnitude)
-
-
-def _layer_ssm(params: Mapping[str, Any]) -> DiagonalSSM:
-    names = ("log_dt", "inv_A_real", "A_imag", "B", "C")
-    log_dt, inv_A_real, A_imag, B, C = (np.asarray(params[name]) for name in names)
-    shared = (log_dt, -np.exp(inv_A_real), A_imag, B)
-    if log_dt.ndim == 1:  # the directions share their dynamics
-        shared = tuple(x[None] for x in shared)
-    return DiagonalSSM(*shared, C)
-
-
-def _layer_kernels(
-    ssm: DiagonalSSM, kernel: Callable[[DiagonalSSM], Array]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns memory [sets, channels, modes] and magnitude [directions, channels, lags], sorted."""
-    decay = -np.exp(ssm.log_dt)[..., None] * ssm.A_real  # [sets, channels, modes], per token
-    order = np.argsort(-decay.mean(-1), axis=-1)  # [sets, channels], fastest decay first
-    memory = 1 / np.take_along_axis(decay, order[..., None], axis=1)
-    magnitude = np.abs(np.asarray(kernel(ssm)))
-    by_direction = np.broadcast_to(order, (len(magnitude), order.shape[1]))
-    return memory, np.take_along_axis(magnitude, by_direction[..., None], axis=1)
-
-
-def memory_histogram(memory: np.ndarray, bins: int = 20) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the share of a layer's modes by memory length.
-
-    Args:
-        memory: of the modes of layers, in tokens, [layers, ...].
-        bins: number of bins, equally wide in the logarithm, the same for all layers.
-
-    Returns:
-        (edges [bins + 1] in tokens, share [layers, bins] in percent, each row summing to 100).
-    """
-    low, high = memory.min(), memory.max()
-    margin = 1.05 if low == high else 1.0
-    edges = np.geomspace(low / margin, high * margin, bins + 1)
-    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], high)  # geomspace may round inwards
-    counts = np.stack([np.histogram(layer.ravel(), edges)[0] for layer in memory])
-    return edges, 100 * counts / counts.sum(1, keepdims=True)
 
 
 def curves_figure(runs: Sequence[Run], size: tuple[float, float]) -> "Figure":
     """Draws loss, learning rate and, after an evaluation, ROUGE over the steps.
 
     Args:
-        runs: of ``read_run``.
+        runs: of ``records.read_run``.
         size: width and height in inches.
     """
     panels = [("loss", "loss (nats per token)"), ("learning_rate", "learning rate")]
@@ -257,7 +101,7 @@ def kernels_figure(found: Kernels, size: tuple[float, float]) -> "Figure":
     """Draws a row per layer: a histogram of the modes' memory, then |kernel| of each direction.
 
     Args:
-        found: of ``kernels``.
+        found: of ``kernels.kernels``.
         size: width and height in inches.
     """
     edges, shares = memory_histogram(found.memory)
@@ -317,22 +161,20 @@ def lines_figure(
         scale: of both axes, as matplotlib names it.
     """
     with _style():
-        figure, axes = _figure(size, 1, 1)
+        figure, [[ax]] = _figure(size, 1, 1)
         for number, name in enumerate(dict.fromkeys(row[by] for row in rows)):
             points = [(row[x], row[y]) for row in rows if row[by] == name]
-            color, style = _color_and_style(number)
-            axes[0][0].plot(
-                *zip(*points, strict=True),
-                style,
-                color=color,
-                marker="o",
-                markersize=3,
-                label=name,
-            )
-        axes[0][0].set(xlabel=x, ylabel=y.replace("_", " "), xscale=scale, yscale=scale)
-        axes[0][0].grid(alpha=0.3, linewidth=0.5)
-        axes[0][0].legend(frameon=False)
+            _draw_line(ax, *zip(*points, strict=True), name, number)
+        ax.set(xlabel=x, ylabel=y.replace("_", " "), xscale=scale, yscale=scale)
+        ax.grid(alpha=0.3, linewidth=0.5)
+        ax.legend(frameon=False)
     return figure
+
+
+def _draw_line(ax: "Axes", x: Sequence[float], y: Sequence[float], name: str, number: int) -> None:
+    """Draws the ``number``-th line, from 0, with a marker on each point."""
+    color, style = _color_and_style(number)
+    ax.plot(x, y, style, color=color, marker="o", markersize=3, label=name)
 
 
 def ngrams_figure(
@@ -347,70 +189,34 @@ def ngrams_figure(
     """
     what = {1: "unigrams", 2: "bigrams", 3: "trigrams"}.get(ngram, f"{ngram}-grams")
     with _style():
-        figure, axes = _figure(size, 1, 1)
+        figure, [[ax]] = _figure(size, 1, 1)
         for number, (name, curve) in enumerate(curves.items()):
-            color, style = _color_and_style(number)
             read = np.linspace(0, 100, len(curve) + 1)
-            axes[0][0].plot(
-                read,
-                100 * np.r_[0, curve],
-                style,
-                color=color,
-                marker="o",
-                markersize=3,
-                label=name,
-            )
-        axes[0][0].set(
+            _draw_line(ax, read, 100 * np.r_[0, curve], name, number)
+        ax.set(
             xlabel="read of the document (%)",
             ylabel=f"{what} of the summary seen (%)",
             ylim=(0, 102),
         )
-        axes[0][0].grid(alpha=0.3, linewidth=0.5)
-        axes[0][0].legend(frameon=False)
+        ax.grid(alpha=0.3, linewidth=0.5)
+        ax.legend(frameon=False)
     return figure
 
 
-def read_sweep(path: str | Path) -> list[dict[str, Any]]:
-    """Reads results.jsonl of a sweep (benchmarks/study.py); a last line cut short is left out.
-
-    Raises:
-        InputError: no such file, a line that is no row of a sweep (names file and line), or no row
-            at all.
-    """
-    try:
-        text = read_bytes(path, MAX_ROWS_BYTES).decode(errors="replace")
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}); give results.jsonl of a sweep"
-        ) from error
-    rows = []
-    finished_lines = text[: text.rfind("\n") + 1]
-    for number, line in enumerate(finished_lines.splitlines(), 1):
-        try:
-            row = parse_json(line)
-            _ = [row[key] for key in ("encoder", "cross", "seed", *SWEEP_PANELS)]
-            rows.append(row)
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{path}:{number}: not a row of a sweep; delete the line") from None
-    if not rows:
-        raise InputError(f"{path}: holds no row yet; wait for the first cell of the sweep")
-    return rows
-
-
-def sweep_figure(rows: Sequence[Mapping[str, Any]], size: tuple[float, float]) -> "Figure":
+def study_figure(rows: Sequence[Mapping[str, Any]], size: tuple[float, float]) -> "Figure":
     """Draws a line per encoder attention, a color per cross-attention, and a dot per run.
 
-    There is a panel for each of ``SWEEP_PANELS``.
+    There is a panel for each of ``STUDY_PANELS``.
 
     Args:
-        rows: each with "encoder", "cross" and the keys of ``SWEEP_PANELS`` (benchmarks/study.py).
+        rows: each with "encoder", "cross" and the keys of ``STUDY_PANELS`` (benchmarks/study.py).
         size: width and height in inches.
     """
     encoders = list(dict.fromkeys(row["encoder"] for row in rows))
     crosses = list(dict.fromkeys(row["cross"] for row in rows))
     with _style():
-        figure, axes = _figure(size, 1, len(SWEEP_PANELS), sharey=True)
-        for ax, (name, label) in zip(axes[0], SWEEP_PANELS.items(), strict=True):
+        figure, axes = _figure(size, 1, len(STUDY_PANELS), sharey=True)
+        for ax, (name, label) in zip(axes[0], STUDY_PANELS.items(), strict=True):
             for number, cross in enumerate(crosses):
                 selected = [row for row in rows if row["cross"] == cross]
                 offset = 0.2 * (number - (len(crosses) - 1) / 2)
@@ -500,54 +306,11 @@ def _draw_distances(
     return image
 
 
-def read_plan(path: str | Path) -> dict[str, Any]:
-    """Reads a plan (``longsum plan --out``).
-
-    Raises:
-        InputError: no such file, or one that is no plan.
-    """
-    try:
-        plan = parse_json(read_bytes(path))
-        names = [row["program"] for row in plan["programs"] if row["memory_bytes"]["total"] >= 0]
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}); give the --out of longsum plan"
-        ) from error
-    except (ValueError, KeyError, TypeError):
-        names = []
-    if not names:
-        raise InputError(f"{path}: holds no plan; give the --out of longsum plan")
-    return plan
-
-
-def plan_bars(plan: Mapping[str, Any]) -> tuple[list[str], dict[str, np.ndarray]]:
-    """Returns the names of a plan's programs, and the GB of each part of their memory.
-
-    Args:
-        plan: of ``read_plan``.
-
-    Returns:
-        (names, part -> GB [programs]); the parts of a program add up to its total.
-    """
-    names, rows = [], []
-    for program in plan["programs"]:
-        sizes = f"{program['batch_size']} x {program['length']:,}" if "length" in program else ""
-        names.append(f"{program['program']} {sizes}".strip())
-        memory = program["memory_bytes"]
-        row = {part: memory.get(part, 0) for part in PLAN_PARTS}
-        inputs = memory.get("arguments", 0) - row["parameters"] - row["optimizer"]
-        row["inputs"] = max(inputs, 0)
-        row["other"] = memory["total"] - sum(row.values())
-        rows.append(row)
-    parts = (*PLAN_PARTS, "inputs", "other")
-    return names, {part: np.array([row[part] / 1e9 for row in rows]) for part in parts}
-
-
 def plan_figure(plans: Mapping[str, Mapping[str, Any]], size: tuple[float, float]) -> "Figure":
     """Draws a panel per plan: the memory of its programs on one device, and what that has.
 
     Args:
-        plans: title -> plan of ``read_plan``.
+        plans: title -> plan of ``records.read_plan``.
         size: width and height in inches.
     """
     with _style():

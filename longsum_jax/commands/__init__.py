@@ -13,5 +13,5 @@ COMMANDS = {
     "extract": "chooses the important sentences of documents",
     "corpus": "describes data sets, and writes them as JSON lines",
     "verify": "compares files with their checksums, and says what has none",
-    "plots": "draws training curves, kernels, bigrams, sweeps and plans",
+    "plots": "draws training curves, kernels, bigrams, studies and plans",
 }

@@ -1,4 +1,4 @@
-"""longsum plots: training curves, kernels, where summaries come from, sweeps, memory of plans."""
+"""longsum plots: training curves, kernels, where summaries come from, studies, memory of plans."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ EXAMPLES = """\
   # where in the documents of two data sets the bigrams of their summaries first stand
   longsum plots bigrams pubmed/test.jsonl reports/test.jsonl --out=bigrams.png
 
-  # bits per token, ROUGE and speed of a sweep of attentions (benchmarks/study.py)
+  # bits per token, ROUGE and speed of a study of attentions (benchmarks/study.py)
   longsum plots study runs/study/results.jsonl --out=study.png
 
   # memory of the programs of two plans (longsum plan --out), beside what their devices have
@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = console.parser("plots", "Draws runs, models, data sets, sweeps and plans.", EXAMPLES)
+    parser = console.parser("plots", "Draws runs, models, data sets, studies and plans.", EXAMPLES)
     commands = parser.add_subparsers(required=True, metavar="curves|kernels|bigrams|study|plan")
     curves = commands.add_parser(
         "curves", help="loss, learning rate and ROUGE over the steps of one or more runs"
@@ -84,7 +84,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     bigrams.set_defaults(draw=_bigrams)
     study = commands.add_parser(
-        "study", help="bits per token, ROUGE and speed of a sweep of attentions"
+        "study", help="bits per token, ROUGE and speed of a study of attentions"
     )
     study.add_argument("results", metavar="FILE", help="results.jsonl of benchmarks/study.py")
     study.set_defaults(draw=_study)
@@ -130,14 +130,14 @@ def _check_output(args: argparse.Namespace) -> None:
 
 
 def _curves(args: argparse.Namespace) -> Any:
-    from longsum_jax.analysis import figures
+    from longsum_jax.analysis import figures, records
 
-    runs = [figures.read_run(workdir) for workdir in args.workdirs]
+    runs = [records.read_run(workdir) for workdir in args.workdirs]
     return figures.curves_figure(runs, (args.width, args.height or 2.4))
 
 
 def _kernels(args: argparse.Namespace) -> Any:
-    from longsum_jax.analysis import figures
+    from longsum_jax.analysis import figures, kernels
     from longsum_jax.inference.loading import load
     from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
@@ -146,7 +146,7 @@ def _kernels(args: argparse.Namespace) -> Any:
     model = load(args.model)
     layers = _state_space_layers(model, args)
     discretization = model.config.ssm_discretization
-    found = figures.kernels(layers, args.length, discretization=discretization)
+    found = kernels.kernels(layers, args.length, discretization=discretization)
     return figures.kernels_figure(found, (args.width, args.height or 0.9 + len(layers)))
 
 
@@ -190,17 +190,17 @@ def _bigrams(args: argparse.Namespace) -> Any:
 
 
 def _study(args: argparse.Namespace) -> Any:
-    from longsum_jax.analysis import figures
+    from longsum_jax.analysis import figures, records
 
-    rows = figures.read_sweep(args.results)
+    rows = records.read_study(args.results)
     lines = len({row["encoder"] for row in rows})
-    return figures.sweep_figure(rows, (args.width, args.height or 0.8 + 0.3 * lines))
+    return figures.study_figure(rows, (args.width, args.height or 0.8 + 0.3 * lines))
 
 
 def _plan(args: argparse.Namespace) -> Any:
-    from longsum_jax.analysis import figures
+    from longsum_jax.analysis import figures, records
 
-    plans = [figures.read_plan(path) for path in args.plans]
+    plans = [records.read_plan(path) for path in args.plans]
     named = dict(zip(flags.short_names(args.plans), plans, strict=True))
     height = sum(0.9 + 0.3 * len(plan["programs"]) for plan in plans)
     return figures.plan_figure(named, (args.width, args.height or height))

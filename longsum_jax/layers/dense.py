@@ -23,7 +23,7 @@ def normal(std: float) -> Initializer:
 
 
 def torch_uniform(fan_in: int) -> Initializer:
-    """Returns PyTorch's default for weights and biases of linear maps: uniform in +- 1 /
+    """Returns PyTorch's default for weights and biases of linear layers: uniform in +- 1 /
     sqrt(fan_in)."""
     bound = 1 / math.sqrt(fan_in)
 
@@ -34,7 +34,7 @@ def torch_uniform(fan_in: int) -> Initializer:
 
 
 class Linear(nn.Module):
-    """A linear map x W + b over the last ``inputs`` axes of x.
+    """A linear layer x W + b over the last ``inputs`` axes of x.
 
     Attributes:
         shape: shape of W, input axes first.

@@ -109,7 +109,7 @@ class StackConfig:
         final_norm: normalises once more after the last layer.
         attention_scale: factor of the query-key products.
         attention_init: "torch", "t5", or the standard deviation of all kernels.
-        embedding_size: features of an embedding, which a linear map makes ``d_model``; None for
+        embedding_size: features of an embedding, which a linear layer makes ``d_model``; None for
             embeddings of that size, without the map.
         shares_layers: all layers have the same parameters, kept once, without an axis of layers.
         dropout_rate: of the embeddings and of the output of each sublayer.

@@ -59,7 +59,7 @@ class BartConfig(EncoderDecoderConfig, LabelOptions):
         normalize_embedding: a norm follows the embeddings.
         positions: "learned" tables, or sinusoids, which differ in their wave lengths.
         position_offset: unused rows at the start of a learned table.
-        attention_bias: the linear maps of attention have biases.
+        attention_bias: the linear layers of attention have biases.
         has_logits_bias: a stored bias is added to the logits.
         final_norm_name: name of the norm at the end of a stack in state dicts.
         stored_positions: stacks whose position table is a parameter although ``positions`` are
@@ -330,7 +330,7 @@ class BigBirdPegasusConfig(PegasusConfig):
     """The config of BigBird-PEGASUS; defaults of BigBird-PEGASUS large.
 
     Attributes:
-        use_bias: the linear maps of attention have biases.
+        use_bias: the linear layers of attention have biases.
     """
 
     heads: ClassVar[tuple[str, ...]] = BartConfig.heads

@@ -1,4 +1,4 @@
-"""The configs of BERT and its relatives: fields, presets, and what config.json says.
+"""The configs of BERT and its relatives: fields and presets.
 
 The relatives differ in their positions, token types, embeddings and heads, in sharing the
 parameters of layers, and in the encoder's attention.
@@ -20,20 +20,11 @@ from longsum_jax.models.config import (
     check_divisible,
     check_known,
     check_token_ids,
-    read_bigbird_attention,
-    read_fields,
-    read_windows,
-    write_bigbird_attention,
-    write_windows,
 )
 from longsum_jax.models.heads import (
     LabelOptions,
     check_labels,
-    head_of,
-    read_labels,
-    write_labels,
 )
-from longsum_jax.models.lsg_layout import plain_architecture
 from longsum_jax.schema import (
     Count,
     Layers,
@@ -45,10 +36,6 @@ from longsum_jax.schema import (
     Size,
     Weight,
 )
-
-# Config fields that no entry of a config.json has: how to compute, and the head, which the class
-# in "architectures" names.
-RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "sentence_chunk", "head")
 
 Head = Literal[
     "none",
@@ -62,12 +49,9 @@ Head = Literal[
     "extraction",
 ]
 GlobalTokens = Literal["none", "first", "question", "choice"]
+HEADS: tuple[Head, ...] = get_args(Head)
+BIDIRECTIONAL_HEADS = tuple(head for head in HEADS if head != "causal_lm")
 VOCABULARY_HEADS: tuple[Head, ...] = ("masked_lm", "causal_lm")
-
-
-def heads_without(*names: Head) -> tuple[Head, ...]:
-    """Returns all heads but some: those that a relative of BERT has no published class for."""
-    return tuple(head for head in get_args(Head) if head not in names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,19 +70,19 @@ class BertConfig(ModelConfig, LabelOptions):
     Class attributes hold what a relative fixes:
         class_name: of the classes in transformers, without the head.
         shares_layers: all layers have the same parameters.
-        always_maps_embeddings: a linear map follows the embeddings even if they have the size of
-            the states.
+        always_projects_embeddings: a projection follows the embeddings even if they have the size
+            of the states.
         vocabulary_activation: in the head over the vocabulary; None for hidden_act.
         head_activation: in heads over the first state of a text.
-        drops_head_input: the head over the labels of a text has dropout before its first map.
+        drops_head_input: the head over the labels of a text has dropout before its first layer.
     """
 
     prefix: ClassVar[str] = "bert"
     class_name: ClassVar[str] = "Bert"
     has_token_types: ClassVar[bool] = True
-    heads: ClassVar[tuple[str, ...]] = get_args(Head)
+    heads: ClassVar[tuple[str, ...]] = HEADS
     shares_layers: ClassVar[bool] = False
-    always_maps_embeddings: ClassVar[bool] = False
+    always_projects_embeddings: ClassVar[bool] = False
     vocabulary_activation: ClassVar[str | None] = None
     head_activation: ClassVar[str] = "tanh"
     drops_head_input: ClassVar[bool] = False
@@ -153,7 +137,7 @@ class BertConfig(ModelConfig, LabelOptions):
 
     @property
     def embedding_size(self) -> int:
-        """Features of an embedding, which a linear map makes ``hidden_size`` if they differ."""
+        """Features of an embedding, which a projection makes ``hidden_size`` if they differ."""
         return self.hidden_size
 
     @property
@@ -162,9 +146,9 @@ class BertConfig(ModelConfig, LabelOptions):
         return "first"
 
     @property
-    def maps_embeddings(self) -> bool:
-        """A linear map follows the embeddings."""
-        return self.always_maps_embeddings or self.embedding_size != self.hidden_size
+    def projects_embeddings(self) -> bool:
+        """Whether a projection follows the embeddings."""
+        return self.always_projects_embeddings or self.embedding_size != self.hidden_size
 
     @property
     def dropout_rate(self) -> float:
@@ -174,7 +158,7 @@ class BertConfig(ModelConfig, LabelOptions):
 
     @property
     def head_dropout(self) -> float:
-        """The rate of dropout before the last map of the head."""
+        """The rate of dropout before the last layer of the head."""
         if self.head == "question_answering":
             return 0.0
         rate = self.classifier_dropout
@@ -214,7 +198,7 @@ class BertConfig(ModelConfig, LabelOptions):
             feed_forward_bias=True,
             attention_scale=d_kv**-0.5,
             attention_init=self.initializer_range,
-            embedding_size=self.embedding_size if self.maps_embeddings else None,
+            embedding_size=self.embedding_size if self.projects_embeddings else None,
             shares_layers=self.shares_layers,
             dropout_rate=self.hidden_dropout_prob,
             attention_dropout_rate=self.attention_probs_dropout_prob,
@@ -301,7 +285,7 @@ class CamembertConfig(RobertaConfig):
 class DistilBertConfig(BertConfig):
     """The config of DistilBERT; defaults of DistilBERT base.
 
-    Its config.json has other names for the sizes, see ``_JSON_NAMES``.
+    Its config.json has other names for the sizes, see ``models.bert_json``.
 
     Attributes:
         qa_dropout: before the head for question answering.
@@ -310,7 +294,7 @@ class DistilBertConfig(BertConfig):
     prefix: ClassVar[str] = "distilbert"
     class_name: ClassVar[str] = "DistilBert"
     has_token_types: ClassVar[bool] = False
-    heads: ClassVar[tuple[str, ...]] = heads_without("causal_lm")
+    heads: ClassVar[tuple[str, ...]] = BIDIRECTIONAL_HEADS
     head_activation: ClassVar[str] = "relu"
 
     num_hidden_layers: Layers = 6
@@ -332,9 +316,9 @@ class ElectraConfig(BertConfig):
     """The config of ELECTRA; defaults of ELECTRA base.
 
     Attributes:
-        embedding_size: features of an embedding, which a linear map makes ``hidden_size`` if they
+        embedding_size: features of an embedding, which a projection makes ``hidden_size`` if they
             differ.
-        summary_last_dropout: before the last map of the head for multiple choice.
+        summary_last_dropout: before the last layer of the head for multiple choice.
     """
 
     prefix: ClassVar[str] = "electra"
@@ -374,14 +358,14 @@ class AlbertConfig(BertConfig):
     follows the feed-forwards, too, as in BERT; transformers has none there.
 
     Attributes:
-        embedding_size: features of an embedding, which a linear map makes ``hidden_size``.
+        embedding_size: features of an embedding, which a projection makes ``hidden_size``.
     """
 
     prefix: ClassVar[str] = "albert"
     class_name: ClassVar[str] = "Albert"
-    heads: ClassVar[tuple[str, ...]] = heads_without("causal_lm")
+    heads: ClassVar[tuple[str, ...]] = BIDIRECTIONAL_HEADS
     shares_layers: ClassVar[bool] = True
-    always_maps_embeddings: ClassVar[bool] = True
+    always_projects_embeddings: ClassVar[bool] = True
     absent: ClassVar[Mapping[str, Any]] = {
         "hidden_size": 4096,
         "num_attention_heads": 64,
@@ -422,7 +406,7 @@ class LongformerConfig(RobertaConfig):
 
     prefix: ClassVar[str] = "longformer"
     class_name: ClassVar[str] = "Longformer"
-    heads: ClassVar[tuple[str, ...]] = heads_without("causal_lm")
+    heads: ClassVar[tuple[str, ...]] = BIDIRECTIONAL_HEADS
     absent: ClassVar[Mapping[str, Any]] = XlmRobertaConfig.absent
 
     encoder_attention: str = "longformer"
@@ -518,120 +502,3 @@ def presets(config_class: type[BertConfig], **tiny: Any) -> dict[str, BertConfig
         "small": config_class(**small),
         "tiny": config_class(**tiny),
     }
-
-
-# Config class -> field name -> key in config.json, where they differ.
-_JSON_NAMES: Mapping[type[BertConfig], Mapping[str, str]] = {
-    DistilBertConfig: {
-        "hidden_size": "dim",
-        "num_hidden_layers": "n_layers",
-        "num_attention_heads": "n_heads",
-        "intermediate_size": "hidden_dim",
-        "hidden_act": "activation",
-        "hidden_dropout_prob": "dropout",
-        "attention_probs_dropout_prob": "attention_dropout",
-        "classifier_dropout": "seq_classif_dropout",
-    },
-    AlbertConfig: {"classifier_dropout": "classifier_dropout_prob"},
-}
-
-# Suffix of class names in ``architectures`` -> head.
-_HEADS: dict[str, Head] = {
-    "ForMaskedLM": "masked_lm",
-    "ForPreTraining": "masked_lm",
-    "ForCausalLM": "causal_lm",
-    "LMHeadModel": "causal_lm",
-    "ForSequenceClassification": "classification",
-    "ForTokenClassification": "token_classification",
-    "ForQuestionAnswering": "question_answering",
-    "ForMultipleChoice": "multiple_choice",
-    "ForSentenceExtraction": "extraction",
-    "Model": "none",
-}
-
-
-def read_config(raw: Mapping[str, Any], config_class: type[BertConfig]) -> dict[str, Any]:
-    """Returns the fields of ``config_class`` that a config.json holds.
-
-    Raises:
-        InputError: the file describes a model of another structure, or with another head.
-    """
-    values = read_fields(raw, config_class, RUNTIME_FIELDS, _JSON_NAMES.get(config_class))
-    if "attention_window" in values:
-        values["attention_window"] = read_windows(values["attention_window"])
-    if config_class is BigBirdConfig and "encoder_attention" not in values:
-        values["encoder_attention"] = read_bigbird_attention(raw)
-    _check_structure(raw, _PLAIN)
-    if config_class is ElectraConfig and _is_discriminator(raw):
-        return values | {"head": "none"}
-    head = head_of(raw, _HEADS, "Model")
-    if config_class is ElectraConfig and head == "multiple_choice":
-        _check_structure(raw, _ELECTRA_CHOICE)
-    return values | read_labels(raw) | {"head": head}
-
-
-def _is_discriminator(raw: Mapping[str, Any]) -> bool:
-    """Returns True for an ELECTRA with the head that tells replaced tokens from others."""
-    return "ElectraForPreTraining" in _architectures(raw)
-
-
-def _architectures(raw: Mapping[str, Any]) -> list[str]:
-    """Returns the class names of a config.json, without the prefix "LSG"."""
-    return [plain_architecture(name) for name in raw.get("architectures") or ()]
-
-
-# What options of transformers must be, of all encoders and of the choices of ELECTRA.
-_PLAIN = {
-    "position_embedding_type": "absolute",
-    "add_cross_attention": False,
-    "sinusoidal_pos_embds": False,
-    "num_hidden_groups": 1,
-    "inner_group_num": 1,
-    "use_bias": True,
-}
-_ELECTRA_CHOICE = {
-    "summary_type": "first",
-    "summary_use_proj": True,
-    "summary_activation": "gelu",
-}
-
-
-def _check_structure(raw: Mapping[str, Any], plain: Mapping[str, Any]) -> None:
-    """Raises an InputError for options of transformers other than the supported ones."""
-    for key, value in plain.items():
-        if raw.get(key) not in (value, None):
-            raise InputError(f"{key} is {raw[key]!r}; only {value!r} is supported")
-
-
-def write_config(config: BertConfig) -> dict[str, Any]:
-    """Returns the entries of config.json that replace fields with other names or forms."""
-    values: dict[str, Any] = {
-        "architectures": [architecture(config)],
-        "tie_word_embeddings": True,
-        "is_encoder_decoder": False,
-        "is_decoder": config.is_decoder or None,
-        **write_labels(config),
-    }
-    if config.head != "extraction":
-        fields = ("extraction_heads", "sentence_positions", "max_sentence_length")
-        values |= dict.fromkeys(fields)
-    if isinstance(config, AlbertConfig):
-        values |= {"num_hidden_groups": 1, "inner_group_num": 1}
-    if isinstance(config, LongformerConfig):
-        values["attention_window"] = write_windows(config, config.num_hidden_layers)
-    if isinstance(config, BigBirdConfig):
-        values |= {"attention_type": write_bigbird_attention(config), "use_bias": True}
-    for name, key in _JSON_NAMES.get(type(config), {}).items():
-        values |= {name: None, key: getattr(config, name)}
-    if isinstance(config, DistilBertConfig):
-        values |= {"type_vocab_size": None, "layer_norm_eps": None}
-    return values
-
-
-def architecture(config: BertConfig) -> str:
-    """Returns the name of the class in transformers."""
-    if type(config) is BertConfig and config.head == "causal_lm":
-        return "BertLMHeadModel"
-    # The first suffix of a head wins, so the later ones go in before it.
-    suffixes = {head: suffix for suffix, head in reversed(_HEADS.items())}
-    return config.class_name + suffixes.get(config.head, "Model")

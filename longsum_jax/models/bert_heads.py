@@ -46,7 +46,7 @@ class Pooler(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[AnyArray, "batch length d_model"]) -> Float[Array, "batch d_model"]:
-        """Returns tanh of a linear map of the first token's state."""
+        """Returns tanh of a linear layer of the first token's state."""
         return jnp.tanh(_hidden_layer(self.config, self.config.hidden_size)(x[:, 0]))
 
 

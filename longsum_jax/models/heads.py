@@ -120,12 +120,12 @@ def head_of(raw: Mapping[str, Any], suffixes: Mapping[str, Any], default: str) -
 def biased_linear(
     features: tuple[int, int], axes: tuple[str, str], std: float, dtype: Any, name: str
 ) -> Linear:
-    """Returns a linear map with a bias of zeros and normally distributed weights."""
+    """Returns a linear layer with a bias of zeros and normally distributed weights."""
     return Linear(features, axes, normal(std), nn.initializers.zeros, dtype=dtype, name=name)
 
 
 class TextHead(nn.Module):
-    """A head over one state of a text: a hidden layer, then a linear map.
+    """A head over one state of a text: a hidden layer, then a linear layer.
 
     Attributes:
         d_model: size of the state.
@@ -159,7 +159,7 @@ class TextHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """A head over the state of every token: one linear map.
+    """A head over the state of every token: one linear layer.
 
     Attributes:
         d_model: size of a state.

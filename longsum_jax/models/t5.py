@@ -53,7 +53,7 @@ class T5Config(EncoderDecoderConfig):
             1.0, not 1.1); None for "if the weights are tied".
         attention_dropout_rate: of attention weights; None for ``dropout_rate``, as published. With
             0, accelerators compute attention in fused kernels in training, too.
-        attention_init: "t5", or "torch" for PyTorch's default of linear maps.
+        attention_init: "t5", or "torch" for PyTorch's default of linear layers.
     """
 
     vocab_size: Positive = 32128

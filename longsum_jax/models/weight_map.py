@@ -91,7 +91,7 @@ def _is_of(table: np.ndarray, kind: Any) -> bool:
 
 
 def linear(path: str, key: str, *, inputs: int = 1, bias: bool = False) -> list[WeightRow]:
-    """Returns the rows of one linear map: its kernel, and its bias if it has one."""
+    """Returns the rows of one linear layer: its kernel, and its bias if it has one."""
     rows = [WeightRow(f"{path}/kernel", f"{key}.weight", "linear", inputs)]
     if bias:
         rows.append(WeightRow(f"{path}/bias", f"{key}.bias", "merged"))
@@ -101,7 +101,7 @@ def linear(path: str, key: str, *, inputs: int = 1, bias: bool = False) -> list[
 def linears(
     path: str, key: str, *names: str, inputs: int = 1, bias: bool = False
 ) -> list[WeightRow]:
-    """Returns the rows of several linear maps that have the same names on both sides."""
+    """Returns the rows of several linear layers that have the same names on both sides."""
     rows = []
     for name in names:
         rows += linear(f"{path}/{name}", f"{key}.{name}", inputs=inputs, bias=bias)

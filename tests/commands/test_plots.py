@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from longsum_jax.analysis import figures
+from longsum_jax.analysis import figures, records
 from longsum_jax.commands import plots
 from longsum_jax.errors import InputError
 from longsum_jax.inference.model import Model
@@ -58,7 +58,7 @@ def study_rows():
 def test_a_study_has_a_line_for_each_encoder_and_a_color_for_each_cross_attention(tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in study_rows()) + '{"encoder": "cut sh')
-    figure = figures.sweep_figure(figures.read_sweep(path), (7, 2))
+    figure = figures.study_figure(records.read_study(path), (7, 2))
     bits, rouge, speed = figure.axes
     assert [list(line.get_xdata()) for line in bits.lines] == [[5.0], [5.5, 6.0]]
     assert [[round(y) for y in line.get_ydata()] for line in bits.lines] == [[0], [0, 1]]
@@ -74,8 +74,8 @@ def test_a_study_has_a_line_for_each_encoder_and_a_color_for_each_cross_attentio
     [
         (None, r"results\.jsonl: cannot be read \(No such file or directory\); give results"),
         ('{"encoder": 1', r"results\.jsonl: holds no row yet"),
-        ('{"encoder": "full"}\n', r"results\.jsonl:1: not a row of a sweep; delete the line"),
-        ("3\n", r"results\.jsonl:1: not a row of a sweep"),
+        ('{"encoder": "full"}\n', r"results\.jsonl:1: not a row of a study; delete the line"),
+        ("3\n", r"results\.jsonl:1: not a row of a study"),
     ],
 )
 def test_what_is_no_study(tmp_path, content, message):

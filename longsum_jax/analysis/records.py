@@ -1,0 +1,153 @@
+"""Files that runs, studies and plans leave, as arrays of numbers."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from longsum_jax.errors import InputError
+from longsum_jax.files import MAX_ROWS_BYTES, parse_json, read_bytes
+
+# What a row of a study must hold to be drawn.
+STUDY_KEYS = ("encoder", "cross", "seed", "bits", "mean_rouge", "tokens_per_second")
+# Parts of a program's memory that a plan names; what is left of the total are inputs and others.
+PLAN_PARTS = ("parameters", "optimizer", "temporary", "results", "beside")
+
+
+class Curve(NamedTuple):
+    """One quantity over the steps of a run."""
+
+    steps: np.ndarray  # int64 [points]
+    values: np.ndarray  # float64 [points], NaN where the value was not finite
+
+
+class Run(NamedTuple):
+    """The curves of one run by their names in metrics.jsonl; those of evaluations apart."""
+
+    name: str
+    training: Mapping[str, Curve]
+    evaluation: Mapping[str, Curve]
+
+
+def read_run(workdir: str | Path) -> Run:
+    """Reads metrics.jsonl of a training workdir.
+
+    A last line that is still being written is left out.
+
+    Raises:
+        InputError: no such file, a line that is no metrics line (names file and line), or no step
+            at all.
+    """
+    path = Path(workdir) / "metrics.jsonl"
+    lines = _finished_lines(path, "the --workdir of a training run")
+    rows = [_metrics_row(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
+    if not rows:
+        raise InputError(f"{path}: holds no step yet; wait for the run to write its first line")
+    evaluations = [
+        {"step": row["step"], **row["eval"]} for row in rows if isinstance(row.get("eval"), dict)
+    ]
+    return Run(str(workdir), _curves(rows), _curves(evaluations))
+
+
+def read_study(path: str | Path) -> list[dict[str, Any]]:
+    """Reads results.jsonl of a study (benchmarks/study.py), a row for every model.
+
+    A last line that is still being written is left out.
+
+    Raises:
+        InputError: no such file, a line that is no row of a study (names file and line), or no row
+            at all.
+    """
+    lines = _finished_lines(Path(path), "results.jsonl of a study")
+    rows = [_study_row(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
+    if not rows:
+        raise InputError(f"{path}: holds no row yet; wait for the first model of the study")
+    return rows
+
+
+def _finished_lines(path: Path, what: str) -> list[str]:
+    """Returns the lines of a file but for one without an end; ``what`` is the file to give."""
+    try:
+        text = read_bytes(path, MAX_ROWS_BYTES).decode(errors="replace")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); give {what}") from error
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def _metrics_row(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = parse_json(line)
+    except ValueError as error:
+        raise InputError(f"{where}: not valid JSON ({error}); delete the line") from None
+    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        raise InputError(f'{where}: not a line of metrics, which have a "step"; delete the line')
+    return row
+
+
+def _study_row(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = parse_json(line)
+        _ = [row[key] for key in STUDY_KEYS]
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{where}: not a row of a study; delete the line") from None
+    return row
+
+
+def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
+    """Returns a curve for each key of rows that is a number."""
+    names: set[str] = set()
+    for row in rows:
+        names |= {name for name, value in row.items() if isinstance(value, int | float)}
+    names -= {"step"}
+    return {name: _curve([row for row in rows if name in row], name) for name in sorted(names)}
+
+
+def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> Curve:
+    # null stands for a value that was not finite.
+    values = [np.nan if row[name] is None else row[name] for row in rows]
+    steps = [row["step"] for row in rows]
+    return Curve(np.array(steps, np.int64), np.array(values, np.float64))
+
+
+def read_plan(path: str | Path) -> dict[str, Any]:
+    """Reads a plan (``longsum plan --out``).
+
+    Raises:
+        InputError: no such file, or one that is no plan.
+    """
+    try:
+        plan = parse_json(read_bytes(path))
+        names = [row["program"] for row in plan["programs"] if row["memory_bytes"]["total"] >= 0]
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); give the --out of longsum plan"
+        ) from error
+    except (ValueError, KeyError, TypeError):
+        names = []
+    if not names:
+        raise InputError(f"{path}: holds no plan; give the --out of longsum plan")
+    return plan
+
+
+def plan_bars(plan: Mapping[str, Any]) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Returns the names of a plan's programs, and the GB of each part of their memory.
+
+    Args:
+        plan: of ``read_plan``.
+
+    Returns:
+        (names, part -> GB [programs]); the parts of a program add up to its total.
+    """
+    names, rows = [], []
+    for program in plan["programs"]:
+        sizes = f"{program['batch_size']} x {program['length']:,}" if "length" in program else ""
+        names.append(f"{program['program']} {sizes}".strip())
+        memory = program["memory_bytes"]
+        row = {part: memory.get(part, 0) for part in PLAN_PARTS}
+        inputs = memory.get("arguments", 0) - row["parameters"] - row["optimizer"]
+        row["inputs"] = max(inputs, 0)
+        row["other"] = memory["total"] - sum(row.values())
+        rows.append(row)
+    parts = (*PLAN_PARTS, "inputs", "other")
+    return names, {part: np.array([row[part] / 1e9 for row in rows]) for part in parts}
