@@ -488,12 +488,14 @@ PAGES: Mapping[str, Page] = {
         "95 % interval over seeds. One symbol of forty by chance is .025.\n\n"
         "The attentive memory carries the fact through sixteen and sixty-four segments, of which "
         "it was trained on four, with little loss by distance: gates keep what was written. How "
-        "much of the fact it learns to write differs from seed to seed (second table): all of it, "
-        "or the symbols without a sure order. The compressive memory holds what fits: 32 newest "
-        "states and 32 compressions of five, three segments of 64 tokens; the newest half is "
-        "read best, older facts less, and what was pushed out is gone. That is what the design "
-        "says (Rae et al. 2020: the oldest are dropped), and why it cannot help a document of "
-        "many segments with few slots.",
+        "much of the fact it learns to write differs from seed to seed (second table): all of it "
+        "in two of five, else the symbols without a sure order. The compressive memory has room "
+        "for three segments here, 32 newest states and 32 compressions of five, and drops older "
+        "ones, as Rae et al. (2020) have it. It was learned in one seed of five, and there it "
+        "tells what stood one to three segments before and nothing else. A likely reason, not "
+        "tested by longer training: no gradient reaches the states that it holds, so attention "
+        "has to find them before they are worth finding, and a short training ends before that, "
+        "as in [the study of segments](segment_study.md), where it made summaries worse.",
         [
             Table(
                 "Right tokens by distance of the fact",

@@ -347,4 +347,4 @@ def _exit_code(failures: Sequence[Failure], num_done: int) -> int:
     if len(failures) == 1 and num_done == 0:
         raise InputError(failures[0].problem)
     print_failures(failures)
-    return 3
+    return 3 if num_done else 2

@@ -281,8 +281,11 @@ class Source:
         return found
 
     def _length(self, text: str) -> int:
-        """Returns the tokens that a text takes of an input's room."""
-        return len(self._ids(text)) - self._lead
+        """Returns the tokens that a text takes of an input's room.
+
+        White space around it goes: a word may have more tokens without the space before it.
+        """
+        return len(self._ids(text.strip())) - self._lead
 
     @cached_property
     def _lead(self) -> int:
