@@ -1,6 +1,7 @@
 """The metadata of a checkpoint: the run that wrote it, its arrays and its evaluation."""
 
 import json
+import sys
 from collections.abc import Mapping
 from importlib import metadata as packages
 from pathlib import Path
@@ -115,10 +116,12 @@ def _is_array(value: Any) -> bool:
         shape, dtype = value
         jnp.dtype(dtype)
         return all(type(size) is int and size >= 0 for size in shape)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses some types as Python
         return False
 
 
 def _is_number(value: Any) -> bool:
-    """Returns True for a number of JSON, which true and false are not."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Returns True for a number of JSON that a float can hold; true and false are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) <= sys.float_info.max

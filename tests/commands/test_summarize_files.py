@@ -581,6 +581,14 @@ def test_lines_of_a_table_keep_their_ids(extract, tmp_path):
     }
 
 
+def test_nothing_summarized_is_exit_code_2(extract, folder):
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text("")
+    code, out, err = extract("files/a.txt", "files/b.txt")
+    assert (code, out) == (2, "")
+    assert "2 documents could not be summarized" in err
+
+
 def test_formats_without_a_model(extract, folder):
     (folder / "a.txt").write_text("")
     code, out, err = extract("--format=json", "--length=1 sentence", "files")

@@ -412,6 +412,28 @@ def test_documents_share_rounds():
     assert [found[place].strategy for place in range(3)] == ["direct", *["hierarchical"] * 2]
 
 
+class Beginnings(Words):
+    """A tokenizer of words, of which one without a space before it has two tokens."""
+
+    def encode(self, text):
+        words = text.split()
+        return words if text[:1].isspace() or not words else ["<new>", *words]
+
+
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_segments_are_measured_as_they_are_read(overlaps):
+    """One that begins with a space, as sentences do, loses it, and may have a token more."""
+    tokenizer = Beginnings()
+    reader = Reader(tokenizer, longest_input=LONGEST, longest_whole=LONGEST, max_new_tokens=5)
+    for num_words in range(3, 12):
+        text = document(60, num_words)
+        ids = tokenizer.add_special_tokens(tokenizer.encode(text))
+        source = Source(reader, Request(text, "a.txt", None), TokenizedDocument(ids, len(ids)))
+        for segment in source._cut(text, 0, overlaps):
+            read = tokenizer.add_special_tokens(tokenizer.encode(segment))
+            assert len(read) <= LONGEST, num_words
+
+
 def test_inputs_of_one_limit_go_together():
     def piece(limit):
         return Piece(TokenizedDocument([str(limit), END], 2), limit)
