@@ -425,8 +425,8 @@ def test_segments_are_measured_as_they_are_read(overlaps):
     """One that begins with a space, as sentences do, loses it, and may have a token more."""
     tokenizer = Beginnings()
     reader = Reader(tokenizer, longest_input=LONGEST, longest_whole=LONGEST, max_new_tokens=5)
-    for num_words in range(3, 12):
-        text = document(60, num_words)
+    for num_words in (3, 7, LONGEST - 2, LONGEST - 1, LONGEST):
+        text = document(200 // num_words, num_words)
         ids = tokenizer.add_special_tokens(tokenizer.encode(text))
         source = Source(reader, Request(text, "a.txt", None), TokenizedDocument(ids, len(ids)))
         for segment in source._cut(text, 0, overlaps):
