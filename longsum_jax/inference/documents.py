@@ -38,6 +38,8 @@ def with_lead(text: str, prefix: str, query: str | None) -> str:
 def check_counts(number: int, **lists: Sequence[Any]) -> None:
     """Raises InputError unless each list has an item for each of a number of documents."""
     for name, items in lists.items():
+        if isinstance(items, str):
+            raise InputError(f"{name} is a text; give a list of one for each document")
         if len(items) != number:
             raise InputError(
                 f"{name} has {len(items)} items for {number} documents; give one for each"

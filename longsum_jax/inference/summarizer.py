@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from numbers import Integral
 from typing import Any, NamedTuple, Protocol, get_args
 
 from longsum_jax.decoding.options import GenerationOptions
@@ -69,8 +70,8 @@ class SummaryOptions:
         if self.on_overflow not in get_args(Overflow):
             known = did_you_mean(str(self.on_overflow), get_args(Overflow))
             raise InputError(f'on_overflow="{self.on_overflow}" is not known; {known}')
-        if not 0 <= self.seed < 2**63:
-            raise InputError(f"seed={self.seed} must lie between 0 and 2**63 - 1")
+        if not isinstance(self.seed, Integral) or not 0 <= self.seed < 2**63:
+            raise InputError(f"seed={self.seed} must be a whole number from 0 to 2**63 - 1")
         if self.length is not None:
             object.__setattr__(self, "length", parse_length(self.length))
         if self.batch_size != "auto" and (

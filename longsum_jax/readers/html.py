@@ -14,7 +14,7 @@ _NEVER_SHOWN = (
     "audio, video, head, select, datalist, textarea"
 )
 _BOILERPLATE = (
-    "nav, footer, aside, dialog, form, button, menu, "
+    "nav, footer, aside, dialog, form, button, menu, figcaption, caption, "
     '[role="navigation"], [role="banner"], [role="contentinfo"], [role="search"], '
     '[role="complementary"], [role="dialog"], [role="alert"], [aria-hidden="true"], [hidden], '
     '[style*="display:none"], [style*="display: none"], .mw-editsection, '
@@ -60,6 +60,8 @@ _NESTED = re.compile(
 )
 _MAX_NESTED = 4000
 
+_NOTE_NUMBER = re.compile(r"\[\d{1,3}\]|\d{1,3}")
+_SENTENCE_ENDS = (".", "!", "?", ".”", '."')
 _PERMALINKS = ("#", "¶", "§", "🔗")
 _LEAST_MAIN = 0.3  # share of a page's text in <main>, for the rest to be boilerplate
 _MOST_BY_NAME = 0.5  # share of a page's text that a class name may condemn
@@ -212,7 +214,10 @@ def _outermost(nodes: list[Any]) -> list[Any]:
 
 
 def _is_note_mark(raised: Any) -> bool:
-    """Tells whether raised text is nothing but links to notes, inside of it or around it."""
+    """Tells whether raised text is the number of a note: nothing but links, inside of it or around
+    it, or a number after the end of a sentence."""
+    if _NOTE_NUMBER.fullmatch(raised.text().strip()) and _ends_sentence(raised.prev):
+        return True
     around = raised.parent
     is_alone = raised.prev is None and raised.next is None
     if is_alone and around.tag == "a" and "#" in (around.attributes.get("href") or ""):
@@ -220,6 +225,11 @@ def _is_note_mark(raised: Any) -> bool:
     links = raised.css('a[href*="#"]')
     linked = "".join(link.text() for link in links)
     return len(links) > 0 and _letters(linked) == _letters(raised.text())
+
+
+def _ends_sentence(before: Any) -> bool:
+    """Tells whether the text before an element ends as sentences do."""
+    return before is not None and before.text().rstrip().endswith(_SENTENCE_ENDS)
 
 
 def _letters(text: str) -> str:

@@ -31,8 +31,12 @@ _ANSWERED = re.compile(
     r"[^\n]{0,80}:[ \t]*$",
     re.MULTILINE,
 )
+# What Outlook puts between an answer and what it answers: a line of words or a rule, then headers.
 _FORWARDED = re.compile(
-    r"^-{2,} ?(?:Original Message|Ursprüngliche Nachricht) ?-{2,}.*", re.M | re.S
+    r"^(?:-{2,} ?(?:Original Message|Ursprüngliche Nachricht) ?-{2,}"
+    r"|(?:_{10,}[ \t]*\n\s*)?(?:From|Von|De) ?: [^\n]+\n"
+    r"(?:[^\n]+\n)?(?:Sent|Gesendet|Envoyé|Date) ?: ).*",
+    re.M | re.S,
 )
 
 

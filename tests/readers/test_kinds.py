@@ -470,6 +470,12 @@ def test_encodings_of_html(read_one):
         assert read_one("b.html", page).text == "Größe"
 
 
+def test_captions_are_no_sentences_of_the_text(read_one):
+    page = f"<figure><img><figcaption>A bridge in the sun.</figcaption></figure><p>{MANY_WORDS}</p>"
+    assert read_one("a.html", page).text == MANY_WORDS
+    assert "A bridge" in read_one("b.html", page, keep_all=True).text
+
+
 def test_a_class_name_does_not_take_the_text_away(read_one):
     page = f'<body><div class="has sidebar"><p>{MANY_WORDS}</p></div><div id="sidebar">Ad</div>'
     assert read_one("a.html", page).text == MANY_WORDS
@@ -483,6 +489,7 @@ def test_a_class_name_does_not_take_the_text_away(read_one):
         ('Word<a href="notes.xhtml#n1"><sup>1</sup></a>.', "Word."),
         ('Word<a role="doc-noteref" href="#n1">1</a>.', "Word."),
         ('Word<a epub:type="noteref" href="#n1">1</a>.', "Word."),
+        ("A word.<sup>[1]</sup> It ended.<sup>2</sup>", "A word. It ended."),
         ("10<sup>2</sup> and 2<sup>n</sup>", "102 and 2n"),
         ('<a href="#day">the 1<sup>st</sup></a>', "the 1st"),
     ],
@@ -695,6 +702,24 @@ On Monday, Bob wrote:
 --\x20
 Ann
 """
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        f"{'_' * 32}\nFrom: Bob <b@c.d>\nSent: Friday, 2 May 2025\nTo: Ann\n\nDoes it open?\n",
+        "Von: Bob\nGesendet: Freitag, 2. Mai 2025\n\nÖffnet es?\n",
+        "De : Bob\nEnvoyé : vendredi\n\nEst-ce ouvert ?\n",
+        "-----Original Message-----\nFrom: Bob\n\nDoes it open?\n",
+    ],
+)
+def test_what_outlook_answers_is_left_out(read_one, quoted):
+    headers = "From: a@b.c\nSubject: Plans\nContent-Type: text/plain; charset=utf-8\n"
+    message = f"{headers}\nIt opens.\n\n{quoted}"
+    assert read_one("a.eml", message).text == "Plans\n\nIt opens."
+    letter = "From: the first day on\nit was open.\n"
+    kept = read_one("b.eml", message.replace(quoted, letter)).text
+    assert "From: the first day on it was open." in kept.replace("\n", " ")
 
 
 def test_mail(read_one, tmp_path):
