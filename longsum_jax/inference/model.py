@@ -155,7 +155,8 @@ class Model:
                 less and compiles more.
             **inputs: of some models, under Hugging Face names, [batch, length]: LED
                 and Longformer ``global_attention_mask``, nonzero on tokens that see and are seen
-                everywhere; BERT ``token_type_ids``.
+                everywhere (of a LED the first one by default, which transformers leaves out); BERT
+                ``token_type_ids``.
 
         Raises:
             InputError: ids outside the vocabulary, shapes that differ, or no such layer.

@@ -321,7 +321,13 @@ def weight_map(config: BartConfig) -> WeightMap:
     if config.positions == "pegasus":
         computed = [side for side in SIDES if not config.has_position_parameters(side)]
         constants = {_table_key(config, side): partial(sinusoids, config) for side in computed}
-    return WeightMap(rows, dict.fromkeys(copies, shared), constants=constants, prefix=f"{prefix}.")
+    return WeightMap(
+        rows,
+        dict.fromkeys(copies, shared),
+        ignored=(r"(^|\.)(encoder|decoder)\.version$",),  # in files of the first releases
+        constants=constants,
+        prefix=f"{prefix}.",
+    )
 
 
 def _family(

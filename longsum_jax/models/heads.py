@@ -81,11 +81,14 @@ def read_labels(raw: Mapping[str, Any]) -> dict[str, Any]:
 def write_labels(config: Any) -> dict[str, Any]:
     """Returns the entries of config.json that replace the labels of a config."""
     names = label_names(config)
-    return {
+    values: dict[str, Any] = {
         "num_labels": None,
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
     }
+    if len(names) == 1 and config.problem_type == "single_label_classification":
+        values["problem_type"] = None  # which transformers refuses with one label
+    return values
 
 
 def label_names(config: Any) -> tuple[str, ...]:

@@ -141,8 +141,11 @@ def add_tokens(tokenizer: Any, directory: Path, config: Mapping[str, Any]) -> No
     tokenizer.add_tokens([make_token(token) for token in added_tokens(directory, config)])
     special = [config[name] for name in SPECIAL_NAMES if config.get(name)]
     for name in ADDITIONAL_SPECIAL:
-        if isinstance(config.get(name), list):
-            special += config[name]
+        named = config.get(name)
+        if isinstance(named, Mapping):
+            named = list(named.values())
+        if isinstance(named, list):
+            special += named
             break
     tokenizer.add_special_tokens([make_token(token) for token in special])
 

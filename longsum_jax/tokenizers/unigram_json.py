@@ -135,7 +135,7 @@ def _serialize(vocabulary: Sequence[tuple[str, float]], table: bytes, byte_fallb
             piece_type = types.CONTROL
         elif index == 2:
             piece_type = types.UNKNOWN
-        elif _BYTE_PIECE.fullmatch(piece):
+        elif byte_fallback and _BYTE_PIECE.fullmatch(piece):
             piece_type = types.BYTE
         else:
             piece_type = types.NORMAL

@@ -32,6 +32,14 @@ def test_what_is_refused(changes, problem):
         config_of(RAW | changes)
 
 
+@pytest.mark.parametrize("family", ["bert", "bart"])
+def test_one_label_is_written_without_the_problem_that_transformers_refuses(family):
+    found = get_family(family)
+    for count, written in ((1, None), (2, "single_label_classification")):
+        config = found.config({"head": "classification", "num_labels": count})
+        assert found.config_json(config).get("problem_type") == written
+
+
 def test_other_summaries_of_electra_are_refused_where_it_chooses():
     raw = {"model_type": "electra", "summary_type": "mean"}
     with pytest.raises(InputError, match="summary_type is 'mean'; only 'first' is supported"):

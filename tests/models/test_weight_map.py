@@ -4,10 +4,12 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from longsum_jax.checkpoints.state_dict import LazyArray, to_params, to_state_dict
 from longsum_jax.errors import InputError
 from longsum_jax.models.locost import LocostConfig, weight_map
+from longsum_jax.models.registry import get_family
 from longsum_jax.models.weight_map import WeightMap, WeightRow
 
 
@@ -218,6 +220,18 @@ def test_a_copy_stands_for_what_it_copies(flat, other):
 def test_ignored_keys_may_be_of_any_type(flat, other):
     other |= {"m.position_ids": np.arange(3), "head.dense": np.zeros(3)}
     equal(read_other(other), flat)
+
+
+def test_versions_in_the_first_files_of_bart():
+    family = get_family("bart")
+    config = family.presets["tiny"]
+    shapes = family.parameter_shapes(config)
+    flat = {path: np.zeros(shape, np.float32) for path, shape in shapes.items()}
+    table = family.published_weight_map(config)
+    state = dict(to_state_dict(unflatten_dict(flat, sep="/"), table))
+    state |= {f"model.{side}.version": np.array([3.0]) for side in ("encoder", "decoder")}
+    found = to_params(state, table, shapes, "pytorch_model.bin")
+    assert flatten_dict(found, sep="/").keys() == flat.keys()
 
 
 def test_half_precision_spares_what_it_would_spoil(flat, other):

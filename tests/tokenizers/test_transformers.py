@@ -9,7 +9,7 @@ import tokenizers
 from transformers import AutoTokenizer, BarthezTokenizer, PegasusTokenizer, T5Tokenizer
 
 from longsum_jax.errors import InputError
-from longsum_jax.tokenizers.loading import JsonTokenizer, load_tokenizer
+from longsum_jax.tokenizers.loading import JsonTokenizer, load_tokenizer, train_sentencepiece
 from longsum_jax.tokenizers.loading import PegasusTokenizer as OurPegasusTokenizer
 
 TEXTS = [
@@ -182,6 +182,25 @@ def test_special_tokens_with_flags(byte_pairs, texts, tmp_path):
     directory = write(tmp_path / "files", files, "bart")
     ours, theirs = load_tokenizer(directory), AutoTokenizer.from_pretrained(directory)
     assert_equal(ours, theirs, [*texts, "x  <mask> y <doc>z"])
+
+
+def test_special_tokens_with_names(byte_pairs, texts, tmp_path):
+    special = {"extra_special_tokens": {"doc_token": "<doc>"}}
+    directory = write(tmp_path / "files", byte_pairs, "bart", **special)
+    ours, theirs = load_tokenizer(directory), AutoTokenizer.from_pretrained(directory)
+    assert_equal(ours, theirs, [*texts, "x <doc>z"])
+
+
+def test_bytes_that_are_pieces_without_fallback(topics, tmp_path):
+    """As transformers writes what it has read of a SentencePiece model."""
+    train_sentencepiece(topics[:20], 500, extra_ids=10).save(tmp_path / "ours")
+    (tmp_path / "ours" / "config.json").write_text('{"model_type": "t5"}')
+    AutoTokenizer.from_pretrained(tmp_path / "ours").save_pretrained(tmp_path / "theirs")
+    assert not (tmp_path / "theirs" / "spiece.model").exists()
+    loaded = load_tokenizer(tmp_path / "theirs")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    for text in topics[20:24]:
+        assert loaded.add_special_tokens(loaded.encode(text)) == theirs(text).input_ids
 
 
 @pytest.mark.parametrize(
