@@ -447,3 +447,25 @@ TINY_RUN = (
 def tiny_run():
     """The --config of `trained`, for commands that go on with it or start another like it."""
     return f"configs/quickstart.py:{TINY_RUN}"
+
+
+METRICS_LINES = (
+    {"step": 10, "loss": 4.0, "learning_rate": 0.1},
+    {"step": 20, "loss": None, "learning_rate": 0.2},
+    {"step": 20, "eval": {"mean_rouge": 12.5, "lead_mean_rouge": 30.0}},
+    {"step": 30, "loss": 2.0, "learning_rate": 0.05},
+)
+
+
+@pytest.fixture
+def write_run(tmp_path):
+    """Returns a function that writes metrics.jsonl into a new workdir."""
+
+    def write(name, lines=METRICS_LINES, end=""):
+        workdir = tmp_path / name
+        workdir.mkdir()
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (workdir / "metrics.jsonl").write_text(text + end)
+        return str(workdir)
+
+    return write

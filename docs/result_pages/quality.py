@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 QUARTERS = ("to 1/4", "to 1/2", "to 3/4", "to 1")  # of the length, by which probes are divided
+SEGMENT_TOKENS = 64  # of probes that are read in segments
 PROBES = ("needle", "multi_needle", "recall", "salient_copy", "count", "entity")
 PROBES += ("query_focus", "redundancy", "distractor")
 
@@ -82,7 +83,8 @@ def remembered(rows: list[Row]) -> list[Row]:
         words = [f"{mean:.2f} ± {half:.2f}" for mean, half in parts]
         by_distance = dict(zip(QUARTERS, words, strict=True))
         exact = f"{row['mean']:.2f} ± {row['interval']:.2f}"
-        found.append(row | by_distance | {"segments": row["length"] // 64, "exact": exact})
+        segments = row["length"] // SEGMENT_TOKENS
+        found.append(row | by_distance | {"segments": segments, "exact": exact})
     return found
 
 
@@ -495,7 +497,14 @@ PAGES: Mapping[str, Page] = {
         "tells what stood one to three segments before and nothing else. A likely reason, not "
         "tested by longer training: no gradient reaches the states that it holds, so attention "
         "has to find them before they are worth finding, and a short training ends before that, "
-        "as in [the study of segments](segment_study.md), where it made summaries worse.",
+        "as in [the study of segments](segment_study.md), where it made summaries worse.\n\n"
+        "How the setting was found: in three pilots with seed 0, which is one of the five. With "
+        "one encoder layer and facts cut at 16 tokens Se3 learned nothing, and the compressive "
+        "memory was stopped after the first length, as little learned. Then came the attentive "
+        "memory alone, with 16:300,64:400,256:200, and all with 16:300,64:500,256:400: there the "
+        "compressive memory had .39 of the tokens right at 256 tokens, Se3 .23, the attentive "
+        "memory .73. Seeds 1 to 4 were run once. That one seed of five learns the compressive "
+        "memory is a statement about this training.",
         [
             Table(
                 "Right tokens by distance of the fact",

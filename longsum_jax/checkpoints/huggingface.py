@@ -17,6 +17,7 @@ import numpy as np
 from longsum_jax import atomic, checksums
 from longsum_jax.checkpoints.state_dict import to_lazy_state_dict, to_params
 from longsum_jax.checkpoints.weights import read_weights, write_weights
+from longsum_jax.decoding.options import with_options
 from longsum_jax.errors import InputError
 from longsum_jax.files import read_json
 from longsum_jax.models.config import ModelConfig
@@ -121,6 +122,19 @@ def read_summarization(directory: Path) -> dict[str, Any]:
             f"{directory / CONFIG}: {TASKS} holds {options!r} where a JSON object was expected"
         )
     return options
+
+
+def summary_generation_config(
+    generation_config: Mapping[str, Any], summarization: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the generation options of summaries: those for summarization before general ones.
+
+    Args:
+        generation_config: as ``read_generation_config`` gives it.
+        summarization: as ``read_summarization`` gives it; how documents are read is left out.
+    """
+    options = {k: v for k, v in summarization.items() if k not in ("prefix", "segments")}
+    return with_options(generation_config, options)
 
 
 def read_params(

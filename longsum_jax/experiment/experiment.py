@@ -28,7 +28,6 @@ from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleStream, load_examples
 from longsum_jax.data.tasks import Task
-from longsum_jax.decoding.options import with_options
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Setup
@@ -226,13 +225,14 @@ def _check_continued(run: RunConfig, config: Any, tokenizer: Tokenizer, workdir:
     """Raises InputError unless ids and labels mean what they meant when the run began."""
     model = workdir / TRAINING_MODEL
     _, began = load_config(model)
-    began_tokenizer = load_tokenizer(model, vocab_size=began.vocab_size)
-    if tokenizer.fingerprint != began_tokenizer.fingerprint:
-        raise InputError(
-            f"config.tokenizer.path is {run.tokenizer.path}, another tokenizer "
-            f"({tokenizer.fingerprint}) than that which the run in {workdir} began with "
-            f"({began_tokenizer.fingerprint}); give {model}, or another --workdir"
-        )
+    if run.tokenizer.path:  # else it is that of the run
+        began_with = load_tokenizer(model, vocab_size=began.vocab_size).fingerprint
+        if tokenizer.fingerprint != began_with:
+            raise InputError(
+                f"config.tokenizer.path is {run.tokenizer.path}, another tokenizer "
+                f"({tokenizer.fingerprint}) than that which the run in {workdir} began with "
+                f"({began_with}); give {model}, or another --workdir"
+            )
     if not isinstance(config, LabelOptions):
         return
     labels, began_labels = label_names(config), label_names(began)
@@ -263,10 +263,7 @@ def generation_options(
         generation_config: the start's general options.
         summarization: the start's options for summaries, which go before those.
     """
-    of_summaries = {
-        name: value for name, value in summarization.items() if name not in ("prefix", "segments")
-    }
-    options = with_options(generation_config, of_summaries)
+    options = huggingface.summary_generation_config(generation_config, summarization)
     if run.evaluation.max_new_tokens is not None:
         # The lengths of the start are those of its own data.
         for name in ("max_length", "min_length", "min_new_tokens"):

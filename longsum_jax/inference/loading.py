@@ -71,9 +71,8 @@ def load(
             f'param_dtype={param_dtype!r} is not supported; give "float32" or "bfloat16"'
         )
     path = local_directory(path, revision)
-    trained = path / TRAINING_MODEL
-    is_run = (trained / huggingface.CONFIG).exists()
-    directory = trained if is_run else path
+    directory = _model_directory(path)
+    is_run = directory != path
     with checksums.checking(directory):
         runtime = {"dtype": dtype, "matmul_precision": matmul_precision}
         family, config = huggingface.read_config(directory, architecture, **runtime)
@@ -100,7 +99,7 @@ def load_config(path: str | Path) -> tuple[Family, ModelConfig]:
     Raises:
         InputError: as ``load``.
     """
-    return huggingface.read_config(_model_directory(path))
+    return huggingface.read_config(_model_directory(local_directory(path)))
 
 
 def load_generation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -109,13 +108,12 @@ def load_generation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         InputError: as ``load``.
     """
-    directory = _model_directory(path)
+    directory = _model_directory(local_directory(path))
     return huggingface.read_generation_config(directory), huggingface.read_summarization(directory)
 
 
-def _model_directory(path: str | Path) -> Path:
-    """Returns the directory of config.json: of a model, or inside of a training workdir."""
-    path = local_directory(path)
+def _model_directory(path: Path) -> Path:
+    """Returns the directory of config.json: that of a model, or the one in a training workdir."""
     trained = path / TRAINING_MODEL
     return trained if (trained / huggingface.CONFIG).exists() else path
 
@@ -137,12 +135,10 @@ def load_description(
         InputError: as ``load``.
     """
     path = local_directory(path)
-    trained = path / TRAINING_MODEL
-    is_run = (trained / huggingface.CONFIG).exists()
-    directory = trained if is_run else path
+    directory = _model_directory(path)
     runtime = {"dtype": dtype, "matmul_precision": matmul_precision}
     family, config = huggingface.read_config(directory, **runtime)
-    if not is_run:
+    if directory == path:  # runs say it in their config
         config = family.infer_from_weights(config, read_weights(directory)[0])
     return Model(
         family,

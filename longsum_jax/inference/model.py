@@ -15,7 +15,7 @@ from longsum_jax.checkpoints import huggingface
 from longsum_jax.conversion.cross_attention import with_cross_attention
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.conversion.positions import Extension, extend_positions
-from longsum_jax.decoding.options import GenerationOptions, with_options
+from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated, trim
 from longsum_jax.errors import InputError
 from longsum_jax.inference import answers, forward, sentences
@@ -267,12 +267,10 @@ class Model:
         Raises:
             InputError: as ``generation_options``, or several sequences for each document.
         """
-        settings = dict(self.summarization)
-        for name in ("prefix", "segments"):
-            settings.pop(name, None)
+        settings = huggingface.summary_generation_config(self.generation_config, self.summarization)
         # Some checkpoints' own options ask for several sequences; a document has one summary.
         settings["num_return_sequences"] = None
-        found = self._options(with_options(self.generation_config, settings), options)
+        found = self._options(settings, options)
         if found.num_return_sequences > 1:
             raise InputError(
                 f"num_return_sequences={found.num_return_sequences}: a document gets one summary; "

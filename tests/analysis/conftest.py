@@ -1,30 +1,7 @@
-"""Workdirs with metrics, and parameters of state-space layers."""
-
-import json
+"""Parameters of state-space layers."""
 
 import numpy as np
 import pytest
-
-LINES = (
-    {"step": 10, "loss": 4.0, "learning_rate": 0.1},
-    {"step": 20, "loss": None, "learning_rate": 0.2},
-    {"step": 20, "eval": {"mean_rouge": 12.5, "lead_mean_rouge": 30.0}},
-    {"step": 30, "loss": 2.0, "learning_rate": 0.05},
-)
-
-
-@pytest.fixture
-def write_run(tmp_path):
-    """Returns a function that writes metrics.jsonl into a new workdir."""
-
-    def write(name, lines=LINES, end=""):
-        workdir = tmp_path / name
-        workdir.mkdir()
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (workdir / "metrics.jsonl").write_text(text + end)
-        return str(workdir)
-
-    return write
 
 
 @pytest.fixture

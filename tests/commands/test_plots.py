@@ -12,24 +12,10 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 
-LINES = (
-    {"step": 10, "loss": 4.0, "learning_rate": 0.1},
-    {"step": 20, "loss": None, "learning_rate": 0.2},
-    {"step": 20, "eval": {"mean_rouge": 12.5, "lead_mean_rouge": 30.0}},
-    {"step": 30, "loss": 2.0, "learning_rate": 0.05},
-)
-
-
-def write_run(workdir, lines=LINES, end=""):
-    workdir.mkdir()
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (workdir / "metrics.jsonl").write_text(text + end)
-    return str(workdir)
-
 
 @pytest.fixture
-def workdir(tmp_path):
-    return write_run(tmp_path / "run")
+def workdir(write_run):
+    return write_run("run")
 
 
 def png_size(path):
