@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from longsum_jax.analysis import devices, figures
+from longsum_jax.analysis import devices, records
 from longsum_jax.analysis.plan import ProgramPlan
 from longsum_jax.commands import console, evaluate, plan, plots, summarize, train
 from longsum_jax.errors import InputError
@@ -88,7 +88,7 @@ def test_a_plan_is_drawn_as_bars_that_add_up(tmp_path):
     about = {"num_devices": 4, "title": "TPU v5e", "device_memory_bytes": 16e9}
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(about | {"programs": rows}))
-    names, parts = figures.plan_bars(figures.read_plan(path))
+    names, parts = records.plan_bars(records.read_plan(path))
     assert names == ["train", "read 2 x 4,096"]
     assert {part: values[0] for part, values in parts.items()} == pytest.approx(
         {
@@ -108,7 +108,7 @@ def test_a_plan_is_drawn_as_bars_that_add_up(tmp_path):
     for content in ("{}", "no JSON", '{"programs": []}'):
         (tmp_path / "other.json").write_text(content)
         with pytest.raises(InputError, match=r"other.json: holds no plan"):
-            figures.read_plan(tmp_path / "other.json")
+            records.read_plan(tmp_path / "other.json")
 
 
 @pytest.fixture
