@@ -6,7 +6,12 @@ import json
 import pytest
 import sentencepiece
 import tokenizers
-from transformers import AutoTokenizer, BarthezTokenizer, PegasusTokenizer, T5Tokenizer
+from transformers import (
+    AutoTokenizer,
+    BarthezTokenizer,
+    PegasusTokenizer,
+    T5Tokenizer,
+)
 
 from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.loading import JsonTokenizer, load_tokenizer, train_sentencepiece
@@ -246,6 +251,70 @@ def test_t5_with_added_tokens(sentence_pieces, texts, tmp_path):
         if name != "alone":
             (tmp_path / "theirs" / "spiece.model").write_bytes(sentence_pieces["spiece.model"])
         assert_equal(load_tokenizer(tmp_path / "theirs"), theirs, [*texts, "x <speaker> y"])
+
+
+@pytest.fixture(scope="module")
+def own_steps(topics):
+    """A unigram tokenizer.json with T5's special tokens and steps that SentencePiece lacks."""
+    library = tokenizers.Tokenizer(tokenizers.models.Unigram())
+    normalizers, pre_tokenizers = tokenizers.normalizers, tokenizers.pre_tokenizers
+    spaces = normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
+    library.normalizer = normalizers.Sequence(
+        [normalizers.Nmt(), normalizers.NFKC(), spaces, normalizers.Lowercase()]
+    )
+    library.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(), pre_tokenizers.Digits(True), pre_tokenizers.Punctuation()]
+    )
+    library.decoder = tokenizers.decoders.Metaspace()
+    trainer = tokenizers.trainers.UnigramTrainer(
+        vocab_size=500,
+        special_tokens=["<pad>", "</s>", "<unk>"],
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    library.train_from_iterator(topics[:20], trainer)
+    return library
+
+
+@pytest.mark.parametrize(
+    "part", ["normalizer", "pre_tokenizer", "both", "space never before a text"]
+)
+def test_steps_that_sentencepiece_lacks(own_steps, texts, tmp_path, part):
+    library = tokenizers.Tokenizer.from_str(own_steps.to_str())
+    if part == "normalizer":
+        library.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    elif part == "pre_tokenizer":
+        library.normalizer = tokenizers.normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
+    elif part == "space never before a text":
+        library.normalizer = tokenizers.normalizers.Strip()
+        library.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="never")
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    special = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    files = {"tokenizer.json": library.to_str()}
+    directory = write(
+        tmp_path / "files", files, "t5", tokenizer_class="PreTrainedTokenizerFast", **special
+    )
+    ours, theirs = load_tokenizer(directory), AutoTokenizer.from_pretrained(directory)
+    assert_equal(ours, theirs, texts)
+    assert_round_trips(ours, theirs, texts, tmp_path, "t5")
+    # transformers drops the steps for this class and so gives ids that the model never saw.
+    named = write(tmp_path / "named", files, "t5", tokenizer_class="T5Tokenizer", **special)
+    assert load_tokenizer(named).fingerprint == ours.fingerprint
+
+
+def test_a_template_for_one_text_alone(own_steps, texts, tmp_path):
+    """As transformers' example of pretraining T5 writes it."""
+    library = tokenizers.Tokenizer.from_str(own_steps.to_str())
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    directory = write(tmp_path / "files", {"tokenizer.json": library.to_str()}, "t5")
+    tokenizer = load_tokenizer(directory)
+    for text in texts:
+        assert tokenizer.add_special_tokens(tokenizer.encode(text)) == library.encode(text).ids
+    assert tokenizer.join_pair([5], [6]).ids == [5, 6, 1]
 
 
 # transformers 5 makes a piece of white space at the end of a text, and before a special token;
