@@ -9,6 +9,7 @@ import tokenizers
 from transformers import (
     AutoTokenizer,
     BarthezTokenizer,
+    ByT5Tokenizer,
     PegasusTokenizer,
     T5Tokenizer,
 )
@@ -232,6 +233,34 @@ def test_word_pieces(word_pieces, texts, tmp_path, model_type, config):
     assert_round_trips(ours, theirs, texts, tmp_path, model_type)
 
 
+@pytest.mark.parametrize(
+    ("files", "config", "changes"),
+    [
+        ("word_pieces", {"do_lower_case": False}, {"do_lower_case": True}),
+        ("word_pieces", {"do_lower_case": False}, {"strip_accents": True}),
+        ("word_pieces", {"strip_accents": True}, {"strip_accents": None, "do_lower_case": False}),
+        ("word_pieces", {}, {"tokenize_chinese_chars": False}),
+        ("byte_pairs", {}, {"add_prefix_space": True}),
+        ("byte_pairs", {"add_prefix_space": True}, {"add_prefix_space": False}),
+    ],
+)
+@pytest.mark.parametrize("is_named", [True, False])
+def test_settings_beside_tokenizer_json(request, texts, tmp_path, files, config, changes, is_named):
+    """Those of tokenizer_config.json are taken, not those of the file."""
+    model_type = {"word_pieces": "bert", "byte_pairs": "roberta"}[files]
+    directory = write(tmp_path / "files", request.getfixturevalue(files), model_type, **config)
+    AutoTokenizer.from_pretrained(directory).save_pretrained(tmp_path / "saved")
+    (tmp_path / "saved" / "config.json").write_text(json.dumps({"model_type": model_type}))
+    path = tmp_path / "saved" / "tokenizer_config.json"
+    saved = json.loads(path.read_text()) | changes
+    if not is_named:
+        del saved["tokenizer_class"]
+    path.write_text(json.dumps(saved))
+    ours, theirs = load_tokenizer(path.parent), AutoTokenizer.from_pretrained(path.parent)
+    assert_equal(ours, theirs, texts)
+    assert_round_trips(ours, theirs, texts, tmp_path, model_type)
+
+
 def test_t5(sentence_pieces, texts, tmp_path):
     directory = write(
         tmp_path / "files", sentence_pieces, "t5", tokenizer_class="T5Tokenizer", extra_ids=100
@@ -315,6 +344,17 @@ def test_a_template_for_one_text_alone(own_steps, texts, tmp_path):
     for text in texts:
         assert tokenizer.add_special_tokens(tokenizer.encode(text)) == library.encode(text).ids
     assert tokenizer.join_pair([5], [6]).ids == [5, 6, 1]
+
+
+@pytest.mark.parametrize("extra_ids", [125, 10, 0])
+def test_sentinels_of_bytes(tmp_path, extra_ids):
+    theirs = ByT5Tokenizer(extra_ids=extra_ids)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load_tokenizer(tmp_path / "theirs")
+    assert (ours.extra_ids, ours.vocab_size) == (extra_ids, len(theirs))
+    assert load_tokenizer(tmp_path / "theirs", vocab_size=384).extra_ids == extra_ids
+    for text in ("a<extra_id_0>é<extra_id_9>c", "x<extra_id_124>"):
+        assert ours.add_special_tokens(ours.encode(text)) == theirs(text).input_ids
 
 
 # transformers 5 makes a piece of white space at the end of a text, and before a special token;
