@@ -150,13 +150,17 @@ class JsonTokenizer(SpecialTokenTemplate):
             ) from None
 
     def _read_template(self) -> None:
-        """Reads the special tokens around texts off a pair of texts, a single known token each."""
+        """Reads the special tokens off a text and off two, a single known token each.
+
+        A file may have a template for one text alone; what it puts around that is put around two.
+        """
         text = self._tokenizer.id_to_token(self.eos_id)
-        pair = self._tokenizer.encode(text, text)
+        single, pair = self._tokenizer.encode(text), self._tokenizer.encode(text, text)
+        [place] = (i for i, added in enumerate(single.special_tokens_mask) if not added)
         first, second = (i for i, added in enumerate(pair.special_tokens_mask) if not added)
-        self.prefix_ids = tuple(pair.ids[:first])
+        self.prefix_ids = tuple(single.ids[:place])
         self.middle_ids = tuple(pair.ids[first + 1 : second])
-        self.suffix_ids = tuple(pair.ids[second + 1 :])
+        self.suffix_ids = tuple(single.ids[place + 1 :])
         self.second_type = pair.type_ids[second]
 
     @property

@@ -99,6 +99,17 @@ def read_special_tokens(directory: Path, config: Mapping[str, Any]) -> dict[str,
     return {name: token for name, token in found.items() if token is not None}
 
 
+def additional_special_tokens(config: Mapping[str, Any]) -> list[Any]:
+    """Returns the special tokens beside those of ``SPECIAL_NAMES``, which may have names, too."""
+    for name in ADDITIONAL_SPECIAL:
+        tokens = config.get(name)
+        if isinstance(tokens, Mapping):
+            return list(tokens.values())
+        if isinstance(tokens, list):
+            return tokens
+    return []
+
+
 def token_text(token: Any) -> Any:
     """Returns the text of a token, which may be written {"content": text, ...}."""
     return token.get("content") if isinstance(token, dict) else token

@@ -1,15 +1,17 @@
 """Builds a tokenizer.json from vocab.json with merges.txt, or from vocab.txt."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from longsum_jax.errors import InputError
+from longsum_jax.files import parse_json
 from longsum_jax.tokenizers.files import (
-    ADDITIONAL_SPECIAL,
     SPECIAL_NAMES,
     added_tokens,
+    additional_special_tokens,
     read_json,
     read_text,
     token_text,
@@ -18,6 +20,12 @@ from longsum_jax.tokenizers.json_checks import check_ids
 
 BYTE_PAIRS, MERGES, WORD_PIECES = "vocab.json", "merges.txt", "vocab.txt"
 _ROBERTA = ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>")
+# Entries of tokenizer_config.json -> options of BertNormalizer, whose defaults are transformers'.
+_BERT_NORMALIZATION = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
 _BERT = (None, None, "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
 
 
@@ -66,12 +74,7 @@ def word_piece_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, di
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     unknown = token_text(config["unk_token"])
     tokenizer = library.Tokenizer(library.models.WordPiece(vocabulary, unk_token=unknown))
-    tokenizer.normalizer = library.normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
-        strip_accents=config.get("strip_accents"),
-        lowercase=config.get("do_lower_case", True),
-    )
+    tokenizer.normalizer = library.normalizers.BertNormalizer(**_bert_normalization(config))
     tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = library.decoders.WordPiece()
     add_tokens(tokenizer, directory, config)
@@ -82,6 +85,46 @@ def word_piece_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, di
         special_tokens=[first, last],
     )
     return tokenizer.to_str(), config
+
+
+def with_prefix_space(content: str, config: Mapping[str, Any]) -> str:
+    """Returns a readable tokenizer.json of byte pairs with the ``add_prefix_space`` of a config.
+
+    transformers takes the config's where both have one.
+    """
+    options = {name: bool(config[name]) for name in ("add_prefix_space",) if name in config}
+    steps = {"pre_tokenizer": "ByteLevel", "post_processor": "RobertaProcessing"}
+    return _with_options(content, steps, options)
+
+
+def with_normalization(content: str, config: Mapping[str, Any]) -> str:
+    """Returns a readable tokenizer.json of BERT with the normalization of a config.
+
+    transformers takes the config's where both have one.
+    """
+    return _with_options(content, {"normalizer": "BertNormalizer"}, _bert_normalization(config))
+
+
+def _bert_normalization(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {option: config[name] for name, option in _BERT_NORMALIZATION.items() if name in config}
+
+
+def _with_options(content: str, steps: Mapping[str, str], options: Mapping[str, Any]) -> str:
+    """Returns a tokenizer.json with other options of its steps.
+
+    Args:
+        content: of the file.
+        steps: parts of the file, and the type of step that has the options; others are kept.
+        options: by name.
+    """
+    if not options:
+        return content
+    tokenizer = parse_json(content)
+    for part, step_type in steps.items():
+        step = tokenizer.get(part)
+        if step is not None and step["type"] == step_type:
+            step |= options
+    return json.dumps(tokenizer)
 
 
 def tokenizers_library(where: str | Path) -> ModuleType:
@@ -140,13 +183,7 @@ def add_tokens(tokenizer: Any, directory: Path, config: Mapping[str, Any]) -> No
     """Adds tokens that the vocabulary lacks, at the ids that follow it, and marks special ones."""
     tokenizer.add_tokens([make_token(token) for token in added_tokens(directory, config)])
     special = [config[name] for name in SPECIAL_NAMES if config.get(name)]
-    for name in ADDITIONAL_SPECIAL:
-        named = config.get(name)
-        if isinstance(named, Mapping):
-            named = list(named.values())
-        if isinstance(named, list):
-            special += named
-            break
+    special += additional_special_tokens(config)
     tokenizer.add_special_tokens([make_token(token) for token in special])
 
 

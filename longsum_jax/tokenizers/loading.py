@@ -31,6 +31,7 @@ from longsum_jax.tokenizers.files import (
     MAX_ROWS,
     SPECIAL_MAP,
     added_tokens,
+    additional_special_tokens,
     read_bytes,
     read_json,
     read_special_tokens,
@@ -51,6 +52,8 @@ from longsum_jax.tokenizers.legacy_vocabulary import (
     MERGES,
     WORD_PIECES,
     byte_pair_json,
+    with_normalization,
+    with_prefix_space,
     word_piece_json,
 )
 from longsum_jax.tokenizers.sentencepiece import (
@@ -153,6 +156,8 @@ def _load(path: Path, vocab_size: int | None) -> Tokenizer:
     config = read_json(path / CONFIG)
     name = _class_name(path, config)
     if name == "ByT5Tokenizer":
+        if config.get("extra_ids") == 0:  # which transformers saves, however many there are
+            config = {**config, "extra_ids": _num_sentinels(path, config)}
         return _bytes(config, BYT5_EXTRA_IDS, vocab_size, path / CONFIG)
     if name in (None, *_SENTENCE_PIECE_CLASSES) and (path / SENTENCE_PIECES).exists():
         return _open_sentencepiece_directory(path, config, name, vocab_size)
@@ -183,6 +188,13 @@ def _bytes(
 ) -> ByteTokenizer:
     counts = _id_counts(config, default_extra, where)
     return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, *counts, vocab_size, where))
+
+
+def _num_sentinels(directory: Path, config: dict[str, Any]) -> int:
+    """Returns how many sentinels the files name among special and added tokens."""
+    named = additional_special_tokens(read_special_tokens(directory, config))
+    texts = map(token_text, [*named, *added_tokens(directory, config)])
+    return len({text for text in texts if _EXTRA_ID.fullmatch(text)})
 
 
 def _open_sentencepiece_directory(
@@ -228,6 +240,10 @@ def _open_json_tokenizer(
             model, extra_ids = t5
             unused_ids = whole_number(config, "unused_ids", 0, directory / CONFIG, MAX_ROWS)
             return _t5(model, extra_ids, unused_ids, vocab_size, where, config)
+        if name in (None, *_BYTE_PAIR_CLASSES):
+            content = with_prefix_space(content, config)
+        if name in (None, *_WORD_PIECE_CLASSES):
+            content = with_normalization(content, config)
     elif name in CLASSES and pieces.exists():
         where = pieces
         content, config = sentencepiece_json(pieces, config, name)

@@ -20,6 +20,7 @@ from longsum_jax.files import parse_json
 _T5_PIECES = ["<pad>", "</s>", "<unk>"]
 _EXTRA_ID = re.compile(r"<extra_id_\d+>")
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
+_SQUEEZED = {"^ +| +$": "", " {2,}": " "}  # what SentencePiece makes of runs of spaces
 
 
 def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
@@ -31,7 +32,8 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
 
     Returns:
         A serialized SentencePiece model and the number of extra ids after its pieces. None for
-        other tokenizers: not Unigram, other special tokens than T5's, or added tokens.
+        other tokenizers: not Unigram, other special tokens than T5's, added tokens, or steps that
+        SentencePiece does not take.
 
     Raises:
         InputError: the file is no tokenizer.json.
@@ -44,6 +46,8 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
         vocabulary = [(str(piece), float(score)) for piece, score in model["vocab"]]
         table = _normalization_table(tokenizer.get("normalizer"))
         byte_fallback = bool(model.get("byte_fallback", False))
+        # T5Tokenizer of transformers 5 drops all other steps; models were trained with them.
+        is_plain = _is_plain(tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer"))
         added = {token["content"] for token in tokenizer.get("added_tokens") or []}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
@@ -53,7 +57,8 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
     num_pieces = len(pieces)
     while num_pieces and _EXTRA_ID.fullmatch(pieces[num_pieces - 1]):
         num_pieces -= 1
-    if pieces[:3] != _T5_PIECES or not added <= {*_T5_PIECES, *pieces[num_pieces:]}:
+    is_t5 = is_plain and pieces[:3] == _T5_PIECES
+    if not is_t5 or not added <= {*_T5_PIECES, *pieces[num_pieces:]}:
         return None
     return _serialize(vocabulary[:num_pieces], table, byte_fallback), len(pieces) - num_pieces
 
@@ -75,8 +80,8 @@ def unigram_json(
 
     table = messages.ModelProto.FromString(model).normalizer_spec.precompiled_charsmap
     normalizers = [
-        {"type": "Replace", "pattern": {"Regex": "^ +| +$"}, "content": ""},
-        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+        {"type": "Replace", "pattern": {"Regex": runs}, "content": squeezed}
+        for runs, squeezed in _SQUEEZED.items()
     ]
     if table:
         encoded = base64.b64encode(table).decode()
@@ -108,14 +113,35 @@ def unigram_json(
     return json.dumps(content)
 
 
-def _normalization_table(normalizer: dict[str, Any] | None) -> bytes:
-    """Returns the compiled character map of a tokenizer.json, empty if it has none.
+def _steps(part: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
+    """Returns the steps of a part of a tokenizer.json, which a sequence holds under ``name``."""
+    return [] if part is None else part.get(name, [part])
 
-    The other normalizers of such files squeeze white space, as SentencePiece always does.
-    """
-    if normalizer is None:
-        return b""
-    for step in normalizer.get("normalizers", [normalizer]):
+
+def _is_plain(normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, Any] | None) -> bool:
+    """Returns whether SentencePiece by itself takes all steps before the model."""
+    return all(map(_normalizes_plainly, _steps(normalizer, "normalizers"))) and all(
+        step["type"] == "WhitespaceSplit"
+        or (step["type"] == "Metaspace" and _puts_space_before(step))
+        for step in _steps(pre_tokenizer, "pretokenizers")
+    )
+
+
+def _puts_space_before(step: dict[str, Any]) -> bool:
+    """Returns whether a Metaspace puts a space before a text; older files have a flag for it."""
+    return step.get("prepend_scheme") != "never" and step.get("add_prefix_space", True)
+
+
+def _normalizes_plainly(step: dict[str, Any]) -> bool:
+    if step["type"] != "Replace":
+        return step["type"] in ("Precompiled", "Strip")
+    squeezed = _SQUEEZED.get(step["pattern"].get("Regex"))
+    return squeezed is not None and step["content"].replace("▁", " ") == squeezed
+
+
+def _normalization_table(normalizer: dict[str, Any] | None) -> bytes:
+    """Returns the compiled character map of a tokenizer.json, empty if it has none."""
+    for step in _steps(normalizer, "normalizers"):
         if step["type"] == "Precompiled":
             try:
                 return base64.b64decode(step["precompiled_charsmap"], validate=True)

@@ -29,7 +29,7 @@ def processor(model_file):
     return sentencepiece.SentencePieceProcessor(model_file=str(model_file))
 
 
-def write_tokenizer_json(path, processor, extra_ids=0, **changes):
+def write_tokenizer_json(path, processor, extra_ids=0, steps=None, **changes):
     """Writes a model as transformers 5 does: pieces and scores, without spiece.model."""
     vocab = [
         [processor.id_to_piece(i), processor.get_score(i)]
@@ -37,7 +37,8 @@ def write_tokenizer_json(path, processor, extra_ids=0, **changes):
     ]
     vocab += [[f"<extra_id_{i}>", 0.0] for i in reversed(range(extra_ids))]
     model = {"type": "Unigram", "unk_id": 2, "vocab": vocab, "byte_fallback": True}
-    path.write_text(json.dumps({"normalizer": None, "model": model | changes}))
+    content = {"normalizer": None, **(steps or {}), "model": model | changes}
+    path.write_text(json.dumps(content))
 
 
 def test_ids_follow_t5(tiny_tokenizer):
@@ -204,6 +205,23 @@ def test_a_directory_with_tokenizer_json_alone(tiny_tokenizer, processor, tmp_pa
     ids = tokenizer.encode(text)
     assert ids == tiny_tokenizer.encode(text)
     assert tokenizer.decode(ids) == tiny_tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("space", [" ", "▁"])
+def test_steps_of_sentencepiece_in_a_tokenizer_json(tiny_tokenizer, processor, tmp_path, space):
+    """As releases of transformers before 5 wrote them."""
+    squeezing = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": space}
+    strip = {"type": "Strip", "strip_left": False, "strip_right": True}
+    spaces = {"type": "Metaspace", "replacement": "▁", "add_prefix_space": True}
+    steps = {
+        "normalizer": {"type": "Sequence", "normalizers": [strip, squeezing]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [spaces]},
+    }
+    write_tokenizer_json(tmp_path / "tokenizer.json", processor, 10, steps)
+    tokenizer = load_tokenizer(tmp_path)
+    assert isinstance(tokenizer, SentencePieceTokenizer)
+    text = "The  for statement is  used <extra_id_4>."
+    assert tokenizer.encode(text) == tiny_tokenizer.encode(text)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,13 @@ import json
 import pytest
 import sentencepiece
 import tokenizers
-from transformers import AutoTokenizer, BarthezTokenizer, PegasusTokenizer, T5Tokenizer
+from transformers import (
+    AutoTokenizer,
+    BarthezTokenizer,
+    ByT5Tokenizer,
+    PegasusTokenizer,
+    T5Tokenizer,
+)
 
 from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.loading import JsonTokenizer, load_tokenizer, train_sentencepiece
@@ -227,6 +233,34 @@ def test_word_pieces(word_pieces, texts, tmp_path, model_type, config):
     assert_round_trips(ours, theirs, texts, tmp_path, model_type)
 
 
+@pytest.mark.parametrize(
+    ("files", "config", "changes"),
+    [
+        ("word_pieces", {"do_lower_case": False}, {"do_lower_case": True}),
+        ("word_pieces", {"do_lower_case": False}, {"strip_accents": True}),
+        ("word_pieces", {"strip_accents": True}, {"strip_accents": None, "do_lower_case": False}),
+        ("word_pieces", {}, {"tokenize_chinese_chars": False}),
+        ("byte_pairs", {}, {"add_prefix_space": True}),
+        ("byte_pairs", {"add_prefix_space": True}, {"add_prefix_space": False}),
+    ],
+)
+@pytest.mark.parametrize("is_named", [True, False])
+def test_settings_beside_tokenizer_json(request, texts, tmp_path, files, config, changes, is_named):
+    """Those of tokenizer_config.json are taken, not those of the file."""
+    model_type = {"word_pieces": "bert", "byte_pairs": "roberta"}[files]
+    directory = write(tmp_path / "files", request.getfixturevalue(files), model_type, **config)
+    AutoTokenizer.from_pretrained(directory).save_pretrained(tmp_path / "saved")
+    (tmp_path / "saved" / "config.json").write_text(json.dumps({"model_type": model_type}))
+    path = tmp_path / "saved" / "tokenizer_config.json"
+    saved = json.loads(path.read_text()) | changes
+    if not is_named:
+        del saved["tokenizer_class"]
+    path.write_text(json.dumps(saved))
+    ours, theirs = load_tokenizer(path.parent), AutoTokenizer.from_pretrained(path.parent)
+    assert_equal(ours, theirs, texts)
+    assert_round_trips(ours, theirs, texts, tmp_path, model_type)
+
+
 def test_t5(sentence_pieces, texts, tmp_path):
     directory = write(
         tmp_path / "files", sentence_pieces, "t5", tokenizer_class="T5Tokenizer", extra_ids=100
@@ -246,6 +280,81 @@ def test_t5_with_added_tokens(sentence_pieces, texts, tmp_path):
         if name != "alone":
             (tmp_path / "theirs" / "spiece.model").write_bytes(sentence_pieces["spiece.model"])
         assert_equal(load_tokenizer(tmp_path / "theirs"), theirs, [*texts, "x <speaker> y"])
+
+
+@pytest.fixture(scope="module")
+def own_steps(topics):
+    """A unigram tokenizer.json with T5's special tokens and steps that SentencePiece lacks."""
+    library = tokenizers.Tokenizer(tokenizers.models.Unigram())
+    normalizers, pre_tokenizers = tokenizers.normalizers, tokenizers.pre_tokenizers
+    spaces = normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
+    library.normalizer = normalizers.Sequence(
+        [normalizers.Nmt(), normalizers.NFKC(), spaces, normalizers.Lowercase()]
+    )
+    library.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(), pre_tokenizers.Digits(True), pre_tokenizers.Punctuation()]
+    )
+    library.decoder = tokenizers.decoders.Metaspace()
+    trainer = tokenizers.trainers.UnigramTrainer(
+        vocab_size=500,
+        special_tokens=["<pad>", "</s>", "<unk>"],
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    library.train_from_iterator(topics[:20], trainer)
+    return library
+
+
+@pytest.mark.parametrize(
+    "part", ["normalizer", "pre_tokenizer", "both", "space never before a text"]
+)
+def test_steps_that_sentencepiece_lacks(own_steps, texts, tmp_path, part):
+    library = tokenizers.Tokenizer.from_str(own_steps.to_str())
+    if part == "normalizer":
+        library.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    elif part == "pre_tokenizer":
+        library.normalizer = tokenizers.normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
+    elif part == "space never before a text":
+        library.normalizer = tokenizers.normalizers.Strip()
+        library.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="never")
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    special = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    files = {"tokenizer.json": library.to_str()}
+    directory = write(
+        tmp_path / "files", files, "t5", tokenizer_class="PreTrainedTokenizerFast", **special
+    )
+    ours, theirs = load_tokenizer(directory), AutoTokenizer.from_pretrained(directory)
+    assert_equal(ours, theirs, texts)
+    assert_round_trips(ours, theirs, texts, tmp_path, "t5")
+    # transformers drops the steps for this class and so gives ids that the model never saw.
+    named = write(tmp_path / "named", files, "t5", tokenizer_class="T5Tokenizer", **special)
+    assert load_tokenizer(named).fingerprint == ours.fingerprint
+
+
+def test_a_template_for_one_text_alone(own_steps, texts, tmp_path):
+    """As transformers' example of pretraining T5 writes it."""
+    library = tokenizers.Tokenizer.from_str(own_steps.to_str())
+    library.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    directory = write(tmp_path / "files", {"tokenizer.json": library.to_str()}, "t5")
+    tokenizer = load_tokenizer(directory)
+    for text in texts:
+        assert tokenizer.add_special_tokens(tokenizer.encode(text)) == library.encode(text).ids
+    assert tokenizer.join_pair([5], [6]).ids == [5, 6, 1]
+
+
+@pytest.mark.parametrize("extra_ids", [125, 10, 0])
+def test_sentinels_of_bytes(tmp_path, extra_ids):
+    theirs = ByT5Tokenizer(extra_ids=extra_ids)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load_tokenizer(tmp_path / "theirs")
+    assert (ours.extra_ids, ours.vocab_size) == (extra_ids, len(theirs))
+    assert load_tokenizer(tmp_path / "theirs", vocab_size=384).extra_ids == extra_ids
+    for text in ("a<extra_id_0>é<extra_id_9>c", "x<extra_id_124>"):
+        assert ours.add_special_tokens(ours.encode(text)) == theirs(text).input_ids
 
 
 # transformers 5 makes a piece of white space at the end of a text, and before a special token;
