@@ -13,7 +13,7 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from result_pages import attention, devices, faithful, quality, speed, trust
+from result_pages import attention, cost, devices, faithful, probes, quality, speed, trust
 from result_pages.tables import Column, Page, Row
 
 from longsum_jax.analysis import figures
@@ -26,6 +26,7 @@ SETTINGS = ("size", "dtype", "batch", "new_tokens", "beams", "summary", "layers"
 
 SUBJECTS: Mapping[str, Mapping[str, Page]] = {
     "Summaries": quality.PAGES,
+    "Small models on generated tasks": probes.PAGES,
     "Metrics and sources": faithful.PAGES,
     "Time": speed.PAGES,
     "Memory and devices": devices.PAGES,
@@ -80,6 +81,7 @@ def write_pages(out: Path = PAGES) -> list[Path]:
     for stale in set(out.glob("*.md")) - {*written, out / "index.md"}:
         stale.unlink()
     (out / "index.md").write_text(_index({path.stem for path in paths}), encoding="utf-8")
+    figures.save(cost.draw(), out / "quality_and_cost.png", 200)
     return written
 
 

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,16 @@ STUDY_PANELS = {
     "mean_rouge": "mean ROUGE (0 to 100)",
     "tokens_per_second": "tokens/s",
 }
+
+
+class Panel(NamedTuple):
+    """What one panel of ``points_figure`` shows: its texts, (x, y) by name, how x is scaled."""
+
+    title: str
+    x: str
+    y: str
+    points: Mapping[str, tuple[float, float]]
+    scale: str = "linear"
 
 
 def curves_figure(runs: Sequence[Run], size: tuple[float, float]) -> "Figure":
@@ -175,6 +185,28 @@ def _draw_line(ax: "Axes", x: Sequence[float], y: Sequence[float], name: str, nu
     """Draws the ``number``-th line, from 0, with a marker on each point."""
     color, style = _color_and_style(number)
     ax.plot(x, y, style, color=color, marker="o", markersize=3, label=name)
+
+
+def points_figure(panels: Sequence[Panel], size: tuple[float, float]) -> "Figure":
+    """Draws named points in panels side by side, quality over cost for instance.
+
+    Args:
+        panels: from left to right.
+        size: width and height in inches.
+    """
+    with _style():
+        figure, axes = _figure(size, 1, len(panels))
+        for ax, panel in zip(axes[0], panels, strict=True):
+            for number, (name, (x, y)) in enumerate(panel.points.items()):
+                color, _ = _color_and_style(number)
+                ax.plot(x, y, "o", color=color, markersize=5, label=name)
+            ax.set(title=panel.title, xlabel=panel.x, ylabel=panel.y, xscale=panel.scale)
+            ax.margins(0.1)
+            ax.grid(alpha=0.3, linewidth=0.5)
+            ax.legend(
+                fontsize=6, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2
+            )
+    return figure
 
 
 def ngrams_figure(

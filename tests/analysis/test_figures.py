@@ -74,3 +74,13 @@ def test_probes_have_a_line_and_a_row_of_cells_for_every_model():
     np.testing.assert_array_equal(image.get_array().filled(np.nan), expected)
     assert [label.get_text() for label in needle_cells.get_yticklabels()] == ["s4d", "full"]
     assert [label.get_text() for label in needle_cells.get_xticklabels()] == ["512", "2,048"]
+
+
+def test_points_have_a_name_each_and_panels_their_own_scale():
+    fast = figures.Panel("fast", "s", "ROUGE", {"ours": (0.1, 30.0), "theirs": (1.0, 20.0)}, "log")
+    short = figures.Panel("short", "share", "ROUGE", {"all": (1.0, 25.0)})
+    first, second = figures.points_figure([fast, short], (6, 3)).axes
+    assert [list(line.get_xydata()[0]) for line in first.lines] == [[0.1, 30.0], [1.0, 20.0]]
+    assert [text.get_text() for text in first.get_legend().get_texts()] == ["ours", "theirs"]
+    assert (first.get_xscale(), second.get_xscale()) == ("log", "linear")
+    assert (second.get_xlabel(), second.get_ylabel()) == ("share", "ROUGE")

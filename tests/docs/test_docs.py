@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import importlib.util
+import json
 import pkgutil
 import re
 from fnmatch import fnmatch
@@ -218,6 +219,20 @@ def test_every_file_of_results_has_a_page_in_the_repository(tmp_path, monkeypatc
         tables = [line for line in lines if line.startswith("|")]
         assert len(tables) > 2, path.name
         assert any(line.startswith("- Machine:") for line in lines), path.name
+
+
+def test_the_figure_of_quality_and_cost_shows_means_over_data_sets(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    first, second, third = importlib.import_module("result_pages.cost").draw().axes
+    rows = json.loads(text_of("benchmarks/results/extractive_peers.json"))["rows"]
+    names = list(dict.fromkeys(row["system"] for row in rows))
+    for name, line in zip(names, first.lines, strict=True):
+        of_it = [row for row in rows if row["system"] == name]
+        for value, key in zip(line.get_xydata()[0], ("seconds", "mean_rouge"), strict=True):
+            assert value == pytest.approx(sum(row[key] for row in of_it) / len(of_it))
+    names = {text.get_text() for text in second.get_legend().get_texts()}
+    assert names == {"direct", "extract", "segments", "hierarchical", "refine"}
+    assert "LOCOST x Hepos" in {text.get_text() for text in third.get_legend().get_texts()}
 
 
 def test_every_file_of_results_is_in_the_list_of_benchmarks():
