@@ -62,9 +62,11 @@ from longsum_jax.typing import IGNORED_LABEL, Array, Params
 
 Row = dict[str, Any]
 # A query of the sparse encoders sees about 64 tokens around it; LSG as many sparse ones, LongT5 a
-# mean of every 16.
+# mean of every 16. "full_near" has one bias for all keys from 32 tokens on, where T5's biases
+# tell distances up to 128 apart.
 ENCODERS: dict[str, Mapping[str, Any]] = {
     "full": {},
+    "full_near": {"encoder_attention": "full", "relative_attention_max_distance": 32},
     "s4d": {"d_state": 32},
     "lsg": {
         "block_size": 32,
@@ -144,8 +146,8 @@ def make_config(encoder: str, cross: str, memory: str) -> tuple[Family, Any]:
     """Family and config of a model with as many parameters as full attention has."""
     family = get_family("t5")
     size = SIZE if memory == "none" else SIZE | SIZE_IN_SEGMENTS
-    options = {**ENCODERS[encoder], **CROSSES[cross], **MEMORIES[memory]}
-    options |= {"encoder_attention": encoder, "cross_attention": cross}
+    options = {"encoder_attention": encoder, "cross_attention": cross}
+    options |= {**ENCODERS[encoder], **CROSSES[cross], **MEMORIES[memory]}
     config = family.config(size | options)
     surplus = num_parameters(family, config) - num_parameters(family, family.config(size))
     layers = config.num_layers + config.num_decoder_layers
