@@ -9,16 +9,16 @@ A cell is one model: the tasks that it learns together (joined by "+"; the first
 names its task), encoder attention, cross-attention, memory and seed. All are T5s of one encoder
 layer and two decoder layers with the same number of parameters (the inner width makes up for what
 attentions differ in; rows of a table that no input reaches are not counted) that see the same
-texts. --plan says how many steps each length gets, of --tokens tokens: copying is learned suddenly,
-after a plateau, and in short texts the plateau is short (full attention, needle: 450 steps of 64
-texts of 64 tokens, below 100 of 128 texts of 16). A constant learning rate unlearns at 2,048
-tokens, of which a step has two texts, so it falls to nothing. Then every length of --lengths is
-read, by Model.generate, greedily. `exact` is the share of texts whose answer is right to the last
-token, `tokens` the share of answer tokens, `by_distance` and `tokens_by_distance` are both for
-texts whose fact is a quarter, a half, three quarters or the whole length away from where the answer
-is asked for;
-`learned` is the share of right answer tokens, given those before, at the end of training for each
-length.
+texts. --plan says how many steps each length gets, or lengths in turn ("64+256:200"), of --tokens
+tokens: copying is learned suddenly, after a plateau, and in short texts the plateau is short (full
+attention, needle: 450 steps of 64 texts of 64 tokens, below 100 of 128 texts of 16). A constant
+learning rate unlearns at 2,048 tokens, of which a step has two texts, so it falls to nothing.
+
+Then every length of --lengths is read, by Model.generate, greedily. `exact` is the share of texts
+whose answer is right to the last token, `tokens` the share of answer tokens, `by_distance` and
+`tokens_by_distance` are both for texts whose fact is a quarter, a half, three quarters or the whole
+length away from where the answer is asked for; `learned` is the share of right answer tokens, given
+those before, at the end of training for each length.
 
 Memory "none" reads a text whole. The others read it in segments, one up to 16 tokens, four up to
 256, then as many of 64 tokens as there are, and answer after the last one: "se3" without a memory,
@@ -194,14 +194,16 @@ class Probe:
         """Returns parameters, and the share of right tokens at the end of each length."""
         params = nn.meta.unbox(self._init(jax.random.key(seed)))
         state, learned, taken = init_state(params, self._optimizer), {}, 0
-        for length, steps in plan_of(self._args.plan):
-            right = []
-            for _ in range(steps):
+        for lengths, steps in plan_of(self._args.plan):
+            right: dict[int, list[Array]] = {length: [] for length in lengths}
+            for _, length in zip(range(steps), itertools.cycle(lengths), strict=False):
                 state, metrics = self._step(state, self._batch(length, [seed, taken]))
                 taken += 1
-                right.append(metrics["right_tokens"] / metrics["weight"])
-            learned[str(length)] = float(np.mean(right[-max(steps // 10, 1) :]))
-            print(f"{length} tokens: {learned[str(length)]:.3f} right", file=sys.stderr, flush=True)
+                right[length].append(metrics["right_tokens"] / metrics["weight"])
+            for length, shares in right.items():
+                share = float(np.mean(shares[-max(len(shares) // 10, 1) :]))
+                learned[str(length)] = share
+                print(f"{length} tokens: {share:.3f} right", file=sys.stderr, flush=True)
         return state.params, learned
 
     def _batch(self, length: int, seed: Sequence[int]) -> dict[str, np.ndarray]:
@@ -327,9 +329,10 @@ def segments(ids: np.ndarray) -> np.ndarray:
     return ids.reshape(len(ids), -1, tokens)
 
 
-def plan_of(text: str) -> list[tuple[int, int]]:
-    """ "16:300,64:200" -> [(16, 300), (64, 200)], lengths and steps."""
-    return [tuple(map(int, part.split(":"))) for part in text.split(",")]
+def plan_of(text: str) -> list[tuple[list[int], int]]:
+    """ "16:300,64+256:200" -> [([16], 300), ([64, 256], 200)], lengths in turn and steps."""
+    parts = [part.split(":") for part in text.split(",")]
+    return [([int(x) for x in lengths.split("+")], int(steps)) for lengths, steps in parts]
 
 
 def means(rows: Sequence[Row]) -> list[Row]:

@@ -139,6 +139,10 @@ def test_models_have_as_many_parameters(probes):
         assert max(sizes) < 1.005 * min(sizes)
 
 
+def test_lengths_of_a_plan_take_turns(probes):
+    assert probes.plan_of("16:300,64+256:200") == [([16], 300), ([64, 256], 200)]
+
+
 def test_segments_are_of_sixteen_to_sixty_four_tokens(probes):
     shapes = [probes.segments(np.zeros((2, n), int)).shape for n in (16, 32, 64, 256, 1024)]
     assert shapes == [(2, 1, 16), (2, 2, 16), (2, 4, 16), (2, 4, 64), (2, 16, 64)]
@@ -168,7 +172,7 @@ def test_interval_of_seeds_and_of_texts(probes):
 @pytest.fixture(scope="module")
 def flags(tmp_path_factory):
     out = tmp_path_factory.mktemp("probes") / "out.json"
-    small = ["--tasks=needle+recall", "--encoders=local", "--crosses=hepos", "--plan=16:2"]
+    small = ["--tasks=needle+recall", "--encoders=local", "--crosses=hepos", "--plan=16:2,16+32:3"]
     small += ["--tokens=64", "--lengths=64", "--read_tokens=1", "--least=3"]
     return [*small, f"--out={out}"], out
 
