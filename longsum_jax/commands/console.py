@@ -34,8 +34,10 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     ``keep_compiled_programs``.
     """
     keep_compiled_programs(os.environ)
-    for stream in (sys.stdout, sys.stderr):  # names of files may be no text
-        stream.reconfigure(errors="backslashreplace")
+    for stream in (sys.stdout, sys.stderr):
+        # Programs read what goes to a pipe or a file: JSON and pages are UTF-8 whatever the locale.
+        encoding = stream.encoding if stream.isatty() else "utf-8"
+        stream.reconfigure(encoding=encoding, errors="backslashreplace")  # names may be no text
     try:
         code = main(sys.argv[1:]) or 0
     except InputError as error:

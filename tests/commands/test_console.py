@@ -1,5 +1,6 @@
 import errno
 import io
+import json
 import os
 import re
 import subprocess
@@ -106,6 +107,29 @@ def test_a_machine_without_memory_is_one_sentence(monkeypatch, tmp_path, take, s
     printed = sys.stderr.buffer.getvalue().decode()
     assert re.match(f"error: this machine has {said}", printed)
     assert printed.count("\n") == 1
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("kind", "printed"),
+    [
+        (io.TextIOWrapper, b'{"caf\xc3\xa9": "\xe2\x80\x94", "name": "\\udce9"}\n'),
+        (Terminal, b'{"caf\\xe9": "\\u2014", "name": "\\udce9"}\n'),
+    ],
+)
+def test_what_programs_read_is_utf_8_in_every_locale(monkeypatch, tmp_path, kind, printed):
+    text = (kind(io.BytesIO(), encoding="ascii", write_through=True) for _ in range(2))
+    for name, stream in zip(("stdout", "stderr"), text, strict=True):
+        monkeypatch.setattr(sys, name, stream)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    line = json.dumps({"café": "—", "name": "\udce9"}, ensure_ascii=False)
+    with pytest.raises(SystemExit):
+        run(lambda argv: print(line))
+    assert sys.stdout.buffer.getvalue() == printed
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
