@@ -273,6 +273,29 @@ def test_two_documents_of_one_name(run, folder, tmp_path, model):
     assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
+@pytest.mark.parametrize(("one", "other"), [("A", "a"), ("a", "A")])
+def test_names_that_some_file_systems_take_for_one(run, tmp_path, model, one, other):
+    for name in (one, other):
+        (tmp_path / f"{name}.txt").write_text(f"The file {name} has a text.")
+    run("--out=out", f"{one}.txt", f"{other}.txt")
+    made = names(tmp_path / "out")
+    assert made == sorted(
+        f"{stem}_summary.{suffix}" for stem in (one, f"{other}-2") for suffix in ("json", "txt")
+    )
+    model.asked.clear()
+    run("--out=out", f"{other}.txt")
+    run("--out=out", f"{other}.txt", f"{one}.txt")
+    assert (model.asked, names(tmp_path / "out")) == ([], made)
+
+
+def test_files_of_others_in_capitals_are_not_overwritten(run, folder, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "A_summary.txt").write_text("My own words.")
+    assert run("--out=out", "files/a.txt")[0] == 0
+    assert names(out) == ["A_summary.txt", "a-2_summary.json", "a-2_summary.txt"]
+
+
 def test_files_of_others_are_not_overwritten(run, folder, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
