@@ -13,6 +13,7 @@ from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
 from longsum_jax.files import read_json
 from longsum_jax.locks import locked
+from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
@@ -305,8 +306,6 @@ def _predict(
 
     The settings are written with the first row, so that a refused model leaves none behind.
     """
-    from tqdm import tqdm
-
     from longsum_jax.evaluation.predictions import predict
 
     predictions.check_content(pairs)
@@ -314,7 +313,7 @@ def _predict(
     missing = [pair for pair in pairs if pair.id not in finished]
     initial = len(pairs) - len(missing)
     with (
-        tqdm(total=len(pairs), initial=initial, unit="document") as bar,
+        Bar(total=len(pairs), initial=initial, unit=" documents") as bar,
         flags.on_devices(args, model) as parallel,
     ):
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
+from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
     from longsum_jax.text.documents import Document
@@ -117,12 +118,10 @@ def _row(document: "Document", choose: Choose) -> dict[str, Any]:
 
 def _write(out: Path, documents: list["Document"], choose: Choose) -> None:
     """Writes the rows of all documents."""
-    from tqdm import tqdm
-
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic.open_text(out) as file:
-            for document in tqdm(documents, unit="document"):
+            for document in Bar(documents, unit=" documents"):
                 file.write(json.dumps(_row(document, choose), ensure_ascii=False) + "\n")
     except OSError as error:
         raise InputError(

@@ -306,7 +306,7 @@ def _summarize(
     """Summarizes documents; returns the exit code."""
     try:
         with console.memory_errors(console.SUMMARY_ADVICE), run.lock():
-            _print_summaries(args, run, documents)
+            _print_summaries(args, run, documents, unread)
             if args.report and (shown := run.shown()):
                 write_report(args, shown)
     except BaseException:
@@ -315,7 +315,9 @@ def _summarize(
     return _exit_code([*unread, *run.failures], run.num_done)
 
 
-def _print_summaries(args: argparse.Namespace, run: Run, documents: Iterable[Document]) -> None:
+def _print_summaries(
+    args: argparse.Namespace, run: Run, documents: Iterable[Document], unread: Sequence[Failure]
+) -> None:
     """Prints summaries as they are done; with --out how many there are."""
     batches = run.results(documents)
     printer = Printer(args.format, has_summary=not args.stream)
@@ -328,7 +330,8 @@ def _print_summaries(args: argparse.Namespace, run: Run, documents: Iterable[Doc
                         print_reading(run.name(index), entry.summary)
                     if not args.out:
                         printer.add(index, entry)
-            progress.show(len(batch), run.num_read, run.tokens_per_second)
+            progress.show(run, len(unread))
+        progress.show(run, len(unread), is_end=True)
     if not args.out:
         printer.end()
         return

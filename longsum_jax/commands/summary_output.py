@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from longsum_jax.commands import console, flags
-from longsum_jax.commands.summary_run import Shown
+from longsum_jax.commands.summary_run import Run, Shown
 from longsum_jax.inference.summary import Summary
 from longsum_jax.inference.summary_formats import FORMATS, Entry
+from longsum_jax.progress import Bar
 from longsum_jax.readers.document import Failure
 from longsum_jax.readers.paths import expand, printable
 
@@ -69,7 +70,7 @@ class Progress:
     """
 
     def __init__(self, args: argparse.Namespace, unit: str) -> None:
-        self._files = list(itertools.islice(expand(args.files), _MANY_FILES))
+        self._files = list(itertools.islice(expand(args.files, args.out), _MANY_FILES))
         if args.join and len(self._files) > 1:
             self._files = [f"{self._files[0]} and others"]
         # Segments show that work goes on, and extracts take no time.
@@ -77,12 +78,16 @@ class Progress:
         self._unit = unit
 
     def __enter__(self) -> "Progress":
-        from tqdm import tqdm
-
         # None: where standard error is no terminal.
         disable = True if len(self._files) == 1 else None
         total = len(self._files)
-        self._bar = tqdm(total=total, unit="document", disable=disable, dynamic_ncols=True)
+        self._bar = Bar(
+            total=total,
+            unit=" documents",
+            disable=disable,
+            dynamic_ncols=True,
+            smoothing=0,  # what an earlier run has done would count as done at once
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -101,12 +106,23 @@ class Progress:
         """Takes the bar away while something else is printed."""
         return self._bar.external_write_mode()
 
-    def show(self, num_more: int, num_read: int, per_second: float) -> None:
-        """Shows that more documents are done; archives and tables have more than one."""
-        if not self._bar.disable:
-            self._bar.total = max(len(self._files), num_read)
-            self._bar.set_postfix_str(f"{per_second:,.0f} {self._unit}/s", refresh=False)
-            self._bar.update(num_more)
+    def show(self, run: Run, num_unread: int, *, is_end: bool = False) -> None:
+        """Shows how many documents are done, those of an earlier run and failures included.
+
+        Args:
+            run: of the command.
+            num_unread: documents that could not be read.
+            is_end: whether there are no more: files may be given twice, and hold none.
+        """
+        if self._bar.disable:
+            return
+        num_done = run.num_done + len(run.failures) + num_unread
+        num_known = run.num_read + run.num_finished + num_unread
+        # Archives and tables have more documents than one.
+        self._bar.total = num_done if is_end else max(len(self._files), num_known)
+        self._bar.initial = run.num_finished
+        self._bar.set_postfix_str(f"{run.tokens_per_second:,.0f} {self._unit}/s", refresh=False)
+        self._bar.update(num_done - self._bar.n)
 
 
 def print_segment(text: str) -> None:

@@ -335,6 +335,26 @@ def test_the_output_inside_of_the_input_is_not_read(run, folder, model):
     assert err.splitlines()[-1] == "3 summaries in files/out, 3 of them before"
 
 
+class Terminal(io.TextIOWrapper):
+    def isatty(self):
+        return True
+
+
+def test_the_bar_counts_what_was_finished_before(run, folder, model, monkeypatch):
+    (folder / "empty.txt").write_text("")
+    files = ("files", "files/a.txt")
+    model.fails_at = 3
+    run("--out=files/out", *files)
+    model.fails_at = None
+    monkeypatch.setattr(sys, "stderr", Terminal(io.BytesIO(), write_through=True))
+    for _ in range(2):  # the second time all are finished
+        sys.stderr.buffer.truncate(0)
+        run("--out=files/out", *files)
+        drawn = sys.stderr.buffer.getvalue().decode()
+        counts = re.findall(r"(\d+/\d+) \[", drawn)
+        assert (counts[0], counts[-1]) == ("0/5", "4/4")
+
+
 def test_ctrl_c_keeps_what_is_finished(run, folder, tmp_path, model):
     model.fails_at = 3
     code, _, err = run("--out=out", "files")
