@@ -18,6 +18,7 @@ from longsum_jax.readers.document import Failure
 from longsum_jax.readers.paths import expand, printable
 
 _MANY_FILES = 1_000_000  # of which the bar counts no more
+_MANY_ROWS = 10  # of which no more are listed
 T = TypeVar("T")
 
 
@@ -152,8 +153,39 @@ def print_failures(failures: Sequence[Failure]) -> None:
     if failures:
         documents = "1 document" if len(failures) == 1 else f"{len(failures)} documents"
         console.print_stderr(f"{documents} could not be summarized:")
+    for line in _problems(failures):
+        console.print_stderr(f"  {line}")
+
+
+def _problems(failures: Sequence[Failure]) -> Iterator[str]:
+    """Yields what is wrong, once for all rows of a table that have the same fault."""
+    numbers: dict[tuple[str, str], list[int]] = {}
     for failure in failures:
-        console.print_stderr(f"  {failure.problem}")
+        table, _, number = failure.name.rpartition(":")
+        place, problem = f"{failure.name}:", failure.problem
+        if number.isdecimal() and problem.startswith(place):
+            numbers.setdefault((table, problem.removeprefix(place)), []).append(int(number))
+        else:
+            numbers[problem, ""] = []
+    for (table, problem), rows in numbers.items():
+        if not rows:
+            yield table
+        elif len(rows) == 1:
+            yield f"{table}:{rows[0]}:{problem}"
+        else:
+            yield f"{table}:{_ranges(rows)} ({len(rows)} documents):{problem}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Returns rising numbers as "1-3, 7", shortened where they are scattered."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    shown = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
+    return ", ".join(shown[:_MANY_ROWS] + ["..."] * (len(shown) > _MANY_ROWS))
 
 
 def write_report(args: argparse.Namespace, shown: Sequence[Shown]) -> None:

@@ -195,6 +195,28 @@ def test_what_cannot_be_read_is_named_at_the_end(run, folder):
     ]
 
 
+def test_a_problem_of_many_rows_is_said_once(run, tmp_path):
+    rows = [*['{"body": "A text."}'] * 3, '{"text": ""}', '{"text": "A."}', '{"body": "x"}', "[]"]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    (tmp_path / "b.jsonl").write_text("\n".join(["{}", '{"text": "B."}'] * 12))
+    code, _, err = run("--document_key=text", "--out=out", "a.jsonl", "b.jsonl")
+    (tmp_path / "c.csv").write_text("a,b\n1,2\n3,4\n")
+    remedy = "name the one with the document (--document_key)"
+    assert (code, err.splitlines()[-5:]) == (
+        3,
+        [
+            "18 documents could not be summarized:",
+            f'  a.jsonl:1-3, 6 (4 documents): no field "text"; known: body; {remedy}',
+            '  a.jsonl:4: "text" is empty; remove the row',
+            "  a.jsonl:7: expected a JSON object, got list; give one object a line",
+            "  b.jsonl:1, 3, 5, 7, 9, 11, 13, 15, 17, 19, ... (12 documents): "
+            "has no fields; remove it",
+        ],
+    )
+    error = f'error: c.csv: no field "text"; known: a, b; {remedy}\n'
+    assert run("--document_key=text", "c.csv") == (2, "", error)
+
+
 def test_a_single_document_that_fails_is_an_error(run, folder, model):
     assert run("gone.txt") == (2, "", "error: gone.txt: no such file; check the path\n")
     (folder / "a.txt").write_text("too long")

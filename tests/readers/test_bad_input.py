@@ -269,6 +269,7 @@ CASES = [
     Case("very deep JSON", one("a.jsonl", "[" * 100_000), "not valid JSON"),
     Case("an empty table", one("a.csv", ""), "the file is empty"),
     Case("names of columns alone", one("a.csv", "id,text\n"), "the file is empty; give rows"),
+    Case("no such column", one("a.csv", "a,b\n1,2\n3,4\n"), '/a.csv: no field "document"'),
     Case("a row cut short", one("a.csv", "id,text\n1\n"), 'no field "document"'),
     Case(
         "a comma without quotes",
