@@ -402,7 +402,7 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}); prepare the data again") from error
     version = metadata.get("format_version") if isinstance(metadata, dict) else None
-    if version != FORMAT_VERSION:
+    if type(version) is not int or version != FORMAT_VERSION:  # true equals 1
         raise InputError(
             f"{path}: format_version is {version}, this version of longsum_jax reads "
             f"{FORMAT_VERSION}; prepare the data again"
