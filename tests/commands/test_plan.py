@@ -157,6 +157,15 @@ def test_a_run_that_cannot_fit_says_so(tiny_run, capsys, uncompiled):
     assert "read fits with none of these; take more devices" in capsys.readouterr().out
 
 
+def test_a_plan_says_that_whole_documents_may_be_longer(tiny_run, capsys, uncompiled):
+    said = "evaluations read whole documents, planned here with 64 tokens; for longer ones give"
+    for length, programs, is_said in ("0", "read", True), ("0", "train", False), ("9", "read", 0):
+        uncompiled(100)
+        run = described(tiny_run, **{"evaluation.max_source_length": length})
+        plan.plan_run(run, devices.find_target("cpu"), programs=[programs], tries=0)
+        assert (said in capsys.readouterr().out) == is_said
+
+
 def test_memory_that_is_left_is_used_for_a_faster_step(tiny_run, capsys, uncompiled):
     uncompiled(40, 90, 150, seconds=(8.0, 5.0, 6.0))
     target = devices.find_target("cpu")._replace(memory=200)
