@@ -80,7 +80,7 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
     whole = document_loss(loss_fn) if isinstance(loss_fn, SegmentedLoss) else loss_fn
     key = jax.eval_shape(partial(jax.random.key, 0))
     lower = partial(on_mesh, jax.jit(whole), state.params, part, key)
-    yield AbstractProgram("loss", lower, parts, beside=state.opt_state)
+    yield AbstractProgram("loss", lower, parts, idle=state.opt_state)
     if objective.head == "language_model" and not objective.parts:
         yield from _evaluation_programs(run, objective, mesh, state)
 
@@ -129,8 +129,8 @@ def _evaluation_programs(
         )
         programs = list(found)
     for program in programs:
-        beside = program.beside, state.opt_state
-        yield program._replace(lower=partial(_inside, mesh, run, program.lower), beside=beside)
+        idle = program.idle, state.opt_state
+        yield program._replace(lower=partial(_inside, mesh, run, program.lower), idle=idle)
 
 
 def _lower(mesh: Mesh, run: RunConfig, jitted: Any, *arguments: Any) -> Lowered:
