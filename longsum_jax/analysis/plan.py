@@ -37,8 +37,8 @@ class ProgramPlan:
         name: of the program.
         memory: bytes: "arguments", of them "parameters" and "optimizer", "results" that are not
             written over arguments, "temporary" values, "code", what is "idle" on the device
-            meanwhile, and the "total" without "parameters" and "optimizer", which are counted in the
-            arguments. A program that XLA refuses has "parameters", "optimizer" and "total".
+            meanwhile, and the "total" without "parameters" and "optimizer", which are counted in
+            the arguments. A program that XLA refuses has "parameters", "optimizer" and "total".
         fits: whether the total is at most what the device has; None where that is not known.
         work: of all parts; None of refused programs.
         seconds: time at least of "compute", "memory" and "links", each by itself; {} where the

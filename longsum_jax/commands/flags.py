@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from longsum_jax.commands.console import spinner
 from longsum_jax.errors import InputError
-from longsum_jax.readers.paths import printable
 
 if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
@@ -308,18 +307,6 @@ def write_report(path: str, content: "ReportContent") -> None:
             f"{path}: cannot be written ({error.strerror}); give another --report"
         ) from error
     print(f"{path}: the report, to open in a browser")
-
-
-def short_names(paths: Sequence[str]) -> list[str]:
-    """Returns the shortest ends of paths that tell them apart, in characters that can be shown."""
-    paths = [printable(path) for path in paths]
-    parts = [Path(path).parts for path in paths]
-    names = paths
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(each[-length:]) for each in parts]
-        if len(set(names)) == len(set(paths)):
-            break
-    return names
 
 
 def add_reading_flags(parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,7 @@ def shapes_of(batch):
 @pytest.mark.parametrize("spec", ["quickstart", ANSWER, EXTRACT])
 def test_batches_without_examples_have_the_shapes_of_those_with(spec, tiny_run, tmp_path):
     run = described(tiny_run if spec == "quickstart" else spec)
-    experiment = steps.prepare(run, tmp_path)
+    experiment = steps.make_experiment(run, tmp_path)
     batches = steps.make_batches(experiment, steps.make_store(experiment))
     rows = run.data.batch_size
     assert shapes_of(next(batches)) == shapes_of(experiment.objective.empty_batch(rows))
