@@ -189,7 +189,7 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
             f'task "{task.name}": split "{split}" has no document with a text and a summary; '
             "give another --split"
         )
-    bar = Bar(itertools.chain([first], kept), path.name, examples, unit=" documents")
+    bar = Bar(itertools.chain([first], kept), path.name, examples, unit="document")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic.open_text(path) as file:

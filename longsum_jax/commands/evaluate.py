@@ -154,6 +154,7 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
 def _evaluate(args: argparse.Namespace) -> None:
     from longsum_jax.inference.loading import load
 
+    flags.check_file("report", args.report)
     metrics = flags.metrics_of(args)
     aligner = flags.aligner_of(args)
     pairs = _read(args)
@@ -313,7 +314,7 @@ def _predict(
     missing = [pair for pair in pairs if pair.id not in finished]
     initial = len(pairs) - len(missing)
     with (
-        Bar(total=len(pairs), initial=initial, unit=" documents") as bar,
+        Bar(total=len(pairs), initial=initial, unit="document") as bar,
         flags.on_devices(args, model) as parallel,
     ):
 
@@ -407,7 +408,7 @@ def _made(out: Path) -> Path:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{out}: cannot be used ({error}); give another --out") from error
+        raise InputError(f"{out}: cannot be used ({error.strerror}); give another --out") from error
     return out
 
 

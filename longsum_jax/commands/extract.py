@@ -71,7 +71,9 @@ def main(argv: Sequence[str]) -> None:
     out = Path(args.out)
     if out.exists():
         raise InputError(f"--out={out} is there already; remove it or give another name")
-    _write(out, *_documents_and_choice(args))
+    documents, choose = _documents_and_choice(args)
+    _write(out, documents, choose)
+    print(f"{out}: {len(documents):,} document{'s' if len(documents) > 1 else ''}")
 
 
 def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:
@@ -121,7 +123,7 @@ def _write(out: Path, documents: list["Document"], choose: Choose) -> None:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic.open_text(out) as file:
-            for document in Bar(documents, unit=" documents"):
+            for document in Bar(documents, unit="document"):
                 file.write(json.dumps(_row(document, choose), ensure_ascii=False) + "\n")
     except OSError as error:
         raise InputError(

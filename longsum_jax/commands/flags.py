@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -289,6 +290,19 @@ def aligner_of(args: argparse.Namespace) -> "VectorAligner | None":
     from longsum_jax.evaluation.aligners import VectorAligner
 
     return VectorAligner(args.align_model)
+
+
+def check_file(flag: str, path: str | None) -> None:
+    """Raises InputError for a file that could not be written in the end, before hours of work."""
+    if path is None:
+        return
+    parent = Path(path).parent
+    if Path(path).is_dir():
+        raise InputError(f"--{flag}={path} is a directory; give a file")
+    if not parent.is_dir():
+        raise InputError(f"--{flag}={path}: there is no directory {parent}; make it first")
+    if not os.access(parent, os.W_OK):
+        raise InputError(f"--{flag}={path}: {parent} cannot be written; give another --{flag}")
 
 
 def write_report(path: str, content: "ReportContent") -> None:

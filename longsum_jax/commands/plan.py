@@ -54,6 +54,7 @@ def main(argv: Sequence[str]) -> None:
         InputError: a config, a model or a device that does not fit, or a missing compiler.
     """
     args, overrides = _parse(argv)
+    flags.check_file("out", args.out)
     from longsum_jax.analysis import devices
 
     devices.set_environment(args.device, os.environ)  # before jax is imported

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longsum_jax.commands import console
+from longsum_jax.commands import console, flags
 from longsum_jax.commands.corpus import add_data_flags, read_pairs
 from longsum_jax.errors import InputError
 from longsum_jax.readers.paths import short_names
@@ -126,8 +126,7 @@ def _check_output(args: argparse.Namespace) -> None:
     out = Path(args.out)
     if out.suffix.lower() not in FORMATS:
         raise InputError(f'--out={out}: the ending "{out.suffix}" is none of {", ".join(FORMATS)}')
-    if not out.parent.is_dir():
-        raise InputError(f"--out={out}: there is no directory {out.parent}; make it first")
+    flags.check_file("out", args.out)
 
 
 def _curves(args: argparse.Namespace) -> Any:

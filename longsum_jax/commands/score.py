@@ -184,6 +184,7 @@ def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
     )
     from longsum_jax.evaluation.report import ReportContent
 
+    flags.check_file("report", args.report)
     metrics = _metrics(args, suite)
     aligner = flags.aligner_of(args)
     paths = [args.predictions, *args.against]

@@ -215,6 +215,7 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--stream prints text as it comes; leave {given} out")
     if args.report and not args.out:
         raise InputError("--report shows the summaries of a directory; give one with --out")
+    flags.check_file("report", args.report)
     for flag in ("support_model", "source_method"):
         if getattr(args, flag) not in (None, "alignment") and not args.sources:
             raise InputError(f"--{flag} is about sources; ask for them with --sources")
@@ -336,7 +337,8 @@ def _print_summaries(
         printer.end()
         return
     finished = f", {run.num_finished} of them before" if run.num_finished else ""
-    console.print_stderr(f"{run.num_done} summaries in {args.out}{finished}")
+    summaries = "1 summary" if run.num_done == 1 else f"{run.num_done} summaries"
+    console.print_stderr(f"{summaries} in {args.out}{finished}")
 
 
 def _exit_code(failures: Sequence[Failure], num_done: int) -> int:

@@ -84,7 +84,7 @@ class Progress:
         total = len(self._files)
         self._bar = Bar(
             total=total,
-            unit=" documents",
+            unit="document",
             disable=disable,
             dynamic_ncols=True,
             smoothing=0,  # what an earlier run has done would count as done at once

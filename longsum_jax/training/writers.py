@@ -123,6 +123,7 @@ class ProgressLine:
         self._bar = Bar(
             total=steps,
             initial=start,
+            unit="step",
             disable=not shown,
             bar_format=self._FORMAT,
             dynamic_ncols=True,

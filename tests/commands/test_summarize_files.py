@@ -589,7 +589,7 @@ def test_names_and_titles_that_are_no_text_are_written_in_characters(run, tmp_pa
 def test_a_file_that_is_given_twice_counts_once(run, tmp_path):
     (tmp_path / "a.txt").write_text("One two three four.")
     *_, err = run("--out=out", "a.txt", "a.txt")
-    assert err.splitlines()[-1] == "1 summaries in out"
+    assert err.splitlines()[-1] == "1 summary in out"
 
 
 def test_summaries_do_not_go_into_the_folder_that_is_read(run, folder):
