@@ -179,6 +179,8 @@ def _check_arguments(
 
 def _run(path: Path) -> ModuleType:
     """Executes the file with its own directory importable, as Python does with scripts."""
+    if path.suffix != ".py":
+        raise InputError(f"--config={path} is no Python file; give one that ends in .py")
     spec = importlib.util.spec_from_file_location(f"longsum_jax_config_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     directory = str(path.parent.resolve())

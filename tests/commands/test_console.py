@@ -89,6 +89,42 @@ def test_a_process_ends_with_its_error_whatever_its_threads_wait_for():
     assert done.stderr == "error: the disk is gone\n"
 
 
+PRINTING = """
+import sys
+from longsum_jax.commands import console
+console.run(lambda argv: print("summary", sys.stdin.read(), file=sys.stderr) or print("summary"))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize(
+    ("streams", "code", "said"),
+    [
+        (
+            ">/dev/full",
+            2,
+            r"summary \nerror: standard output, or a file: No space .*; make room.*\n",
+        ),
+        (">&-", 0, r"summary \n"),
+        ("2>&-", 0, ""),
+        ("<&-", 0, r"summary \n"),
+        ("<&- >&- 2>&-", 0, ""),
+    ],
+)
+def test_streams_that_are_full_or_closed(streams, code, said):
+    command = f'"{sys.executable}" -c "$PRINTING" </dev/null {streams}'
+    done = subprocess.run(
+        command,
+        shell=True,
+        env=os.environ | {"PRINTING": PRINTING},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode == code
+    assert re.fullmatch(said, done.stderr)
+
+
 @pytest.mark.parametrize(
     ("take", "said"),
     [

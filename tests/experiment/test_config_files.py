@@ -129,6 +129,13 @@ def test_a_word_may_stand_for_true_and_false():
             set_value(config, key, "ever")
 
 
+def test_a_config_is_a_python_file(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(CONFIG)
+    with pytest.raises(InputError, match=r"config\.json is no Python file; give one that ends in"):
+        read_config(str(path), {})
+
+
 def test_flags_are_split_from_overrides():
     argv = ["--config=c.py", "--config.a.b=1=2", "--workdir", "w", "--config.c", "-3"]
     assert split_overrides(argv) == (["--config=c.py", "--workdir", "w"], {"a.b": "1=2", "c": "-3"})
