@@ -50,6 +50,8 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
     value = row[key]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = "\n".join(value)
+    if value is None:
+        value = ""
     if not isinstance(value, str):
         raise InputError(f'{name}: "{key}" must be a string, got {type(value).__name__}')
     value = value.replace("\r\n", "\n").replace("\r", "\n")
