@@ -38,7 +38,7 @@ from longsum_jax.evaluation.significance import (
     resampled_differences,
 )
 from longsum_jax.experiment.config import run_config
-from longsum_jax.experiment.experiment import prepare
+from longsum_jax.experiment.experiment import make_experiment
 from longsum_jax.inference.loading import load
 
 POWER = 1.96 + 0.84  # standard errors: found four times out of five, two-sided, p < .05
@@ -77,7 +77,7 @@ def read_bits(directory: Path) -> dict[str, np.ndarray]:
     if not path.exists():
         run = run_config(json.loads((directory / "run.json").read_text()))
         model = load(directory, which="latest")
-        write_document_bits(directory, document_bits(model, prepare(run, directory)))
+        write_document_bits(directory, document_bits(model, make_experiment(run, directory)))
     return {name: np.array(value) for name, value in json.loads(path.read_text()).items()}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from common import numbers, print_table, write_report
 
-from longsum_jax.commands import flags
+from longsum_jax.readers.paths import short_names
 from longsum_jax.text.documents import read_json_lines
 from longsum_jax.text.extractive import mean_extractiveness, mean_salient_ngrams
 
@@ -60,7 +60,7 @@ def main() -> None:
     args = parser.parse_args()
     paths = args.data.split(",")
     rows: list[dict[str, Any]] = []
-    for path, name in zip(paths, flags.short_names(paths), strict=True):
+    for path, name in zip(paths, short_names(paths), strict=True):
         rows += STUDIES[args.study](name, pairs_of(path, args.examples), args)
     print_table(rows)
     if args.out:

@@ -56,9 +56,9 @@ from longsum_jax.experiment.config_files import read_config, split_overrides
 from longsum_jax.experiment.experiment import (
     Experiment,
     make_batches,
+    make_experiment,
     make_loss,
     make_store,
-    prepare,
     with_run_length,
 )
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
@@ -143,7 +143,7 @@ def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str,
         raise InputError(f"{directory}: training diverged; lower config.optimizer.learning_rate")
     seconds = time.perf_counter() - start
     config = run_config(read_config(spec, split_overrides(flags)[1]))
-    experiment = prepare(config, directory)
+    experiment = make_experiment(config, directory)
     batches = make_batches(experiment, make_store(experiment))
     steps = with_run_length(config, batches).training.steps
     if not _evaluated(directory, steps):

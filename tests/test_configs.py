@@ -27,9 +27,9 @@ from longsum_jax.experiment.experiment import (
     check_run,
     initial_params,
     make_batches,
+    make_experiment,
     make_loss,
     make_store,
-    prepare,
     with_run_length,
 )
 from longsum_jax.inference.loading import load
@@ -238,7 +238,7 @@ def test_every_mode_has_a_step_for_a_small_model(path, mode, rows, tmp_path):
 def step_shapes(run, workdir):
     """The state of a run, and what its step makes of it and of the first batch, as shapes: made
     in full but for compiling it, which the tiny modes do."""
-    experiment = prepare(run, workdir)
+    experiment = make_experiment(run, workdir)
     batches = make_batches(experiment, make_store(experiment))
     config = experiment.setup.config
     optimizer = make_optimizer(
@@ -710,7 +710,7 @@ def test_an_encoder_goes_from_masked_tokens_to_labels(rows, tmp_path, capsys):
     # Resumed, it needs no checkpoint to start from any more.
     shutil.move(tmp_path / "mlm", tmp_path / "away")
     run = json.loads((tmp_path / "labels" / "run.json").read_text())
-    again = prepare(run_config(run), tmp_path / "labels")
+    again = make_experiment(run_config(run), tmp_path / "labels")
     assert initial_params(again) is None
     assert len(again.setup.tokenizer.encode(again.setup.task.prefix)) == 1
 

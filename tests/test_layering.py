@@ -22,7 +22,7 @@ PACKAGE = ROOT / "longsum_jax"
 # A module imports modules of its own room and of rooms that stand further up in this list.
 RANKS = (
     {"errors", "typing", "configs", "atomic"},
-    {"schema", "files", "locks"},
+    {"schema", "files", "locks", "progress"},
     {"checksums"},
     {"ops", "tokenizers", "decoding", "training"},
     {"layers", "text"},

@@ -124,7 +124,7 @@ PLANNED_STATE = [
 PLANNED_WORK = [
     Column("arguments", "arguments_gb", significant),
     Column("temporary", "temporary_gb", significant),
-    Column("beside", "beside_gb", significant),
+    Column("idle", "idle_gb", significant),
     Column("total", "total_gb", significant),
     Column("of", "device_gb", significant),
     Column("TFLOP", "tflop", significant),
@@ -202,7 +202,7 @@ PAGES: Mapping[str, Page] = {
         "and compile times are those of XLA's programs, times are rooflines, which no run can "
         "beat and real runs will miss. GB (10^9 bytes) on each device; *at least* is the slowest "
         "of products, memory and links at the vendor's peaks. Compile times are those of two busy "
-        "cores. *Beside* is what a device holds and the program does not use. `c4` is "
+        "cores. *Idle* is what a device holds and the program does not use. `c4` is "
         "`configs/locost_c4.py`, 234.7M parameters, 256 documents of "
         "4,096 tokens a step, `c4_tiny` its mode of seconds; summaries are those of the base "
         "model, float32 weights, computed in bfloat16, at most 512 tokens by greedy search. "
@@ -256,7 +256,7 @@ PAGES: Mapping[str, Page] = {
         "**never run**: what it reads (documents, in how many micro-batches, and tokens of one at "
         "most; of configs/awesome.py tokens of a segment), GB it takes, and the roofline. The "
         "other data sets of configs/lsg_classify.py differ from imdb by the classes of the last "
-        "map alone. Where *beside* is empty, it was not counted. Models in float32 "
+        "map alone. Where *idle* is empty, it was not counted. Models in float32 "
         "multiply with all digits, which takes longer than TF32 (`model.matmul_precision`). How to "
         "read a plan is in the [guide](../guide/plan.md).",
         [

@@ -36,9 +36,9 @@ class ProgramPlan:
     Attributes:
         name: of the program.
         memory: bytes: "arguments", of them "parameters" and "optimizer", "results" that are not
-            written over arguments, "temporary" values, "code", what the device holds "beside" the
-            program, and the "total" without "parameters" and "optimizer", which are counted in the
-            arguments. A program that XLA refuses has "parameters", "optimizer" and "total".
+            written over arguments, "temporary" values, "code", what is "idle" on the device
+            meanwhile, and the "total" without "parameters" and "optimizer", which are counted in
+            the arguments. A program that XLA refuses has "parameters", "optimizer" and "total".
         fits: whether the total is at most what the device has; None where that is not known.
         work: of all parts; None of refused programs.
         seconds: time at least of "compute", "memory" and "links", each by itself; {} where the
@@ -150,21 +150,21 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         arguments = device_bytes(program.arguments) or sum(parts.values())
-        beside = device_bytes(program.beside)
-        memory = {**parts, "total": needed_bytes(error, arguments) + beside}
+        idle = device_bytes(program.idle)
+        memory = {**parts, "total": needed_bytes(error, arguments) + idle}
         seconds = time.perf_counter() - began
         return ProgramPlan(program.name, memory, False, None, {}, seconds, attention)
     seconds = time.perf_counter() - began
     analysis = compiled.memory_analysis()
-    beside = device_bytes(program.beside) + device_bytes(_left_out(compiled, program.arguments))
+    idle = device_bytes(program.idle) + device_bytes(_left_out(compiled, program.arguments))
     memory = {
         "arguments": analysis.argument_size_in_bytes,
         **parts,
         "results": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
         "temporary": analysis.temp_size_in_bytes,
         "code": analysis.generated_code_size_in_bytes,
-        "beside": beside,
-        "total": held_bytes(compiled) + analysis.generated_code_size_in_bytes + beside,
+        "idle": idle,
+        "total": held_bytes(compiled) + analysis.generated_code_size_in_bytes + idle,
     }
     found = program_parts(
         compiled.as_text(), trips=program.trips, devices_per_host=target.devices_per_host
@@ -344,7 +344,7 @@ class Table(NamedTuple):
 
 def memory_table(plans: Iterable[ProgramPlan], target: Target) -> Table:
     """Returns the memory of programs on one device in GB (10^9 bytes)."""
-    names = ("parameters", "optimizer", "arguments", "results", "temporary", "beside", "total")
+    names = ("parameters", "optimizer", "arguments", "results", "temporary", "idle", "total")
     rows = [["GB per device", *names, "of", "fits"]]
     limit = _gb(target.memory) if target.memory else "?"
     for plan in plans:

@@ -12,7 +12,7 @@ from longsum_jax.files import MAX_ROWS_BYTES, parse_json, read_bytes
 # What a row of a study must hold to be drawn.
 STUDY_KEYS = ("encoder", "cross", "seed", "bits", "mean_rouge", "tokens_per_second")
 # Parts of a program's memory that a plan names; what is left of the total are inputs and others.
-PLAN_PARTS = ("parameters", "optimizer", "temporary", "results", "beside")
+PLAN_PARTS = ("parameters", "optimizer", "temporary", "results", "idle")
 
 
 class Curve(NamedTuple):

@@ -34,10 +34,14 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     ``keep_compiled_programs``.
     """
     keep_compiled_programs(os.environ)
-    for stream in (sys.stdout, sys.stderr):  # names of files may be no text
-        stream.reconfigure(errors="backslashreplace")
+    _open_closed_streams()
+    for stream in (sys.stdout, sys.stderr):
+        # Programs read what goes to a pipe or a file: JSON and pages are UTF-8 whatever the locale.
+        encoding = stream.encoding if stream.isatty() else "utf-8"
+        stream.reconfigure(encoding=encoding, errors="backslashreplace")  # names may be no text
     try:
         code = main(sys.argv[1:]) or 0
+        sys.stdout.flush()  # not when nobody can catch its error any more
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         code = 2
@@ -45,19 +49,34 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
         print("interrupted", file=sys.stderr)
         code = 130
     except BrokenPipeError:  # the reader of our output went away, as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         code = 0
     except MemoryError as error:
         print(f"error: {_too_little_memory(error)}", file=sys.stderr)
         code = 2
     except OSError as error:
         remedy = _REMEDIES.get(error.errno)
+        if error.filename is None and error.errno in _FULL:  # of what is open already
+            _drop_output()
+            error.filename = "standard output, or a file"
         if error.filename is None or remedy is None:
             raise
         path = in_one_line(os.fsdecode(error.filename))
         print(f"error: {path[:200]}: {error.strerror}; {remedy}", file=sys.stderr)
         code = 2
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Puts what reads and writes nothing in the place of streams that the caller has closed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+def _drop_output() -> None:
+    """Drops what is still to be printed: Python would try again at its end, and fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _too_little_memory(error: MemoryError) -> str:
@@ -85,6 +104,8 @@ def run_process(main: Callable[[Sequence[str]], int | None]) -> None:
             os._exit(code)
 
 
+# Errors of a disk that can take no more.
+_FULL = (errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.ESTALE)
 # Errors of the system that are a matter of a path that was given, and what to do then.
 _REMEDIES = dict.fromkeys(
     (
@@ -99,7 +120,7 @@ _REMEDIES = dict.fromkeys(
     ),
     "give another path",
 ) | dict.fromkeys(
-    (errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.ESTALE),
+    _FULL,
     "make room there or mend the disk, or give another path",
 )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
+from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
@@ -168,8 +169,6 @@ def _targets(out: str, splits: Sequence[str]) -> dict[str, Path]:
 
 def _export_split(task: "Task", split: str, path: Path, examples: int | None) -> None:
     """Writes the documents of a split, without those that could not be read back."""
-    from tqdm import tqdm
-
     from longsum_jax.data.sources import documents
 
     left_out = 0
@@ -190,7 +189,7 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
             f'task "{task.name}": split "{split}" has no document with a text and a summary; '
             "give another --split"
         )
-    bar = tqdm(itertools.chain([first], kept), path.name, examples, unit="document")
+    bar = Bar(itertools.chain([first], kept), path.name, examples, unit="document")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic.open_text(path) as file:

@@ -13,6 +13,7 @@ from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
 from longsum_jax.files import read_json
 from longsum_jax.locks import locked
+from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
@@ -153,6 +154,7 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
 def _evaluate(args: argparse.Namespace) -> None:
     from longsum_jax.inference.loading import load
 
+    flags.check_file("report", args.report)
     metrics = flags.metrics_of(args)
     aligner = flags.aligner_of(args)
     pairs = _read(args)
@@ -305,8 +307,6 @@ def _predict(
 
     The settings are written with the first row, so that a refused model leaves none behind.
     """
-    from tqdm import tqdm
-
     from longsum_jax.evaluation.predictions import predict
 
     predictions.check_content(pairs)
@@ -314,7 +314,7 @@ def _predict(
     missing = [pair for pair in pairs if pair.id not in finished]
     initial = len(pairs) - len(missing)
     with (
-        tqdm(total=len(pairs), initial=initial, unit="document") as bar,
+        Bar(total=len(pairs), initial=initial, unit="document") as bar,
         flags.on_devices(args, model) as parallel,
     ):
 
@@ -408,7 +408,7 @@ def _made(out: Path) -> Path:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{out}: cannot be used ({error}); give another --out") from error
+        raise InputError(f"{out}: cannot be used ({error.strerror}); give another --out") from error
     return out
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
+from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
     from longsum_jax.text.documents import Document
@@ -70,7 +71,9 @@ def main(argv: Sequence[str]) -> None:
     out = Path(args.out)
     if out.exists():
         raise InputError(f"--out={out} is there already; remove it or give another name")
-    _write(out, *_documents_and_choice(args))
+    documents, choose = _documents_and_choice(args)
+    _write(out, documents, choose)
+    print(f"{out}: {len(documents):,} document{'s' if len(documents) > 1 else ''}")
 
 
 def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:
@@ -117,12 +120,10 @@ def _row(document: "Document", choose: Choose) -> dict[str, Any]:
 
 def _write(out: Path, documents: list["Document"], choose: Choose) -> None:
     """Writes the rows of all documents."""
-    from tqdm import tqdm
-
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic.open_text(out) as file:
-            for document in tqdm(documents, unit="document"):
+            for document in Bar(documents, unit="document"):
                 file.write(json.dumps(_row(document, choose), ensure_ascii=False) + "\n")
     except OSError as error:
         raise InputError(

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from longsum_jax.commands.console import spinner
 from longsum_jax.errors import InputError
-from longsum_jax.readers.paths import printable
 
 if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
@@ -292,6 +292,19 @@ def aligner_of(args: argparse.Namespace) -> "VectorAligner | None":
     return VectorAligner(args.align_model)
 
 
+def check_file(flag: str, path: str | None) -> None:
+    """Raises InputError for a file that could not be written in the end, before hours of work."""
+    if path is None:
+        return
+    parent = Path(path).parent
+    if Path(path).is_dir():
+        raise InputError(f"--{flag}={path} is a directory; give a file")
+    if not parent.is_dir():
+        raise InputError(f"--{flag}={path}: there is no directory {parent}; make it first")
+    if not os.access(parent, os.W_OK):
+        raise InputError(f"--{flag}={path}: {parent} cannot be written; give another --{flag}")
+
+
 def write_report(path: str, content: "ReportContent") -> None:
     """Writes the page that --report asks for, and says so.
 
@@ -308,18 +321,6 @@ def write_report(path: str, content: "ReportContent") -> None:
             f"{path}: cannot be written ({error.strerror}); give another --report"
         ) from error
     print(f"{path}: the report, to open in a browser")
-
-
-def short_names(paths: Sequence[str]) -> list[str]:
-    """Returns the shortest ends of paths that tell them apart, in characters that can be shown."""
-    paths = [printable(path) for path in paths]
-    parts = [Path(path).parts for path in paths]
-    names = paths
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(each[-length:]) for each in parts]
-        if len(set(names)) == len(set(paths)):
-            break
-    return names
 
 
 def add_reading_flags(parser: argparse.ArgumentParser) -> None:

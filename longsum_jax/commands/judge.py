@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
+from longsum_jax.readers.paths import short_names
 
 if TYPE_CHECKING:
     from longsum_jax.evaluation.comparison import Prediction
@@ -152,7 +153,7 @@ def _sample(
 
     if len({str(Path(path).resolve()) for path in args.predictions}) < len(args.predictions):
         raise InputError(f"{' '.join(args.predictions)}: a file is named twice; give each once")
-    names = flags.short_names(args.predictions)
+    names = short_names(args.predictions)
     systems = {
         name: read_predictions(path, prediction_key=args.prediction_key)
         for name, path in zip(names, args.predictions, strict=True)

@@ -54,6 +54,7 @@ def main(argv: Sequence[str]) -> None:
         InputError: a config, a model or a device that does not fit, or a missing compiler.
     """
     args, overrides = _parse(argv)
+    flags.check_file("out", args.out)
     from longsum_jax.analysis import devices
 
     devices.set_environment(args.device, os.environ)  # before jax is imported
@@ -194,12 +195,17 @@ def plan_run(
         save: called with the plan before changes are tried, and again with them: a compiler that
             dies of one takes nothing with it.
     """
-    from longsum_jax.experiment.programs import run_programs
+    from longsum_jax.experiment.programs import evaluation_length, run_programs
 
     _announce(target)
     chosen = [found for found in run_programs(run, target.devices) if found.name in programs]
     plans = list(_compiled(chosen, target))
     _print_plans(plans, target, top)
+    if run.evaluation.max_source_length == 0 and {"read", "search"} & {p.name for p in plans}:
+        print(
+            f"evaluations read whole documents, planned here with {evaluation_length(run):,} "
+            "tokens; for longer ones give --config.evaluation.max_source_length=N"
+        )
     report = {**_describe(target), "programs": [plan.report() for plan in plans]}
     if save is not None:
         save(report | {"trials": {}, "faster": []})

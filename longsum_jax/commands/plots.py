@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from longsum_jax.commands import console, flags
 from longsum_jax.commands.corpus import add_data_flags, read_pairs
 from longsum_jax.errors import InputError
+from longsum_jax.readers.paths import short_names
 
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
@@ -125,8 +126,7 @@ def _check_output(args: argparse.Namespace) -> None:
     out = Path(args.out)
     if out.suffix.lower() not in FORMATS:
         raise InputError(f'--out={out}: the ending "{out.suffix}" is none of {", ".join(FORMATS)}')
-    if not out.parent.is_dir():
-        raise InputError(f"--out={out}: there is no directory {out.parent}; make it first")
+    flags.check_file("out", args.out)
 
 
 def _curves(args: argparse.Namespace) -> Any:
@@ -185,7 +185,7 @@ def _bigrams(args: argparse.Namespace) -> Any:
     for path, curve in curves.items():
         print(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
     # Complete paths would leave no room for the lines.
-    named = dict(zip(flags.short_names(list(curves)), curves.values(), strict=True))
+    named = dict(zip(short_names(list(curves)), curves.values(), strict=True))
     return figures.ngrams_figure(named, args.ngram, (args.width, args.height or 2.6))
 
 
@@ -201,7 +201,7 @@ def _plan(args: argparse.Namespace) -> Any:
     from longsum_jax.analysis import figures, records
 
     plans = [records.read_plan(path) for path in args.plans]
-    named = dict(zip(flags.short_names(args.plans), plans, strict=True))
+    named = dict(zip(short_names(args.plans), plans, strict=True))
     height = sum(0.9 + 0.3 * len(plan["programs"]) for plan in plans)
     return figures.plan_figure(named, (args.width, args.height or height))
 

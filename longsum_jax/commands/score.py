@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.readers.paths import short_names
 
 if TYPE_CHECKING:
     from longsum_jax.evaluation.comparison import Difference, Prediction, Sampling, System
@@ -183,12 +184,13 @@ def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
     )
     from longsum_jax.evaluation.report import ReportContent
 
+    flags.check_file("report", args.report)
     metrics = _metrics(args, suite)
     aligner = flags.aligner_of(args)
     paths = [args.predictions, *args.against]
     if len(set(map(os.path.realpath, paths))) < len(paths):
         raise InputError(f"--against={','.join(args.against)} names a file twice; give each once")
-    names = flags.short_names(paths)
+    names = short_names(paths)
     files = {
         name: read_predictions(path, prediction_key=args.prediction_key)
         for name, path in zip(names, paths, strict=True)

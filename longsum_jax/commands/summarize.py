@@ -215,6 +215,7 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--stream prints text as it comes; leave {given} out")
     if args.report and not args.out:
         raise InputError("--report shows the summaries of a directory; give one with --out")
+    flags.check_file("report", args.report)
     for flag in ("support_model", "source_method"):
         if getattr(args, flag) not in (None, "alignment") and not args.sources:
             raise InputError(f"--{flag} is about sources; ask for them with --sources")
@@ -306,7 +307,7 @@ def _summarize(
     """Summarizes documents; returns the exit code."""
     try:
         with console.memory_errors(console.SUMMARY_ADVICE), run.lock():
-            _print_summaries(args, run, documents)
+            _print_summaries(args, run, documents, unread)
             if args.report and (shown := run.shown()):
                 write_report(args, shown)
     except BaseException:
@@ -315,7 +316,9 @@ def _summarize(
     return _exit_code([*unread, *run.failures], run.num_done)
 
 
-def _print_summaries(args: argparse.Namespace, run: Run, documents: Iterable[Document]) -> None:
+def _print_summaries(
+    args: argparse.Namespace, run: Run, documents: Iterable[Document], unread: Sequence[Failure]
+) -> None:
     """Prints summaries as they are done; with --out how many there are."""
     batches = run.results(documents)
     printer = Printer(args.format, has_summary=not args.stream)
@@ -328,12 +331,14 @@ def _print_summaries(args: argparse.Namespace, run: Run, documents: Iterable[Doc
                         print_reading(run.name(index), entry.summary)
                     if not args.out:
                         printer.add(index, entry)
-            progress.show(len(batch), run.num_read, run.tokens_per_second)
+            progress.show(run, len(unread))
+        progress.show(run, len(unread), is_end=True)
     if not args.out:
         printer.end()
         return
     finished = f", {run.num_finished} of them before" if run.num_finished else ""
-    console.print_stderr(f"{run.num_done} summaries in {args.out}{finished}")
+    summaries = "1 summary" if run.num_done == 1 else f"{run.num_done} summaries"
+    console.print_stderr(f"{summaries} in {args.out}{finished}")
 
 
 def _exit_code(failures: Sequence[Failure], num_done: int) -> int:

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from longsum_jax.commands import console, flags
-from longsum_jax.commands.summary_run import Shown
+from longsum_jax.commands.summary_run import Run, Shown
 from longsum_jax.inference.summary import Summary
 from longsum_jax.inference.summary_formats import FORMATS, Entry
+from longsum_jax.progress import Bar
 from longsum_jax.readers.document import Failure
 from longsum_jax.readers.paths import expand, printable
 
 _MANY_FILES = 1_000_000  # of which the bar counts no more
+_MANY_ROWS = 10  # of which no more are listed
 T = TypeVar("T")
 
 
@@ -69,7 +71,7 @@ class Progress:
     """
 
     def __init__(self, args: argparse.Namespace, unit: str) -> None:
-        self._files = list(itertools.islice(expand(args.files), _MANY_FILES))
+        self._files = list(itertools.islice(expand(args.files, args.out), _MANY_FILES))
         if args.join and len(self._files) > 1:
             self._files = [f"{self._files[0]} and others"]
         # Segments show that work goes on, and extracts take no time.
@@ -77,12 +79,16 @@ class Progress:
         self._unit = unit
 
     def __enter__(self) -> "Progress":
-        from tqdm import tqdm
-
         # None: where standard error is no terminal.
         disable = True if len(self._files) == 1 else None
         total = len(self._files)
-        self._bar = tqdm(total=total, unit="document", disable=disable, dynamic_ncols=True)
+        self._bar = Bar(
+            total=total,
+            unit="document",
+            disable=disable,
+            dynamic_ncols=True,
+            smoothing=0,  # what an earlier run has done would count as done at once
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -101,12 +107,23 @@ class Progress:
         """Takes the bar away while something else is printed."""
         return self._bar.external_write_mode()
 
-    def show(self, num_more: int, num_read: int, per_second: float) -> None:
-        """Shows that more documents are done; archives and tables have more than one."""
-        if not self._bar.disable:
-            self._bar.total = max(len(self._files), num_read)
-            self._bar.set_postfix_str(f"{per_second:,.0f} {self._unit}/s", refresh=False)
-            self._bar.update(num_more)
+    def show(self, run: Run, num_unread: int, *, is_end: bool = False) -> None:
+        """Shows how many documents are done, those of an earlier run and failures included.
+
+        Args:
+            run: of the command.
+            num_unread: documents that could not be read.
+            is_end: whether there are no more: files may be given twice, and hold none.
+        """
+        if self._bar.disable:
+            return
+        num_done = run.num_done + len(run.failures) + num_unread
+        num_known = run.num_read + run.num_finished + num_unread
+        # Archives and tables have more documents than one.
+        self._bar.total = num_done if is_end else max(len(self._files), num_known)
+        self._bar.initial = run.num_finished
+        self._bar.set_postfix_str(f"{run.tokens_per_second:,.0f} {self._unit}/s", refresh=False)
+        self._bar.update(num_done - self._bar.n)
 
 
 def print_segment(text: str) -> None:
@@ -136,8 +153,39 @@ def print_failures(failures: Sequence[Failure]) -> None:
     if failures:
         documents = "1 document" if len(failures) == 1 else f"{len(failures)} documents"
         console.print_stderr(f"{documents} could not be summarized:")
+    for line in _problems(failures):
+        console.print_stderr(f"  {line}")
+
+
+def _problems(failures: Sequence[Failure]) -> Iterator[str]:
+    """Yields what is wrong, once for all rows of a table that have the same fault."""
+    numbers: dict[tuple[str, str], list[int]] = {}
     for failure in failures:
-        console.print_stderr(f"  {failure.problem}")
+        table, _, number = failure.name.rpartition(":")
+        place, problem = f"{failure.name}:", failure.problem
+        if number.isdecimal() and problem.startswith(place):
+            numbers.setdefault((table, problem.removeprefix(place)), []).append(int(number))
+        else:
+            numbers[problem, ""] = []
+    for (table, problem), rows in numbers.items():
+        if not rows:
+            yield table
+        elif len(rows) == 1:
+            yield f"{table}:{rows[0]}:{problem}"
+        else:
+            yield f"{table}:{_ranges(rows)} ({len(rows)} documents):{problem}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Returns rising numbers as "1-3, 7", shortened where they are scattered."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    shown = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
+    return ", ".join(shown[:_MANY_ROWS] + ["..."] * (len(shown) > _MANY_ROWS))
 
 
 def write_report(args: argparse.Namespace, shown: Sequence[Shown]) -> None:

@@ -161,8 +161,8 @@ class Run:
 
     @property
     def tokens_per_second(self) -> float:
-        """The speed up to the last batch."""
-        return self._num_tokens / self._clock.total
+        """The speed up to the last batch, 0 before the first."""
+        return self._num_tokens / self._clock.total if self._num_tokens else 0.0
 
     def shown(self) -> list[Shown]:
         """Returns what --report shows, in the order of the command line, after the last result."""

@@ -92,7 +92,7 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
     steps.check_run(run)
     steps.check_mesh(run)
     with console.spinner("reading documents"):
-        experiment = steps.prepare(run, workdir)
+        experiment = steps.make_experiment(run, workdir)
         store = steps.make_store(experiment)
         batches = steps.make_batches(experiment, store)
         run = steps.with_run_length(run, batches)

@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
     paths = [Path(path) for path in args.paths]
     for path in paths:
         if not path.exists():
-            raise InputError(f"{path}: no such file or directory")
+            raise InputError(f"{path}: no such file or directory; check the path")
     num_damaged = sum(_verify(path) for path in paths)
     return 1 if num_damaged else 0
 
@@ -83,6 +83,8 @@ def _verify(root: Path) -> int:
     for path in sums:
         num_damaged += _compare(path.parent, covered)
     others = sorted(set(_files(root)) - covered)
+    if not covered and not others:
+        print(in_one_line(f"{root}: holds no files"))
     for proof, group in itertools.groupby(sorted(others, key=_proof), _proof):
         num_damaged += _read(root, proof, list(group))
     return num_damaged

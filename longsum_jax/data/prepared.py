@@ -31,6 +31,7 @@ from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.files import open_regular, parse_json, read_bytes
+from longsum_jax.progress import Bar
 from longsum_jax.schema import Count, Positive, check_ranges, from_dict
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.text.sentences import splitter_name
@@ -304,9 +305,7 @@ def _examples(
 
 
 def _with_progress(examples: Iterable[Example], counts: Counts, name: str) -> Iterator[Example]:
-    from tqdm import tqdm
-
-    with tqdm(examples, desc=f"preparing {name}", unit=" examples") as bar:
+    with Bar(examples, desc=f"preparing {name}", unit=" examples") as bar:
         for example in bar:
             yield example
             if bar.n % 100 == 0:
@@ -403,7 +402,7 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}); prepare the data again") from error
     version = metadata.get("format_version") if isinstance(metadata, dict) else None
-    if version != FORMAT_VERSION:
+    if type(version) is not int or version != FORMAT_VERSION:  # true equals 1
         raise InputError(
             f"{path}: format_version is {version}, this version of longsum_jax reads "
             f"{FORMAT_VERSION}; prepare the data again"

@@ -1,5 +1,6 @@
 """Files of predictions by any systems, scored on the same documents and compared."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -117,9 +118,10 @@ def read_predictions(
         where = f"{path}:{number}"
         for key in ("id", prediction_key):
             if not isinstance(row.get(key), str | int) or isinstance(row[key], bool):
-                known = ", ".join(sorted(row))
+                known = ", ".join(sorted(row)) or "nothing"
+                what = f"but {json.dumps(row[key])[:80]}" if key in row else f"only {known}"
                 raise InputError(
-                    f'{where}: no text under "{key}", only {known or "nothing"}; write rows '
+                    f'{where}: no text under "{key}", {what}; write rows '
                     f'{{"id": ..., "{prediction_key}": ...}} or give --prediction_key'
                 )
         name = replace_half_characters(str(row["id"]))

@@ -263,22 +263,25 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
     )
 
 
-def allowed_words(key: str) -> tuple[str, ...]:
-    """Returns the words that may stand for a number, as ("epoch",) in "training.eval_every", or for
-    true and false.
+def allowed_words(key: str) -> dict[str, Any]:
+    """Returns the words that a key takes beside numbers, and what they stand for.
+
+    These are {"epoch": "epoch"} of "training.eval_every", and "true" and "false" beside "never".
 
     Args:
-        key: section and name joined by a dot; () for unknown ones.
+        key: section and name joined by a dot; {} for unknown ones.
     """
     section, _, name = key.partition(".")
     hints = typing.get_type_hints(SECTIONS[section]) if section in SECTIONS else {}
     choices = typing.get_args(hints.get(name))
     if not {int, bool}.intersection(choices):
-        return ()
-    words: tuple[str, ...] = ()
+        return {}
+    words: dict[str, Any] = {}
     for choice in choices:
+        if choice is bool:
+            words |= {"true": True, "false": False}
         if typing.get_origin(choice) is Literal:
-            words += typing.get_args(choice)
+            words |= {word: word for word in typing.get_args(choice)}
     return words
 
 

@@ -19,7 +19,7 @@ import longsum_jax.configs
 from longsum_jax.errors import InputError, did_you_mean
 
 _PREFIX = "--config."
-_TRUTH = {"true": True, "false": False}
+_WORDS = {"true": True, "false": False, "none": None}
 
 
 def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
@@ -96,23 +96,23 @@ def _check_known(name: str, node: Mapping[str, Any], where: str) -> None:
         raise InputError(f'{place}: unknown key "{name}"; {did_you_mean(name, node)}')
 
 
-def _parse(text: str, old: Any, where: str, words: tuple[str, ...] = ()) -> Any:
-    """Reads a value of the type of ``old``; or one of ``words``, which then stand for numbers."""
-    if text in words:
-        return text
+def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:
+    """Reads a value of the type of ``old``; or one of ``words``, see ``allowed_words``."""
+    if text.lower() in words:
+        return words[text.lower()]
     if words and isinstance(old, str):
-        old = 0
+        old = False if "true" in words else 0
     if isinstance(old, str):
         return text
     if isinstance(old, bool):
-        choices = _TRUTH | {"1": True, "0": False}
+        choices = _WORDS | {"1": True, "0": False}
         if text.lower() not in choices:
             raise InputError(f'{where}: "{text}" is neither true nor false')
         return choices[text.lower()]
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        value = _TRUTH.get(text, text) if old is None else text
+        value = text if isinstance(old, list | tuple) else _WORDS.get(text.lower(), text)
     if old is None or value is None:
         return value
     if isinstance(old, float) and isinstance(value, int) and not isinstance(value, bool):
@@ -179,6 +179,8 @@ def _check_arguments(
 
 def _run(path: Path) -> ModuleType:
     """Executes the file with its own directory importable, as Python does with scripts."""
+    if path.suffix != ".py":
+        raise InputError(f"--config={path} is no Python file; give one that ends in .py")
     spec = importlib.util.spec_from_file_location(f"longsum_jax_config_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     directory = str(path.parent.resolve())

@@ -4,7 +4,7 @@ In the order in which they happen:
 
     run_config                      the typed config, each section checked by itself (config.py)
     check_run, check_mesh           what the sections say together, and of the devices
-    prepare                         labels of the data, start model, tokenizer, objective
+    make_experiment                 labels of the data, start model, tokenizer, objective
     make_store, make_batches        training examples, read and batched
     with_run_length                 steps of the run, where epochs end it
     make_evaluator                  documents to evaluate on, read
@@ -139,7 +139,7 @@ def check_mesh(run: RunConfig, devices: Sequence[jax.Device] | None = None) -> N
         )
 
 
-def prepare(run: RunConfig, workdir: str | Path) -> Experiment:
+def make_experiment(run: RunConfig, workdir: str | Path) -> Experiment:
     """Makes everything that training needs besides the examples and the parameters.
 
     Args:

@@ -20,6 +20,7 @@ from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.kernel_cache import MAX_KERNEL_CACHE_BYTES
 from longsum_jax.inference.loading import load_generation
 from longsum_jax.inference.padding import input_length
+from longsum_jax.models.registry import max_input_length
 from longsum_jax.tokenizers.bytes import NUM_BYTE_IDS, ByteTokenizer
 from longsum_jax.training.loop import initialization_key
 from longsum_jax.training.mesh import BATCH_AXES, activate, make_mesh
@@ -79,9 +80,21 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
     whole = document_loss(loss_fn) if isinstance(loss_fn, SegmentedLoss) else loss_fn
     key = jax.eval_shape(partial(jax.random.key, 0))
     lower = partial(on_mesh, jax.jit(whole), state.params, part, key)
-    yield AbstractProgram("loss", lower, parts, beside=state.opt_state)
+    yield AbstractProgram("loss", lower, parts, idle=state.opt_state)
     if objective.head == "language_model" and not objective.parts:
         yield from _evaluation_programs(run, objective, mesh, state)
+
+
+def evaluation_length(run: RunConfig) -> int:
+    """Returns the tokens of the longest document that evaluations read, as far as a config says.
+
+    Whole documents, ``evaluation.max_source_length=0``, fill the positions of a model; for one that
+    reads any length, they count as those of training.
+    """
+    wanted = run.evaluation.max_source_length
+    if wanted == 0:
+        wanted = max_input_length(run.model)
+    return wanted or run.task.max_source_length
 
 
 def _objective(run: RunConfig, devices: Sequence[jax.Device]) -> Objective:
@@ -105,20 +118,19 @@ def _evaluation_programs(
     config, evaluation = objective.setup.config, run.evaluation
     started = load_generation(run.init_from) if run.init_from else ({}, {})
     stored = run.family.generation_config(config, steps.generation_options(run, *started))
-    longest = evaluation.max_source_length or run.task.max_source_length
     with activate(mesh, run.mesh.rules):
         found = summary_programs(
             run.family.module_class(config),
             state.params,
             batch_size=evaluation.batch_size,
-            length=input_length(config, longest),
+            length=input_length(config, evaluation_length(run)),
             options=GenerationOptions.from_config(stored),
             kernel_bytes=MAX_KERNEL_CACHE_BYTES,
         )
         programs = list(found)
     for program in programs:
-        beside = program.beside, state.opt_state
-        yield program._replace(lower=partial(_inside, mesh, run, program.lower), beside=beside)
+        idle = program.idle, state.opt_state
+        yield program._replace(lower=partial(_inside, mesh, run, program.lower), idle=idle)
 
 
 def _lower(mesh: Mesh, run: RunConfig, jitted: Any, *arguments: Any) -> Lowered:

@@ -29,7 +29,7 @@ class AbstractProgram(NamedTuple):
         trips: most iterations of a loop that ends by its data.
         arguments: what it is called with, to find what it leaves out and the device holds all the
             same; () where it uses all of them.
-        beside: trees of shapes that are no arguments and that the device holds while it runs.
+        idle: trees of shapes that are no arguments and that the device holds while it runs.
     """
 
     name: str
@@ -37,7 +37,7 @@ class AbstractProgram(NamedTuple):
     parts: Mapping[str, Any]
     trips: int = 1
     arguments: tuple[Any, ...] = ()
-    beside: Any = ()
+    idle: Any = ()
 
 
 def summary_programs(
@@ -106,7 +106,7 @@ def summary_programs(
         lower_search = partial(programs.slots.advance.lower, *search, options=options)
         slots = source, state
     held = (own, *search[1:])
-    yield AbstractProgram("read", lower_read, {}, arguments=read, beside=(slots, copies))
+    yield AbstractProgram("read", lower_read, {}, arguments=read, idle=(slots, copies))
     yield AbstractProgram("search", lower_search, {}, options.max_new_tokens, held, kernels)
 
 

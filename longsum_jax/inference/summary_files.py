@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,12 +83,13 @@ class SummaryDirectory:
         source = printable(os.path.realpath(document.path)) + _member(document)
         content = _digest(document.text)
         key = _digest(json.dumps([content, document.query, self._settings], sort_keys=True))
-        stem = _stem(document)
+        name = _stem(document)
         for number in itertools.count(1):
-            place = Place(stem if number == 1 else f"{stem}-{number}", source, content, key)
-            claimed = place.stem.casefold()  # some file systems know no capitals
+            stem = name if number == 1 else f"{name}-{number}"
+            claimed = stem.casefold()  # some file systems know no capitals
             if self._claimed.get(claimed, source) != source:
                 continue
+            place = Place(self._spellings.get(claimed, stem), source, content, key)
             known = self._sidecar(place)
             if known is None and self._readable(place).exists():
                 continue  # a file that is not from here
@@ -131,6 +133,20 @@ class SummaryDirectory:
             raise InputError(_not_written(self._path, error)) from None
         self._write_readable(place, entry)
 
+    @cached_property
+    def _spellings(self) -> dict[str, str]:
+        """The stems of files that were there at the first claim, as these spell them."""
+        try:
+            names = sorted(os.listdir(self._path))
+        except OSError as error:
+            raise InputError(_not_read(self._path, error)) from None
+        found = {}
+        for name in names:
+            stem, ending, _ = name.rpartition(_ENDING)
+            if ending:
+                found[stem.casefold()] = stem
+        return found
+
     def _readable(self, place: Place) -> Path:
         return self._path / f"{place.stem}{_ENDING}{FORMATS[self._format].suffix}"
 
@@ -152,9 +168,7 @@ class SummaryDirectory:
         except (ValueError, KeyError, TypeError):
             return {}
         except OSError as error:
-            raise InputError(
-                f"{path}: cannot be read ({error.strerror}); give another --out"
-            ) from None
+            raise InputError(_not_read(path, error)) from None
         return found
 
 
@@ -194,6 +208,10 @@ def _member(document: Document) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def _not_read(path: Path, error: OSError) -> str:
+    return f"{path}: cannot be read ({error.strerror}); give another --out"
 
 
 def _not_written(path: Path, error: OSError) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from longsum_jax.errors import InputError
 from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Document, Failure
-from longsum_jax.readers.rows import row_documents
+from longsum_jax.readers.rows import columns_read, row_documents
 from longsum_jax.readers.source import Source
 
 _SAMPLE = 2**16
@@ -28,12 +28,13 @@ def read(source: Source) -> Iterator[Document | Failure]:
     has_tabs = source.file_name.casefold().endswith(".tsv")
     delimiter = "\t" if has_tabs else _delimiter(text)
     largest_cell = min(source.options.max_bytes, _LARGEST_CELL)
-    return row_documents(source, _rows(text, source.name, delimiter, largest_cell))
+    return row_documents(source, _rows(text, source, delimiter, largest_cell))
 
 
 def _rows(
-    text: str, name: str, delimiter: str, largest_cell: int
+    text: str, source: Source, delimiter: str, largest_cell: int
 ) -> Iterator[tuple[int, Mapping[str, Any] | InputError]]:
+    name, is_first = source.name, True
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
     while True:
         try:
@@ -44,6 +45,9 @@ def _rows(
             return
         if row is None:
             return
+        if is_first:
+            columns_read(reader.fieldnames, source)
+            is_first = False
         yield reader.line_num, _fields(row, f"{name}:{reader.line_num}", delimiter)
 
 

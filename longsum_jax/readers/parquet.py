@@ -31,7 +31,7 @@ def read(source: Source) -> Iterator[Document | Failure]:
         raise InputError(
             f"{source.name}: a damaged Parquet file ({error}); copy it again"
         ) from None
-    columns = columns_read(names, source.options)
+    columns = columns_read(names, source)
     return row_documents(source, _rows(table, columns, arrow, source))
 
 

@@ -1,10 +1,11 @@
-"""Expands paths, folders, patterns, file:// URLs and standard input to files."""
+"""Expands paths, folders, patterns, file:// URLs and standard input to files, and names paths."""
 
 import glob
 import os
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from longsum_jax.errors import in_one_line
 from longsum_jax.readers.document import Failure
@@ -15,6 +16,18 @@ STDIN = "-"
 def printable(path: str) -> str:
     """Returns a path in one line that any terminal shows; strange characters are escaped."""
     return in_one_line(os.fsencode(path).decode("utf-8", "backslashreplace"))
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Returns the shortest ends of paths that tell them apart, in characters that can be shown."""
+    paths = [printable(path) for path in paths]
+    parts = [Path(path).parts for path in paths]
+    names = paths
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(each[-length:]) for each in parts]
+        if len(set(names)) == len(set(paths)):
+            break
+    return names
 
 
 def expand(paths: Sequence[str], exclude: str | None = None) -> Iterator[str | Failure]:

@@ -1,13 +1,13 @@
 """Rows of tables, each a document: which column holds the text, and what the row is called."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.files import parse_json
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.plain_text import text_blocks
-from longsum_jax.readers.source import ReadOptions, Source
+from longsum_jax.readers.source import Source
 
 
 def row_documents(
@@ -33,11 +33,15 @@ def row_documents(
         raise InputError(f"{source.name}: the file is empty; give rows with documents")
 
 
-def columns_read(names: Sequence[str], options: ReadOptions) -> list[str]:
-    """Returns the columns of a table that ``row_documents`` reads; all if none has documents."""
+def columns_read(names: Sequence[str], source: Source) -> list[str]:
+    """Returns the columns of a table that ``row_documents`` reads.
+
+    Raises:
+        InputError: none holds documents, so no row has one.
+    """
+    options = source.options
+    _document_key(names, options.document_key, source.name)
     keys = options.document_key.split("|")
-    if not any(key in names for key in keys):
-        return list(names)
     return [name for name in names if name in (*keys, options.query_key, "title", "id")]
 
 
@@ -46,6 +50,8 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
     value = row[key]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = "\n".join(value)
+    if value is None:
+        value = ""
     if not isinstance(value, str):
         raise InputError(f'{name}: "{key}" must be a string, got {type(value).__name__}')
     value = value.replace("\r\n", "\n").replace("\r", "\n")
@@ -62,10 +68,12 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
     )
 
 
-def _document_key(row: Mapping[str, Any], keys: str, name: str) -> str:
+def _document_key(row: Collection[str], keys: str, name: str) -> str:
     for key in keys.split("|"):
         if key in row:
             return key
+    if not row:
+        raise InputError(f"{name}: has no fields; remove it")
     raise InputError(
         f'{name}: no field "{keys.split("|")[0]}"; {did_you_mean(keys.split("|")[0], row)}; name '
         "the one with the document (--document_key)"

@@ -15,7 +15,7 @@ from jax.experimental import multihost_utils
 from longsum_jax import checksums
 from longsum_jax.errors import InputError
 from longsum_jax.training import checkpoint_metadata
-from longsum_jax.training.workdir import CHECKPOINTS
+from longsum_jax.training.workdir import CHECKPOINTS, checkpoint_steps
 
 # Orbax writes these files of a step last, and nothing reads them.
 _WITHOUT_SUMS = ("_CHECKPOINT_METADATA", "commit_success.txt")
@@ -49,7 +49,7 @@ def choose(directory: Path, which: str) -> tuple[int, dict[str, Any]]:
     """
     steps = [
         step
-        for step in _steps(directory)
+        for step in checkpoint_steps(directory)
         if (directory / str(step) / checkpoint_metadata.FILE).exists()
     ]
     if not steps:
@@ -121,14 +121,6 @@ def check_sums(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
     checksums.check(directory, wanted)
 
 
-def _steps(directory: Path) -> list[int]:
-    """Returns the steps of the checkpoints in a directory, which need not exist, in order."""
-    if not directory.is_dir():
-        return []
-    names = [entry.name for entry in directory.iterdir() if entry.name.isdecimal()]
-    return sorted(int(name) for name in names if name == str(int(name)))  # no 007
-
-
 def _read_undamaged(directory: Path, steps: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Returns the metadata of checkpoints, and says which are left out because of damage.
 
@@ -155,7 +147,7 @@ def _find_damaged(directory: Path) -> tuple[dict[int, str], int]:
     The latter is 0 without any checkpoint, and -1 if all are damaged.
     """
     reasons: dict[int, str] = {}
-    for step in reversed(_steps(directory)):
+    for step in reversed(checkpoint_steps(directory)):
         try:
             checkpoint_metadata.read(directory, step)
             check_sums(directory / str(step))

@@ -56,7 +56,7 @@ def read(directory: Path, step: int) -> dict[str, Any]:
         raise InputError(
             f"{directory}: step {step} is not a checkpoint of this library ({error})"
         ) from error
-    if version != FORMAT_VERSION:
+    if type(version) is not int or version != FORMAT_VERSION:  # true equals 1
         raise InputError(
             f"{directory}: step {step} has checkpoint format {version} of longsum_jax {writer}, "
             f"this version reads format {FORMAT_VERSION}"

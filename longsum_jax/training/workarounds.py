@@ -2,6 +2,8 @@
 
 import contextlib
 import ctypes
+import functools
+import importlib.util
 import logging
 import os
 import sys
@@ -68,4 +70,11 @@ def _is_not_from_orbax(record: logging.LogRecord) -> bool:
     if record.exc_info:
         frames = traceback.walk_tb(record.exc_info[2])
         files += [frame.f_code.co_filename for frame, _ in frames]
-    return not any("orbax" in file for file in files)
+    return not any(file.startswith(_orbax()) for file in files)
+
+
+@functools.cache
+def _orbax() -> tuple[str, ...]:
+    """Returns the directories of Orbax's modules; other paths may have its name in them, too."""
+    spec = importlib.util.find_spec("orbax.checkpoint")
+    return tuple(f"{directory}{os.sep}" for directory in spec.submodule_search_locations)

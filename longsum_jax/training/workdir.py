@@ -99,10 +99,15 @@ def check_workdir(workdir: str | Path, run: Mapping[str, Any]) -> None:
 
 def has_checkpoint(workdir: Path) -> bool:
     """Returns whether the run of ``workdir`` has saved its first checkpoint."""
-    directory = workdir / CHECKPOINTS
+    return bool(checkpoint_steps(workdir / CHECKPOINTS))
+
+
+def checkpoint_steps(directory: Path) -> list[int]:
+    """Returns the steps of the checkpoints in a directory, which need not exist, in order."""
     if not directory.is_dir():
-        return False
-    return any(entry.name.isdigit() for entry in directory.iterdir())
+        return []
+    names = [entry.name for entry in directory.iterdir() if entry.name.isdecimal()]
+    return sorted(int(name) for name in names if name == str(int(name)))  # no 007
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

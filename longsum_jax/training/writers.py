@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
 from longsum_jax.files import MAX_ROWS_BYTES, read_bytes
+from longsum_jax.progress import Bar
 
 
 class MetricsFile:
@@ -121,9 +120,10 @@ class ProgressLine:
     )
 
     def __init__(self, steps: int, start: int, shown: bool) -> None:
-        self._bar = tqdm(
+        self._bar = Bar(
             total=steps,
             initial=start,
+            unit="step",
             disable=not shown,
             bar_format=self._FORMAT,
             dynamic_ncols=True,

@@ -135,7 +135,7 @@ def test_a_program_that_the_compiler_refuses_has_the_bytes_of_its_message():
     assert "NO" in str(memory_table([plan], cpu()))
     assert "it" not in str(work_table([plan]))
     held = jnp.ones(250)
-    of_temporaries = compile_(TEMPORARIES)._replace(parts={"parameters": held}, beside=held)
+    of_temporaries = compile_(TEMPORARIES)._replace(parts={"parameters": held}, idle=held)
     assert plan_program(of_temporaries, cpu()).total == int(17.13 * 2**30) + 2 * 1000
     with pytest.raises(jax.errors.JaxRuntimeError, match="other"):
         plan_program(compile_("INTERNAL: other"), cpu())
@@ -200,7 +200,7 @@ def test_the_longest_parts_of_a_program_by_the_roofline_of_each():
 
 def test_tables_hold_every_program():
     work = Work({"bfloat16": 3e12}, 2e9, {"all-gather": Traffic(24, 3e9, 2e9, 0)})
-    memory = {"arguments": 10**9, "results": 0, "temporary": 5 * 10**8, "beside": 25 * 10**7}
+    memory = {"arguments": 10**9, "results": 0, "temporary": 5 * 10**8, "idle": 25 * 10**7}
     memory["total"] = sum(memory.values())
     plan = ProgramPlan("train", memory, True, work, roofline(work, devices.GPUS["h200"]), 12.3)
     lines = str(memory_table([plan], cpu(2 * 10**9))).splitlines()

@@ -528,7 +528,7 @@ def test_evaluate_refuses_an_absent_model_and_data(refused, small_model, data, t
 def test_evaluate_refuses_an_out_that_cannot_be_written(refused, small_model, data, tmp_path):
     (tmp_path / "out").write_text("in the way")
     message = refuse_evaluation(refused, small_model, data, tmp_path)
-    assert message.startswith(f"{tmp_path / 'out'}: cannot be used (")
+    assert message.startswith(f"{tmp_path / 'out'}: cannot be used (File exists); give")
 
 
 def test_evaluate_names_the_document_that_is_too_long(run, small_model, data, tmp_path):
@@ -861,7 +861,7 @@ def test_extract_with_a_trained_model(run, data, tmp_path):
     code, said, _ = run(
         "extract", f"--model={workdir}", f"--data={data}", f"--out={out}", "--top_k=2"
     )
-    assert (code, said) == (0, "")
+    assert (code, said) == (0, f"{out}: 4 documents\n")
     model, rows = longsum_jax.load(workdir), read_lines(out)
     for row, given in zip(rows, read_lines(data), strict=True):
         (chosen,) = model.extract(given["document"], top_k=2)
@@ -878,7 +878,7 @@ def test_extract_by_the_reference(run, data, tmp_path):
         + "\n"
     )
     code, out, _ = run("extract", "--oracle", f"--data={data}", f"--out={tmp_path / 'short.jsonl'}")
-    assert (code, out) == (0, "")
+    assert (code, out) == (0, f"{tmp_path / 'short.jsonl'}: 5 documents\n")
     rows = read_lines(tmp_path / "short.jsonl")
     assert rows[0] == {
         "id": "a",

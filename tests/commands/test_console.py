@@ -1,5 +1,6 @@
 import errno
 import io
+import json
 import os
 import re
 import subprocess
@@ -88,6 +89,42 @@ def test_a_process_ends_with_its_error_whatever_its_threads_wait_for():
     assert done.stderr == "error: the disk is gone\n"
 
 
+PRINTING = """
+import sys
+from longsum_jax.commands import console
+console.run(lambda argv: print("summary", sys.stdin.read(), file=sys.stderr) or print("summary"))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize(
+    ("streams", "code", "said"),
+    [
+        (
+            ">/dev/full",
+            2,
+            r"summary \nerror: standard output, or a file: No space .*; make room.*\n",
+        ),
+        (">&-", 0, r"summary \n"),
+        ("2>&-", 0, ""),
+        ("<&-", 0, r"summary \n"),
+        ("<&- >&- 2>&-", 0, ""),
+    ],
+)
+def test_streams_that_are_full_or_closed(streams, code, said):
+    command = f'"{sys.executable}" -c "$PRINTING" </dev/null {streams}'
+    done = subprocess.run(
+        command,
+        shell=True,
+        env=os.environ | {"PRINTING": PRINTING},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode == code
+    assert re.fullmatch(said, done.stderr)
+
+
 @pytest.mark.parametrize(
     ("take", "said"),
     [
@@ -106,6 +143,29 @@ def test_a_machine_without_memory_is_one_sentence(monkeypatch, tmp_path, take, s
     printed = sys.stderr.buffer.getvalue().decode()
     assert re.match(f"error: this machine has {said}", printed)
     assert printed.count("\n") == 1
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("kind", "printed"),
+    [
+        (io.TextIOWrapper, b'{"caf\xc3\xa9": "\xe2\x80\x94", "name": "\\udce9"}\n'),
+        (Terminal, b'{"caf\\xe9": "\\u2014", "name": "\\udce9"}\n'),
+    ],
+)
+def test_what_programs_read_is_utf_8_in_every_locale(monkeypatch, tmp_path, kind, printed):
+    text = (kind(io.BytesIO(), encoding="ascii", write_through=True) for _ in range(2))
+    for name, stream in zip(("stdout", "stderr"), text, strict=True):
+        monkeypatch.setattr(sys, name, stream)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    line = json.dumps({"café": "—", "name": "\udce9"}, ensure_ascii=False)
+    with pytest.raises(SystemExit):
+        run(lambda argv: print(line))
+    assert sys.stdout.buffer.getvalue() == printed
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])

@@ -25,3 +25,17 @@ def test_a_flag_without_effect_is_refused(parser):
     flags.refuse_idle(args, parser, ["dtype"], "with --x")
     with pytest.raises(InputError, match="--which has no effect with --x; leave it out"):
         flags.refuse_idle(args, parser, ["dtype", "which"], "with --x")
+
+
+def test_files_that_could_not_be_written_are_refused_at_once(tmp_path, monkeypatch):
+    flags.check_file("report", None)
+    flags.check_file("report", str(tmp_path / "a.html"))
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    for path, problem in (
+        (tmp_path, " is a directory; give a file"),
+        (tmp_path / "no" / "a.html", f": there is no directory {tmp_path / 'no'}; make it first"),
+        (tmp_path / "a.html", f": {tmp_path} cannot be written; give another --report"),
+    ):
+        with pytest.raises(InputError) as caught:
+            flags.check_file("report", str(path))
+        assert str(caught.value) == f"--report={path}{problem}"

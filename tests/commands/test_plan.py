@@ -64,9 +64,9 @@ def test_a_config_is_planned_without_its_documents(planned, tiny_run):
     assert memory["parameters"] + memory["optimizer"] < memory["arguments"] <= memory["total"]
     assert programs["loss"]["memory_bytes"]["parameters"] == parameters
     # Adam's state waits while a run is evaluated.
-    beside = {name: row["memory_bytes"]["beside"] for name, row in programs.items()}
-    assert (beside["train"], beside["loss"]) == (0, memory["optimizer"])
-    assert min(beside["read"], beside["search"]) > memory["optimizer"]
+    idle = {name: row["memory_bytes"]["idle"] for name, row in programs.items()}
+    assert (idle["train"], idle["loss"]) == (0, memory["optimizer"])
+    assert min(idle["read"], idle["search"]) > memory["optimizer"]
     assert all(row["fits"] and row["compile_seconds"] > 0 for row in report["programs"])
     operations = {name: sum(row["operations"].values()) for name, row in programs.items()}
     assert operations["train"] > 2 * operations["loss"] > operations["read"] > 0
@@ -81,7 +81,7 @@ def test_a_config_is_planned_without_its_documents(planned, tiny_run):
 
 def test_a_plan_is_drawn_as_bars_that_add_up(tmp_path):
     whole = {"arguments": 3e9, "parameters": 1e9, "optimizer": 2e9, "results": 5e8}
-    whole |= {"temporary": 4e9, "code": 1e6, "beside": 25e7, "total": 7.751e9}
+    whole |= {"temporary": 4e9, "code": 1e6, "idle": 25e7, "total": 7.751e9}
     memory = [whole, {"total": 2e9}]
     rows = [{"program": "train", "memory_bytes": memory[0]}]
     rows += [{"program": "read", "memory_bytes": memory[1], "batch_size": 2, "length": 4096}]
@@ -96,7 +96,7 @@ def test_a_plan_is_drawn_as_bars_that_add_up(tmp_path):
             "optimizer": 2,
             "temporary": 4,
             "results": 0.5,
-            "beside": 0.25,
+            "idle": 0.25,
             "inputs": 0,
             "other": 1e-3,
         }
@@ -155,6 +155,15 @@ def test_a_run_that_cannot_fit_says_so(tiny_run, capsys, uncompiled):
     hepos = {"model.cross_attention": "hepos", "model.hepos_stride": 4}
     assert changes == [{"evaluation.batch_size": 1}, hepos]
     assert "read fits with none of these; take more devices" in capsys.readouterr().out
+
+
+def test_a_plan_says_that_whole_documents_may_be_longer(tiny_run, capsys, uncompiled):
+    said = "evaluations read whole documents, planned here with 64 tokens; for longer ones give"
+    for length, programs, is_said in ("0", "read", True), ("0", "train", False), ("9", "read", 0):
+        uncompiled(100)
+        run = described(tiny_run, **{"evaluation.max_source_length": length})
+        plan.plan_run(run, devices.find_target("cpu"), programs=[programs], tries=0)
+        assert (said in capsys.readouterr().out) == is_said
 
 
 def test_memory_that_is_left_is_used_for_a_faster_step(tiny_run, capsys, uncompiled):

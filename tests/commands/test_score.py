@@ -263,7 +263,7 @@ def test_halves_of_characters_are_shown_as_what_replaces_them(write, tmp_path, c
         ),
         (
             ("good.jsonl", "--references=test.jsonl", "--report=no/x.html", "--rounds=10"),
-            "no/x.html: cannot be written (No such file or directory); give another --report",
+            "--report=no/x.html: there is no directory no; make it first",
         ),
         (("good.jsonl",), 'the prediction of "a" has no "reference" beside it; give --references'),
         (

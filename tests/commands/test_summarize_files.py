@@ -195,6 +195,28 @@ def test_what_cannot_be_read_is_named_at_the_end(run, folder):
     ]
 
 
+def test_a_problem_of_many_rows_is_said_once(run, tmp_path):
+    rows = [*['{"body": "A text."}'] * 3, '{"text": ""}', '{"text": "A."}', '{"body": "x"}', "[]"]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    (tmp_path / "b.jsonl").write_text("\n".join(["{}", '{"text": "B."}'] * 12))
+    code, _, err = run("--document_key=text", "--out=out", "a.jsonl", "b.jsonl")
+    (tmp_path / "c.csv").write_text("a,b\n1,2\n3,4\n")
+    remedy = "name the one with the document (--document_key)"
+    assert (code, err.splitlines()[-5:]) == (
+        3,
+        [
+            "18 documents could not be summarized:",
+            f'  a.jsonl:1-3, 6 (4 documents): no field "text"; known: body; {remedy}',
+            '  a.jsonl:4: "text" is empty; remove the row',
+            "  a.jsonl:7: expected a JSON object, got list; give one object a line",
+            "  b.jsonl:1, 3, 5, 7, 9, 11, 13, 15, 17, 19, ... (12 documents): "
+            "has no fields; remove it",
+        ],
+    )
+    error = f'error: c.csv: no field "text"; known: a, b; {remedy}\n'
+    assert run("--document_key=text", "c.csv") == (2, "", error)
+
+
 def test_a_single_document_that_fails_is_an_error(run, folder, model):
     assert run("gone.txt") == (2, "", "error: gone.txt: no such file; check the path\n")
     (folder / "a.txt").write_text("too long")
@@ -273,6 +295,29 @@ def test_two_documents_of_one_name(run, folder, tmp_path, model):
     assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
+@pytest.mark.parametrize(("one", "other"), [("A", "a"), ("a", "A")])
+def test_names_that_some_file_systems_take_for_one(run, tmp_path, model, one, other):
+    for name in (one, other):
+        (tmp_path / f"{name}.txt").write_text(f"The file {name} has a text.")
+    run("--out=out", f"{one}.txt", f"{other}.txt")
+    made = names(tmp_path / "out")
+    assert made == sorted(
+        f"{stem}_summary.{suffix}" for stem in (one, f"{other}-2") for suffix in ("json", "txt")
+    )
+    model.asked.clear()
+    run("--out=out", f"{other}.txt")
+    run("--out=out", f"{other}.txt", f"{one}.txt")
+    assert (model.asked, names(tmp_path / "out")) == ([], made)
+
+
+def test_files_of_others_in_capitals_are_not_overwritten(run, folder, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "A_summary.txt").write_text("My own words.")
+    assert run("--out=out", "files/a.txt")[0] == 0
+    assert names(out) == ["A_summary.txt", "a-2_summary.json", "a-2_summary.txt"]
+
+
 def test_files_of_others_are_not_overwritten(run, folder, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
@@ -310,6 +355,26 @@ def test_the_output_inside_of_the_input_is_not_read(run, folder, model):
     code, _, err = run("--out=files/out", "files")
     assert (code, model.asked) == (0, [])
     assert err.splitlines()[-1] == "3 summaries in files/out, 3 of them before"
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self):
+        return True
+
+
+def test_the_bar_counts_what_was_finished_before(run, folder, model, monkeypatch):
+    (folder / "empty.txt").write_text("")
+    files = ("files", "files/a.txt")
+    model.fails_at = 3
+    run("--out=files/out", *files)
+    model.fails_at = None
+    monkeypatch.setattr(sys, "stderr", Terminal(io.BytesIO(), write_through=True))
+    for _ in range(2):  # the second time all are finished
+        sys.stderr.buffer.truncate(0)
+        run("--out=files/out", *files)
+        drawn = sys.stderr.buffer.getvalue().decode()
+        counts = re.findall(r"(\d+/\d+) \[", drawn)
+        assert (counts[0], counts[-1]) == ("0/5", "4/4")
 
 
 def test_ctrl_c_keeps_what_is_finished(run, folder, tmp_path, model):
@@ -524,7 +589,7 @@ def test_names_and_titles_that_are_no_text_are_written_in_characters(run, tmp_pa
 def test_a_file_that_is_given_twice_counts_once(run, tmp_path):
     (tmp_path / "a.txt").write_text("One two three four.")
     *_, err = run("--out=out", "a.txt", "a.txt")
-    assert err.splitlines()[-1] == "1 summaries in out"
+    assert err.splitlines()[-1] == "1 summary in out"
 
 
 def test_summaries_do_not_go_into_the_folder_that_is_read(run, folder):

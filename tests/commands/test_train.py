@@ -8,7 +8,7 @@ from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import default_sections, run_config
 from longsum_jax.experiment.config_files import read_config
-from longsum_jax.experiment.experiment import count_held_out, prepare
+from longsum_jax.experiment.experiment import count_held_out, make_experiment
 from longsum_jax.models.registry import preset
 from longsum_jax.training.loop import FitResult
 from longsum_jax.training.state import TrainState
@@ -31,7 +31,7 @@ def experiment(tmp_path):
         config["task"] = {"name": "summaries", "max_source_length": 64, **task}
         config["tokenizer"] |= {"path": "bytes"}
         config["evaluation"] |= {"split": "validation", "examples": 2}
-        return prepare(run_config(config), tmp_path / "run")
+        return make_experiment(run_config(config), tmp_path / "run")
 
     return make
 

@@ -173,6 +173,10 @@ def test_json_that_takes_a_gigabyte_to_parse_is_not_read(tmp_path, capsys):
     assert verified(capsys, tmp_path) == (0, [f"{tmp_path}: {said}"])
 
 
+def test_a_directory_without_files_is_said_to_be_one(tmp_path, capsys):
+    assert verified(capsys, tmp_path) == (0, [f"{tmp_path}: holds no files"])
+
+
 def test_a_path_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match="nowhere: no such file or directory"):
         verify.main([str(tmp_path / "nowhere")])

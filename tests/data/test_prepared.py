@@ -195,6 +195,7 @@ def pipe(path):
         (lambda d: (d / "metadata.json").unlink(), "is not a prepared directory"),
         (lambda d: (d / "metadata.json").write_text("{"), r"metadata\.json cannot be read"),
         (lambda d: (d / "metadata.json").write_text("[]"), "format_version is None"),
+        (lambda d: edit_metadata(d, format_version=True), "format_version is True, .* reads 1"),
         (lambda d: edit_metadata(d, format_version=2), "format_version is 2, .* reads 1"),
         (lambda d: edit_metadata(d, split="é" * 300), r"'é{80}\.\.\.' is no name of a file there"),
         (lambda d: (d / "lengths.npy").unlink(), r"lengths\.npy is missing or damaged"),

@@ -84,7 +84,8 @@ def test_files_of_predictions(write):
     [
         ({"id": "a"}, ':2: no text under "prediction", only id; write rows {"id": ..., "pred'),
         ({"prediction": "x"}, ':2: no text under "id", only prediction; write rows'),
-        ({"id": "b", "prediction": ["x"]}, ':2: no text under "prediction", only id, prediction'),
+        ({"id": "b", "prediction": ["x"]}, ':2: no text under "prediction", but ["x"]; write'),
+        ({"id": "b", "prediction": None}, ':2: no text under "prediction", but null; write'),
         ({"id": "a", "prediction": "x"}, ':2: the id "a" is there twice; keep one of the rows'),
         ({"id": "b", "prediction": "x", "references": "y"}, ':2: "references" must be a list'),
         ({"id": "b", "prediction": "x", "reference": 3}, ':2: "references" must be a list'),

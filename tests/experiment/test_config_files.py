@@ -57,7 +57,11 @@ def test_modes_and_overrides_in_the_argument(config):
         ("cap", "64", 64),
         ("cap", "json:{split}.jsonl", "json:{split}.jsonl"),
         ("cap", "true", True),
+        ("cap", "none", None),
         ("rows", "None", None),
+        ("rows", "none", None),
+        ("on", "none", None),
+        ("lengths", "none", ("none",)),
     ],
 )
 def test_values_are_read_as_their_types(config, key, text, value):
@@ -112,11 +116,24 @@ def get_config(mode):
 
 
 def test_a_word_may_stand_for_true_and_false():
-    for text, value in (("never", "never"), ("false", False)):
-        config = read_config("configs/lsg_summarize.py", {"evaluation.early_stopping": text})
-        assert config["evaluation"]["early_stopping"] == value
-    with pytest.raises(InputError, match='"ever" is neither true nor false'):
-        read_config("configs/lsg_summarize.py", {"evaluation.early_stopping": "ever"})
+    key = "evaluation.early_stopping"
+    values = {"never": "never", "false": False, "true": True, "True": True, "none": None}
+    for old in (True, False, "never", None):
+        config = {"evaluation": {"early_stopping": old}}
+        for text, value in values.items():
+            set_value(config, key, text)
+            assert config["evaluation"]["early_stopping"] is value
+    for old in (True, "never"):
+        config = {"evaluation": {"early_stopping": old}}
+        with pytest.raises(InputError, match='"ever" is neither true nor false'):
+            set_value(config, key, "ever")
+
+
+def test_a_config_is_a_python_file(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(CONFIG)
+    with pytest.raises(InputError, match=r"config\.json is no Python file; give one that ends in"):
+        read_config(str(path), {})
 
 
 def test_flags_are_split_from_overrides():

@@ -21,9 +21,9 @@ from longsum_jax.experiment.experiment import (
     initial_params,
     make_batches,
     make_evaluator,
+    make_experiment,
     make_loss,
     make_store,
-    prepare,
     with_run_length,
     write_model_directory,
 )
@@ -52,7 +52,7 @@ def changed(config, section, **values):
 def experiment_of(config, workdir):
     run = run_config(config)
     check_run(run)
-    return prepare(run, workdir)
+    return make_experiment(run, workdir)
 
 
 def batches_of(experiment):

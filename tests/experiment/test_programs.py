@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -6,7 +8,8 @@ from longsum_jax.errors import InputError
 from longsum_jax.experiment import experiment as steps
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
-from longsum_jax.experiment.programs import run_programs
+from longsum_jax.experiment.programs import evaluation_length, run_programs
+from longsum_jax.models.registry import get_family
 
 ANSWER = "configs/answer.py:tiny"
 EXTRACT = "configs/extractor.py:tiny"
@@ -24,7 +27,7 @@ def shapes_of(batch):
 @pytest.mark.parametrize("spec", ["quickstart", ANSWER, EXTRACT])
 def test_batches_without_examples_have_the_shapes_of_those_with(spec, tiny_run, tmp_path):
     run = described(tiny_run if spec == "quickstart" else spec)
-    experiment = steps.prepare(run, tmp_path)
+    experiment = steps.make_experiment(run, tmp_path)
     batches = steps.make_batches(experiment, steps.make_store(experiment))
     rows = run.data.batch_size
     assert shapes_of(next(batches)) == shapes_of(experiment.objective.empty_batch(rows))
@@ -43,6 +46,14 @@ def test_programs_of_a_run_are_named_and_hold_its_state(tiny_run):
     lowered = programs["loss"].lower()
     (rows,) = {x.shape[0] for x in jax.tree.leaves(lowered.in_avals) if x.dtype == np.bool_}
     assert rows == 4
+
+
+@pytest.mark.parametrize(("wanted", "any_length", "table"), [("None", 64, 64), ("0", 64, 99)])
+def test_evaluations_of_whole_documents_fill_the_positions(tiny_run, wanted, any_length, table):
+    run = described(tiny_run, **{"evaluation.max_source_length": wanted})
+    assert evaluation_length(run) == any_length
+    bart = get_family("bart").config_class(vocab_size=384, max_position_embeddings=99)
+    assert evaluation_length(dataclasses.replace(run, model=bart)) == table
 
 
 def test_micro_batches_divide_over_the_devices_that_are_planned_for(tiny_run):

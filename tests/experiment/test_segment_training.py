@@ -19,8 +19,8 @@ from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.experiment.experiment import (
     check_run,
+    make_experiment,
     make_store,
-    prepare,
     write_model_directory,
 )
 from longsum_jax.experiment.warm_start import WarmStart
@@ -164,7 +164,7 @@ def test_a_model_without_memories_is_a_start(tmp_path, draw_params):
 def checked_and_prepared(config, workdir):
     run = run_config(config)
     check_run(run)
-    return prepare(run, workdir)
+    return make_experiment(run, workdir)
 
 
 @pytest.mark.slow

@@ -122,11 +122,11 @@ import jax
 import numpy as np
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
-from longsum_jax.experiment.experiment import prepare
+from longsum_jax.experiment.experiment import make_experiment
 from longsum_jax.training.mesh import activate, make_mesh, put_batch
 
 run = run_config(read_config("configs/mlm.py:tiny", {"tokenizer.path": "bytes"}))
-objective = prepare(run, "no/workdir").objective
+objective = make_experiment(run, "no/workdir").objective
 init = run.family.init_params(objective.setup.config)
 shapes = nn.meta.unbox(jax.eval_shape(init, jax.random.key(0)))
 params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
@@ -225,7 +225,7 @@ import numpy as np
 import optax
 from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
-from longsum_jax.experiment.experiment import make_loss, prepare
+from longsum_jax.experiment.experiment import make_experiment, make_loss
 from longsum_jax.layers.chunking import CPU_ROWS
 from longsum_jax.training.mesh import MeshOptions, activate, make_mesh, put_batch
 from longsum_jax.training.state import create_state, plan_state
@@ -236,7 +236,7 @@ sizes |= {"d_kv": "8", "num_decoder_layers": "1", "vocab_size": "384", "dropout_
 changes = {f"model.{name}": size for name, size in sizes.items()}
 changes |= {"tokenizer.path": "bytes", "task.max_source_length": str(length)}
 run = run_config(read_config("configs/quickstart.py:tiny", changes))
-experiment = prepare(run, "no/workdir")
+experiment = make_experiment(run, "no/workdir")
 loss = make_loss(experiment)
 init = run.family.init_params(experiment.setup.config)
 params = nn.meta.unbox(jax.jit(init)(jax.random.key(0)))

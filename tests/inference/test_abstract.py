@@ -68,7 +68,7 @@ def test_several_documents_are_planned_as_slots(small_model, monkeypatch):
     programs = programs_of(model, length, batch_size=2, options=options)
     for name, program in programs.items():
         assert program.lower().as_text() == lowered[name].as_text()
-    (source, _), copies = programs["read"].beside
+    (source, _), copies = programs["read"].idle
     assert copies is None
     assert {len(x) for x in jax.tree.leaves(source)} == {2}
     # The search has the decoder's parameters twice, once as views that take no memory.

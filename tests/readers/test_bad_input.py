@@ -262,6 +262,7 @@ CASES = [
         "a bad line", one("a.jsonl", '{"text": "Good."}\n{bad\n'), "a.jsonl:2: not valid", "Good."
     ),
     Case("a line of another kind", one("a.jsonl", "[1, 2]"), "expected a JSON object, got list"),
+    Case("null", one("a.jsonl", '{"text": null}'), '"text" is empty; remove the row'),
     Case("no such field", one("a.jsonl", '{"txt": "x"}'), 'no field "document".*--document_key'),
     Case("a number for a text", one("a.jsonl", '{"text": 3}'), '"text" must be a string, got int'),
     Case("an empty field", one("a.jsonl", '{"text": " "}'), '"text" is empty; remove the row'),
@@ -269,6 +270,7 @@ CASES = [
     Case("very deep JSON", one("a.jsonl", "[" * 100_000), "not valid JSON"),
     Case("an empty table", one("a.csv", ""), "the file is empty"),
     Case("names of columns alone", one("a.csv", "id,text\n"), "the file is empty; give rows"),
+    Case("no such column", one("a.csv", "a,b\n1,2\n3,4\n"), '/a.csv: no field "document"'),
     Case("a row cut short", one("a.csv", "id,text\n1\n"), 'no field "document"'),
     Case(
         "a comma without quotes",

@@ -39,6 +39,7 @@ def test_another_format_is_refused(tmp_path, monkeypatch, toy):
         ({"metrics": ...}, "evaluation is missing or damaged"),
         ({"best_metric": ["mean_rouge"]}, "name of its best metric is missing or damaged"),
         ({"best_metric": ...}, "name of its best metric is missing or damaged"),
+        ({"format_version": True}, "checkpoint format True of .*reads format 1"),
     ],
 )
 def test_damaged_metadata_without_sums_are_one_sentence(tmp_path, content, message, toy):

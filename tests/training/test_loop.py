@@ -479,7 +479,8 @@ def test_unknown_best_metric_is_named(fit, tmp_path):
         fit(tmp_path, steps=1, evaluate=lambda params, step: {"rouge": 1.0})
 
 
-def test_progress_line_and_table(fit, tmp_path, capsys):
+def test_progress_line_and_table(fit, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     fit(tmp_path, steps=2, progress=True)
     shown = capsys.readouterr().err
     assert "432 parameters, 1,728 bytes" in shown

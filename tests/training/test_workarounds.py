@@ -4,11 +4,13 @@ import logging
 import shutil
 import threading
 
+import orbax.checkpoint
 import pytest
 
 from longsum_jax import checksums
 from longsum_jax.errors import InputError
 from longsum_jax.training.checkpointing import restore_params
+from longsum_jax.training.workarounds import hide_background_errors
 
 
 def num_answers():
@@ -64,3 +66,14 @@ def test_tasks_that_fail_after_the_first_error_are_not_logged(tmp_path, caplog, 
     assert not caplog.records
     logger.error("Task exception was never retrieved", exc_info=ValueError("of another task"))
     assert len(caplog.records) == 1
+
+
+def test_errors_of_orbax_alone_are_not_logged(caplog):
+    hide_background_errors()()
+    logger = logging.getLogger("absl")
+    for path in (orbax.checkpoint.__file__, "/home/orbax/run.py", "/work/my_orbax_tools.py"):
+        logger.handle(logger.makeRecord("absl", logging.ERROR, path, 1, "failed", (), None))
+    assert [record.pathname for record in caplog.records] == [
+        "/home/orbax/run.py",
+        "/work/my_orbax_tools.py",
+    ]

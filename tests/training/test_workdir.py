@@ -41,6 +41,16 @@ def test_spoilt_description_is_named(tmp_path):
         open_workdir(tmp_path, {})
 
 
+@pytest.mark.parametrize("name", ["007", "٣", "²", "5.damaged", "5.orbax-checkpoint-tmp-1"])
+def test_a_workdir_without_a_checkpoint_is_taken_over(tmp_path, name):
+    open_workdir(tmp_path, {"model": {"d": 1}})
+    (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    open_workdir(tmp_path, {"model": {"d": 2}})
+    (tmp_path / "checkpoints" / "7").mkdir()
+    with pytest.raises(InputError, match="holds another run"):
+        open_workdir(tmp_path, {"model": {"d": 3}})
+
+
 def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
     def fail(path, text):
         raise OSError(28, "No space left on device")

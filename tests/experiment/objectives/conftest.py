@@ -10,9 +10,9 @@ from longsum_jax.experiment.experiment import (
     Evaluator,
     check_run,
     make_batches,
+    make_experiment,
     make_loss,
     make_store,
-    prepare,
 )
 from longsum_jax.models.registry import preset
 
@@ -59,7 +59,7 @@ class Pieces:
     def __init__(self, config, workdir):
         run = run_config(config)
         check_run(run)
-        self.experiment = prepare(run, workdir)
+        self.experiment = make_experiment(run, workdir)
         self.objective, setup = self.experiment.objective, self.experiment.setup
         self.family, self.config, self.tokenizer = setup.family, setup.config, setup.tokenizer
 
