@@ -2,10 +2,12 @@
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
+from longsum_jax.text.ngrams import num_words
+from longsum_jax.text.sentences import LONGEST_PIECE
 
 _CUE = re.compile(
     r"(?:(\d{1,9}):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s*-->"
@@ -13,6 +15,7 @@ _CUE = re.compile(
 )
 _VOICE = re.compile(r"<v(?:\.[^ >]*)?\s+([^>]+)>")
 _TAG = re.compile(r"</?[^<>]*>|\{\\[^{}]*\}")
+_STOP = re.compile(r"[.!?…。\uff01\uff1f]")
 _COMMENTS = ("NOTE", "STYLE", "REGION")
 _PAUSE = 4.0  # seconds of silence that end a paragraph
 
@@ -34,7 +37,7 @@ def _paragraphs(text: str) -> Iterator[Block]:
     end_before = 0.0
     for start, end, cue in _cues(text):
         if lines and (start - end_before > _PAUSE or _VOICE.search(cue)):
-            yield Block(" ".join(lines))
+            yield Block(_joined(lines))
             lines = []
         for line in _shown(cue):
             # Captions that roll show every line twice.
@@ -42,7 +45,14 @@ def _paragraphs(text: str) -> Iterator[Block]:
                 lines.append(line)
         end_before = end
     if lines:
-        yield Block(" ".join(lines))
+        yield Block(_joined(lines))
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """Joins the lines of a paragraph, which stay lines where no stops divide what is said."""
+    text = " ".join(lines)
+    is_punctuated = LONGEST_PIECE * (1 + len(_STOP.findall(text))) >= num_words(text)
+    return text if is_punctuated else "\n".join(lines)
 
 
 def _shown(cue: str) -> list[str]:

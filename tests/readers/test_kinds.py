@@ -690,6 +690,15 @@ def test_subtitles(read_one):
     assert read_one("b.vtt", escaped).text == ">> Salt & pepper"
 
 
+def test_lines_of_subtitles_stay_where_no_stops_divide_them(read_one):
+    said = [f"they say {i} words of a long talk" for i in range(40)]
+    cues = [f"00:{i:02d}.000 --> 00:{i + 1:02d}.000\n{line}\n" for i, line in enumerate(said)]
+    vtt = "\n".join(["WEBVTT\n", *cues])
+    assert read_one("a.vtt", vtt).text == "\n".join(said)
+    stopped = vtt.replace("talk", "talk.")
+    assert read_one("b.vtt", stopped).text == ". ".join(said) + "."
+
+
 MESSAGE = """From: a@b.c
 Subject: =?utf-8?q?Caf=C3=A9?= plans
 Content-Type: text/plain; charset=iso-8859-1
