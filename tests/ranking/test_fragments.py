@@ -55,5 +55,10 @@ def test_a_text_behind_a_caption_is_none():
     assert kept(long) == [PROSE, PROSE]  # up to the end of the paragraph
 
 
+def test_fragments_are_no_sentences_of_a_summary():
+    text = f"{PROSE}\n\nFigure 1: The old bridge of oak is in danger.\n\nThe steps of it all are:"
+    assert longsum_jax.summarize(text, length="100%").text == PROSE
+
+
 def test_fragments_stand_where_there_is_nothing_else():
     assert longsum_jax.summarize("The steps are:").text == "The steps are:"
