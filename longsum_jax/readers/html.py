@@ -14,12 +14,17 @@ _NEVER_SHOWN = (
     "audio, video, head, select, datalist, textarea"
 )
 _BOILERPLATE = (
-    "nav, footer, aside, dialog, form, button, menu, figcaption, caption, "
+    "nav, footer, aside, dialog, form, button, menu, "
     '[role="navigation"], [role="banner"], [role="contentinfo"], [role="search"], '
     '[role="complementary"], [role="dialog"], [role="alert"], [aria-hidden="true"], [hidden], '
     '[style*="display:none"], [style*="display: none"], .mw-editsection, '
     "a.headerlink, rp, rt"
 )
+_CAPTIONS = "figcaption, caption"
+_CAPTION_NAME = re.compile(
+    r"(?:[a-z]+[-_])?(?:fig|figure|image|img|table|thumb)?caption(?:[-_]?text)?"
+)
+_LONGEST_CAPTION = 1000  # characters of an element that its class calls one
 _NOTE_MARKS = 'sup.reference, [role="doc-noteref"], [epub\\:type~="noteref"]'
 # Words in class and id that name what is no part of a text.
 _NAMED_BOILERPLATE = re.compile(
@@ -83,7 +88,7 @@ def read(source: Source) -> Iterator[Document]:
     blocks = page.blocks()
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
-    yield source.document(blocks, title=title, notes=notes)
+    yield source.document(blocks, title=title, has_pictures=page.has_pictures, notes=notes)
 
 
 def declared_encoding(content: bytes) -> str | None:
@@ -99,6 +104,10 @@ class Page:
         text: HTML or XHTML.
         source: that it comes from.
 
+    Attributes:
+        title: in its head, or None.
+        has_pictures: whether it shows any.
+
     Raises:
         InputError: elements nested too deeply.
     """
@@ -113,6 +122,7 @@ class Page:
         tree = lexbor.LexborHTMLParser(text)
         head_title = tree.css_first("title")
         self.title = head_title.text().strip() or None if head_title else None
+        self.has_pictures = tree.css_first("img, image") is not None
         self._root = tree.body or tree.root
         if self._root is not None:
             _remove(self._root, _NEVER_SHOWN)
@@ -126,6 +136,7 @@ class Page:
         self._root = self._main(before)
         self._source.check_time()
         _remove(self._root, _BOILERPLATE)
+        self.drop_captions()
         self.drop_note_marks()
         for node in self._root.css("header"):
             if not node.css("h1, h2"):
@@ -138,6 +149,17 @@ class Page:
         self._drop_link_lists()
         dropped = before - self._length(self._root)
         return [f"boilerplate of {dropped:,} characters left out"] if dropped > 0 else []
+
+    def drop_captions(self) -> int:
+        """Removes captions of pictures and tables; returns how many had words."""
+        if self._root is None:
+            return 0
+        named = [node for node in self._root.css("p[class], div[class]") if _is_named_caption(node)]
+        captions = _outermost([*self._root.css(_CAPTIONS), *named])
+        count = sum(self._length(node) > 0 for node in captions)
+        for node in captions:
+            node.decompose()
+        return count
 
     def drop_note_marks(self) -> None:
         """Removes numbers of footnotes, which would look like parts of the words before them."""
@@ -245,6 +267,12 @@ def _is_named_boilerplate(node: Any) -> bool:
     words = re.findall("[a-z]+", (node.attributes.get("id") or "").casefold())
     others = [word for word in words if not _NAMED_BOILERPLATE.fullmatch(word)]
     return len(others) < len(words) and all(map(_BESIDE_NAMES.fullmatch, others))
+
+
+def _is_named_caption(node: Any) -> bool:
+    names = (node.attributes.get("class") or "").casefold().split()
+    is_caption = any(map(_CAPTION_NAME.fullmatch, names))
+    return is_caption and len(node.text()) <= _LONGEST_CAPTION and not node.css("h1, h2, h3")
 
 
 def _blocks(root: Any) -> Iterator[Block]:

@@ -116,6 +116,8 @@ ENCRYPTED_EPUB = (
     '<e:x xmlns:e="urn:x"><e:EncryptionMethod Algorithm="http://www.w3.org/aes256"/></e:x>'
 )
 
+PICTURE = '<p><img src="a.png"/></p>'
+PICTURES = "has pictures and no text; .* ocrmypdf"
 CASES = [
     # Text
     Case("empty", one("a.txt", ""), "the file is empty; give a text"),
@@ -161,6 +163,18 @@ CASES = [
         "an encrypted PDF", one("a.pdf", lambda make: make.pdf(["x"], encrypted=True)), "password"
     ),
     Case("a scan", one("a.pdf", lambda make: make.pdf([], [], image=True)), "a scan, .* ocrmypdf"),
+    Case("a book of pictures", one("a.epub", lambda make: make.epub([PICTURE])), PICTURES),
+    Case("a page of pictures", one("a.html", PICTURE), PICTURES),
+    Case(
+        "a DOCX of pictures",
+        one("a.docx", lambda make: make.docx("", **{"word/media/a.png": ""})),
+        PICTURES,
+    ),
+    Case(
+        "an ODT of pictures",
+        one("a.odt", lambda make: make.odt("", **{"Pictures/a.png": ""})),
+        PICTURES,
+    ),
     Case("a PDF without text", one("a.pdf", lambda make: make.pdf([])), "the file is empty"),
     Case(
         "too many pages",

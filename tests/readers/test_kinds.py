@@ -476,6 +476,82 @@ def test_captions_are_no_sentences_of_the_text(read_one):
     assert "A bridge" in read_one("b.html", page, keep_all=True).text
 
 
+CAPTION = "Figure 1: The bridge."
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        f"<figure><img/><figcaption>{CAPTION}</figcaption></figure>",
+        f"<table><caption>{CAPTION}</caption><tr><td></td></tr></table>",
+        f'<p class="caption">{CAPTION}</p>',
+        f'<div class="wp-caption"><img/><p class="wp-caption-text">{CAPTION}</p></div>',
+        f'<div class="big ImageCaption">{CAPTION}</div>',
+    ],
+)
+def test_captions_of_books_and_pages(read_one, make, marked):
+    page = f"<p>{MANY_WORDS}</p>{marked}"
+    document = read_one("a.epub", make.epub([page]))
+    assert (document.text, document.notes) == (MANY_WORDS, ("1 caption left out",))
+    assert read_one("a.html", page).text == MANY_WORDS
+    assert CAPTION in read_one("b.epub", make.epub([page]), keep_all=True).text
+
+
+def test_classes_that_are_no_captions(read_one, make):
+    page = f'<div class="caption"><h2>A part</h2>{MANY_WORDS}</div><p class="captioned">Two.</p>'
+    page += f'<div class="caption">{MANY_WORDS * 20}</div>'
+    assert len(read_one("a.epub", make.epub([page])).text) > 21 * len(MANY_WORDS)
+
+
+def test_captions_of_docx(read_one, make):
+    def paragraph(style, text):
+        return f'<w:p><w:pPr><w:pStyle w:val="{style}"/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>'
+
+    word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    styles = f'''<w:styles xmlns:w="{word}"><w:style w:styleId="Beschriftung">
+        <w:name w:val="caption"/></w:style><w:style w:styleId="Mine"><w:name w:val="Mine"/>
+        <w:basedOn w:val="Beschriftung"/></w:style><w:style w:styleId="TOC1">
+        <w:name w:val="toc 1"/></w:style></w:styles>'''
+    body = paragraph("TOC1", "Costs 3") + paragraph("Mine", CAPTION) + paragraph("Other", "Text.")
+    content = make.docx(body + paragraph("Beschriftung", CAPTION), **{"word/styles.xml": styles})
+    document = read_one("a.docx", content)
+    assert document.text == "Text."
+    assert document.notes == ("1 line of contents left out", "2 captions left out")
+    kept = read_one("b.docx", content, keep_all=True)
+    assert kept.text.split("\n\n") == ["Costs 3", CAPTION, "Text.", CAPTION]
+
+
+def test_captions_of_odt(read_one, make):
+    names = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+        for name in ("office", "style")
+    )
+    based = '<style:style style:name="Figure" style:family="paragraph" {}/>'
+    based = based.format('style:parent-style-name="Caption"')
+    styles = f"<office:document-styles {names}>{based}</office:document-styles>"
+    body = f'<text:p text:style-name="Figure">{CAPTION}</text:p><text:p>Text.</text:p>'
+    content = make.odt(body, **{"styles.xml": styles})
+    document = read_one("a.odt", content)
+    assert (document.text, document.notes) == ("Text.", ("1 caption left out",))
+    assert read_one("b.odt", content, keep_all=True).text == f"{CAPTION}\n\nText."
+
+
+def test_captions_of_pdf(read_one, make):
+    caption = [
+        "Figure 1: The bridge of stone and oak, which nobody has inspected since the",
+        "war.",
+    ]
+    lines = [*body("a"), "It goes on", "", *caption, "", "behind the figure.", "", "Table 1 lists."]
+    document = read_one("a.pdf", make.pdf(lines))
+    assert document.text.endswith("It goes on behind the figure.\n\nTable 1 lists.")
+    assert document.notes == ("1 caption left out",)
+    assert " ".join(caption) in read_one("b.pdf", make.pdf(lines), keep_all=True).text
+    long = [*body("a"), "", "Figure 1: The bridge.", *body("b") * 9]
+    assert "bridge" not in read_one("c.pdf", make.pdf(long)).text
+    long = [*body("a"), "", f"Figure 1: The bridge. {MANY_WORDS}", *[MANY_WORDS] * 15]
+    assert "bridge" in read_one("d.pdf", make.pdf(long)).text
+
+
 def test_a_class_name_does_not_take_the_text_away(read_one):
     page = f'<body><div class="has sidebar"><p>{MANY_WORDS}</p></div><div id="sidebar">Ad</div>'
     assert read_one("a.html", page).text == MANY_WORDS
