@@ -2,6 +2,7 @@ import pytest
 
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
+from longsum_jax.readers import ReadOptions
 
 
 @pytest.fixture
@@ -25,3 +26,12 @@ def test_a_flag_without_effect_is_refused(parser):
     flags.refuse_idle(args, parser, ["dtype"], "with --x")
     with pytest.raises(InputError, match="--which has no effect with --x; leave it out"):
         flags.refuse_idle(args, parser, ["dtype", "which"], "with --x")
+
+
+def test_help_says_what_happens_beyond_the_limit_of_pages(parser):
+    flags.add_file_flags(parser)
+    shown = " ".join(parser.format_help().split())
+    limit = (
+        f"none of it is read; other kinds have no such limit; default: {ReadOptions.max_pages:,}"
+    )
+    assert limit in shown

@@ -17,6 +17,7 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.readers import ReadOptions, read_documents
+from longsum_jax.readers.archives import DAMAGED_ARCHIVE
 
 GOOD = "A good document.\n"
 
@@ -365,6 +366,18 @@ def test_bad_input_is_read_or_named(case, make, tmp_path):
         assert failure.problem.startswith(failure.name)
         with pytest.raises(InputError, match=re.escape(failure.problem)):
             list(read_documents(*paths, options=options))
+
+
+@pytest.mark.parametrize("error", DAMAGED_ARCHIVE)
+def test_whatever_a_damaged_zip_raises_is_named(monkeypatch, tmp_path, error):
+    def fail(*_):
+        raise error(*("utf-8", b"", 0, 1, "x") if error is UnicodeDecodeError else ("x",))
+
+    path = tmp_path / "a.docx"
+    path.write_bytes(b"PK\x03\x04")
+    monkeypatch.setattr(zipfile, "ZipFile", fail)
+    with pytest.raises(InputError, match="a damaged zip archive"):
+        list(read_documents(path))
 
 
 def test_there_are_many_cases():

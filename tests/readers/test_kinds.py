@@ -346,7 +346,7 @@ def test_restructured_text(read_one):
     assert document.text.split("\n\n") == [
         "The Bridge",
         "Costs",
-        "It took twelve months and 3.2 million crowns, see 8 and the page. Then:",
+        "It took twelve months and 3.2 million crowns, see PEP 8 and the page. Then:",
         "goes on with x = y.",
         "Nobody knew why. It rained.",
         "- first:",
@@ -357,6 +357,27 @@ def test_restructured_text(read_one):
     ]
     notes = ("front matter left out", "3 blocks of code left out", "3 pieces of markup left out")
     assert document.notes == notes
+
+
+@pytest.mark.parametrize(
+    ("marked", "shown"),
+    [
+        (":pep:`8` and :rfc:`1234`", "PEP 8 and RFC 1234"),
+        (":pep:`8#naming` and :pep:`the guide <8>`", "PEP 8 and the guide"),
+        (":class:`~a.b.C` and :py:class:`a.b.C`", "C and a.b.C"),
+        (":class:`!a.b.C` and :func:`open() <a.open>`", "a.b.C and open()"),
+        (":external+python:meth:`~object.run`", "run"),
+        (":ref:`costs <money>` and :ref:`money`", "costs and money"),
+        (":doc:`the guide </guide>` and :doc:`/guide`", "the guide and /guide"),
+        (":math:`x^2 + y` and `text`:emphasis:", "x^2 + y and text"),
+        (r"H\ :sub:`2`\ O and \*stars\* and ``a\n``", r"H2O and *stars* and a\n"),
+        ("page_, `the page`_, _`this` and [Berg1999]_", "page, the page, this and [Berg1999]"),
+        ("``from_`` and :attr:`in_` and x_y", "from_ and in_ and x_y"),
+        ("https://a.b/c_ and snake_case_names", "https://a.b/c_ and snake_case_names"),
+    ],
+)
+def test_roles_and_references_are_what_a_reader_sees(read_one, marked, shown):
+    assert read_one("a.rst", f"See {marked}.").text == f"See {shown}."
 
 
 def test_restructured_text_is_kept(read_one):
