@@ -32,8 +32,9 @@ _LEFT_OUT = {
 }
 _BOX = "txbxContent"  # what a text box holds
 _TEXT_OF = {"tab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-# Deleted text, field codes, and the second version of a drawing.
-_SKIPPED = frozenset({"del", "moveFrom", "instrText", "Fallback", "pPr", "rPr", "sectPr"})
+# Deleted text, field codes, the second version of a drawing, and how characters are pronounced.
+_SKIPPED = frozenset({"del", "moveFrom", "instrText", "Fallback", "rt", "pPr", "rPr", "sectPr"})
+_OFF = ("0", "false", "off")
 
 
 def read(source: Source) -> Iterator[Document]:
@@ -137,8 +138,12 @@ class _Reader:
                 if text and not self._is_left_out(child):
                     yield Block(text, _level(child, self._styles.levels))
             elif name == "tr":
-                cells = [_text(cell) for cell in child if _name(cell) in ("tc", "sdt")]
-                row = " | ".join(" ".join(cell.split()) for cell in cells if cell.strip())
+                cells = [cell for cell in child if _name(cell) in ("tc", "sdt")]
+                if len(cells) == 1:  # a frame around paragraphs
+                    yield from self.blocks(cells[0])
+                    continue
+                texts = [" ".join(_text(cell).split()) for cell in cells]
+                row = " | ".join(filter(None, texts))
                 if row:
                     yield Block(row)
             elif name not in _SKIPPED:
@@ -196,11 +201,19 @@ def _text(element: Element) -> str:
             parts.append(child.text or "")
         elif name in _TEXT_OF:
             parts.append(_TEXT_OF[name])
-        elif name not in _SKIPPED and name != _BOX:
+        elif name not in _SKIPPED and name != _BOX and not _is_hidden(child):
             parts.append(_text(child))
             if name == "p":
                 parts.append("\n")
     return "".join(parts)
+
+
+def _is_hidden(element: Element) -> bool:
+    """Tells whether an element is a run of hidden text."""
+    properties = next((each for each in element if _name(each) == "rPr"), ())
+    return any(
+        _name(each) == "vanish" and _attribute(each, "val") not in _OFF for each in properties
+    )
 
 
 def _name(element: Element) -> str:

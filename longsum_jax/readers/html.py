@@ -70,6 +70,7 @@ _SENTENCE_ENDS = (".", "!", "?", ".”", '."')
 _PERMALINKS = ("#", "¶", "§", "🔗")
 _LEAST_MAIN = 0.3  # share of a page's text in <main>, for the rest to be boilerplate
 _MOST_BY_NAME = 0.5  # share of a page's text that a class name may condemn
+_LONGEST_CELL = 300  # characters of a cell whose paragraphs are one text
 _LINK_SHARE = 0.75  # of the characters of a list that are links, which makes it a menu
 _FEWEST_LINKS = 3
 
@@ -280,18 +281,25 @@ def _blocks(root: Any) -> Iterator[Block]:
     parts: list[str] = []  # of the block at hand
     level = 0
     in_pre = 0
+    cell = None  # of a row, of which paragraphs make no blocks
     for node, is_start in _walk(root):
         tag = node.tag
         if tag is None:  # comments and instructions to a program
             continue
         if tag == "-text":
             parts.append(node.text_content or "")
+        elif cell is not None and (tag == "br" or _BLOCK.fullmatch(tag)):
+            parts.append(" ")
         elif tag == "br":
             if is_start:
                 parts.append("\n" if in_pre else "\v")
         elif tag in ("td", "th"):
             if is_start and "".join(parts).strip():
                 parts.append(" | ")
+            if is_start and cell is None and _is_short_cell(node):
+                cell = node.mem_id
+            elif node.mem_id == cell:
+                cell = None
         elif _BLOCK.fullmatch(tag):
             text = _block_text(parts, keep_lines=in_pre > 0)
             parts.clear()
@@ -306,11 +314,29 @@ def _blocks(root: Any) -> Iterator[Block]:
         yield Block(text, level)
 
 
+def _is_short_cell(cell: Any) -> bool:
+    """Tells whether a cell is one of a row, and not a part of a page that a table lays out."""
+    if not _has_neighbour(cell) or cell.css_first("h1, h2, h3, h4, h5, h6, table, pre") is not None:
+        return False
+    return len(cell.text()) <= _LONGEST_CELL
+
+
+def _has_neighbour(cell: Any) -> bool:
+    """Tells whether the row of a cell has another one."""
+    for step in ("prev", "next"):
+        beside = getattr(cell, step)
+        while beside is not None and not beside.is_element_node:
+            beside = getattr(beside, step)
+        if beside is not None:
+            return True
+    return False
+
+
 def _block_text(parts: list[str], *, keep_lines: bool) -> str:
     text = "".join(parts)
     if keep_lines:
         return text.strip("\n").rstrip()
-    lines = [_SPACES.sub(" ", line).strip() for line in text.split("\v")]
+    lines = [_SPACES.sub(" ", line).strip().removesuffix(" |") for line in text.split("\v")]
     return "\n".join(line for line in lines if line)
 
 

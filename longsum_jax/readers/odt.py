@@ -17,11 +17,18 @@ _OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 _STYLE = "{urn:oasis:names:tc:opendocument:xmlns:style:1.0}"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 _MANIFEST = "META-INF/manifest.xml"
-# Earlier versions of the text, and tables of contents, which repeat its headings.
+# Earlier versions of the text, how characters are pronounced, and tables of contents and indexes,
+# which repeat what is in the text.
 _SKIPPED = frozenset(
     {
         f"{_TEXT}tracked-changes",
+        f"{_TEXT}ruby-text",
         f"{_TEXT}table-of-content",
+        f"{_TEXT}illustration-index",
+        f"{_TEXT}table-index",
+        f"{_TEXT}object-index",
+        f"{_TEXT}user-index",
+        f"{_TEXT}alphabetical-index",
         f"{_TEXT}sequence-decls",
         f"{_OFFICE}annotation",
         f"{_OFFICE}forms",
@@ -107,8 +114,12 @@ class _Reader:
                 if text and not self._is_left_out(child):
                     yield Block(text, max(1, level or 0) if is_heading else 0)
             elif child.tag == f"{_TABLE}table-row":
-                cells = [self._text(cell) for cell in child]
-                row = " | ".join(" ".join(cell.split()) for cell in cells if cell.strip())
+                cells = [cell for cell in child if cell.tag == f"{_TABLE}table-cell"]
+                if len(cells) == 1:  # a frame around paragraphs
+                    yield from self.blocks(cells[0])
+                    continue
+                texts = [" ".join(self._text(cell).split()) for cell in cells]
+                row = " | ".join(filter(None, texts))
                 if row:
                     yield Block(row)
             elif child.tag not in _SKIPPED:

@@ -614,6 +614,18 @@ def test_ids_of_boilerplate(read_one, name):
     assert read_one("a.html", page).text == MANY_WORDS
 
 
+def test_paragraphs_in_cells_of_a_row(read_one):
+    row = "<tr><td><p>One</p><p>two</p><td><div>Three<br>four</div><ul><li>five</ul><td>six"
+    assert read_one("a.html", f"<table>{row}</table>").text == "One two | Three four five | six"
+    layout = f"<table><tr><td><p>{MANY_WORDS * 9}</p><p>Two.</p><td><h2>A part</h2><p>Three."
+    found = read_one("b.html", layout)
+    assert found.text.split("\n\n") == [MANY_WORDS * 9, "Two.", "A part", "Three."]
+    beside = f"<table><tr><td>1<td><p>{MANY_WORDS * 9}</table>"
+    assert read_one("d.html", beside).text == f"1\n\n{MANY_WORDS * 9}"
+    one = "<table><tr><td><p>One.</p><p>Two.</p></table>"
+    assert read_one("c.html", one).text == "One.\n\nTwo."
+
+
 def test_line_breaks_in_preformatted_text(read_one):
     assert read_one("a.html", "<pre>a<br>b<br/>c</pre>").text == "a\nb\nc"
 
@@ -741,6 +753,45 @@ def test_text_boxes_of_docx_are_paragraphs(read_one, make):
     assert read_one("b.docx", make.docx(table)).text == "One two.\n\nIn a box."
 
 
+def run(text, properties=""):
+    return f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+@pytest.mark.parametrize(
+    ("runs", "text"),
+    [
+        (run("Seen. ") + run("Hidden.", "<w:vanish/>"), "Seen."),
+        (run("Seen. ") + run("Seen, too.", '<w:vanish w:val="0"/>'), "Seen. Seen, too."),
+        (f"<w:r><w:ruby><w:rt>{run('kan')}</w:rt>{run('漢')}</w:ruby></w:r>", "漢"),
+        (
+            f"{run('One ')}<w:ins>{run('two.')}</w:ins><w:moveFrom>{run('x')}</w:moveFrom>",
+            "One two.",
+        ),
+    ],
+)
+def test_what_docx_shows(read_one, make, runs, text):
+    assert read_one("a.docx", make.docx(f"<w:p>{runs}</w:p>")).text == text
+
+
+def test_a_table_of_one_cell_is_a_frame_around_paragraphs(read_one, make):
+    heading = '<w:p><w:pPr><w:pStyle w:val="H1"/></w:pPr><w:r><w:t>Title</w:t></w:r></w:p>'
+    cell = f"<w:tbl><w:tr><w:tc>{heading}<w:p>{run('One.')}</w:p></w:tc></w:tr></w:tbl>"
+    document = read_one("a.docx", make.docx(cell))
+    assert (document.text, headings(document)) == ("Title\n\nOne.", [("Title", 1)])
+    row = "<text:h>Title</text:h><text:p>One.</text:p>"
+    cells = f"<table:table-cell>{row}</table:table-cell><table:covered-table-cell/>"
+    content = make.odt(f"<table:table><table:table-row>{cells}</table:table-row></table:table>")
+    document = read_one("a.odt", content)
+    assert (document.text, headings(document)) == ("Title\n\nOne.", [("Title", 1)])
+
+
+def test_indexes_and_pronunciation_of_odt_are_left_out(read_one, make):
+    read_as = "<text:ruby-text>kan</text:ruby-text>"
+    ruby = f"<text:ruby><text:ruby-base>漢</text:ruby-base>{read_as}</text:ruby>"
+    index = "<text:alphabetical-index><text:p>One, 3</text:p></text:alphabetical-index>"
+    assert read_one("a.odt", make.odt(f"<text:p>{ruby}</text:p>{index}")).text == "漢"
+
+
 def test_text_boxes_of_odt_are_paragraphs(read_one, make):
     box = "<draw:frame><draw:text-box><text:p>In a box.</text:p></draw:text-box></draw:frame>"
     drawing = 'xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0"'
@@ -766,6 +817,8 @@ def test_odt(read_one, make):
 def test_rtf(read_one):
     content = rb"{\rtf1\ansi{\fonttbl\f0 Times;}\f0 Caf\'e9 {\b bold} \u8364?.\par Two.\par}"
     assert read_one("a.rtf", content).text == "Café bold €.\n\nTwo."
+    row = rb"{\rtf1\ansi One.\par\trowd\cellx9\cellx99\intbl A\cell\cell B\cell\row\pard End.\par}"
+    assert read_one("b.rtf", row).text == "One.\n\nA | B\n\nEnd."
 
 
 # What is said and written to one another
