@@ -294,7 +294,7 @@ def _blocks(root: Any) -> Iterator[Block]:
             if is_start:
                 parts.append("\n" if in_pre else "\v")
         elif tag in ("td", "th"):
-            if is_start and "".join(parts).strip():
+            if is_start and any(map(str.strip, parts)):
                 parts.append(" | ")
             if is_start and cell is None and _is_short_cell(node):
                 cell = node.mem_id
