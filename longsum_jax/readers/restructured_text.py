@@ -4,6 +4,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from longsum_jax.readers.apart import put_back, set_apart
 from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
@@ -31,20 +32,17 @@ _ROLE = re.compile(
     r":([\w.+-]{1,40}(?::[\w.+-]{1,40}){0,2}):`([^`<]{1,1000}?)([ \t\n]*<[^`<>]{1,1000}>)?`"
 )
 _LINK = re.compile(r"(?<!`)`([^`<]{1,1000}?)[ \t\n]*(?:<[^`<>]{1,1000}>)?`__?(?!\w)")
-_LITERAL = re.compile(r"``(.{1,1000}?)``", re.DOTALL)
 _STRONG = re.compile(r"\*\*(?=\S)([^*]{1,1000}?)(?<=\S)\*\*")
 _EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]{1,1000}?)(?<=[^\s*])\*(?![\w*])")
 _INTERPRETED = re.compile(r"(?<![\w`])`([^`]{1,1000})`(?::[\w.+-]{1,40}:)?(?![\w`])")
 _TARGET = re.compile(r"(?<![\w`])_`([^`]{1,1000})`(?![\w`])")
 # "name_", outside of what stands in backquotes.
 _REFERENCE = re.compile(
-    r"``.{1,1000}?``|`[^`]{1,1000}`|(?<![\w.:/\\-])([A-Za-z](?:[\w.+-]{0,80}[A-Za-z0-9])?)__?(?!\w)",
+    r"`[^`]{1,1000}`|(?<![\w.:/\\-])([A-Za-z](?:[\w.+-]{0,80}[A-Za-z0-9])?)__?(?!\w)",
     re.DOTALL,
 )
 # A backslash makes the next character one of text, and takes a space away, except in literals.
-_ESCAPED = re.compile(r"``.{1,1000}?``|\\(.)", re.DOTALL)
-_APART = 0xF0000  # private characters, which stand for escaped ones until marks are gone
-_BACK = re.compile(f"[{chr(_APART)}-{chr(_APART + 127)}]")
+_ESCAPED = re.compile(r"``(.{1,1000}?)``(?!`)|\\(.)", re.DOTALL)
 _NUMBERED_PAPERS = ("pep", "rfc")
 
 
@@ -213,7 +211,7 @@ def _unwrapped(lines: Sequence[str]) -> str:
 
 def _plain(text: str) -> str:
     """Returns running text without the marks of roles, links, literals, emphasis and footnotes."""
-    text = _ESCAPED.sub(_set_apart, text)
+    text = _ESCAPED.sub(_as_text, text)
     text = _REFERENCE.sub(lambda match: match.group(1) or match.group(), text)
     text = _ROLE.sub(_shown, text)
     for pattern, replacement in (
@@ -221,13 +219,12 @@ def _plain(text: str) -> str:
         (_CITATION, r"\1"),
         (_TARGET, r"\1"),
         (_LINK, r"\1"),
-        (_LITERAL, r"\1"),
         (_STRONG, r"\1"),
         (_EMPHASIS, r"\1"),
         (_INTERPRETED, r"\1"),
     ):
         text = pattern.sub(replacement, text)
-    return _BACK.sub(lambda match: chr(ord(match.group()) - _APART), text)
+    return put_back(text)
 
 
 def _shown(role: re.Match[str]) -> str:
@@ -242,8 +239,8 @@ def _shown(role: re.Match[str]) -> str:
     return text.removeprefix("!")
 
 
-def _set_apart(match: re.Match[str]) -> str:
-    char = match.group(1)
-    if char is None:  # a literal
-        return match.group()
-    return "" if char.isspace() else chr(_APART + ord(char)) if char.isascii() else char
+def _as_text(match: re.Match[str]) -> str:
+    literal, char = match.groups()
+    if literal is not None:
+        return set_apart(literal)
+    return "" if char.isspace() else set_apart(char)

@@ -373,6 +373,7 @@ def test_restructured_text(read_one):
         (r"H\ :sub:`2`\ O and \*stars\* and ``a\n``", r"H2O and *stars* and a\n"),
         ("page_, `the page`_, _`this` and [Berg1999]_", "page, the page, this and [Berg1999]"),
         ("``from_`` and :attr:`in_` and x_y", "from_ and in_ and x_y"),
+        ("``**one`` and ``two**`` and ``*a*``", "**one and two** and *a*"),
         ("https://a.b/c_ and snake_case_names", "https://a.b/c_ and snake_case_names"),
     ],
 )
@@ -426,6 +427,45 @@ def test_code_and_notes_in_markdown(read_one):
     spoken = "[Ann]: hello there everyone\n\n[^1]: A note.\n\n[a]: http://b.c 'title'\n\nEnd."
     found = read_one("c.md", spoken).text
     assert found == "[Ann]: hello there everyone\n\n[^1]: A note.\n\nEnd."
+
+
+@pytest.mark.parametrize(
+    ("marked", "shown"),
+    [
+        ("See [a](http://b.c/d_(e)) now.", "See a now."),
+        ("`__init__` and `a*b*c` and ``x ` y``.", "__init__ and a*b*c and x ` y."),
+        (r"\*stars\* and \# and C:\new.", r"*stars* and # and C:\new."),
+        ("Salt &amp; pepper &#42;x&#42; &lt;b&gt; AT&T.", "Salt & pepper *x* <b> AT&T."),
+        ("As said[^1] and ~~not~~ so.[^long-name]", "As said and not so."),
+        ("- [ ] one\n- [x] two", "- one\n- two"),
+        ("One\\\ntwo.", "One\ntwo."),
+    ],
+)
+def test_text_of_markdown_is_what_a_reader_sees(read_one, marked, shown):
+    assert read_one("a.md", marked).text == shown
+
+
+def test_headings_of_markdown_lose_their_attributes(read_one):
+    document = read_one("a.md", "# One {#first .big}\n\nTwo {.b}\n---\n\n## A {set}")
+    assert headings(document) == [("One", 1), ("Two", 2), ("A {set}", 2)]
+
+
+def test_code_without_a_fence_of_its_own_column(read_one):
+    text = "One.\n\n    code()\n\n    more()\n\nTwo\n    goes on.\n\n- item\n\n    of two.\n\nEnd."
+    document = read_one("a.md", text)
+    assert document.text == "One.\n\nTwo goes on.\n\n- item\n\nof two.\n\nEnd."
+    assert document.notes == ("1 block of code left out",)
+    assert "code()\n\n    more()" in read_one("b.md", text, keep_all=True).text
+    note = "!!! note\n    One.\n\n    Two."
+    assert read_one("c.md", note).text == "!!! note One.\n\nTwo."
+    fenced = "1. One:\n\n    ```bash\n    ls\n    ```\n\n2. Two."
+    assert read_one("d.md", fenced).text == "1. One:\n\n2. Two."
+
+
+def test_front_matter_of_hugo(read_one):
+    document = read_one("a.md", '+++\ntitle = "A Title"\ntags = []\n+++\n\nOne.')
+    assert (document.text, document.title) == ("One.", "A Title")
+    assert document.notes == ("front matter left out",)
 
 
 def test_rules_around_prose_are_no_front_matter(read_one):
