@@ -44,9 +44,11 @@ _STRONG = re.compile(r"(\*\*|__)(?=\S)(.{1,1000}?)(?<=\S)\1", re.DOTALL)
 _EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]{1,1000}?)(?<=[^\s*])\*(?![\w*])")
 _UNDERSCORES = re.compile(r"(?<![\w_])_(?=[^\s_])([^_]{1,1000}?)(?<=[^\s_])_(?![\w_])")
 _STRUCK = re.compile(r"~~(?=\S)(.{1,1000}?)(?<=\S)~~", re.DOTALL)
-# Code, an escaped character or line break, and a character by its name or number.
+# Code, a formula, an escaped character or line break, and a character by its name or number.
 _LITERAL = re.compile(
-    r"(`+)(?P<code>.{1,1000}?)\1|\\(?P<escaped>[!-/:-@\[-`{-~\n])"
+    r"(?<!`)(`{1,20})(?!`)(?P<code>.{1,1000}?)(?<!`)\1(?!`)"
+    r"|(?P<formula>\$\$.{1,1000}?\$\$|\$(?=\S)[^$\n]{1,200}(?<=\S)\$(?!\d))"
+    r"|\\(?P<escaped>[!-/:-@\[-`{-~\n])"
     r"|(?P<entity>&(?:[A-Za-z]\w{1,31}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});)"
 )
 
@@ -197,10 +199,10 @@ def _plain(text: str) -> str:
 
 
 def _as_text(literal: re.Match[str]) -> str:
-    code, escaped, entity = literal.group("code", "escaped", "entity")
+    code, formula, escaped, entity = literal.group("code", "formula", "escaped", "entity")
     if code is not None:
         return set_apart(code.strip())
-    return set_apart(html.unescape(entity) if escaped is None else escaped)
+    return set_apart(formula or escaped or html.unescape(entity))
 
 
 def _heading(text: str) -> str:

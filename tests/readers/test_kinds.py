@@ -435,6 +435,7 @@ def test_code_and_notes_in_markdown(read_one):
         ("See [a](http://b.c/d_(e)) now.", "See a now."),
         ("`__init__` and `a*b*c` and ``x ` y``.", "__init__ and a*b*c and x ` y."),
         (r"\*stars\* and \# and C:\new.", r"*stars* and # and C:\new."),
+        (r"$x_1 \, y_1$ costs $5 or \$6, $$a\_b$$", r"$x_1 \, y_1$ costs $5 or $6, $$a\_b$$"),
         ("Salt &amp; pepper &#42;x&#42; &lt;b&gt; AT&T.", "Salt & pepper *x* <b> AT&T."),
         ("As said[^1] and ~~not~~ so.[^long-name]", "As said and not so."),
         ("- [ ] one\n- [x] two", "- one\n- two"),
@@ -478,6 +479,13 @@ def test_long_paragraphs_of_markdown_are_read_in_linear_time(read_one):
     lines = ["A line of a paragraph."] * 20_000
     before = time.process_time()
     assert read_one("a.md", "\n".join(lines)).text == " ".join(lines)
+    assert time.process_time() - before < 10
+
+
+@pytest.mark.parametrize("mark", ["`", "` ", "$a ", "&a", "[^", "[a](b(", "~~a"])
+def test_marks_of_markdown_without_end_take_little_time(read_one, mark):
+    before = time.process_time()
+    assert read_one("a.md", f"One. {mark * 20_000} End.").text.endswith("End.")
     assert time.process_time() - before < 10
 
 
