@@ -888,6 +888,40 @@ def test_subtitles(read_one):
     assert read_one("b.vtt", escaped).text == ">> Salt & pepper"
 
 
+def cues_of(*cues):
+    times = [f"00:{i:02d}.000 --> 00:{i + 1:02d}.000\n{cue}\n" for i, cue in enumerate(cues)]
+    return "\n".join(["WEBVTT\n", *times])
+
+
+@pytest.mark.parametrize(
+    ("cues", "expected"),
+    [
+        (
+            ("<v Ann>We should", "<v Ann>go home.", "<v Bob>Yes."),
+            ["Ann: We should go home.", "Bob: Yes."],
+        ),
+        (("<v Ann>Go.</v>\n<v Bob>No.</v>",), ["Ann: Go.", "Bob: No."]),
+        (
+            ("Ann Berg: We go", "Ann Berg: home.", "The plan: sleep."),
+            ["Ann Berg: We go home. The plan: sleep."],
+        ),
+        (("We go.", "BOB: No.", "Why not?"), ["We go.", "BOB: No. Why not?"]),
+        (("- Hi there.\n- Hello, is it\nyou?",), ["- Hi there.", "- Hello, is it you?"]),
+        ((">> One.", ">> One.", "Two."), [">> One. Two."]),
+    ],
+)
+def test_what_speakers_say_is_a_paragraph(read_one, cues, expected):
+    assert read_one("a.vtt", cues_of(*cues)).text.split("\n\n") == expected
+
+
+def test_sounds_of_subtitles_are_left_out(read_one):
+    vtt = cues_of("[Applause]", "Yes [sic] we do.", "BOB: (laughs)", "\u266a")
+    document = read_one("a.vtt", vtt)
+    assert document.text == "Yes [sic] we do."
+    assert document.notes == ("numbers and times left out", "3 sounds left out")
+    assert "[Applause]" in read_one("b.vtt", vtt, keep_all=True).text
+
+
 def test_lines_of_subtitles_stay_where_no_stops_divide_them(read_one):
     said = [f"they say {i} words of a long talk" for i in range(40)]
     cues = [f"00:{i:02d}.000 --> 00:{i + 1:02d}.000\n{line}\n" for i, line in enumerate(said)]
