@@ -3,14 +3,14 @@ numbers, what leads in a list."""
 
 import numpy as np
 
-from longsum_jax.ranking.parsing import ParsedDocument, class_counts
+from longsum_jax.ranking.parsing import ParsedDocument, class_counts, is_stopped
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
 
 _FEWEST_WORDS = 4
 _LONGEST_LEAD_IN = 12  # words
 _COLONS = (":", "\uff1a")
-_DIGITS = 0.2  # of the characters, below which no row of numbers is looked for
-_NUMBERS = 0.5  # of the words of a row
+_DIGITS = 0.1  # of the characters, below which no row of numbers is looked for
+_NUMBERS, _UNSTOPPED_NUMBERS = 0.5, 0.3  # of the words of a row, with a stop at its end and without
 
 
 def are_fragments(document: ParsedDocument) -> np.ndarray:
@@ -40,13 +40,18 @@ def _lead_in(document: ParsedDocument) -> np.ndarray:
 
 
 def _are_numbers(document: ParsedDocument) -> np.ndarray:
-    """Rows of tables, as a PDF has them: more than half of the words are numbers."""
+    """Rows of tables, as a PDF has them: more than half of the words are numbers.
+
+    Fewer are enough where no stop makes a sentence of it.
+    """
     digits = class_counts(document, document.characters.digit)
     found = digits > _DIGITS * (document.ends - document.starts)
     for number in np.flatnonzero(found):
-        words = [each for each in document.sentences[number].split() if any(map(str.isalnum, each))]
+        sentence = document.sentences[number]
+        words = [word for word in sentence.split() if any(map(str.isalnum, word))]
         numbers = sum(not any(map(str.isalpha, word)) for word in words)
-        found[number] = numbers > _NUMBERS * len(words)
+        most = _NUMBERS if is_stopped(sentence) else _UNSTOPPED_NUMBERS
+        found[number] = numbers > most * len(words)
     return found
 
 

@@ -159,11 +159,12 @@ def _paragraphs(breaks: np.ndarray) -> np.ndarray:
 
 def _headings(sentences: Sequence[str], breaks: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     alone = (breaks > 0) & (np.append(breaks[1:], 2) > 0)
-    stopped = np.array([_is_stopped(sentence) for sentence in sentences], bool)
+    stopped = np.array([is_stopped(sentence) for sentence in sentences], bool)
     return alone & ~stopped & (lengths <= LONGEST_HEADING)
 
 
-def _is_stopped(sentence: str) -> bool:
+def is_stopped(sentence: str) -> bool:
+    """Tells whether a sentence ends in a stop."""
     return sentence.rstrip(_QUOTATION_MARKS).endswith(_STOPS)
 
 

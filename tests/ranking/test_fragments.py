@@ -24,6 +24,7 @@ def kept(text):
         "Here is what the town should do with it:",
         "12.3 4.5 6.7 8.9 10.2.",
         "Stone bridge 12.3 4.5 6.7 8.9%.",
+        "System Purity Inverse purity CU 0.72 0.88 IRST 0.75 0.80 PSNUS 0.73 0.82",
         "(2019) \u2212 12 \u00b1 3 | 4,500 | 17.5 \u00b1 2.",
         "Figure 1: The old bridge of stone and oak.",
         "Table 2. Costs of the bridge of stone. All are of this year, as are those of oak.",
