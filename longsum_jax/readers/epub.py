@@ -19,6 +19,15 @@ _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
 _NCX = "application/x-dtbncx+xml"
 _DOCUMENTS = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
+_FOOTNOTES = (
+    '[role="doc-footnote"], [role="doc-endnote"], '
+    '[epub\\:type~="footnote"], [epub\\:type~="endnote"], [epub\\:type~="rearnote"]'
+)
+# Numbers of printed pages, and tables of contents.
+_BESIDE = (
+    '[role="doc-pagebreak"], [epub\\:type~="pagebreak"], '
+    'nav, [role="doc-toc"], [epub\\:type~="toc"]'
+)
 _FONT_METHODS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 
 
@@ -61,7 +70,7 @@ def read(source: Source) -> Iterator[Document]:
         )
     titles = _chapter_titles(archive, items, source)
     blocks: list[Block] = []
-    num_captions = 0
+    num_captions = num_footnotes = 0
     has_pictures = False
     for path in chapters:
         source.check_time()
@@ -69,10 +78,13 @@ def read(source: Source) -> Iterator[Document]:
         has_pictures |= page.has_pictures
         if not source.options.keep_all:
             num_captions += page.drop_captions()
+            num_footnotes += page.drop(_FOOTNOTES)[0]
+            page.drop(_BESIDE)
             page.drop_note_marks()
         blocks += _chapter(page, titles.get(path))
-    if num_captions:
-        notes.append(f"{counted(num_captions, 'caption')} left out")
+    for count, kind in ((num_captions, "caption"), (num_footnotes, "footnote")):
+        if count:
+            notes.append(f"{counted(count, kind)} left out")
     title = next((each.text for each in _find_all(package, "title") if each.text), None)
     yield source.document(blocks, title=title, has_pictures=has_pictures, notes=notes)
 

@@ -29,7 +29,7 @@ _NOTE_MARKS = 'sup.reference, [role="doc-noteref"], [epub\\:type~="noteref"]'
 # Words in class and id that name what is no part of a text.
 _NAMED_BOILERPLATE = re.compile(
     r"(?<![a-z])(?:nav|navbar|navigation|menu|sidebar|breadcrumbs?|cookies?|consent|gdpr|banner|"
-    r"share|sharing|social|related|promo|advert|advertisement|ads|newsletter|subscribe|popup|"
+    r"share|sharing|social|related|promo|ad|advert|advertisement|ads|hatnote|reflist|newsletter|subscribe|popup|"
     r"modal|pagination|pager|toc|skip|footer|navbox|noprint|masthead|paywall)(?![a-z])"
 )
 # Words that stand beside these in an id. Others come from a heading, as in "related-work".
@@ -41,7 +41,7 @@ _BESIDE_NAMES = re.compile(
 )
 _NEVER_BY_NAME = frozenset({"html", "body", "main", "article", "h1", "h2", "h3", "h4", "h5", "h6"})
 _BY_NAME = "div[class], div[id], section[class], section[id], ul[class], ul[id], ol[class], "
-_BY_NAME += "p[class], span[class], header[class], table[class]"
+_BY_NAME += "p[class], span[class], sup[class], header[class], table[class]"
 
 _BLOCK = re.compile(
     r"address|article|aside|blockquote|body|caption|center|dd|details|dialog|div|dl|dt|fieldset|"
@@ -150,6 +150,23 @@ class Page:
         self._drop_link_lists()
         dropped = before - self._length(self._root)
         return [f"boilerplate of {dropped:,} characters left out"] if dropped > 0 else []
+
+    def has_text_beside(self, selector: str) -> bool:
+        """Tells whether the page has some of these elements, and other text than theirs."""
+        if self._root is None:
+            return False
+        inside = sum(map(self._length, _outermost(self._root.css(selector))))
+        return 0 < inside < self._length(self._root)
+
+    def drop(self, selector: str) -> tuple[int, int]:
+        """Removes elements; returns how many, and how many characters."""
+        if self._root is None:
+            return 0, 0
+        nodes = _outermost(self._root.css(selector))
+        length = sum(map(self._length, nodes))
+        for node in nodes:
+            node.decompose()
+        return len(nodes), length
 
     def drop_captions(self) -> int:
         """Removes captions of pictures and tables; returns how many had words."""

@@ -1,6 +1,7 @@
 """Subtitles, SubRip (.srt) and WebVTT (.vtt): what is said, without numbers and times."""
 
 import html
+import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -123,16 +124,22 @@ def _shown(cue: str) -> list[str]:
 
 def _cues(text: str) -> Iterator[tuple[float, float, str]]:
     """Yields start and end in seconds, and the text of every cue."""
+    times = None
     for paragraph in re.split(r"\n[ \t]*\n", text.strip("\n")):
         lines = paragraph.strip("\n").split("\n")
         if lines[0].split(" ")[0] in _COMMENTS:
             continue
-        for i, line in enumerate(lines[:2]):
-            times = _CUE.fullmatch(line.strip())
-            if times is not None:
-                start, end = _seconds(times.groups()[:4]), _seconds(times.groups()[4:])
-                yield start, end, "\n".join(lines[i + 1 :])
-                break
+        matches = [_CUE.fullmatch(line.strip()) for line in lines]
+        places = [i for i, match in enumerate(matches) if match is not None]
+        if not places and times is not None:  # an empty line within a cue
+            yield *times, "\n".join(lines)
+        for place, following in itertools.pairwise([*places, None]):
+            parts = matches[place].groups()
+            times = _seconds(parts[:4]), _seconds(parts[4:])
+            said = lines[place + 1 : following]
+            if following and said and said[-1].strip().isdigit():  # the next cue's number
+                said.pop()
+            yield *times, "\n".join(said)
 
 
 def _seconds(parts: tuple[str | None, ...]) -> float:

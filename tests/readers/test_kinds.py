@@ -572,6 +572,21 @@ def test_classes_that_are_no_captions(read_one, make):
     assert len(read_one("a.epub", make.epub([page])).text) > 21 * len(MANY_WORDS)
 
 
+@pytest.mark.parametrize(
+    ("body", "note"),
+    [
+        ('<p>One.</p><aside epub:type="footnote"><p>A note.</p></aside>', ("1 footnote left out",)),
+        ('<p>One.</p><div role="doc-endnote"><p>A note.</p></div>', ("1 footnote left out",)),
+        ('<p><span epub:type="pagebreak" title="5">5</span>One.</p>', ()),
+        ('<section epub:type="toc"><p>Part 1</p></section><p>One.</p>', ()),
+    ],
+)
+def test_what_is_beside_the_text_of_a_book(read_one, make, body, note):
+    document = read_one("a.epub", make.epub([body]))
+    assert (document.text, document.notes) == ("One.", note)
+    assert len(read_one("b.epub", make.epub([body]), keep_all=True).text) > len("One.")
+
+
 def test_captions_of_docx(read_one, make):
     def paragraph(style, text):
         return f'<w:p><w:pPr><w:pStyle w:val="{style}"/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>'
@@ -654,6 +669,12 @@ def test_marks_of_footnotes_are_kept_with_all(read_one, make):
 def test_ids_that_come_from_headings_do_not_take_the_text_away(read_one, name):
     page = f'<p>{MANY_WORDS}</p><section id="{name}"><p>Some text.</p></section>'
     assert read_one("a.html", page).text == f"{MANY_WORDS}\n\nSome text."
+
+
+@pytest.mark.parametrize("name", ["ad", "ad-slot", "hatnote", "reflist columns", "noprint"])
+def test_classes_of_boilerplate(read_one, name):
+    page = f'<p>{MANY_WORDS}<sup class="{name}">[x]</sup></p><div class="{name}">Some text.</div>'
+    assert read_one("a.html", page).text == MANY_WORDS
 
 
 @pytest.mark.parametrize("name", ["related-posts", "social-share", "sidebar", "nav-menu-2"])
@@ -914,6 +935,14 @@ def test_what_speakers_say_is_a_paragraph(read_one, cues, expected):
     assert read_one("a.vtt", cues_of(*cues)).text.split("\n\n") == expected
 
 
+def test_cues_without_empty_lines_and_with_them_inside(read_one):
+    time = "00:00:0{},000 --> 00:00:0{},500"
+    cues = [f"{i}\n{time.format(i, i)}\n{text}" for i, text in enumerate(["One", "5\ntwo", "end."])]
+    assert read_one("a.srt", "\n".join(cues)).text == "One 5 two end."
+    inside = "\n\n".join(cues).replace("5\ntwo", "5\n\ntwo")
+    assert read_one("b.srt", inside).text == "One 5 two end."
+
+
 def test_sounds_of_subtitles_are_left_out(read_one):
     vtt = cues_of("[Applause]", "Yes [sic] we do.", "BOB: (laughs)", "\u266a")
     document = read_one("a.vtt", vtt)
@@ -1028,6 +1057,26 @@ def test_other_forms_of_a_body_are_not_attached(read_one):
     forms = (PLAIN, "Come."), ("Content-Type: text/calendar", "BEGIN:VCALENDAR")
     document = read_one("a.eml", mail_of("alternative", *forms))
     assert (document.text, document.notes) == ("Come.", ())
+
+
+QUOTE = '<div class="gmail_quote">On Monday Bob wrote:<blockquote>Old.</blockquote></div>'
+
+
+def test_quoted_mail_of_html_is_left_out(read_one):
+    mail = f"Subject: Re: S\n{HTML}\n\n<p>Yes.</p>{QUOTE}"
+    document = read_one("a.eml", mail)
+    assert document.text == "Re: S\n\nYes."
+    assert document.notes == ("quoted mail of 21 characters left out",)
+    assert "Old." in read_one("b.eml", mail, keep_all=True).text
+    assert "Old." in read_one("c.eml", f"Subject: S\n{HTML}\n\n{QUOTE}").text
+
+
+def test_forwarded_mail_is_read(read_one):
+    outlook = "FYI.\n\nFrom: Bob\nSent: Friday\n\nWe won."
+    assert "We won." in read_one("a.eml", f"Subject: FW: S\n{PLAIN}\n\n{outlook}").text
+    assert "We won." not in read_one("b.eml", f"Subject: RE: S\n{PLAIN}\n\n{outlook}").text
+    page = f"<p>FYI.</p>{QUOTE}"
+    assert "Old." in read_one("c.eml", f"Subject: Fwd: S\n{HTML}\n\n{page}").text
 
 
 def test_two_dashes_far_from_the_end_are_a_rule(read_one):
