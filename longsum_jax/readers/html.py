@@ -29,7 +29,8 @@ _NOTE_MARKS = 'sup.reference, [role="doc-noteref"], [epub\\:type~="noteref"]'
 # Words in class and id that name what is no part of a text.
 _NAMED_BOILERPLATE = re.compile(
     r"(?<![a-z])(?:nav|navbar|navigation|menu|sidebar|breadcrumbs?|cookies?|consent|gdpr|banner|"
-    r"share|sharing|social|related|promo|ad|advert|advertisement|ads|hatnote|reflist|newsletter|subscribe|popup|"
+    r"share|sharing|social|related|promo|ad|advert|advertisement|ads|newsletter|subscribe|popup|"
+    r"hatnote|reflist|"
     r"modal|pagination|pager|toc|skip|footer|navbox|noprint|masthead|paywall)(?![a-z])"
 )
 # Words that stand beside these in an id. Others come from a heading, as in "related-work".
