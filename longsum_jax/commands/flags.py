@@ -105,7 +105,12 @@ _FILE_FLAGS: dict[str, tuple[type, str, str]] = {
     "query_key": (str, "NAME", "field or column with a query, where --query gives none"),
     "max_bytes": (int, "N", "largest size of a file, and of all that it expands to"),
     "max_depth": (int, "N", "archives inside one another"),
-    "max_pages": (int, "N", "pages of a PDF, chapters of an EPUB"),
+    "max_pages": (
+        int,
+        "N",
+        "most pages of a PDF or chapters of an EPUB; a file with more is an error, and none of it "
+        "is read; other kinds have no such limit; default: 20,000",
+    ),
     "max_seconds": (float, "N", "time that reading one document may take"),
 }
 

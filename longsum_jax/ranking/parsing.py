@@ -9,7 +9,7 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.lexicon import STOP_WORDS, light_stem
 from longsum_jax.text.ngrams import num_words, unicode_words
-from longsum_jax.text.sentences import sentence_spans, split_sentences
+from longsum_jax.text.sentences import bounded_sentences, sentence_spans
 from longsum_jax.text.word_table import WordTable, word_table
 
 LONGEST_HEADING = 10  # words
@@ -36,7 +36,7 @@ class ParsedDocument(NamedTuple):
     """A document as features and selection read it; n is its number of sentences.
 
     Attributes:
-        sentences: n texts, white space at line breaks as ``split_sentences`` leaves it.
+        sentences: n texts, white space at line breaks as ``bounded_sentences`` leaves it.
         starts, ends: int [n], where each stands in the text.
         breaks: int [n], what is before a sentence: 0 no line break, 1 a line break, 2 a blank line.
         paragraphs: int [n], the number of the paragraph (a line where blank lines are rare).
@@ -71,7 +71,7 @@ def parse_document(text: str) -> ParsedDocument:
     Raises:
         InputError: a text without sentences.
     """
-    sentences = split_sentences(text)
+    sentences = bounded_sentences(text)
     if not sentences:
         raise InputError("the document is empty; give it some text or leave it out")
     characters = _classes(text)
@@ -159,11 +159,12 @@ def _paragraphs(breaks: np.ndarray) -> np.ndarray:
 
 def _headings(sentences: Sequence[str], breaks: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     alone = (breaks > 0) & (np.append(breaks[1:], 2) > 0)
-    stopped = np.array([_is_stopped(sentence) for sentence in sentences], bool)
+    stopped = np.array([is_stopped(sentence) for sentence in sentences], bool)
     return alone & ~stopped & (lengths <= LONGEST_HEADING)
 
 
-def _is_stopped(sentence: str) -> bool:
+def is_stopped(sentence: str) -> bool:
+    """Tells whether a sentence ends in a stop."""
     return sentence.rstrip(_QUOTATION_MARKS).endswith(_STOPS)
 
 

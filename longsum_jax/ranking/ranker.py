@@ -10,6 +10,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.features import feature_table, sentence_features
+from longsum_jax.ranking.fragments import are_fragments
 from longsum_jax.ranking.parsing import ParsedDocument, parse_document
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
@@ -20,7 +21,6 @@ from longsum_jax.text.support import PlacedSentences
 
 WEIGHTS = Path(__file__).with_name("builtin_extractor.npz")
 DEFAULT_LENGTH = "medium"
-_FEWEST_WORDS = 4  # of a sentence in a summary, unless there are no others
 _CELLS = " | "  # between the cells of a table, as readers write its rows
 
 
@@ -112,13 +112,8 @@ class Ranker:
 
 
 def without_fragments(document: ParsedDocument, scores: np.ndarray) -> np.ndarray:
-    """Returns scores with minus infinity for what reports nothing: headings and exclamations.
-
-    A sentence of fewer than ``_FEWEST_WORDS`` words says little out of its place, and would be
-    taken often, since there is always room for it.
-    """
-    words = np.bincount(document.words.rows, minlength=len(scores))
-    return np.where(document.headings | (words < _FEWEST_WORDS), -np.inf, scores)
+    """Returns scores with minus infinity for fragments, see ``are_fragments``."""
+    return np.where(are_fragments(document), -np.inf, scores)
 
 
 def _is_layout(document: ParsedDocument, outline: Outline) -> np.ndarray:

@@ -18,7 +18,8 @@ from longsum_jax.readers.extra import import_extra
 from longsum_jax.readers.source import Source
 
 _CHUNK = 2**20
-_DAMAGED = (*DAMAGED_ZIP, OSError, tarfile.TarError, ValueError)
+# What opening and unpacking a damaged archive raises.
+DAMAGED_ARCHIVE = (*DAMAGED_ZIP, OSError, tarfile.TarError, ValueError)
 
 Opener = Callable[[IO[bytes]], IO[bytes]]
 
@@ -83,7 +84,7 @@ def untar(source: Source) -> Iterator[Source | Failure]:
                 yield source.inner(in_one_line(f"{source.name}/{member.name}"), content)
     except InputError:
         raise
-    except _DAMAGED as error:
+    except DAMAGED_ARCHIVE as error:
         raise InputError(f"{source.name}: a damaged tar archive ({error}); copy it again") from None
 
 
@@ -95,7 +96,7 @@ def open_zip(source: Source) -> zipfile.ZipFile:
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(source.content))
-    except _DAMAGED as error:
+    except DAMAGED_ARCHIVE as error:
         raise InputError(f"{source.name}: a damaged zip archive ({error}); copy it again") from None
     members = archive.infolist()
     source.count_members(len(members))
@@ -126,7 +127,7 @@ def read_member(archive: zipfile.ZipFile, member: str, name: str, source: Source
             return _read_limited(file, name, info.compress_size, source)
     except InputError:
         raise
-    except _DAMAGED as error:
+    except DAMAGED_ARCHIVE as error:
         raise InputError(f"{name}: damaged in the archive ({error}); copy it again") from None
 
 
@@ -138,7 +139,7 @@ def _decompressed(
             content = _read_limited(file, source.name, len(source.content), source)
     except InputError:
         raise
-    except (*_DAMAGED, *errors) as error:
+    except (*DAMAGED_ARCHIVE, *errors) as error:
         raise InputError(damaged(source.name, error)) from None
     inner_name = re.sub(rf"\.{suffix}\Z", "", source.file_name, flags=re.IGNORECASE)
     return source.inner(source.name, content, inner_name)

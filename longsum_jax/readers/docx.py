@@ -1,7 +1,9 @@
 """DOCX (Office Open XML): paragraphs, headings by their styles, rows of tables, footnotes."""
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from longsum_jax.errors import InputError
@@ -9,7 +11,7 @@ from longsum_jax.readers.archives import open_zip, read_member
 from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
-from longsum_jax.readers.xml_tree import parse_xml, whole_number
+from longsum_jax.readers.xml_tree import inherited, parse_xml, whole_number
 
 # Transitional documents and strict ones.
 _NAMESPACES = (
@@ -21,10 +23,18 @@ _STYLES = "word/styles.xml"
 _PROPERTIES = "docProps/core.xml"
 _NOTES = {"word/footnotes.xml": "footnote", "word/endnotes.xml": "endnote"}
 _HEADING = re.compile(r"heading\s*([1-9])", re.IGNORECASE)
+# Styles of what is no text, by the names that they have in every language.
+_LEFT_OUT = {
+    "caption": "caption",
+    "table of figures": "line of contents",
+    "toc heading": "line of contents",
+    **{f"toc {level}": "line of contents" for level in range(1, 10)},
+}
 _BOX = "txbxContent"  # what a text box holds
 _TEXT_OF = {"tab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-# Deleted text, field codes, and the second version of a drawing.
-_SKIPPED = frozenset({"del", "moveFrom", "instrText", "Fallback", "pPr", "rPr", "sectPr"})
+# Deleted text, field codes, the second version of a drawing, and how characters are pronounced.
+_SKIPPED = frozenset({"del", "moveFrom", "instrText", "Fallback", "rt", "pPr", "rPr", "sectPr"})
+_OFF = ("0", "false", "off")
 
 
 def read(source: Source) -> Iterator[Document]:
@@ -40,18 +50,19 @@ def read(source: Source) -> Iterator[Document]:
         name = f"{source.name}/{path}"
         return parse_xml(read_member(archive, path, name, source), name)
 
-    levels = _style_levels(part(_STYLES)) if _STYLES in members else {}
+    styles = _read_styles(part(_STYLES)) if _STYLES in members else _Styles()
     body = next((each for each in part(_MAIN).iter() if _name(each) == "body"), None)
     if body is None:
         raise InputError(f"{source.name}: {_MAIN} has no body; the document is damaged")
-    blocks = list(_blocks(body, levels, source))
-    notes = []
+    reader = _Reader(styles, source)
+    blocks = list(reader.blocks(body))
+    notes = reader.notes()
     if any(name.startswith(("word/header", "word/footer")) for name in members):
         notes.append("headers and footers left out")
     for path in _NOTES:
         if path not in members:
             continue
-        found = list(_blocks(part(path), {}, source))
+        found = list(_Reader(_Styles(), source).blocks(part(path)))
         if source.options.keep_all:
             blocks += found
         elif found:
@@ -62,12 +73,25 @@ def read(source: Source) -> Iterator[Document]:
         title = next(filter(None, titles), None)
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
-    yield source.document(blocks, title=title, notes=notes)
+    has_pictures = any(name.startswith("word/media/") for name in members)
+    yield source.document(blocks, title=title, has_pictures=has_pictures, notes=notes)
 
 
-def _style_levels(styles: Element) -> dict[str, int]:
-    """Returns heading levels by the ids of styles, inherited ones too; titles have level 1."""
+class _Styles(NamedTuple):
+    """What the styles of paragraphs mean, by their ids, inherited ones too.
+
+    Attributes:
+        levels: of headings; titles have level 1.
+        left_out: the names of what is no text: captions, entries of a table of contents.
+    """
+
+    levels: Mapping[str, int] = {}
+    left_out: Mapping[str, str] = {}
+
+
+def _read_styles(styles: Element) -> _Styles:
     levels: dict[str, int] = {}
+    left_out: dict[str, str] = {}
     bases: dict[str, str] = {}
     for style in styles.iter():
         if _name(style) != "style":
@@ -84,36 +108,60 @@ def _style_levels(styles: Element) -> dict[str, int]:
                     levels[identifier] = int(numbered.group(1))
                 elif value.casefold() == "title":
                     levels[identifier] = 1
+                elif _LEFT_OUT.get(value.casefold()):
+                    left_out[identifier] = _LEFT_OUT[value.casefold()]
             elif _name(child) == "basedOn":
                 bases[identifier] = value
-    for identifier in bases:
-        base, steps = identifier, 0
-        while base not in levels and base in bases and steps < len(bases):
-            base, steps = bases[base], steps + 1
-        if base in levels:
-            levels.setdefault(identifier, levels[base])
-    return levels
+    return _Styles(inherited(levels, bases), inherited(left_out, bases))
 
 
-def _blocks(parent: Element, levels: dict[str, int], source: Source) -> Iterator[Block]:
-    """Yields paragraphs and rows of tables below an element, after each the text boxes in it."""
-    for child in parent:
-        name = _name(child)
-        if name == "p":
-            source.check_time()
-            text = _text(child)
-            if text.strip():
-                yield Block(text.strip(), _level(child, levels))
-        elif name == "tr":
-            cells = [_text(cell) for cell in child if _name(cell) in ("tc", "sdt")]
-            row = " | ".join(" ".join(cell.split()) for cell in cells if cell.strip())
-            if row:
-                yield Block(row)
-        elif name not in _SKIPPED:
-            yield from _blocks(child, levels, source)
-            continue
-        for box in _boxes(child):
-            yield from _blocks(box, levels, source)
+class _Reader:
+    """Turns elements into blocks.
+
+    Args:
+        styles: of the document.
+        source: that is read.
+    """
+
+    def __init__(self, styles: _Styles, source: Source) -> None:
+        self._styles = styles
+        self._source = source
+        self._left_out: Counter[str] = Counter()
+
+    def blocks(self, parent: Element) -> Iterator[Block]:
+        """Yields paragraphs and rows of tables below an element, after each the boxes in it."""
+        for child in parent:
+            name = _name(child)
+            if name == "p":
+                self._source.check_time()
+                text = _text(child).strip()
+                if text and not self._is_left_out(child):
+                    yield Block(text, _level(child, self._styles.levels))
+            elif name == "tr":
+                cells = [cell for cell in child if _name(cell) in ("tc", "sdt")]
+                if len(cells) == 1:  # a frame around paragraphs
+                    yield from self.blocks(cells[0])
+                    continue
+                texts = [" ".join(_text(cell).split()) for cell in cells]
+                row = " | ".join(filter(None, texts))
+                if row:
+                    yield Block(row)
+            elif name not in _SKIPPED:
+                yield from self.blocks(child)
+                continue
+            for box in _boxes(child):
+                yield from self.blocks(box)
+
+    def notes(self) -> list[str]:
+        """Returns a note about each kind of paragraphs that were left out."""
+        return [f"{counted(count, kind)} left out" for kind, count in self._left_out.items()]
+
+    def _is_left_out(self, paragraph: Element) -> bool:
+        kind = self._styles.left_out.get(_style(paragraph))
+        if kind is None or self._source.options.keep_all:
+            return False
+        self._left_out[kind] += 1
+        return True
 
 
 def _boxes(element: Element) -> Iterator[Element]:
@@ -125,7 +173,7 @@ def _boxes(element: Element) -> Iterator[Element]:
             yield from _boxes(child)
 
 
-def _level(paragraph: Element, levels: dict[str, int]) -> int:
+def _level(paragraph: Element, levels: Mapping[str, int]) -> int:
     properties = next((child for child in paragraph if _name(child) == "pPr"), None)
     if properties is None:
         return 0
@@ -133,12 +181,15 @@ def _level(paragraph: Element, levels: dict[str, int]) -> int:
         level = whole_number(_attribute(child, "val"))
         if _name(child) == "outlineLvl" and level is not None:
             return level + 1 if level < 9 else 0
-    for child in properties:
-        if _name(child) == "pStyle":
-            value = _attribute(child, "val")
-            numbered = _HEADING.fullmatch(value)
-            return levels.get(value, int(numbered.group(1)) if numbered else 0)
-    return 0
+    style = _style(paragraph)
+    numbered = _HEADING.fullmatch(style)
+    return levels.get(style, int(numbered.group(1)) if numbered else 0)
+
+
+def _style(paragraph: Element) -> str:
+    """Returns the id of the style of a paragraph, "" for none."""
+    properties = next((child for child in paragraph if _name(child) == "pPr"), ())
+    return next((_attribute(each, "val") for each in properties if _name(each) == "pStyle"), "")
 
 
 def _text(element: Element) -> str:
@@ -150,11 +201,19 @@ def _text(element: Element) -> str:
             parts.append(child.text or "")
         elif name in _TEXT_OF:
             parts.append(_TEXT_OF[name])
-        elif name not in _SKIPPED and name != _BOX:
+        elif name not in _SKIPPED and name != _BOX and not _is_hidden(child):
             parts.append(_text(child))
             if name == "p":
                 parts.append("\n")
     return "".join(parts)
+
+
+def _is_hidden(element: Element) -> bool:
+    """Tells whether an element is a run of hidden text."""
+    properties = next((each for each in element if _name(each) == "rPr"), ())
+    return any(
+        _name(each) == "vanish" and _attribute(each, "val") not in _OFF for each in properties
+    )
 
 
 def _name(element: Element) -> str:

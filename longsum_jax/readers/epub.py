@@ -9,6 +9,7 @@ from xml.etree.ElementTree import Element
 
 from longsum_jax.errors import InputError
 from longsum_jax.readers.archives import open_zip, read_member
+from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.html import Page, declared_encoding
 from longsum_jax.readers.source import Source
@@ -18,6 +19,15 @@ _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
 _NCX = "application/x-dtbncx+xml"
 _DOCUMENTS = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
+_FOOTNOTES = (
+    '[role="doc-footnote"], [role="doc-endnote"], '
+    '[epub\\:type~="footnote"], [epub\\:type~="endnote"], [epub\\:type~="rearnote"]'
+)
+# Numbers of printed pages, and tables of contents.
+_BESIDE = (
+    '[role="doc-pagebreak"], [epub\\:type~="pagebreak"], '
+    'nav, [role="doc-toc"], [epub\\:type~="toc"]'
+)
 _FONT_METHODS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 
 
@@ -60,24 +70,36 @@ def read(source: Source) -> Iterator[Document]:
         )
     titles = _chapter_titles(archive, items, source)
     blocks: list[Block] = []
-    for number, path in enumerate(chapters, 1):
+    num_captions = num_footnotes = 0
+    has_pictures = False
+    for path in chapters:
         source.check_time()
-        blocks += _chapter(archive, path, number, titles.get(path), source)
+        page = _page(archive, path, source)
+        has_pictures |= page.has_pictures
+        if not source.options.keep_all:
+            num_captions += page.drop_captions()
+            num_footnotes += page.drop(_FOOTNOTES)[0]
+            page.drop(_BESIDE)
+            page.drop_note_marks()
+        blocks += _chapter(page, titles.get(path))
+    for count, kind in ((num_captions, "caption"), (num_footnotes, "footnote")):
+        if count:
+            notes.append(f"{counted(count, kind)} left out")
     title = next((each.text for each in _find_all(package, "title") if each.text), None)
-    yield source.document(blocks, title=title, notes=notes)
+    yield source.document(blocks, title=title, has_pictures=has_pictures, notes=notes)
 
 
-def _chapter(
-    archive: zipfile.ZipFile, path: str, number: int, title: str | None, source: Source
-) -> list[Block]:
+def _page(archive: zipfile.ZipFile, path: str, source: Source) -> Page:
+    """Returns a chapter; a book has no menus, and its class names mean what its publisher likes."""
     name = f"{source.name}/{path}"
     content = read_member(archive, path, name, source)
     inner = source.inner(name, content)
     text, _ = inner.decoded(declared_encoding(content))
-    # A book has no menus, and its class names mean what its publisher likes.
-    page = Page(text, inner)
-    if not source.options.keep_all:
-        page.drop_note_marks()
+    return Page(text, inner)
+
+
+def _chapter(page: Page, title: str | None) -> list[Block]:
+    """Returns the blocks of a chapter, which begins with its title."""
     blocks = page.blocks()
     has_heading = any(block.level for block in blocks[:3])
     if title and blocks and not has_heading:

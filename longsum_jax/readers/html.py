@@ -14,17 +14,23 @@ _NEVER_SHOWN = (
     "audio, video, head, select, datalist, textarea"
 )
 _BOILERPLATE = (
-    "nav, footer, aside, dialog, form, button, menu, figcaption, caption, "
+    "nav, footer, aside, dialog, form, button, menu, "
     '[role="navigation"], [role="banner"], [role="contentinfo"], [role="search"], '
     '[role="complementary"], [role="dialog"], [role="alert"], [aria-hidden="true"], [hidden], '
     '[style*="display:none"], [style*="display: none"], .mw-editsection, '
     "a.headerlink, rp, rt"
 )
+_CAPTIONS = "figcaption, caption"
+_CAPTION_NAME = re.compile(
+    r"(?:[a-z]+[-_])?(?:fig|figure|image|img|table|thumb)?caption(?:[-_]?text)?"
+)
+_LONGEST_CAPTION = 1000  # characters of an element that its class calls one
 _NOTE_MARKS = 'sup.reference, [role="doc-noteref"], [epub\\:type~="noteref"]'
 # Words in class and id that name what is no part of a text.
 _NAMED_BOILERPLATE = re.compile(
     r"(?<![a-z])(?:nav|navbar|navigation|menu|sidebar|breadcrumbs?|cookies?|consent|gdpr|banner|"
-    r"share|sharing|social|related|promo|advert|advertisement|ads|newsletter|subscribe|popup|"
+    r"share|sharing|social|related|promo|ad|advert|advertisement|ads|newsletter|subscribe|popup|"
+    r"hatnote|reflist|"
     r"modal|pagination|pager|toc|skip|footer|navbox|noprint|masthead|paywall)(?![a-z])"
 )
 # Words that stand beside these in an id. Others come from a heading, as in "related-work".
@@ -36,7 +42,7 @@ _BESIDE_NAMES = re.compile(
 )
 _NEVER_BY_NAME = frozenset({"html", "body", "main", "article", "h1", "h2", "h3", "h4", "h5", "h6"})
 _BY_NAME = "div[class], div[id], section[class], section[id], ul[class], ul[id], ol[class], "
-_BY_NAME += "p[class], span[class], header[class], table[class]"
+_BY_NAME += "p[class], span[class], sup[class], header[class], table[class]"
 
 _BLOCK = re.compile(
     r"address|article|aside|blockquote|body|caption|center|dd|details|dialog|div|dl|dt|fieldset|"
@@ -65,6 +71,7 @@ _SENTENCE_ENDS = (".", "!", "?", ".”", '."')
 _PERMALINKS = ("#", "¶", "§", "🔗")
 _LEAST_MAIN = 0.3  # share of a page's text in <main>, for the rest to be boilerplate
 _MOST_BY_NAME = 0.5  # share of a page's text that a class name may condemn
+_LONGEST_CELL = 300  # characters of a cell whose paragraphs are one text
 _LINK_SHARE = 0.75  # of the characters of a list that are links, which makes it a menu
 _FEWEST_LINKS = 3
 
@@ -83,7 +90,7 @@ def read(source: Source) -> Iterator[Document]:
     blocks = page.blocks()
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
-    yield source.document(blocks, title=title, notes=notes)
+    yield source.document(blocks, title=title, has_pictures=page.has_pictures, notes=notes)
 
 
 def declared_encoding(content: bytes) -> str | None:
@@ -99,6 +106,10 @@ class Page:
         text: HTML or XHTML.
         source: that it comes from.
 
+    Attributes:
+        title: in its head, or None.
+        has_pictures: whether it shows any.
+
     Raises:
         InputError: elements nested too deeply.
     """
@@ -113,6 +124,7 @@ class Page:
         tree = lexbor.LexborHTMLParser(text)
         head_title = tree.css_first("title")
         self.title = head_title.text().strip() or None if head_title else None
+        self.has_pictures = tree.css_first("img, image") is not None
         self._root = tree.body or tree.root
         if self._root is not None:
             _remove(self._root, _NEVER_SHOWN)
@@ -126,6 +138,7 @@ class Page:
         self._root = self._main(before)
         self._source.check_time()
         _remove(self._root, _BOILERPLATE)
+        self.drop_captions()
         self.drop_note_marks()
         for node in self._root.css("header"):
             if not node.css("h1, h2"):
@@ -138,6 +151,34 @@ class Page:
         self._drop_link_lists()
         dropped = before - self._length(self._root)
         return [f"boilerplate of {dropped:,} characters left out"] if dropped > 0 else []
+
+    def has_text_beside(self, selector: str) -> bool:
+        """Tells whether the page has some of these elements, and other text than theirs."""
+        if self._root is None:
+            return False
+        inside = sum(map(self._length, _outermost(self._root.css(selector))))
+        return 0 < inside < self._length(self._root)
+
+    def drop(self, selector: str) -> tuple[int, int]:
+        """Removes elements; returns how many, and how many characters."""
+        if self._root is None:
+            return 0, 0
+        nodes = _outermost(self._root.css(selector))
+        length = sum(map(self._length, nodes))
+        for node in nodes:
+            node.decompose()
+        return len(nodes), length
+
+    def drop_captions(self) -> int:
+        """Removes captions of pictures and tables; returns how many had words."""
+        if self._root is None:
+            return 0
+        named = [node for node in self._root.css("p[class], div[class]") if _is_named_caption(node)]
+        captions = _outermost([*self._root.css(_CAPTIONS), *named])
+        count = sum(self._length(node) > 0 for node in captions)
+        for node in captions:
+            node.decompose()
+        return count
 
     def drop_note_marks(self) -> None:
         """Removes numbers of footnotes, which would look like parts of the words before them."""
@@ -247,23 +288,36 @@ def _is_named_boilerplate(node: Any) -> bool:
     return len(others) < len(words) and all(map(_BESIDE_NAMES.fullmatch, others))
 
 
+def _is_named_caption(node: Any) -> bool:
+    names = (node.attributes.get("class") or "").casefold().split()
+    is_caption = any(map(_CAPTION_NAME.fullmatch, names))
+    return is_caption and len(node.text()) <= _LONGEST_CAPTION and not node.css("h1, h2, h3")
+
+
 def _blocks(root: Any) -> Iterator[Block]:
     """Yields the blocks of a tree, which is walked without recursion."""
     parts: list[str] = []  # of the block at hand
     level = 0
     in_pre = 0
+    cell = None  # of a row, of which paragraphs make no blocks
     for node, is_start in _walk(root):
         tag = node.tag
         if tag is None:  # comments and instructions to a program
             continue
         if tag == "-text":
             parts.append(node.text_content or "")
+        elif cell is not None and (tag == "br" or _BLOCK.fullmatch(tag)):
+            parts.append(" ")
         elif tag == "br":
             if is_start:
                 parts.append("\n" if in_pre else "\v")
         elif tag in ("td", "th"):
-            if is_start and "".join(parts).strip():
+            if is_start and any(map(str.strip, parts)):
                 parts.append(" | ")
+            if is_start and cell is None and _is_short_cell(node):
+                cell = node.mem_id
+            elif node.mem_id == cell:
+                cell = None
         elif _BLOCK.fullmatch(tag):
             text = _block_text(parts, keep_lines=in_pre > 0)
             parts.clear()
@@ -278,11 +332,29 @@ def _blocks(root: Any) -> Iterator[Block]:
         yield Block(text, level)
 
 
+def _is_short_cell(cell: Any) -> bool:
+    """Tells whether a cell is one of a row, and not a part of a page that a table lays out."""
+    if not _has_neighbour(cell) or cell.css_first("h1, h2, h3, h4, h5, h6, table, pre") is not None:
+        return False
+    return len(cell.text()) <= _LONGEST_CELL
+
+
+def _has_neighbour(cell: Any) -> bool:
+    """Tells whether the row of a cell has another one."""
+    for step in ("prev", "next"):
+        beside = getattr(cell, step)
+        while beside is not None and not beside.is_element_node:
+            beside = getattr(beside, step)
+        if beside is not None:
+            return True
+    return False
+
+
 def _block_text(parts: list[str], *, keep_lines: bool) -> str:
     text = "".join(parts)
     if keep_lines:
         return text.strip("\n").rstrip()
-    lines = [_SPACES.sub(" ", line).strip() for line in text.split("\v")]
+    lines = [_SPACES.sub(" ", line).strip().removesuffix(" |") for line in text.split("\v")]
     return "\n".join(line for line in lines if line)
 
 

@@ -40,6 +40,10 @@ _FORWARDED = re.compile(
 )
 
 
+_QUOTED_HTML = '.gmail_quote, .yahoo_quoted, .moz-cite-prefix, blockquote[type="cite"]'
+_FORWARD = re.compile(r"(?:fwd?|wg|tr|rv)\s*:", re.IGNORECASE)  # before a subject
+
+
 class _Policy(email.policy.EmailPolicy):
     """The standard library's policy, which reads headers that the library gives up on as empty, and
     the beginning of long ones: the time that they take grows with the square of their length.
@@ -73,16 +77,22 @@ def _read(source: Source) -> Iterator[Document | Source]:
     bodies, attached = _parts(message, source)
     attachments, notes = _attachments(attached, source)
     blocks: list[Block] = []
+    subject = _header(message, "subject")
+    is_forwarded = _FORWARD.match(subject or "") is not None
     for part in bodies:
         text = _text(part, source.name)
+        is_own = not (source.options.keep_all or is_forwarded)
         if part.get_content_type() == "text/html":
-            blocks += Page(text, source).blocks()
+            page = Page(text, source)
+            if is_own and page.has_text_beside(_QUOTED_HTML):
+                _, length = page.drop(_QUOTED_HTML)
+                notes.append(_about_quoted(length))
+            blocks += page.blocks()
         else:
             if not source.options.keep_all:
-                text, dropped = _own_words(text)
+                text, dropped = _own_words(text, is_forwarded)
                 notes += dropped
             blocks += text_blocks(text)
-    subject = _header(message, "subject")
     if subject and blocks:
         blocks.insert(0, Block(subject, 1))
     if blocks or not attachments:
@@ -177,18 +187,27 @@ def _text(part: EmailMessage, name: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _own_words(text: str) -> tuple[str, list[str]]:
-    """Returns a body without quoted mail and signature, and notes about these."""
+def _own_words(text: str, is_forwarded: bool) -> tuple[str, list[str]]:
+    """Returns a body without quoted mail and signature, and notes about these.
+
+    What is forwarded stays, for it is what the mail tells.
+    """
     notes = []
     signature = list(_SIGNATURE.finditer(text))
     if signature:
         text = text[: signature[-1].start()]
         notes.append("signature left out")
+    if is_forwarded:
+        return text, notes
     without = _QUOTED.sub("", _FORWARDED.sub("", _ANSWERED.sub("", text)))
     if without != text and without.strip():
-        notes.append(f"quoted mail of {len(text) - len(without):,} characters left out")
+        notes.append(_about_quoted(len(text) - len(without)))
         text = without
     return text, notes
+
+
+def _about_quoted(num_chars: int) -> str:
+    return f"quoted mail of {num_chars:,} characters left out"
 
 
 def _header(message: EmailMessage, name: str) -> str | None:

@@ -1,6 +1,6 @@
 """ODT (OpenDocument text): paragraphs, headings by their outline level, rows of tables."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from xml.etree.ElementTree import Element
 
 from longsum_jax.errors import InputError
@@ -8,24 +8,33 @@ from longsum_jax.readers.archives import open_zip, read_member
 from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
-from longsum_jax.readers.xml_tree import parse_xml, whole_number
+from longsum_jax.readers.xml_tree import inherited, parse_xml, whole_number
 
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
 _DRAW = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
 _OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
+_STYLE = "{urn:oasis:names:tc:opendocument:xmlns:style:1.0}"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 _MANIFEST = "META-INF/manifest.xml"
-# Earlier versions of the text, and tables of contents, which repeat its headings.
+# Earlier versions of the text, how characters are pronounced, and tables of contents and indexes,
+# which repeat what is in the text.
 _SKIPPED = frozenset(
     {
         f"{_TEXT}tracked-changes",
+        f"{_TEXT}ruby-text",
         f"{_TEXT}table-of-content",
+        f"{_TEXT}illustration-index",
+        f"{_TEXT}table-index",
+        f"{_TEXT}object-index",
+        f"{_TEXT}user-index",
+        f"{_TEXT}alphabetical-index",
         f"{_TEXT}sequence-decls",
         f"{_OFFICE}annotation",
         f"{_OFFICE}forms",
     }
 )
+_CAPTION = "Caption"  # the style on which those of captions are based
 _NOTE = f"{_TEXT}note"
 _BOX = f"{_DRAW}text-box"
 _MAX_SPACES = 100
@@ -50,30 +59,49 @@ def read(source: Source) -> Iterator[Document]:
             raise InputError(
                 f"{source.name}: the document is encrypted; save it without a password"
             )
-    body = next((each for each in part("content.xml").iter() if each.tag == f"{_OFFICE}text"), None)
+    content = part("content.xml")
+    body = next((each for each in content.iter() if each.tag == f"{_OFFICE}text"), None)
     if body is None:
         raise InputError(f"{source.name}: content.xml has no text; give a text document (.odt)")
-    reader = _Reader(source)
+    bases = _bases(content) | (_bases(part("styles.xml")) if "styles.xml" in members else {})
+    reader = _Reader(inherited({_CAPTION: True}, bases), source)
     blocks = list(reader.blocks(body))
-    notes = [f"{counted(reader.num_notes, 'footnote')} left out"] if reader.num_notes else []
+    counts = {"footnote": reader.num_notes, "caption": reader.num_captions}
+    notes = [f"{counted(count, kind)} left out" for kind, count in counts.items() if count]
     title = None
     if "meta.xml" in members:
         title = next((each.text for each in part("meta.xml").iter(_TITLE) if each.text), None)
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
-    yield source.document(blocks, title=title, notes=notes)
+    has_pictures = any(name.startswith("Pictures/") for name in members)
+    yield source.document(blocks, title=title, has_pictures=has_pictures, notes=notes)
+
+
+def _bases(root: Element) -> dict[str, str]:
+    """Returns the style that each style of paragraphs is based on, by their names."""
+    return {
+        style.get(f"{_STYLE}name", ""): style.get(f"{_STYLE}parent-style-name", "")
+        for style in root.iter(f"{_STYLE}style")
+        if style.get(f"{_STYLE}family") == "paragraph"
+    }
 
 
 class _Reader:
     """Turns elements into blocks.
 
+    Args:
+        captions: styles of captions.
+        source: that is read.
+
     Attributes:
-        num_notes: footnotes that were left out.
+        num_notes, num_captions: footnotes and captions that were left out.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, captions: Collection[str], source: Source) -> None:
+        self._captions = captions
         self._source = source
         self.num_notes = 0
+        self.num_captions = 0
 
     def blocks(self, parent: Element) -> Iterator[Block]:
         """Yields paragraphs, headings and rows below an element, after each the boxes in it."""
@@ -83,11 +111,15 @@ class _Reader:
                 text = self._text(child).strip()
                 level = whole_number(child.get(f"{_TEXT}outline-level", "1"))
                 is_heading = child.tag == f"{_TEXT}h" and level is not None
-                if text:
+                if text and not self._is_left_out(child):
                     yield Block(text, max(1, level or 0) if is_heading else 0)
             elif child.tag == f"{_TABLE}table-row":
-                cells = [self._text(cell) for cell in child]
-                row = " | ".join(" ".join(cell.split()) for cell in cells if cell.strip())
+                cells = [cell for cell in child if cell.tag == f"{_TABLE}table-cell"]
+                if len(cells) == 1:  # a frame around paragraphs
+                    yield from self.blocks(cells[0])
+                    continue
+                texts = [" ".join(self._text(cell).split()) for cell in cells]
+                row = " | ".join(filter(None, texts))
                 if row:
                     yield Block(row)
             elif child.tag not in _SKIPPED:
@@ -95,6 +127,13 @@ class _Reader:
                 continue
             for box in _boxes(child):
                 yield from self.blocks(box)
+
+    def _is_left_out(self, paragraph: Element) -> bool:
+        is_caption = paragraph.get(f"{_TEXT}style-name") in self._captions
+        if not is_caption or self._source.options.keep_all:
+            return False
+        self.num_captions += 1
+        return True
 
     def _text(self, element: Element) -> str:
         parts = [element.text or ""]

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence, Set
 from typing import Any, NamedTuple
 
 from longsum_jax.errors import InputError
-from longsum_jax.readers.cleaning import join_hyphens, lines_to_leave_out, words_of
+from longsum_jax.readers.cleaning import counted, join_hyphens, lines_to_leave_out, words_of
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.extra import import_extra
 from longsum_jax.readers.source import Source
+from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
+from longsum_jax.text.ngrams import num_words
 
 # PDFium writes these for a hyphen that it takes for one at the end of a line, and no line end.
 _LINE_HYPHENS = str.maketrans({"\x02": "-\n", "\ufffe": "-\n"})
@@ -65,7 +67,10 @@ def read(source: Source) -> Iterator[Document]:
         notes += dropped
         for number, (page, marked) in enumerate(zip(pages, marks, strict=True)):
             pages[number] = [line for line, gone in zip(page, marked, strict=True) if not gone]
-    blocks = _Assembler(pages, bookmarks, keep_hyphens=source.options.keep_all).blocks()
+    assembler = _Assembler(pages, bookmarks, keep_all=source.options.keep_all)
+    blocks = assembler.blocks()
+    if assembler.num_captions:
+        notes.append(f"{counted(assembler.num_captions, 'caption')} left out")
     yield source.document(blocks, title=title, num_pages=len(pages), notes=notes)
 
 
@@ -173,7 +178,10 @@ class _Assembler:
     Args:
         pages: lines of each page.
         bookmarks: levels of headings by page and title.
-        keep_hyphens: whether hyphens at line ends stay.
+        keep_all: whether captions and hyphens at line ends stay.
+
+    Attributes:
+        num_captions: that were left out.
     """
 
     def __init__(
@@ -181,11 +189,12 @@ class _Assembler:
         pages: Sequence[Sequence[_Line]],
         bookmarks: dict[tuple[int, str], int],
         *,
-        keep_hyphens: bool,
+        keep_all: bool,
     ) -> None:
         self._pages = pages
         self._bookmarks = bookmarks
-        self._keep_hyphens = keep_hyphens
+        self._keep_all = keep_all
+        self.num_captions = 0
         self._words = words_of("\n".join(line.text for page in pages for line in page))
         self._style = _style_of(pages)
         self._sizes = self._heading_sizes()
@@ -198,7 +207,10 @@ class _Assembler:
         levels: list[int] = []
         before = None
         for number, page in enumerate(self._pages):
-            for line in page:
+            captions = set() if self._keep_all else self._captions(number, page)
+            for i, line in enumerate(page):
+                if i in captions:  # the text around it may go on
+                    continue
                 level = self._level(number, line)
                 place = number, line
                 if before is not None and self._continues(before, place, levels[-1], level):
@@ -208,6 +220,29 @@ class _Assembler:
                     levels.append(level)
                 before = place
         return [self._block(group, level) for group, level in zip(groups, levels, strict=True)]
+
+    def _captions(self, number: int, page: Sequence[_Line]) -> set[int]:
+        """Returns the lines of a page that are captions of figures and tables, and counts these."""
+        found: set[int] = set()
+        for start, line in enumerate(page):
+            if start in found or not begins_caption(line.text) or self._level(number, line):
+                continue
+            end = start + 1
+            while end < len(page) and self._is_same_caption(page[end - 1], page[end]):
+                end += 1
+            # A text that goes on behind a caption in its type cannot be told from it.
+            if num_words(" ".join(each.text for each in page[start:end])) <= LONGEST_CAPTION:
+                found.update(range(start, end))
+                self.num_captions += 1
+        return found
+
+    def _is_same_caption(self, last: _Line, line: _Line) -> bool:
+        down = last.bottom - line.bottom
+        is_below = 0 < down <= _WIDER_GAP * self._leading
+        ended = last.text.endswith(_ENDS) or line.text[0].isupper()
+        is_last = ended and len(last.text) < _SHORT_LINE * self._width
+        is_alike = line.size == last.size and not begins_caption(line.text)
+        return is_below and is_alike and not is_last
 
     def _level(self, number: int, line: _Line) -> int:
         """Returns the level of a line that is a heading, else 0."""
@@ -275,7 +310,7 @@ class _Assembler:
                 breaks.append(len(text))
             text += line.text
         text = text.replace("\x02\n", "-\n").translate(_LINE_HYPHENS)
-        if not self._keep_hyphens and "-\n" in text:
+        if not self._keep_all and "-\n" in text:
             text, breaks = _joined(text, breaks, self._words)
         return Block(text.replace("-\n", "-").replace("\n", " "), level, page + 1, tuple(breaks))
 

@@ -187,7 +187,7 @@ def _kind_of_zip(source: Source) -> Kind:
     try:
         with zipfile.ZipFile(io.BytesIO(source.content)) as archive:
             names = set(archive.namelist())
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
+    except archives.DAMAGED_ARCHIVE:
         return _damaged_zip(source)
     if "META-INF/container.xml" in names:
         return KINDS["epub"]

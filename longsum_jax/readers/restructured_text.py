@@ -4,6 +4,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from longsum_jax.readers.apart import put_back, set_apart
 from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
@@ -26,12 +27,23 @@ _ROW = re.compile(r"[ \t]*\|[ \t].*\|[ \t]*")
 
 # Bounded, so that marks without an end cost little.
 _FOOTNOTE = re.compile(r"[ \t]*\[(?:\d{1,4}|#[\w.-]{0,80}|\*)\]_")
-_ROLE = re.compile(r"(?::[\w.+-]{1,40}){1,2}:`(?:~)?([^`<]{1,1000}?)(?:[ \t\n]*<[^`<>]{1,1000}>)?`")
+_CITATION = re.compile(r"(\[[A-Za-z][\w.-]{0,80}\])_(?!\w)")
+_ROLE = re.compile(
+    r":([\w.+-]{1,40}(?::[\w.+-]{1,40}){0,2}):`([^`<]{1,1000}?)([ \t\n]*<[^`<>]{1,1000}>)?`"
+)
 _LINK = re.compile(r"(?<!`)`([^`<]{1,1000}?)[ \t\n]*(?:<[^`<>]{1,1000}>)?`__?(?!\w)")
-_LITERAL = re.compile(r"``(.{1,1000}?)``", re.DOTALL)
 _STRONG = re.compile(r"\*\*(?=\S)([^*]{1,1000}?)(?<=\S)\*\*")
 _EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]{1,1000}?)(?<=[^\s*])\*(?![\w*])")
-_INTERPRETED = re.compile(r"(?<![\w`])`([^`]{1,1000})`(?![\w`])")
+_INTERPRETED = re.compile(r"(?<![\w`])`([^`]{1,1000})`(?::[\w.+-]{1,40}:)?(?![\w`])")
+_TARGET = re.compile(r"(?<![\w`])_`([^`]{1,1000})`(?![\w`])")
+# "name_", outside of what stands in backquotes.
+_REFERENCE = re.compile(
+    r"`[^`]{1,1000}`|(?<![\w.:/\\-])([A-Za-z](?:[\w.+-]{0,80}[A-Za-z0-9])?)__?(?!\w)",
+    re.DOTALL,
+)
+# A backslash makes the next character one of text, and takes a space away, except in literals.
+_ESCAPED = re.compile(r"``(.{1,1000}?)``(?!`)|\\(.)", re.DOTALL)
+_NUMBERED_PAPERS = ("pep", "rfc")
 
 
 def read(source: Source) -> Iterator[Document]:
@@ -199,14 +211,36 @@ def _unwrapped(lines: Sequence[str]) -> str:
 
 def _plain(text: str) -> str:
     """Returns running text without the marks of roles, links, literals, emphasis and footnotes."""
+    text = _ESCAPED.sub(_as_text, text)
+    text = _REFERENCE.sub(lambda match: match.group(1) or match.group(), text)
+    text = _ROLE.sub(_shown, text)
     for pattern, replacement in (
         (_FOOTNOTE, ""),
-        (_ROLE, r"\1"),
+        (_CITATION, r"\1"),
+        (_TARGET, r"\1"),
         (_LINK, r"\1"),
-        (_LITERAL, r"\1"),
         (_STRONG, r"\1"),
         (_EMPHASIS, r"\1"),
         (_INTERPRETED, r"\1"),
     ):
         text = pattern.sub(replacement, text)
-    return text
+    return put_back(text)
+
+
+def _shown(role: re.Match[str]) -> str:
+    """Returns what a reader sees of a role: its text, "PEP 8", or the last part of "~os.path"."""
+    name, text, target = role.groups()
+    if target is not None:
+        return text
+    if name in _NUMBERED_PAPERS:
+        return f"{name.upper()} {text.partition('#')[0]}"
+    if text.startswith("~"):
+        return text[1:].rpartition(".")[2]
+    return text.removeprefix("!")
+
+
+def _as_text(match: re.Match[str]) -> str:
+    literal, char = match.groups()
+    if literal is not None:
+        return set_apart(literal)
+    return "" if char.isspace() else set_apart(char)

@@ -22,6 +22,11 @@ def read(source: Source) -> Iterator[Document]:
         text = striprtf.rtf_to_text(content, errors="replace")
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(f"{source.name}: damaged RTF ({error}); save it anew") from None
-    # A line is a paragraph.
-    blocks = [block for line in text.split("\n") for block in text_blocks(line)]
-    yield source.document(blocks)
+    # A line is a paragraph, or a row of a table.
+    lines = [_row(line) if line.endswith("|") else line for line in text.split("\n")]
+    yield source.document(block for line in lines for block in text_blocks(line))
+
+
+def _row(line: str) -> str:
+    """Returns the cells of a row, behind each of which a stroke stands, as other readers do."""
+    return " | ".join(filter(None, map(str.strip, line.split("|"))))

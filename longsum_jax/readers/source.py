@@ -20,7 +20,7 @@ class ReadOptions:
 
     Attributes:
         keep_all: keep what rules leave out otherwise: navigation and other boilerplate, running
-            headers, page numbers, hyphens at line ends, lists of references, quoted mail.
+            headers, page numbers, captions, hyphens at line ends, lists of references, quoted mail.
         document_key: column or field of JSON lines, CSV and Parquet that holds the document;
             "text|document" is the first of these that a row has.
         query_key: column or field with a query.
@@ -154,6 +154,7 @@ class Source:
         *,
         title: str | None = None,
         num_pages: int = 0,
+        has_pictures: bool = False,
         notes: Iterable[str] = (),
         query: str | None = None,
         id: str | None = None,
@@ -164,6 +165,7 @@ class Source:
             blocks: in reading order.
             title: of the document.
             num_pages: it has; 0 for no pages.
+            has_pictures: whether there are pictures, in which its text may be.
             notes: of the reader.
             query: of the document.
             id: of the document.
@@ -173,7 +175,7 @@ class Source:
         """
         cleaned, dropped = clean(blocks, keep_all=self.options.keep_all)
         if not cleaned:
-            raise InputError(f"{self.name}: {_nothing_left([*notes, *dropped])}")
+            raise InputError(f"{self.name}: {_nothing_left([*notes, *dropped], has_pictures)}")
         layout = lay_out(cleaned, num_pages)
         title, query, id = (
             value and replace_half_characters(value) for value in (title, query, id)
@@ -192,7 +194,12 @@ class Source:
         )
 
 
-def _nothing_left(notes: list[str]) -> str:
+def _nothing_left(notes: list[str], has_pictures: bool) -> str:
+    if has_pictures and not notes:
+        return (
+            "has pictures and no text; make a PDF of it and recognise its text, for example with "
+            "ocrmypdf"
+        )
     if not notes:
         return "the file is empty; give a text"
     return f"no text remains ({'; '.join(notes)}); keep_all (--keep_all) keeps what rules leave out"

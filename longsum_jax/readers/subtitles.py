@@ -1,11 +1,16 @@
 """Subtitles, SubRip (.srt) and WebVTT (.vtt): what is said, without numbers and times."""
 
 import html
+import itertools
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
+from longsum_jax.text.ngrams import num_words
+from longsum_jax.text.sentences import LONGEST_PIECE
 
 _CUE = re.compile(
     r"(?:(\d{1,9}):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s*-->"
@@ -13,7 +18,12 @@ _CUE = re.compile(
 )
 _VOICE = re.compile(r"<v(?:\.[^ >]*)?\s+([^>]+)>")
 _TAG = re.compile(r"</?[^<>]*>|\{\\[^{}]*\}")
+_STOP = re.compile(r"[.!?…。\uff01\uff1f]")
+_NAME = re.compile(r"([^\W\d_][^\s:]{0,19}(?: [^\W\d_][^\s:]{0,19}){0,3}): (?=\S)")
+_CHANGE = re.compile(r"(?:[-\u2013\u2014] ?|>>+ ?)(?=\w)")  # of speakers
+_SOUND = re.compile(r"\[[^\[\]]{1,60}\]|\([^()]{1,60}\)|[\u266a\u266b# ]+")
 _COMMENTS = ("NOTE", "STYLE", "REGION")
+_Cue = tuple[float, float, list[str]]  # start and end in seconds, and lines
 _PAUSE = 4.0  # seconds of silence that end a paragraph
 
 
@@ -24,45 +34,112 @@ def read(source: Source) -> Iterator[Document]:
         InputError: a file without text.
     """
     text, notes = source.decoded()
+    cues = [(start, end, _shown(cue)) for start, end, cue in _cues(text)]
+    speakers = _speakers(line for *_, lines in cues for line in lines)
+    speakers.update(" ".join(html.unescape(name).split()) for name in _VOICE.findall(text))
+    reader = _Reader(speakers, keep_sounds=source.options.keep_all)
+    blocks = list(reader.blocks(cues))
     if not source.options.keep_all:
         notes.append("numbers and times left out")
-    yield source.document(_paragraphs(text), notes=notes)
+    if reader.num_sounds:
+        notes.append(f"{counted(reader.num_sounds, 'sound')} left out")
+    yield source.document(blocks, notes=notes)
 
 
-def _paragraphs(text: str) -> Iterator[Block]:
-    lines: list[str] = []
-    end_before = 0.0
-    for start, end, cue in _cues(text):
-        if lines and (start - end_before > _PAUSE or _VOICE.search(cue)):
-            yield Block(" ".join(lines))
-            lines = []
-        for line in _shown(cue):
-            # Captions that roll show every line twice.
-            if not lines or lines[-1] != line:
-                lines.append(line)
-        end_before = end
-    if lines:
-        yield Block(" ".join(lines))
+class _Reader:
+    """Makes paragraphs of cues.
+
+    Args:
+        speakers: names that stand before what they say.
+        keep_sounds: whether lines that only describe a sound stay.
+
+    Attributes:
+        num_sounds: that were left out.
+    """
+
+    def __init__(self, speakers: Collection[str], *, keep_sounds: bool) -> None:
+        self._speakers = speakers
+        self._keep_sounds = keep_sounds
+        self.num_sounds = 0
+
+    def blocks(self, cues: Iterable[_Cue]) -> Iterator[Block]:
+        """Yields what is said between pauses by one speaker, whose name stands in front of it."""
+        lines: list[str] = []
+        speaker = last = None
+        end_before = 0.0
+        for start, end, shown in cues:
+            is_new = start - end_before > _PAUSE
+            end_before = end
+            for line in shown:
+                name, said = self._turn(line)
+                # Captions that roll show every line twice.
+                if (line == last and not is_new) or self._is_sound(said):
+                    continue
+                last = line
+                is_other = name is not None and name != speaker
+                if lines and (is_new or is_other):
+                    yield Block(_joined(lines))
+                    lines = []
+                lines.append(said if lines else line)
+                speaker = name or speaker
+                is_new = False
+        if lines:
+            yield Block(_joined(lines))
+
+    def _turn(self, line: str) -> tuple[str | None, str]:
+        """Returns who begins to speak in a line, None if nobody does, and what is said."""
+        if _CHANGE.match(line):  # somebody without a name
+            return line, line
+        name, colon, said = line.partition(": ")
+        return (name, said) if colon and name in self._speakers else (None, line)
+
+    def _is_sound(self, said: str) -> bool:
+        is_sound = not self._keep_sounds and _SOUND.fullmatch(said) is not None
+        self.num_sounds += is_sound
+        return is_sound
+
+
+def _speakers(lines: Iterable[str]) -> set[str]:
+    """Returns names that stand before several lines, or before one in capitals."""
+    names = Counter(match.group(1) for match in map(_NAME.match, lines) if match is not None)
+    return {
+        name
+        for name, count in names.items()
+        if name.isupper() or (count > 1 and not any(word[0].islower() for word in name.split()))
+    }
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """Joins the lines of a paragraph, which stay lines where no stops divide what is said."""
+    text = " ".join(lines)
+    is_punctuated = LONGEST_PIECE * (1 + len(_STOP.findall(text))) >= num_words(text)
+    return text if is_punctuated else "\n".join(lines)
 
 
 def _shown(cue: str) -> list[str]:
-    named = _VOICE.sub(r"\1: ", cue)
+    named = _VOICE.sub(r"\n\1: ", cue)
     lines = [html.unescape(_TAG.sub("", line)).strip() for line in named.split("\n")]
     return [" ".join(line.split()) for line in lines if line]
 
 
 def _cues(text: str) -> Iterator[tuple[float, float, str]]:
     """Yields start and end in seconds, and the text of every cue."""
+    times = None
     for paragraph in re.split(r"\n[ \t]*\n", text.strip("\n")):
         lines = paragraph.strip("\n").split("\n")
         if lines[0].split(" ")[0] in _COMMENTS:
             continue
-        for i, line in enumerate(lines[:2]):
-            times = _CUE.fullmatch(line.strip())
-            if times is not None:
-                start, end = _seconds(times.groups()[:4]), _seconds(times.groups()[4:])
-                yield start, end, "\n".join(lines[i + 1 :])
-                break
+        matches = [_CUE.fullmatch(line.strip()) for line in lines]
+        places = [i for i, match in enumerate(matches) if match is not None]
+        if not places and times is not None:  # an empty line within a cue
+            yield *times, "\n".join(lines)
+        for place, following in itertools.pairwise([*places, None]):
+            parts = matches[place].groups()
+            times = _seconds(parts[:4]), _seconds(parts[4:])
+            said = lines[place + 1 : following]
+            if following and said and said[-1].strip().isdigit():  # the next cue's number
+                said.pop()
+            yield *times, "\n".join(said)
 
 
 def _seconds(parts: tuple[str | None, ...]) -> float:

@@ -1,9 +1,13 @@
 """Parses untrusted XML: no entities, no external files, limited depth."""
 
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
+from typing import TypeVar
 from xml.parsers import expat
 
 from longsum_jax.errors import InputError
+
+T = TypeVar("T")
 
 _MOST_DIGITS = 9  # of a level or a count
 
@@ -56,6 +60,23 @@ def parse_xml(content: bytes, name: str) -> ElementTree.Element:
 
 def _full(tag: str) -> str:
     return "{" + tag if "}" in tag else tag
+
+
+def inherited(values: Mapping[str, T], bases: Mapping[str, str]) -> dict[str, T]:
+    """Returns the values of styles, where one without a value has that of the style it is based on.
+
+    Args:
+        values: by the ids of styles.
+        bases: of styles, by their ids; a damaged document may have circles.
+    """
+    found = dict(values)
+    for identifier in bases:
+        base, steps = identifier, 0
+        while base not in values and base in bases and steps < len(bases):
+            base, steps = bases[base], steps + 1
+        if base in values:
+            found[identifier] = values[base]
+    return found
 
 
 def whole_number(value: str) -> int | None:

@@ -30,6 +30,7 @@ _UNSPACED = (
 )
 _UNSPACED_LETTER = re.compile(f"[{_UNSPACED}]")
 _MARKED_LETTER = re.compile(rf"[^\w\s]?[{_UNSPACED}][^\w\s]*")  # with vowel signs, punctuation
+_WORD = re.compile(rf"{_MARKED_LETTER.pattern}|(?:(?!{_MARKED_LETTER.pattern})\S)+")
 
 
 def words_of(text: str, *, stemmer: bool = False) -> list[bytes]:
@@ -66,6 +67,11 @@ def num_words(text: str) -> int:
         return len(text.split())
     rest, letters = _MARKED_LETTER.subn(" ", text)
     return letters + len(rest.split())
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Returns where the words that ``num_words`` counts start and end."""
+    return [match.span() for match in _WORD.finditer(text)]
 
 
 class _Spaced(dict[int, str]):

@@ -2,15 +2,22 @@
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 
 import numpy as np
+
+from longsum_jax.text.ngrams import num_words, word_spans
 
 LONGEST_WRAPPED_LINE = 100  # characters; texts with longer lines are not hard-wrapped
 WIDEST_WRAP = 160  # characters of lines that ``join_wrapped_lines`` joins
 SHORTEST_WRAP = 60  # of a line that its writer broke because it was full
 WINDOW = 8192  # characters that sentencex reads at a time
+# Words of a sentence in ``bounded_sentences``. Of the sentences of novels 1 in 150 has more, and
+# most of these are quotations of several sentences.
+LONGEST_SENTENCE = 150
+# Words of the pieces that longer ones are cut into, and of what has no stop at its end.
+SHORTEST_PIECE, MEAN_PIECE, LONGEST_PIECE = 15, 30, 60
 # sentencex 1.0 panics on white space of several bytes next to an initial, and cannot take lone
 # surrogates.
 _UNSAFE_CHARACTER = re.compile(r"[^\S ]|[\ud800-\udfff]")
@@ -18,6 +25,13 @@ _CYRILLIC = re.compile("[\u0400-\u04ff]")
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # white space ends at U+3000
 _MARKER = re.compile(r"\s*(?:[-*•‣◦+]\s|\d{1,3}[.)]\s|#|\||>|```)")
 _LIST_ITEM = re.compile(r"(?:[-*•‣◦]|\d{1,3}[.)])\s")
+_OPENING = "\u201c\u201e\u2018\u00ab\u300c\u300e(["
+# Marks around words; sentencex sees no boundary between two that belong together.
+_AROUND = re.compile(
+    rf"[{re.escape(_OPENING)}\"\u201d\u00bb\u300d\u300f)\]]|(?<!\w)['\u2019]|['\u2019](?!\w)"
+)
+_OPENING_AT_END = re.compile(rf"(?:[{re.escape(_OPENING)}]|(?<=\s)[\"'])+\s*\Z")
+_STOP_AT_END = re.compile(r"[.!?…:;।؟。\u06d4\uff01\uff1b\uff1f]\W*\Z")
 
 
 def split_sentences(text: str) -> list[str]:
@@ -42,6 +56,33 @@ def split_sentences(text: str) -> list[str]:
         first, *others = _split_paragraph(paragraph[start:])
         found.extend(sentence.strip() for sentence in (paragraph[:start] + first, *others))
     return [sentence for sentence in found if sentence]
+
+
+def bounded_sentences(text: str) -> list[str]:
+    """Splits text into sentences short enough to be extracted or cited.
+
+    A sentence of more than ``LONGEST_SENTENCE`` words, or of more than ``LONGEST_PIECE`` without a
+    stop at its end, is split after the stops inside of its quotation marks and brackets. What is
+    still as long, as a talk written down without punctuation, is cut into pieces: at semicolons,
+    commas or line breaks where these are near, else between two words.
+
+    Args:
+        text: a text of any length, with any line ends.
+
+    Returns:
+        Sentences as ``split_sentences`` gives them, and pieces of such.
+    """
+    sentences = split_sentences(text)
+    if not any(map(_is_too_long, sentences)):
+        return sentences
+    found = []
+    starts, ends = sentence_spans(text, sentences)
+    for sentence, start, end in zip(sentences, starts.tolist(), ends.tolist(), strict=True):
+        if _is_too_long(sentence):
+            found += map(_in_line, _bounded(text[start:end]))  # whose line breaks are still there
+        else:
+            found.append(sentence)
+    return found
 
 
 def join_wrapped_lines(text: str) -> str:
@@ -174,6 +215,62 @@ def _split_paragraph(paragraph: str) -> list[str]:
             start = stop
     sentences.append(paragraph[sentence_start:])
     return sentences
+
+
+def _is_too_long(sentence: str) -> bool:
+    if len(sentence) <= LONGEST_PIECE:
+        return False
+    is_stopped = _STOP_AT_END.search(sentence[-20:]) is not None
+    return num_words(sentence) > (LONGEST_SENTENCE if is_stopped else LONGEST_PIECE)
+
+
+def _in_line(text: str) -> str:
+    return " ".join(map(str.strip, text.splitlines()))
+
+
+def _bounded(text: str) -> Iterator[str]:
+    """Yields the sentences inside of a long one, and the pieces of those that are long, too."""
+    ends = itertools.accumulate(map(len, _split_paragraph(_AROUND.sub(" ", text))))
+    bounds = [0, *(_before_opening(text, end) for end in ends)]
+    bounds[-1] = len(text)
+    for start, end in itertools.pairwise(bounds):
+        sentence = text[start:end].strip()
+        yield from _pieces(sentence) if _is_too_long(sentence) else filter(None, [sentence])
+
+
+def _before_opening(text: str, place: int) -> int:
+    """Returns a place, or that of the quotation mark before it which opens what follows."""
+    opening = _OPENING_AT_END.search(text, max(0, place - 20), place)
+    return place if opening is None else opening.start()
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cuts a text into pieces of about ``MEAN_PIECE`` words."""
+    spans = word_spans(text)
+    strengths = [_strength(text, *gap) for gap in itertools.pairwise(spans)]
+    start = first = 0
+    while len(spans) - first > LONGEST_PIECE:
+        last = min(first + LONGEST_PIECE, len(spans) - SHORTEST_PIECE)
+        middle = first + MEAN_PIECE
+        first = max(
+            range(first + SHORTEST_PIECE, last + 1),
+            key=lambda word: (strengths[word - 1], -abs(word - middle)),
+        )
+        end = spans[first][0]
+        yield text[start:end].strip()
+        start = end
+    yield text[start:]
+
+
+def _strength(text: str, before: tuple[int, int], after: tuple[int, int]) -> int:
+    """Returns how much of a boundary the place between two words is, from 0 on."""
+    mark = text[before[1] - 1]
+    if mark in ";:\u2014\u2013\uff1b\uff1a":
+        return 3
+    if mark in ",،、\uff0c":
+        return 2
+    between = text[before[1] : after[0]]
+    return int(len(f".{between}.".splitlines()) > 1)
 
 
 def _is_cyrillic(line: str) -> bool:

@@ -12,6 +12,7 @@ from longsum_jax.text.alignment import Support, align
 from longsum_jax.text.entities import Entity, find_entities
 from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import (
+    bounded_sentences,
     join_wrapped_lines,
     sentence_spans,
     split_sentences,
@@ -43,7 +44,7 @@ class PlacedSentences(NamedTuple):
 
     Attributes:
         text: the document.
-        sentences: as ``split_sentences`` gives them, lines joined that were broken inside of one.
+        sentences: as ``bounded_sentences`` gives them, lines joined that were broken inside of one.
         starts, ends: int [n], see ``sentence_spans``.
         outline: of the document.
     """
@@ -57,7 +58,7 @@ class PlacedSentences(NamedTuple):
     @classmethod
     def of(cls, text: str, outline: Outline = NO_OUTLINE) -> "PlacedSentences":
         """Returns the sentences of a document."""
-        sentences = split_sentences(join_wrapped_lines(text))
+        sentences = bounded_sentences(join_wrapped_lines(text))
         empty = np.zeros(0, np.int64)
         spans = sentence_spans(text, sentences) if sentences else (empty, empty)
         return cls(text, sentences, *spans, outline)

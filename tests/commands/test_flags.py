@@ -2,6 +2,7 @@ import pytest
 
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
+from longsum_jax.readers import ReadOptions
 
 
 @pytest.fixture
@@ -39,3 +40,12 @@ def test_files_that_could_not_be_written_are_refused_at_once(tmp_path, monkeypat
         with pytest.raises(InputError) as caught:
             flags.check_file("report", str(path))
         assert str(caught.value) == f"--report={path}{problem}"
+
+
+def test_help_says_what_happens_beyond_the_limit_of_pages(parser):
+    flags.add_file_flags(parser)
+    shown = " ".join(parser.format_help().split())
+    limit = (
+        f"none of it is read; other kinds have no such limit; default: {ReadOptions.max_pages:,}"
+    )
+    assert limit in shown

@@ -91,6 +91,16 @@ def test_scores_are_those_of_the_trees(text):
         Ranker(trees._replace(names=["words", "size"]))
 
 
+def test_a_talk_without_punctuation_is_summarised_in_pieces():
+    words = [f"word{number * number % 971}" for number in range(6000)]
+    text = "\n".join(" ".join(words[i : i + 8]) for i in range(0, len(words), 8))
+    extract = builtin_ranker().summarize(text, length="150 words")
+    assert 75 <= extract.summary_words <= 150
+    for statement in extract.statements:
+        [source] = statement.sources
+        assert text[source.start : source.end].split() == statement.text.split()
+
+
 def test_headings_and_rows_of_tables_are_no_sentences():
     text = (
         "CHAPTER II. THE BRIDGE OF STONE AND OAK\n\nThe bridge of stone and oak was built here.\n\n"

@@ -17,6 +17,7 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.readers import ReadOptions, read_documents
+from longsum_jax.readers.archives import DAMAGED_ARCHIVE
 
 GOOD = "A good document.\n"
 
@@ -116,6 +117,8 @@ ENCRYPTED_EPUB = (
     '<e:x xmlns:e="urn:x"><e:EncryptionMethod Algorithm="http://www.w3.org/aes256"/></e:x>'
 )
 
+PICTURE = '<p><img src="a.png"/></p>'
+PICTURES = "has pictures and no text; .* ocrmypdf"
 CASES = [
     # Text
     Case("empty", one("a.txt", ""), "the file is empty; give a text"),
@@ -161,6 +164,18 @@ CASES = [
         "an encrypted PDF", one("a.pdf", lambda make: make.pdf(["x"], encrypted=True)), "password"
     ),
     Case("a scan", one("a.pdf", lambda make: make.pdf([], [], image=True)), "a scan, .* ocrmypdf"),
+    Case("a book of pictures", one("a.epub", lambda make: make.epub([PICTURE])), PICTURES),
+    Case("a page of pictures", one("a.html", PICTURE), PICTURES),
+    Case(
+        "a DOCX of pictures",
+        one("a.docx", lambda make: make.docx("", **{"word/media/a.png": ""})),
+        PICTURES,
+    ),
+    Case(
+        "an ODT of pictures",
+        one("a.odt", lambda make: make.odt("", **{"Pictures/a.png": ""})),
+        PICTURES,
+    ),
     Case("a PDF without text", one("a.pdf", lambda make: make.pdf([])), "the file is empty"),
     Case(
         "too many pages",
@@ -353,6 +368,18 @@ def test_bad_input_is_read_or_named(case, make, tmp_path):
         assert failure.problem.startswith(failure.name)
         with pytest.raises(InputError, match=re.escape(failure.problem)):
             list(read_documents(*paths, options=options))
+
+
+@pytest.mark.parametrize("error", DAMAGED_ARCHIVE)
+def test_whatever_a_damaged_zip_raises_is_named(monkeypatch, tmp_path, error):
+    def fail(*_):
+        raise error(*("utf-8", b"", 0, 1, "x") if error is UnicodeDecodeError else ("x",))
+
+    path = tmp_path / "a.docx"
+    path.write_bytes(b"PK\x03\x04")
+    monkeypatch.setattr(zipfile, "ZipFile", fail)
+    with pytest.raises(InputError, match="a damaged zip archive"):
+        list(read_documents(path))
 
 
 def test_there_are_many_cases():

@@ -346,7 +346,7 @@ def test_restructured_text(read_one):
     assert document.text.split("\n\n") == [
         "The Bridge",
         "Costs",
-        "It took twelve months and 3.2 million crowns, see 8 and the page. Then:",
+        "It took twelve months and 3.2 million crowns, see PEP 8 and the page. Then:",
         "goes on with x = y.",
         "Nobody knew why. It rained.",
         "- first:",
@@ -357,6 +357,28 @@ def test_restructured_text(read_one):
     ]
     notes = ("front matter left out", "3 blocks of code left out", "3 pieces of markup left out")
     assert document.notes == notes
+
+
+@pytest.mark.parametrize(
+    ("marked", "shown"),
+    [
+        (":pep:`8` and :rfc:`1234`", "PEP 8 and RFC 1234"),
+        (":pep:`8#naming` and :pep:`the guide <8>`", "PEP 8 and the guide"),
+        (":class:`~a.b.C` and :py:class:`a.b.C`", "C and a.b.C"),
+        (":class:`!a.b.C` and :func:`open() <a.open>`", "a.b.C and open()"),
+        (":external+python:meth:`~object.run`", "run"),
+        (":ref:`costs <money>` and :ref:`money`", "costs and money"),
+        (":doc:`the guide </guide>` and :doc:`/guide`", "the guide and /guide"),
+        (":math:`x^2 + y` and `text`:emphasis:", "x^2 + y and text"),
+        (r"H\ :sub:`2`\ O and \*stars\* and ``a\n``", r"H2O and *stars* and a\n"),
+        ("page_, `the page`_, _`this` and [Berg1999]_", "page, the page, this and [Berg1999]"),
+        ("``from_`` and :attr:`in_` and x_y", "from_ and in_ and x_y"),
+        ("``**one`` and ``two**`` and ``*a*``", "**one and two** and *a*"),
+        ("https://a.b/c_ and snake_case_names", "https://a.b/c_ and snake_case_names"),
+    ],
+)
+def test_roles_and_references_are_what_a_reader_sees(read_one, marked, shown):
+    assert read_one("a.rst", f"See {marked}.").text == f"See {shown}."
 
 
 def test_restructured_text_is_kept(read_one):
@@ -407,6 +429,46 @@ def test_code_and_notes_in_markdown(read_one):
     assert found == "[Ann]: hello there everyone\n\n[^1]: A note.\n\nEnd."
 
 
+@pytest.mark.parametrize(
+    ("marked", "shown"),
+    [
+        ("See [a](http://b.c/d_(e)) now.", "See a now."),
+        ("`__init__` and `a*b*c` and ``x ` y``.", "__init__ and a*b*c and x ` y."),
+        (r"\*stars\* and \# and C:\new.", r"*stars* and # and C:\new."),
+        (r"$x_1 \, y_1$ costs $5 or \$6, $$a\_b$$", r"$x_1 \, y_1$ costs $5 or $6, $$a\_b$$"),
+        ("Salt &amp; pepper &#42;x&#42; &lt;b&gt; AT&T.", "Salt & pepper *x* <b> AT&T."),
+        ("As said[^1] and ~~not~~ so.[^long-name]", "As said and not so."),
+        ("- [ ] one\n- [x] two", "- one\n- two"),
+        ("One\\\ntwo.", "One\ntwo."),
+    ],
+)
+def test_text_of_markdown_is_what_a_reader_sees(read_one, marked, shown):
+    assert read_one("a.md", marked).text == shown
+
+
+def test_headings_of_markdown_lose_their_attributes(read_one):
+    document = read_one("a.md", "# One {#first .big}\n\nTwo {.b}\n---\n\n## A {set}")
+    assert headings(document) == [("One", 1), ("Two", 2), ("A {set}", 2)]
+
+
+def test_code_without_a_fence_of_its_own_column(read_one):
+    text = "One.\n\n    code()\n\n    more()\n\nTwo\n    goes on.\n\n- item\n\n    of two.\n\nEnd."
+    document = read_one("a.md", text)
+    assert document.text == "One.\n\nTwo goes on.\n\n- item\n\nof two.\n\nEnd."
+    assert document.notes == ("1 block of code left out",)
+    assert "code()\n\n    more()" in read_one("b.md", text, keep_all=True).text
+    note = "!!! note\n    One.\n\n    Two."
+    assert read_one("c.md", note).text == "!!! note One.\n\nTwo."
+    fenced = "1. One:\n\n    ```bash\n    ls\n    ```\n\n2. Two."
+    assert read_one("d.md", fenced).text == "1. One:\n\n2. Two."
+
+
+def test_front_matter_of_hugo(read_one):
+    document = read_one("a.md", '+++\ntitle = "A Title"\ntags = []\n+++\n\nOne.')
+    assert (document.text, document.title) == ("One.", "A Title")
+    assert document.notes == ("front matter left out",)
+
+
 def test_rules_around_prose_are_no_front_matter(read_one):
     text = read_one("a.md", "---\n\nThis is: prose.\n\n---\n\nMore.").text
     assert text == "This is: prose.\n\nMore."
@@ -417,6 +479,13 @@ def test_long_paragraphs_of_markdown_are_read_in_linear_time(read_one):
     lines = ["A line of a paragraph."] * 20_000
     before = time.process_time()
     assert read_one("a.md", "\n".join(lines)).text == " ".join(lines)
+    assert time.process_time() - before < 10
+
+
+@pytest.mark.parametrize("mark", ["`", "` ", "$a ", "&a", "[^", "[a](b(", "~~a"])
+def test_marks_of_markdown_without_end_take_little_time(read_one, mark):
+    before = time.process_time()
+    assert read_one("a.md", f"One. {mark * 20_000} End.").text.endswith("End.")
     assert time.process_time() - before < 10
 
 
@@ -476,6 +545,97 @@ def test_captions_are_no_sentences_of_the_text(read_one):
     assert "A bridge" in read_one("b.html", page, keep_all=True).text
 
 
+CAPTION = "Figure 1: The bridge."
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        f"<figure><img/><figcaption>{CAPTION}</figcaption></figure>",
+        f"<table><caption>{CAPTION}</caption><tr><td></td></tr></table>",
+        f'<p class="caption">{CAPTION}</p>',
+        f'<div class="wp-caption"><img/><p class="wp-caption-text">{CAPTION}</p></div>',
+        f'<div class="big ImageCaption">{CAPTION}</div>',
+    ],
+)
+def test_captions_of_books_and_pages(read_one, make, marked):
+    page = f"<p>{MANY_WORDS}</p>{marked}"
+    document = read_one("a.epub", make.epub([page]))
+    assert (document.text, document.notes) == (MANY_WORDS, ("1 caption left out",))
+    assert read_one("a.html", page).text == MANY_WORDS
+    assert CAPTION in read_one("b.epub", make.epub([page]), keep_all=True).text
+
+
+def test_classes_that_are_no_captions(read_one, make):
+    page = f'<div class="caption"><h2>A part</h2>{MANY_WORDS}</div><p class="captioned">Two.</p>'
+    page += f'<div class="caption">{MANY_WORDS * 20}</div>'
+    assert len(read_one("a.epub", make.epub([page])).text) > 21 * len(MANY_WORDS)
+
+
+@pytest.mark.parametrize(
+    ("body", "note"),
+    [
+        ('<p>One.</p><aside epub:type="footnote"><p>A note.</p></aside>', ("1 footnote left out",)),
+        ('<p>One.</p><div role="doc-endnote"><p>A note.</p></div>', ("1 footnote left out",)),
+        ('<p><span epub:type="pagebreak" title="5">5</span>One.</p>', ()),
+        ('<section epub:type="toc"><p>Part 1</p></section><p>One.</p>', ()),
+    ],
+)
+def test_what_is_beside_the_text_of_a_book(read_one, make, body, note):
+    document = read_one("a.epub", make.epub([body]))
+    assert (document.text, document.notes) == ("One.", note)
+    assert len(read_one("b.epub", make.epub([body]), keep_all=True).text) > len("One.")
+
+
+def test_captions_of_docx(read_one, make):
+    def paragraph(style, text):
+        return f'<w:p><w:pPr><w:pStyle w:val="{style}"/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>'
+
+    word = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+    styles = f'''<w:styles xmlns:w="{word}"><w:style w:styleId="Beschriftung">
+        <w:name w:val="caption"/></w:style><w:style w:styleId="Mine"><w:name w:val="Mine"/>
+        <w:basedOn w:val="Beschriftung"/></w:style><w:style w:styleId="TOC1">
+        <w:name w:val="toc 1"/></w:style></w:styles>'''
+    body = paragraph("TOC1", "Costs 3") + paragraph("Mine", CAPTION) + paragraph("Other", "Text.")
+    content = make.docx(body + paragraph("Beschriftung", CAPTION), **{"word/styles.xml": styles})
+    document = read_one("a.docx", content)
+    assert document.text == "Text."
+    assert document.notes == ("1 line of contents left out", "2 captions left out")
+    kept = read_one("b.docx", content, keep_all=True)
+    assert kept.text.split("\n\n") == ["Costs 3", CAPTION, "Text.", CAPTION]
+
+
+def test_captions_of_odt(read_one, make):
+    names = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+        for name in ("office", "style")
+    )
+    based = '<style:style style:name="Figure" style:family="paragraph" {}/>'
+    based = based.format('style:parent-style-name="Caption"')
+    styles = f"<office:document-styles {names}>{based}</office:document-styles>"
+    body = f'<text:p text:style-name="Figure">{CAPTION}</text:p><text:p>Text.</text:p>'
+    content = make.odt(body, **{"styles.xml": styles})
+    document = read_one("a.odt", content)
+    assert (document.text, document.notes) == ("Text.", ("1 caption left out",))
+    assert read_one("b.odt", content, keep_all=True).text == f"{CAPTION}\n\nText."
+
+
+def test_captions_of_pdf(read_one, make):
+    caption = [
+        "Figure 1: The bridge of stone and oak, which nobody has inspected since the",
+        "war.",
+    ]
+    lines = [*body("a"), "It goes on", "", *caption, "", "behind the figure.", "", "Table 1 lists."]
+    document = read_one("a.pdf", make.pdf(lines))
+    assert document.text.endswith("It goes on behind the figure.\n\nTable 1 lists.")
+    assert document.notes == ("1 caption left out",)
+    assert " ".join(caption) in read_one("b.pdf", make.pdf(lines), keep_all=True).text
+    long = [*body("a"), "", "Figure 1: The bridge.", *body("b") * 9]
+    assert "bridge" not in read_one("c.pdf", make.pdf(long)).text
+    long = [*body("a"), "", f"Figure 1: The bridge. {MANY_WORDS}", *[MANY_WORDS] * 15]
+    assert "bridge" in read_one("d.pdf", make.pdf(long)).text
+
+
 def test_a_class_name_does_not_take_the_text_away(read_one):
     page = f'<body><div class="has sidebar"><p>{MANY_WORDS}</p></div><div id="sidebar">Ad</div>'
     assert read_one("a.html", page).text == MANY_WORDS
@@ -511,10 +671,28 @@ def test_ids_that_come_from_headings_do_not_take_the_text_away(read_one, name):
     assert read_one("a.html", page).text == f"{MANY_WORDS}\n\nSome text."
 
 
+@pytest.mark.parametrize("name", ["ad", "ad-slot", "hatnote", "reflist columns", "noprint"])
+def test_classes_of_boilerplate(read_one, name):
+    page = f'<p>{MANY_WORDS}<sup class="{name}">[x]</sup></p><div class="{name}">Some text.</div>'
+    assert read_one("a.html", page).text == MANY_WORDS
+
+
 @pytest.mark.parametrize("name", ["related-posts", "social-share", "sidebar", "nav-menu-2"])
 def test_ids_of_boilerplate(read_one, name):
     page = f'<p>{MANY_WORDS}</p><div id="{name}"><p>Some text.</p></div>'
     assert read_one("a.html", page).text == MANY_WORDS
+
+
+def test_paragraphs_in_cells_of_a_row(read_one):
+    row = "<tr><td><p>One</p><p>two</p><td><div>Three<br>four</div><ul><li>five</ul><td>six"
+    assert read_one("a.html", f"<table>{row}</table>").text == "One two | Three four five | six"
+    layout = f"<table><tr><td><p>{MANY_WORDS * 9}</p><p>Two.</p><td><h2>A part</h2><p>Three."
+    found = read_one("b.html", layout)
+    assert found.text.split("\n\n") == [MANY_WORDS * 9, "Two.", "A part", "Three."]
+    beside = f"<table><tr><td>1<td><p>{MANY_WORDS * 9}</table>"
+    assert read_one("d.html", beside).text == f"1\n\n{MANY_WORDS * 9}"
+    one = "<table><tr><td><p>One.</p><p>Two.</p></table>"
+    assert read_one("c.html", one).text == "One.\n\nTwo."
 
 
 def test_line_breaks_in_preformatted_text(read_one):
@@ -644,6 +822,45 @@ def test_text_boxes_of_docx_are_paragraphs(read_one, make):
     assert read_one("b.docx", make.docx(table)).text == "One two.\n\nIn a box."
 
 
+def run(text, properties=""):
+    return f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+@pytest.mark.parametrize(
+    ("runs", "text"),
+    [
+        (run("Seen. ") + run("Hidden.", "<w:vanish/>"), "Seen."),
+        (run("Seen. ") + run("Seen, too.", '<w:vanish w:val="0"/>'), "Seen. Seen, too."),
+        (f"<w:r><w:ruby><w:rt>{run('kan')}</w:rt>{run('漢')}</w:ruby></w:r>", "漢"),
+        (
+            f"{run('One ')}<w:ins>{run('two.')}</w:ins><w:moveFrom>{run('x')}</w:moveFrom>",
+            "One two.",
+        ),
+    ],
+)
+def test_what_docx_shows(read_one, make, runs, text):
+    assert read_one("a.docx", make.docx(f"<w:p>{runs}</w:p>")).text == text
+
+
+def test_a_table_of_one_cell_is_a_frame_around_paragraphs(read_one, make):
+    heading = '<w:p><w:pPr><w:pStyle w:val="H1"/></w:pPr><w:r><w:t>Title</w:t></w:r></w:p>'
+    cell = f"<w:tbl><w:tr><w:tc>{heading}<w:p>{run('One.')}</w:p></w:tc></w:tr></w:tbl>"
+    document = read_one("a.docx", make.docx(cell))
+    assert (document.text, headings(document)) == ("Title\n\nOne.", [("Title", 1)])
+    row = "<text:h>Title</text:h><text:p>One.</text:p>"
+    cells = f"<table:table-cell>{row}</table:table-cell><table:covered-table-cell/>"
+    content = make.odt(f"<table:table><table:table-row>{cells}</table:table-row></table:table>")
+    document = read_one("a.odt", content)
+    assert (document.text, headings(document)) == ("Title\n\nOne.", [("Title", 1)])
+
+
+def test_indexes_and_pronunciation_of_odt_are_left_out(read_one, make):
+    read_as = "<text:ruby-text>kan</text:ruby-text>"
+    ruby = f"<text:ruby><text:ruby-base>漢</text:ruby-base>{read_as}</text:ruby>"
+    index = "<text:alphabetical-index><text:p>One, 3</text:p></text:alphabetical-index>"
+    assert read_one("a.odt", make.odt(f"<text:p>{ruby}</text:p>{index}")).text == "漢"
+
+
 def test_text_boxes_of_odt_are_paragraphs(read_one, make):
     box = "<draw:frame><draw:text-box><text:p>In a box.</text:p></draw:text-box></draw:frame>"
     drawing = 'xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0"'
@@ -669,6 +886,8 @@ def test_odt(read_one, make):
 def test_rtf(read_one):
     content = rb"{\rtf1\ansi{\fonttbl\f0 Times;}\f0 Caf\'e9 {\b bold} \u8364?.\par Two.\par}"
     assert read_one("a.rtf", content).text == "Café bold €.\n\nTwo."
+    row = rb"{\rtf1\ansi One.\par\trowd\cellx9\cellx99\intbl A\cell\cell B\cell\row\pard End.\par}"
+    assert read_one("b.rtf", row).text == "One.\n\nA | B\n\nEnd."
 
 
 # What is said and written to one another
@@ -688,6 +907,57 @@ def test_subtitles(read_one):
     assert read_one("a.vtt", vtt).text == "Ann: Yes rolling on\n\nBob: No"
     escaped = "WEBVTT\n\n00:01.000 --> 00:02.000\n&gt;&gt; Salt &amp; pepper\n"
     assert read_one("b.vtt", escaped).text == ">> Salt & pepper"
+
+
+def cues_of(*cues):
+    times = [f"00:{i:02d}.000 --> 00:{i + 1:02d}.000\n{cue}\n" for i, cue in enumerate(cues)]
+    return "\n".join(["WEBVTT\n", *times])
+
+
+@pytest.mark.parametrize(
+    ("cues", "expected"),
+    [
+        (
+            ("<v Ann>We should", "<v Ann>go home.", "<v Bob>Yes."),
+            ["Ann: We should go home.", "Bob: Yes."],
+        ),
+        (("<v Ann>Go.</v>\n<v Bob>No.</v>",), ["Ann: Go.", "Bob: No."]),
+        (
+            ("Ann Berg: We go", "Ann Berg: home.", "The plan: sleep."),
+            ["Ann Berg: We go home. The plan: sleep."],
+        ),
+        (("We go.", "BOB: No.", "Why not?"), ["We go.", "BOB: No. Why not?"]),
+        (("- Hi there.\n- Hello, is it\nyou?",), ["- Hi there.", "- Hello, is it you?"]),
+        ((">> One.", ">> One.", "Two."), [">> One. Two."]),
+    ],
+)
+def test_what_speakers_say_is_a_paragraph(read_one, cues, expected):
+    assert read_one("a.vtt", cues_of(*cues)).text.split("\n\n") == expected
+
+
+def test_cues_without_empty_lines_and_with_them_inside(read_one):
+    time = "00:00:0{},000 --> 00:00:0{},500"
+    cues = [f"{i}\n{time.format(i, i)}\n{text}" for i, text in enumerate(["One", "5\ntwo", "end."])]
+    assert read_one("a.srt", "\n".join(cues)).text == "One 5 two end."
+    inside = "\n\n".join(cues).replace("5\ntwo", "5\n\ntwo")
+    assert read_one("b.srt", inside).text == "One 5 two end."
+
+
+def test_sounds_of_subtitles_are_left_out(read_one):
+    vtt = cues_of("[Applause]", "Yes [sic] we do.", "BOB: (laughs)", "\u266a")
+    document = read_one("a.vtt", vtt)
+    assert document.text == "Yes [sic] we do."
+    assert document.notes == ("numbers and times left out", "3 sounds left out")
+    assert "[Applause]" in read_one("b.vtt", vtt, keep_all=True).text
+
+
+def test_lines_of_subtitles_stay_where_no_stops_divide_them(read_one):
+    said = [f"they say {i} words of a long talk" for i in range(40)]
+    cues = [f"00:{i:02d}.000 --> 00:{i + 1:02d}.000\n{line}\n" for i, line in enumerate(said)]
+    vtt = "\n".join(["WEBVTT\n", *cues])
+    assert read_one("a.vtt", vtt).text == "\n".join(said)
+    stopped = vtt.replace("talk", "talk.")
+    assert read_one("b.vtt", stopped).text == ". ".join(said) + "."
 
 
 MESSAGE = """From: a@b.c
@@ -787,6 +1057,26 @@ def test_other_forms_of_a_body_are_not_attached(read_one):
     forms = (PLAIN, "Come."), ("Content-Type: text/calendar", "BEGIN:VCALENDAR")
     document = read_one("a.eml", mail_of("alternative", *forms))
     assert (document.text, document.notes) == ("Come.", ())
+
+
+QUOTE = '<div class="gmail_quote">On Monday Bob wrote:<blockquote>Old.</blockquote></div>'
+
+
+def test_quoted_mail_of_html_is_left_out(read_one):
+    mail = f"Subject: Re: S\n{HTML}\n\n<p>Yes.</p>{QUOTE}"
+    document = read_one("a.eml", mail)
+    assert document.text == "Re: S\n\nYes."
+    assert document.notes == ("quoted mail of 21 characters left out",)
+    assert "Old." in read_one("b.eml", mail, keep_all=True).text
+    assert "Old." in read_one("c.eml", f"Subject: S\n{HTML}\n\n{QUOTE}").text
+
+
+def test_forwarded_mail_is_read(read_one):
+    outlook = "FYI.\n\nFrom: Bob\nSent: Friday\n\nWe won."
+    assert "We won." in read_one("a.eml", f"Subject: FW: S\n{PLAIN}\n\n{outlook}").text
+    assert "We won." not in read_one("b.eml", f"Subject: RE: S\n{PLAIN}\n\n{outlook}").text
+    page = f"<p>FYI.</p>{QUOTE}"
+    assert "Old." in read_one("c.eml", f"Subject: Fwd: S\n{HTML}\n\n{page}").text
 
 
 def test_two_dashes_far_from_the_end_are_a_rule(read_one):

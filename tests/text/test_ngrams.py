@@ -3,7 +3,7 @@ import collections
 import numpy as np
 import pytest
 
-from longsum_jax.text.ngrams import count_ngrams, num_words, unicode_words, words_of
+from longsum_jax.text.ngrams import count_ngrams, num_words, unicode_words, word_spans, words_of
 
 TEXTS = ["the cat and the cat", "", "x", "and the dog", "the"]
 OTHERS = ["the cat and", "dog", "the cat"]
@@ -71,7 +71,9 @@ def test_unicode_words(text, expected):
     ],
 )
 def test_words_of_lengths(text, expected):
-    assert num_words(text) == expected
+    assert num_words(text) == len(word_spans(text)) == expected
+    shown = "".join(text[start:end] for start, end in word_spans(text))
+    assert shown == "".join(text.split())
 
 
 def test_english_is_counted_by_white_space():

@@ -1,7 +1,12 @@
 import pytest
 
+from longsum_jax.text.ngrams import num_words
 from longsum_jax.text.sentences import (
+    LONGEST_PIECE,
+    LONGEST_SENTENCE,
+    SHORTEST_PIECE,
     WINDOW,
+    bounded_sentences,
     join_wrapped_lines,
     sentence_spans,
     split_sentences,
@@ -97,9 +102,54 @@ def test_text_without_punctuation_is_one_sentence():
     assert split_sentences(text) == [text.strip()]
 
 
+def lines_of(count, words, end="\n"):
+    """Returns a talk written down without stops, in lines."""
+    return end.join(" ".join(f"word{i}x{j}" for j in range(words)) for i in range(count))
+
+
+@pytest.mark.parametrize("text", [lines_of(900, 7), lines_of(1, 6000), "我们在这里看书" * 500])
+def test_text_without_punctuation_has_bounded_sentences(text):
+    found = bounded_sentences(text)
+    lengths = [num_words(piece) for piece in found]
+    assert SHORTEST_PIECE <= min(lengths) <= max(lengths) <= LONGEST_PIECE
+    assert without_space("".join(found)) == without_space(text)
+    for start, end, piece in zip(*sentence_spans(text, found), found, strict=True):
+        assert text[start:end].split() == piece.split()
+        assert "\n" not in piece
+
+
+def test_pieces_end_at_lines_or_better_at_clauses():
+    assert {len(piece.split()) % 7 for piece in bounded_sentences(lines_of(50, 7))} == {0}
+    clauses = lines_of(20, 27, end=", ")
+    assert {piece[-1] for piece in bounded_sentences(clauses)[:-1]} == {","}
+    mixed = clauses.replace("word1x9 ", "word1x9; ")
+    assert bounded_sentences(mixed)[0].endswith("word1x9;")
+
+
+def test_long_sentences_with_a_stop_stay_whole():
+    whole = lines_of(1, LONGEST_SENTENCE) + "."
+    short = lines_of(1, LONGEST_PIECE)
+    text = f"{whole}\n\n{short}\n\nOne more."
+    assert bounded_sentences(text) == split_sentences(text) == [whole, short, "One more."]
+    assert len(bounded_sentences(f"more {whole}")) > 1
+    assert len(bounded_sentences(f"more {short}")) == 2
+
+
+@pytest.mark.parametrize("marks", ['""', "\u201c\u201d", "()", "''"])
+def test_long_quotations_are_split_into_their_sentences(marks):
+    inner = [f'Sentence {i} is of Mr. Smith\'s "old" house.' for i in range(30)]
+    text = f"He said {marks[0]}{' '.join(inner)}{marks[1]} She left."
+    found = bounded_sentences(text)
+    assert found[1:29] == inner[1:29]
+    opened = bounded_sentences(text.replace(" Sentence 9", " \u201cSentence 9"))
+    assert opened[9].startswith("\u201cSentence 9")
+    assert len(split_sentences(text)) < 5
+
+
 def test_nothing_but_white_space_is_lost(topics):
     for text in topics[:30]:
         sentences = split_sentences(text)
+        assert without_space("".join(bounded_sentences(text))) == without_space(text)
         assert all(sentence == sentence.strip() != "" for sentence in sentences)
         assert without_space("".join(sentences)) == without_space(text)
 

@@ -1,0 +1,65 @@
+import pytest
+
+import longsum_jax
+from longsum_jax.ranking.fragments import are_fragments
+from longsum_jax.ranking.parsing import parse_document
+
+PROSE = "The old bridge by the mill is in danger."
+
+
+def kept(text):
+    document = parse_document(text)
+    found = are_fragments(document)
+    return [each for each, gone in zip(document.sentences, found, strict=True) if not gone]
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "Yes.",
+        "See below.",
+        "p. 4.",
+        "https://example.org/a/page/about/the/bridge.html.",
+        "The steps are:",
+        "Here is what the town should do with it:",
+        "12.3 4.5 6.7 8.9 10.2.",
+        "Stone bridge 12.3 4.5 6.7 8.9%.",
+        "System Purity Inverse purity CU 0.72 0.88 IRST 0.75 0.80 PSNUS 0.73 0.82",
+        "(2019) \u2212 12 \u00b1 3 | 4,500 | 17.5 \u00b1 2.",
+        "Figure 1: The old bridge of stone and oak.",
+        "Table 2. Costs of the bridge of stone. All are of this year, as are those of oak.",
+        "Fig. 3 The old bridge of stone and oak in the town",
+    ],
+)
+def test_fragments(fragment):
+    assert kept(f"{PROSE}\n\n{fragment}\n\n{PROSE}") == [PROSE, PROSE]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Figure 1 shows that the bridge is old.",
+        "In 2019, sales rose 12.3% to 4.5 million (2018: 4.0).",
+        "The council has decided that the bridge will be closed this winter, for these reasons:",
+        "We go there today.",
+        "\u6211\u4eec\u5728\u8fd9\u91cc\u770b\u4e66\u3002",
+    ],
+)
+def test_sentences(sentence):
+    assert kept(f"{PROSE}\n\n{sentence}") == [PROSE, sentence]
+
+
+def test_a_text_behind_a_caption_is_none():
+    text = "\n\n".join([PROSE] * 3) + f"\n\nFigure 1. The bridge of oak. {(PROSE + ' ') * 30}"
+    assert kept(text) == [PROSE] * 33
+    long = f"{PROSE}\n\n{PROSE} Table 2: The costs of the bridge. {PROSE}"
+    assert kept(long) == [PROSE, PROSE]  # up to the end of the paragraph
+
+
+def test_fragments_are_no_sentences_of_a_summary():
+    text = f"{PROSE}\n\nFigure 1: The old bridge of oak is in danger.\n\nThe steps of it all are:"
+    assert longsum_jax.summarize(text, length="100%").text == PROSE
+
+
+def test_fragments_stand_where_there_is_nothing_else():
+    assert longsum_jax.summarize("The steps are:").text == "The steps are:"
