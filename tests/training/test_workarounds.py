@@ -2,6 +2,7 @@ import ctypes
 import gc
 import logging
 import shutil
+import sys
 import threading
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from longsum_jax import checksums
 from longsum_jax.errors import InputError
 from longsum_jax.training.checkpointing import restore_params
+from longsum_jax.training.workarounds import hide_background_errors
 
 
 def num_answers():
@@ -64,3 +66,19 @@ def test_tasks_that_fail_after_the_first_error_are_not_logged(tmp_path, caplog, 
     assert not caplog.records
     logger.error("Task exception was never retrieved", exc_info=ValueError("of another task"))
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("name", ["excepthook", "unraisablehook"])
+def test_hooks_of_the_user_set_meanwhile_stay(monkeypatch, name):
+    before = sys.excepthook, sys.unraisablehook
+    for hook in ("excepthook", "unraisablehook"):
+        monkeypatch.setattr(sys, hook, getattr(sys, hook))  # undone after the test
+    show = hide_background_errors()
+    show()
+    assert (sys.excepthook, sys.unraisablehook) == before
+    show = hide_background_errors()
+    setattr(sys, name, print)
+    show()
+    hooks = {"excepthook": sys.excepthook, "unraisablehook": sys.unraisablehook}
+    assert hooks.pop(name) is print
+    assert set(hooks.values()) <= set(before)
