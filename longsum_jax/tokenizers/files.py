@@ -122,10 +122,18 @@ def added_tokens(directory: Path, config: Mapping[str, Any]) -> list[dict[str, A
     """
     given = config.get("added_tokens_decoder")
     if given is None:
-        by_text = read_json(directory / ADDED)
-        texts = sorted(by_text, key=by_text.__getitem__)
+        ids = added_ids(directory, config)
+        texts = sorted(ids, key=ids.__getitem__)
         return [{"content": text, "special": False, "normalized": True} for text in texts]
     return [given[index] for index in sorted(given, key=int)]
+
+
+def added_ids(directory: Path, config: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the ids of the tokens that the files add to a vocabulary."""
+    given = config.get("added_tokens_decoder")
+    if given is None:
+        return read_json(directory / ADDED)
+    return {token_text(token): int(index) for index, token in given.items()}
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean, first_line
 from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.tokenizers.bytes import NUM_BYTE_IDS, ByteTokenizer
+from longsum_jax.tokenizers.bytes import NAMED, NUM_BYTE_IDS, ByteTokenizer
 from longsum_jax.tokenizers.fast import JsonTokenizer
 from longsum_jax.tokenizers.files import (
     ADDED,
@@ -30,6 +30,7 @@ from longsum_jax.tokenizers.files import (
     CONFIG,
     MAX_ROWS,
     SPECIAL_MAP,
+    added_ids,
     added_tokens,
     additional_special_tokens,
     read_bytes,
@@ -150,15 +151,14 @@ def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokeni
 def _load(path: Path, vocab_size: int | None) -> Tokenizer:
     """Opens a tokenizer; what libraries raise goes through."""
     if str(path) == "bytes":
-        return _bytes({}, BYT5_EXTRA_IDS if vocab_size else 0, vocab_size, path)
+        extra_ids = BYT5_EXTRA_IDS if vocab_size else 0
+        return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, extra_ids, 0, vocab_size, path))
     if not path.is_dir():
         return _t5(read_bytes(path), T5_EXTRA_IDS if vocab_size else 0, 0, vocab_size, path, {})
     config = read_json(path / CONFIG)
     name = _class_name(path, config)
     if name == "ByT5Tokenizer":
-        if config.get("extra_ids") == 0:  # which transformers saves, however many there are
-            config = {**config, "extra_ids": _num_sentinels(path, config)}
-        return _bytes(config, BYT5_EXTRA_IDS, vocab_size, path / CONFIG)
+        return _open_byte_directory(path, config, vocab_size)
     if name in (None, *_SENTENCE_PIECE_CLASSES) and (path / SENTENCE_PIECES).exists():
         return _open_sentencepiece_directory(path, config, name, vocab_size)
     return _open_json_tokenizer(path, config, name, vocab_size)
@@ -183,18 +183,54 @@ def _class_name(directory: Path, config: dict[str, Any]) -> str | None:
     return name
 
 
-def _bytes(
-    config: dict[str, Any], default_extra: int, vocab_size: int | None, where: Path
+def _open_byte_directory(
+    directory: Path, config: dict[str, Any], vocab_size: int | None
 ) -> ByteTokenizer:
-    counts = _id_counts(config, default_extra, where)
-    return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, *counts, vocab_size, where))
+    where = directory / CONFIG
+    special = read_special_tokens(directory, config)
+    _check_byte_names(special, where)
+    tokens = {token_text(token): token for token in added_tokens(directory, config)}
+    for text in map(token_text, additional_special_tokens(special)):
+        tokens.setdefault(text, {"content": text, "special": True})
+    sentinels = {text for text in tokens if _EXTRA_ID.fullmatch(text)}
+    if config.get("extra_ids") == 0:  # which transformers saves, however many there are
+        config = {**config, "extra_ids": len(sentinels)}
+    extra_ids, unused_ids = _id_counts(config, BYT5_EXTRA_IDS, where)
+    added = [token for text, token in tokens.items() if text not in {*NAMED, *sentinels}]
+    if not added:
+        return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, extra_ids, unused_ids, vocab_size, where))
+    first = NUM_BYTE_IDS + extra_ids
+    if vocab_size is not None:
+        unused_ids = unused_rows(first + len(added), vocab_size, where)
+    ids = added_ids(directory, config)
+    for index, token in enumerate(added, first):
+        _check_added_to_bytes(token, ids.get(token["content"], index), index, where)
+    return ByteTokenizer(extra_ids, unused_ids, added)
 
 
-def _num_sentinels(directory: Path, config: dict[str, Any]) -> int:
-    """Returns how many sentinels the files name among special and added tokens."""
-    named = additional_special_tokens(read_special_tokens(directory, config))
-    texts = map(token_text, [*named, *added_tokens(directory, config)])
-    return len({text for text in texts if _EXTRA_ID.fullmatch(text)})
+def _check_byte_names(special: Mapping[str, Any], where: Path) -> None:
+    """Raises InputError for other names of pad, end and unknown token than those of ByT5."""
+    for name, text in zip(("pad_token", "eos_token", "unk_token"), NAMED, strict=True):
+        found = token_text(special.get(name, text))
+        if found != text:
+            raise InputError(
+                f'{where}: {name} is "{found}", but tokenizers of bytes call it "{text}"; rename it'
+            )
+
+
+def _check_added_to_bytes(token: Mapping[str, Any], found: int, index: int, where: Path) -> None:
+    """Raises InputError for an added token with another id than the next one, or with flags."""
+    name = f'{where}: the added token "{token["content"]}"'
+    if found != index:
+        raise InputError(
+            f"{name} has the id {found}, but the next one after bytes, extra ids and others is "
+            f"{index}; number added tokens from there on"
+        )
+    if any(token.get(flag) for flag in ("lstrip", "rstrip", "single_word")):
+        raise InputError(
+            f"{name} asks for lstrip, rstrip or single_word, which tokenizers of bytes do not have "
+            "here; set them to false"
+        )
 
 
 def _open_sentencepiece_directory(

@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from longsum_jax.errors import InputError
+from longsum_jax.tokenizers.bytes import ByteTokenizer
 from longsum_jax.tokenizers.loading import JsonTokenizer, load_tokenizer, train_sentencepiece
 from longsum_jax.tokenizers.loading import PegasusTokenizer as OurPegasusTokenizer
 
@@ -353,8 +354,64 @@ def test_sentinels_of_bytes(tmp_path, extra_ids):
     ours = load_tokenizer(tmp_path / "theirs")
     assert (ours.extra_ids, ours.vocab_size) == (extra_ids, len(theirs))
     assert load_tokenizer(tmp_path / "theirs", vocab_size=384).extra_ids == extra_ids
-    for text in ("a<extra_id_0>é<extra_id_9>c", "x<extra_id_124>"):
-        assert ours.add_special_tokens(ours.encode(text)) == theirs(text).input_ids
+    for text in ("a<extra_id_0>é<extra_id_9>c", "x<extra_id_124>", " a </s> \n b<pad>\t<unk> "):
+        ids = theirs(text).input_ids
+        assert ours.add_special_tokens(ours.encode(text)) == ids
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+        assert len(ours.spans(text)) == len(ids) - 1
+
+
+@pytest.mark.parametrize("extra_ids", [125, 0])
+def test_tokens_added_to_bytes(tmp_path, extra_ids):
+    theirs = ByT5Tokenizer(extra_ids=extra_ids)
+    theirs.add_tokens(["<new>", "<newer>"])
+    theirs.add_tokens(["<ne"], special_tokens=True)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load_tokenizer(tmp_path / "theirs", vocab_size=400)
+    ours.save(tmp_path / "ours")
+    saved = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    again = load_tokenizer(tmp_path / "ours")
+    assert ours.fingerprint == again.fingerprint != ByteTokenizer(extra_ids).fingerprint
+    assert (ours.vocab_size, again.vocab_size) == (400, 400)
+    for text in ("a <new> é<newer><ne> x<extra_id_9></s> y", "<extra_id_0>"):
+        ids = theirs(text).input_ids
+        assert saved(text).input_ids == ids
+        for tokenizer in (ours, again):
+            assert tokenizer.add_special_tokens(tokenizer.encode(text)) == ids
+            for other in (theirs, saved):
+                assert tokenizer.decode(ids) == other.decode(ids, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens", "problem"),
+    [
+        (
+            {"extra_ids": 3},
+            [tokenizers.AddedToken("<new>", lstrip=True)],
+            '"<new>" asks for lstrip, rstrip or',
+        ),
+        ({"eos_token": "<end>"}, [], 'eos_token is "<end>", but tokenizers of bytes call it'),
+        ({"extra_ids": 130}, ["<new>"], "the tokenizer has 390 pieces but the checkpoint 384"),
+    ],
+)
+def test_tokens_that_bytes_do_not_have(tmp_path, options, tokens, problem):
+    theirs = ByT5Tokenizer(**options)
+    theirs.add_tokens(tokens)
+    theirs.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=problem):
+        load_tokenizer(tmp_path, vocab_size=384)
+
+
+def test_tokens_added_to_bytes_at_other_ids(tmp_path):
+    theirs = ByT5Tokenizer()
+    theirs.add_tokens(["<new>"])
+    theirs.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    config["added_tokens_decoder"]["390"] = config["added_tokens_decoder"].pop("384")
+    path.write_text(json.dumps(config))
+    with pytest.raises(InputError, match='"<new>" has the id 390, but the next one after bytes'):
+        load_tokenizer(tmp_path)
 
 
 # transformers 5 makes a piece of white space at the end of a text, and before a special token;
