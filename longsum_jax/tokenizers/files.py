@@ -128,6 +128,14 @@ def added_tokens(directory: Path, config: Mapping[str, Any]) -> list[dict[str, A
     return [given[index] for index in sorted(given, key=int)]
 
 
+def named_tokens(directory: Path, config: Mapping[str, Any]) -> list[Any]:
+    """Returns the tokens that the files add to a vocabulary, and further special ones.
+
+    Special tokens with a name of ``SPECIAL_NAMES`` are not among the latter.
+    """
+    return [*added_tokens(directory, config), *additional_special_tokens(config)]
+
+
 def added_ids(directory: Path, config: Mapping[str, Any]) -> dict[str, int]:
     """Returns the ids of the tokens that the files add to a vocabulary."""
     given = config.get("added_tokens_decoder")

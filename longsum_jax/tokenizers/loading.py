@@ -16,7 +16,7 @@ A checkpoint with more embedding rows than its tokenizer has ids has unused rows
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from longsum_jax.tokenizers.files import (
     added_ids,
     added_tokens,
     additional_special_tokens,
+    named_tokens,
     read_bytes,
     read_json,
     read_special_tokens,
@@ -111,6 +112,16 @@ _PIECES_OF_CLASS = {"AlbertTokenizer": SENTENCE_PIECES, "BigBirdTokenizer": SENT
 # Offsets by the model_type of config.json, for older checkpoints whose tokenizer_config.json names
 # no class or no offset.
 _PEGASUS_OFFSETS = {"pegasus": PEGASUS_OFFSET, "pegasus_x": PEGASUS_OFFSET, "bigbird_pegasus": 0}
+# Whose options go before the steps of a tokenizer.json, where no class is named.
+_STEPS_OF_TYPE = {
+    "bart": "BartTokenizer",
+    "bert": "BertTokenizer",
+    "distilbert": "DistilBertTokenizer",
+    "electra": "ElectraTokenizer",
+    "led": "LEDTokenizer",
+    "longformer": "LongformerTokenizer",
+    "roberta": "RobertaTokenizer",
+}
 _EXTRA_ID = re.compile(r"<extra_id_\d+>")
 
 
@@ -247,19 +258,25 @@ def _open_sentencepiece_directory(
     else:
         counts = _id_counts(config, T5_EXTRA_IDS, where)
         tokenizer = _t5(read_bytes(path), *counts, vocab_size, path, config)
-    added = added_tokens(directory, config)
+    special = read_special_tokens(directory, config)
+    added = named_tokens(directory, {**config, **special})
     added += read_json(directory / JSON).get("added_tokens") or []
-    for text in map(token_text, added):
-        if tokenizer.has_token(text) or _EXTRA_ID.fullmatch(text):
-            continue
-        # The SentencePiece model lacks this token, a tokenizer.json has it.
-        if not (directory / JSON).exists():
-            raise InputError(
-                f'{directory}: "{text}" was added to {SENTENCE_PIECES}; '
-                f"save the tokenizer as {JSON}"
-            )
-        return _open_json_tokenizer(directory, config, name, vocab_size)
-    return tokenizer
+    lacking = _lacking(tokenizer, added)
+    if not lacking:
+        return tokenizer
+    # The SentencePiece model lacks these tokens, a tokenizer.json can have them.
+    if not (directory / JSON).exists():
+        raise InputError(
+            f'{directory}: "{lacking[0]}" was added to {SENTENCE_PIECES}; '
+            f"save the tokenizer as {JSON}"
+        )
+    return _open_json_tokenizer(directory, config, name, vocab_size)
+
+
+def _lacking(tokenizer: SentencePieceTokenizer, tokens: Iterable[Any]) -> list[str]:
+    """Returns the texts of those tokens, sentinels left out, that a SentencePiece model lacks."""
+    texts = [text for text in map(token_text, tokens) if not _EXTRA_ID.fullmatch(text)]
+    return [text for text in texts if not tokenizer.has_token(text)]
 
 
 def _open_json_tokenizer(
@@ -268,6 +285,7 @@ def _open_json_tokenizer(
     """Opens a tokenizer.json, or builds one from older vocabulary files."""
     config = {**config, **read_special_tokens(directory, config)}
     where = directory / JSON
+    more: list[Any] = []  # tokens that a vocabulary may lack
     pieces = directory / _PIECES_OF_CLASS.get(name, FAIRSEQ_PIECES)
     if where.exists():
         content = with_source_language(read_text(where), config, name, where)
@@ -275,11 +293,15 @@ def _open_json_tokenizer(
         if t5 is not None:
             model, extra_ids = t5
             unused_ids = whole_number(config, "unused_ids", 0, directory / CONFIG, MAX_ROWS)
-            return _t5(model, extra_ids, unused_ids, vocab_size, where, config)
-        if name in (None, *_BYTE_PAIR_CLASSES):
+            tokenizer = _t5(model, extra_ids, unused_ids, vocab_size, where, config)
+            if not _lacking(tokenizer, named_tokens(directory, config)):
+                return tokenizer
+        steps = name or _STEPS_OF_TYPE.get(read_json(directory / "config.json").get("model_type"))
+        if steps in _BYTE_PAIR_CLASSES:
             content = with_prefix_space(content, config)
-        if name in (None, *_WORD_PIECE_CLASSES):
+        if steps in _WORD_PIECE_CLASSES:
             content = with_normalization(content, config)
+        more = named_tokens(directory, config)
     elif name in CLASSES and pieces.exists():
         where = pieces
         content, config = sentencepiece_json(pieces, config, name)
@@ -298,7 +320,7 @@ def _open_json_tokenizer(
             f"{directory}: no tokenizer there; put {SENTENCE_PIECES}, {FAIRSEQ_PIECES} or {JSON} "
             f"(or {BYTE_PAIRS} with {MERGES}, or {WORD_PIECES}) into the directory"
         )
-    return JsonTokenizer(content, config, vocab_size=vocab_size, where=where)
+    return JsonTokenizer(content, config, vocab_size=vocab_size, where=where, more=more)
 
 
 def _t5(

@@ -11,6 +11,7 @@ from transformers import (
     BarthezTokenizer,
     ByT5Tokenizer,
     PegasusTokenizer,
+    PreTrainedTokenizerFast,
     T5Tokenizer,
 )
 
@@ -31,6 +32,7 @@ TEXTS = [
 ]
 BART_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+DOC = {"content": "<doc>", "lstrip": True, "special": True}
 
 
 @pytest.fixture(scope="module")
@@ -243,23 +245,105 @@ def test_word_pieces(word_pieces, texts, tmp_path, model_type, config):
         ("word_pieces", {}, {"tokenize_chinese_chars": False}),
         ("byte_pairs", {}, {"add_prefix_space": True}),
         ("byte_pairs", {"add_prefix_space": True}, {"add_prefix_space": False}),
+        ("word_pieces", {"do_lower_case": False, "strip_accents": False}, None),
+        ("byte_pairs", {"add_prefix_space": True}, None),
     ],
 )
 @pytest.mark.parametrize("is_named", [True, False])
 def test_settings_beside_tokenizer_json(request, texts, tmp_path, files, config, changes, is_named):
-    """Those of tokenizer_config.json are taken, not those of the file."""
+    """Those of tokenizer_config.json are taken, or the class's own, not those of the file."""
     model_type = {"word_pieces": "bert", "byte_pairs": "roberta"}[files]
     directory = write(tmp_path / "files", request.getfixturevalue(files), model_type, **config)
     AutoTokenizer.from_pretrained(directory).save_pretrained(tmp_path / "saved")
     (tmp_path / "saved" / "config.json").write_text(json.dumps({"model_type": model_type}))
     path = tmp_path / "saved" / "tokenizer_config.json"
-    saved = json.loads(path.read_text()) | changes
+    saved = json.loads(path.read_text()) | (changes or {})
+    if changes is None:
+        saved = {name: value for name, value in saved.items() if name not in config}
     if not is_named:
         del saved["tokenizer_class"]
     path.write_text(json.dumps(saved))
     ours, theirs = load_tokenizer(path.parent), AutoTokenizer.from_pretrained(path.parent)
     assert_equal(ours, theirs, texts)
     assert_round_trips(ours, theirs, texts, tmp_path, model_type)
+
+
+@pytest.mark.parametrize(
+    ("files", "model_type"),
+    [("word_pieces", "bert"), ("byte_pairs", "roberta"), ("sentence_pieces", "t5")],
+)
+@pytest.mark.parametrize(
+    ("name", "entries"),
+    [
+        ("tokenizer_config.json", {"additional_special_tokens": ["<doc>"]}),
+        ("tokenizer_config.json", {"extra_special_tokens": {"doc_token": "<doc>"}}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"NEXT": DOC}}),
+        ("added_tokens.json", {"<doc>": "NEXT"}),
+        ("special_tokens_map.json", {"additional_special_tokens": ["<doc>"]}),
+    ],
+)
+def test_tokens_that_tokenizer_json_lacks(
+    request, texts, tmp_path, files, model_type, name, entries
+):
+    directory = write(tmp_path / "files", request.getfixturevalue(files), model_type)
+    before = AutoTokenizer.from_pretrained(directory)
+    saved = tmp_path / "saved"
+    before.save_pretrained(saved)
+    path = saved / name
+    entries = json.loads(json.dumps(entries).replace("NEXT", str(len(before))))
+    if name == "added_tokens.json":
+        entries = {text: int(index) for text, index in entries.items()}
+    found = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(found | entries))
+    ours, theirs = load_tokenizer(saved), AutoTokenizer.from_pretrained(saved)
+    assert ours.vocab_size == len(theirs)
+    for text in [*texts, "x <doc>y<doc> z"]:
+        ids = theirs(text).input_ids
+        assert ours.add_special_tokens(ours.encode(text)) == ids, text
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("files", ["word_pieces", "byte_pairs"])
+def test_special_tokens_that_are_text(request, texts, tmp_path, files):
+    model_type = {"word_pieces": "bert", "byte_pairs": "roberta"}[files]
+    content = request.getfixturevalue(files)
+    directory = write(tmp_path / "files", content, model_type, split_special_tokens=True)
+    ours, theirs = load_tokenizer(directory), AutoTokenizer.from_pretrained(directory)
+    assert_equal(ours, theirs, texts)
+    assert_round_trips(ours, theirs, texts, tmp_path, model_type)
+
+
+def test_runs_of_spaces_that_are_kept(topics, texts, tmp_path):
+    """SentencePiece would make one space of several."""
+    library = tokenizers.Tokenizer(tokenizers.models.Unigram())
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    library.decoder = tokenizers.decoders.Metaspace()
+    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    trainer = tokenizers.trainers.UnigramTrainer(
+        vocab_size=300,
+        special_tokens=list(special.values()),
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    library.train_from_iterator(topics[:10], trainer)
+    theirs = PreTrainedTokenizerFast(tokenizer_object=library, **special)
+    theirs.save_pretrained(tmp_path)
+    ours = load_tokenizer(tmp_path)
+    for text in texts:
+        assert ours.encode(text) == theirs(text).input_ids
+
+
+@pytest.mark.parametrize("model_type", ["bert", "roberta"])
+def test_steps_that_no_class_has(word_pieces, byte_pairs, texts, tmp_path, model_type):
+    """A copy names a class of transformers that takes them from tokenizer.json."""
+    files = {"bert": word_pieces, "roberta": byte_pairs}[model_type]
+    whole = load_tokenizer(write(tmp_path / "files", files, model_type))
+    whole.save(tmp_path / "whole")
+    content = json.loads((tmp_path / "whole" / "tokenizer.json").read_text())
+    content["normalizer"] = {"type": "Lowercase"}
+    ours = load_tokenizer(write(tmp_path / "own", {"tokenizer.json": json.dumps(content)}))
+    ours.save(tmp_path / "ours")
+    assert_equal(ours, AutoTokenizer.from_pretrained(tmp_path / "ours"), texts)
 
 
 def test_t5(sentence_pieces, texts, tmp_path):
