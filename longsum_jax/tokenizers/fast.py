@@ -10,11 +10,13 @@ from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.files import (
     CLEAN_SPACES,
     CONFIG,
+    JSON,
     MAX_ROWS,
     SPECIAL_MAP,
     SPECIAL_NAMES,
     checked_ids,
     clean_spaces,
+    cleared,
     fingerprint,
     token_text,
     unused_rows,
@@ -129,10 +131,9 @@ class JsonTokenizer(SpecialTokenTemplate):
         return break_lines(text) if self._breaks_lines else text
 
     def save(self, directory: str | Path) -> None:
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = cleared(directory)
         content = self._tokenizer.to_str(pretty=True)
-        (directory / "tokenizer.json").write_text(content, encoding="utf-8")
+        (directory / JSON).write_text(content, encoding="utf-8")
         config = dict(self._config)
         for key in (*_NOT_SAVED, EMBEDDING_ROWS):
             config.pop(key, None)

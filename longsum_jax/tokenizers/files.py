@@ -16,6 +16,20 @@ MAX_ROWS = 2**22  # rows of an embedding
 
 CLEAN_SPACES = "clean_up_tokenization_spaces"  # key of CONFIG
 CONFIG, SPECIAL_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+SENTENCE_PIECES, FAIRSEQ_PIECES = "spiece.model", "sentencepiece.bpe.model"
+BYTE_PAIRS, MERGES, WORD_PIECES = "vocab.json", "merges.txt", "vocab.txt"
+JSON = "tokenizer.json"
+TOKENIZER_FILES = (
+    SENTENCE_PIECES,
+    FAIRSEQ_PIECES,
+    JSON,
+    BYTE_PAIRS,
+    MERGES,
+    WORD_PIECES,
+    CONFIG,
+    SPECIAL_MAP,
+    ADDED,
+)
 # In this order transformers adds special tokens that a vocabulary lacks.
 SPECIAL_NAMES = (
     "bos_token",
@@ -142,6 +156,18 @@ def added_ids(directory: Path, config: Mapping[str, Any]) -> dict[str, int]:
     if given is None:
         return read_json(directory / ADDED)
     return {token_text(token): int(index) for index, token in given.items()}
+
+
+def cleared(directory: str | Path) -> Path:
+    """Returns a directory without files of a tokenizer, which would be read beside new ones.
+
+    It is made if it does not exist.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in TOKENIZER_FILES:
+        (directory / name).unlink(missing_ok=True)
+    return directory
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

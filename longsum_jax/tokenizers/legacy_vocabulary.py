@@ -9,7 +9,10 @@ from typing import Any
 from longsum_jax.errors import InputError
 from longsum_jax.files import parse_json
 from longsum_jax.tokenizers.files import (
+    BYTE_PAIRS,
+    MERGES,
     SPECIAL_NAMES,
+    WORD_PIECES,
     added_tokens,
     additional_special_tokens,
     read_json,
@@ -18,7 +21,6 @@ from longsum_jax.tokenizers.files import (
 )
 from longsum_jax.tokenizers.json_checks import check_ids
 
-BYTE_PAIRS, MERGES, WORD_PIECES = "vocab.json", "merges.txt", "vocab.txt"
 _ROBERTA = ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>")
 # Entries of tokenizer_config.json -> options of BertNormalizer, and transformers' defaults.
 _BERT_NORMALIZATION = {

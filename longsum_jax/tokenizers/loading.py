@@ -25,11 +25,16 @@ from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.bytes import NAMED, NUM_BYTE_IDS, ByteTokenizer
 from longsum_jax.tokenizers.fast import JsonTokenizer
 from longsum_jax.tokenizers.files import (
-    ADDED,
+    BYTE_PAIRS,
     CLEAN_SPACES,
     CONFIG,
+    FAIRSEQ_PIECES,
+    JSON,
     MAX_ROWS,
-    SPECIAL_MAP,
+    MERGES,
+    SENTENCE_PIECES,
+    TOKENIZER_FILES,
+    WORD_PIECES,
     added_ids,
     added_tokens,
     additional_special_tokens,
@@ -45,14 +50,10 @@ from longsum_jax.tokenizers.files import (
 from longsum_jax.tokenizers.legacy_sentencepiece import (
     CLASS_OF_MODEL_TYPE,
     CLASSES,
-    FAIRSEQ_PIECES,
     sentencepiece_json,
     with_source_language,
 )
 from longsum_jax.tokenizers.legacy_vocabulary import (
-    BYTE_PAIRS,
-    MERGES,
-    WORD_PIECES,
     byte_pair_json,
     with_normalization,
     with_prefix_space,
@@ -81,18 +82,6 @@ __all__ = [
 
 T5_EXTRA_IDS = 100
 BYT5_EXTRA_IDS = 125
-SENTENCE_PIECES, JSON = "spiece.model", "tokenizer.json"
-TOKENIZER_FILES = (
-    SENTENCE_PIECES,
-    FAIRSEQ_PIECES,
-    JSON,
-    BYTE_PAIRS,
-    MERGES,
-    WORD_PIECES,
-    CONFIG,
-    SPECIAL_MAP,
-    ADDED,
-)
 
 # Values of tokenizer_class for which vocabulary files are read; tokenizer.json is read for any.
 _SENTENCE_PIECE_CLASSES = ("T5Tokenizer", "PegasusTokenizer")

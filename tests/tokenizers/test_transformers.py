@@ -1,6 +1,7 @@
 """The same ids and texts as the tokenizers of transformers, run on vocabularies trained here."""
 
 import io
+import itertools
 import json
 
 import pytest
@@ -344,6 +345,24 @@ def test_steps_that_no_class_has(word_pieces, byte_pairs, texts, tmp_path, model
     ours = load_tokenizer(write(tmp_path / "own", {"tokenizer.json": json.dumps(content)}))
     ours.save(tmp_path / "ours")
     assert_equal(ours, AutoTokenizer.from_pretrained(tmp_path / "ours"), texts)
+
+
+def test_files_of_another_tokenizer_are_removed(word_pieces, sentence_pieces, tmp_path):
+    """They would be read beside the new ones."""
+    made = {
+        "json": load_tokenizer(write(tmp_path / "files", word_pieces, "bert")),
+        "pieces": OurPegasusTokenizer(sentence_pieces["spiece.model"]),
+        "bytes": ByteTokenizer(5),
+    }
+    for first, second in itertools.permutations(made, 2):
+        directory = tmp_path / f"{first} {second}"
+        made[first].save(directory)
+        (directory / "added_tokens.json").write_text('{"<left>": 900}')
+        made[second].save(directory)
+        made[second].save(tmp_path / second)
+        names = {path.name for path in directory.iterdir()}
+        assert names == {path.name for path in (tmp_path / second).iterdir()}
+        assert load_tokenizer(directory).fingerprint == made[second].fingerprint
 
 
 def test_t5(sentence_pieces, texts, tmp_path):
