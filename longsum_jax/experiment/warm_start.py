@@ -28,6 +28,7 @@ _COMPUTATION = (
     "layer_norm_eps",
     "layer_norm_epsilon",
     "relative_attention_max_distance",
+    "rescale_embeddings",
     "scale_embedding",
     "scales_outputs",
 )

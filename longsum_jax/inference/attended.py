@@ -150,7 +150,11 @@ def cross_attention_weights(
 
     Returns:
         float32 [batch, groups, length], means over layers and heads of the weights of attention.
+
+    Raises:
+        InputError: a process that was forked after the model was loaded.
     """
+    model.check_process()  # the program is not one of the model's
     config = model.config
     padded = model.padded_document(ids, ids != config.pad_token_id)
     length = padded_length(targets.shape[1], config.max_target_length, 0)

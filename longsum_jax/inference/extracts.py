@@ -4,7 +4,13 @@ from collections.abc import Iterable, Iterator
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference.stream import Result
-from longsum_jax.inference.summary import Request, Summary, check_no_file_name, check_text
+from longsum_jax.inference.summary import (
+    Request,
+    Summary,
+    check_no_file_name,
+    check_request,
+    check_text,
+)
 from longsum_jax.ranking.ranker import DEFAULT_LENGTH, Ranker, builtin_ranker
 from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.text.coverage import statement_coverage
@@ -16,7 +22,7 @@ def summarize(
     *,
     length: str | int | Length = DEFAULT_LENGTH,
     query: str | None = None,
-    outline: Outline = NO_OUTLINE,
+    outline: Outline | None = None,
 ) -> Summary:
     """Summarizes a document by its own sentences, with the ranker that comes with the package.
 
@@ -27,7 +33,7 @@ def summarize(
         length: "short" (75 words), "medium" (150), "long" (400), "250 words", "7 sentences" or
             "5%" of the document's words; a number is of words.
         query: what the summary should tell about; None for the whole document.
-        outline: headings and pages, by which sources are named.
+        outline: headings and pages, by which sources are named; None for none.
 
     Returns:
         The summary, one sentence a line; its ``sources`` say where each stands in the document.
@@ -36,6 +42,7 @@ def summarize(
         InputError: an empty document, the name of a file in its place, a blank query, or a length
             that is none.
     """
+    outline = NO_OUTLINE if outline is None else outline
     request = Request(text, "the document", query, outline)
     check_text(request)
     check_no_file_name(request)
@@ -52,13 +59,13 @@ def summarize_stream(
         length: as for ``summarize``.
 
     Raises:
-        InputError: a length that is none.
+        InputError: a length that is none, or a text in place of a request.
     """
     return _results(requests, builtin_ranker(), parse_length(length))
 
 
 def _results(requests: Iterable[Request], ranker: Ranker, length: Length) -> Iterator[list[Result]]:
-    for index, request in enumerate(requests):
+    for index, request in enumerate(map(check_request, requests)):
         try:
             yield [(index, _summary(request, ranker, length))]
         except InputError as error:

@@ -62,7 +62,9 @@ def logits(
         return _head_logits(runner, ids, mask, decoder_ids, inputs, bucket)
     decoder_ids = _checked_targets(runner, decoder_ids, "decoder_input_ids", len(ids))
     padded = runner.padded(ids, mask, inputs, bucket)
-    return runner.programs.logits(runner.variables(padded), *padded, decoder_ids)
+    targets = _padded_targets(runner, decoder_ids, bucket)
+    found = runner.programs.logits(runner.variables(padded), *padded, targets)
+    return _first_tokens(found, decoder_ids.shape[1])
 
 
 def log_probs(
@@ -78,13 +80,10 @@ def log_probs(
         raise InputError(f"this model ({runner.name}) writes no text; use encode or logits")
     ids, mask = check_inputs(input_ids, attention_mask, runner.config)
     targets = _checked_targets(runner, target_ids, "target_ids", len(ids))
-    length = targets.shape[1]
-    padding = padded_length(length, runner.config.max_target_length, 0, bucket) - length
-    pad_id = runner.config.pad_token_id
-    targets = np.pad(targets, ((0, 0), (0, padding)), constant_values=pad_id)
     padded = runner.padded(ids, mask, inputs, bucket)
-    found = runner.programs.log_probs(runner.variables(padded), *padded, targets)
-    return _first_tokens(found, length)
+    padded_targets = _padded_targets(runner, targets, bucket)
+    found = runner.programs.log_probs(runner.variables(padded), *padded, padded_targets)
+    return _first_tokens(found, targets.shape[1])
 
 
 def _checked_targets(runner: Runner, ids: Any, name: str, rows: int) -> np.ndarray:
@@ -94,6 +93,14 @@ def _checked_targets(runner: Runner, ids: Any, name: str, rows: int) -> np.ndarr
         raise InputError(f"{name} has {len(ids)} rows, input_ids {rows}; they must agree")
     check_length(ids.shape[1], runner.config.max_target_length, name)
     return ids
+
+
+def _padded_targets(runner: Runner, ids: np.ndarray, bucket: int) -> np.ndarray:
+    """Returns ids of the decoder with padding at their end, which changes nothing before it."""
+    config = runner.config
+    length = ids.shape[1]
+    padding = padded_length(length, config.max_target_length, 0, bucket) - length
+    return np.pad(ids, ((0, 0), (0, padding)), constant_values=config.pad_token_id)
 
 
 def _choice_logits(

@@ -412,7 +412,8 @@ class Model:
         """Summarizes documents as they come; a thread reads and tokenizes the next ones.
 
         Args:
-            requests: documents with their names and queries; may be made on the way.
+            requests: documents with their names and queries (``summary.Request``); may be made on
+                the way.
             strategy, length, max_source_length, segment_length, on_overflow, seed, **options: as
                 for ``summaries``.
             batch_size: as there. With "auto", documents of like lengths are found in a window of
@@ -616,6 +617,10 @@ class Model:
         """Returns inputs as the module takes them; see ``padding.pad_inputs``."""
         return self._runner.padded(ids, mask, inputs, bucket)
 
+    def check_process(self) -> None:
+        """Raises InputError in a process that was forked after the model was loaded."""
+        self._runner.check_process()
+
     def to_host(self) -> None:
         """Moves the parameters to host memory; calls then copy them to the device every time."""
         self._runner.to_host()
@@ -631,7 +636,7 @@ class Model:
     @property
     def segment_summarizer(self) -> SegmentSummarizer:
         """Returns what summarizes documents segment by segment, as the model was trained to."""
-        self._runner.check_process()  # its programs are its own
+        self.check_process()  # its programs are its own
         return self._segment_summarizer
 
     @cached_property

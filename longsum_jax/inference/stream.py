@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.summary import BatchSize, Request, Summary
+from longsum_jax.inference.summary import BatchSize, Request, Summary, check_request
 
 T = TypeVar("T")
 
@@ -60,11 +60,14 @@ def summarize_stream(
         work: the functions of the model.
         requests: the documents; a thread prefetches at most one window of them.
         batch_size: documents that are decoded together.
+
+    Raises:
+        InputError: a text in place of a request.
     """
     window = _WINDOW if batch_size == "auto" else 1
     if isinstance(batch_size, int) and batch_size > 1:
         window = batch_size * _BATCHES_IN_WINDOW
-    numbered: Iterator[Any] = enumerate(requests)
+    numbered: Iterator[Any] = enumerate(map(check_request, requests))
     if not work.reads_on_device:
         numbered = (_read(work, *each) for each in numbered)
     with ahead(numbered, window) as following:

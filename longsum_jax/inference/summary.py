@@ -40,6 +40,16 @@ class Request(NamedTuple):
     borders: tuple[int, ...] = ()
 
 
+def check_request(request: Request) -> Request:
+    """Returns what is to be summarized, or raises InputError for a text in its place."""
+    if not isinstance(request, Request):
+        raise InputError(
+            f"requests holds a {type(request).__name__}; give each document as "
+            "longsum_jax.inference.summary.Request(text, name, query), or texts to summarize"
+        )
+    return request
+
+
 def check_text(request: Request) -> None:
     """Raises InputError for a document or query that is no text or holds half a character, and for
     an empty document."""

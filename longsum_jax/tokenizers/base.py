@@ -61,7 +61,10 @@ class Tokenizer(Protocol):
         """
 
     def save(self, directory: str | Path) -> None:
-        """Writes the files that `load_tokenizer` and transformers read."""
+        """Writes the files that `load_tokenizer` and transformers read.
+
+        Those of another tokenizer in the directory are removed.
+        """
 
 
 def first_tokens(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> list[int]:

@@ -1,35 +1,57 @@
 """A tokenizer whose tokens are bytes, as in ByT5."""
 
 import functools
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from longsum_jax.tokenizers.files import checked_ids, fingerprint
 from longsum_jax.tokenizers.sentencepiece import write_config
 from longsum_jax.tokenizers.special_tokens import SpecialTokens, SpecialTokenTemplate
 
 NUM_BYTE_IDS = 259  # pad, eos, unk and 256 bytes
+NAMED = {"<pad>": 0, "</s>": 1, "<unk>": 2}
 
 
 class ByteTokenizer(SpecialTokenTemplate):
     """Encodes UTF-8 bytes as ids from 3 on, as ByT5 does.
 
-    Extra ids follow the bytes, `<extra_id_0>` first as in transformers.
+    Extra ids follow the bytes, `<extra_id_0>` first as in transformers, and added tokens these.
+    White space around `<pad>`, `</s>` and `<unk>` belongs to them.
+
+    Args:
+        extra_ids: number of `<extra_id_n>` sentinels.
+        unused_ids: rows at the end of the embedding that no token has.
+        added: further tokens in the order of their ids, {"content": text, "special": ...}; in
+            decoded text special ones are left out.
     """
 
-    pad_id, eos_id, unk_id = 0, 1, 2
+    pad_id, eos_id, unk_id = NAMED.values()
     mask_id = None
     middle_ids = suffix_ids = (eos_id,)
 
-    def __init__(self, extra_ids: int = 0, unused_ids: int = 0):
+    def __init__(
+        self, extra_ids: int = 0, unused_ids: int = 0, added: Sequence[Mapping[str, Any]] = ()
+    ):
         self.extra_ids, self.unused_ids = extra_ids, unused_ids
-        self.vocab_size = NUM_BYTE_IDS + extra_ids + unused_ids
-        sentinels = {f"<extra_id_{index}>": NUM_BYTE_IDS + index for index in range(extra_ids)}
-        self._special = SpecialTokens({"<pad>": 0, "</s>": 1, "<unk>": 2} | sentinels)
+        self._added = [
+            {"content": token["content"], "special": bool(token.get("special"))} for token in added
+        ]
+        sentinels = [f"<extra_id_{index}>" for index in range(extra_ids)]
+        following = [*sentinels, *(token["content"] for token in self._added)]
+        ids = {text: index for index, text in enumerate(following, NUM_BYTE_IDS)}
+        self._special = SpecialTokens(NAMED | ids, with_spaces=NAMED)
+        self.vocab_size = NUM_BYTE_IDS + len(following) + unused_ids
+        self._bytes = {index: bytes([index - 3]) for index in range(3, NUM_BYTE_IDS)}
+        for token in self._added:
+            if not token["special"]:
+                self._bytes[ids[token["content"]]] = token["content"].encode()
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        return fingerprint("bytes", b"", self.extra_ids, self.unused_ids)
+        content = json.dumps(self._added).encode() if self._added else b""
+        return fingerprint("bytes", content, self.extra_ids, self.unused_ids)
 
     def encode(self, text: str) -> list[int]:
         return self._special.encode(text, _encode_bytes)
@@ -42,11 +64,25 @@ class ByteTokenizer(SpecialTokenTemplate):
 
     def decode(self, ids: Iterable[int]) -> str:
         ids = checked_ids(ids, self.vocab_size)
-        content = bytes(index - 3 for index in ids if 3 <= index < NUM_BYTE_IDS)
+        content = b"".join(self._bytes.get(index, b"") for index in ids)
         return content.decode(errors="ignore")
 
     def save(self, directory: str | Path) -> None:
-        write_config(directory, "ByT5Tokenizer", self.extra_ids, self.unused_ids)
+        entries = self._added_entries() if self._added else {}
+        write_config(directory, "ByT5Tokenizer", self.extra_ids, self.unused_ids, **entries)
+
+    def _added_entries(self) -> dict[str, Any]:
+        """Returns all tokens but the bytes as transformers writes them where some were added."""
+        is_special = {token["content"]: token["special"] for token in self._added}
+        decoder = {}
+        for text, index in self._special.by_text.items():
+            flags = dict.fromkeys(("lstrip", "rstrip"), text in NAMED)
+            flags |= {"single_word": False, "normalized": False}
+            flags["special"] = is_special.get(text, True)
+            decoder[str(index)] = {"content": text, **flags}
+        special = [token["content"] for token in decoder.values() if token["special"]]
+        special = [text for text in special if text not in NAMED]
+        return {"added_tokens_decoder": decoder, "additional_special_tokens": special}
 
 
 def _byte_spans(text: str) -> list[tuple[int, int]]:

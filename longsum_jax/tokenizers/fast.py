@@ -10,11 +10,13 @@ from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.files import (
     CLEAN_SPACES,
     CONFIG,
+    JSON,
     MAX_ROWS,
     SPECIAL_MAP,
     SPECIAL_NAMES,
     checked_ids,
     clean_spaces,
+    cleared,
     fingerprint,
     token_text,
     unused_rows,
@@ -22,7 +24,7 @@ from longsum_jax.tokenizers.files import (
     write_json,
 )
 from longsum_jax.tokenizers.json_checks import check_tokenizer_json
-from longsum_jax.tokenizers.legacy_vocabulary import make_token, tokenizers_library
+from longsum_jax.tokenizers.legacy_vocabulary import bert_entries, make_token, tokenizers_library
 from longsum_jax.tokenizers.sentencepiece import break_lines
 from longsum_jax.tokenizers.special_tokens import SpecialTokenTemplate
 
@@ -45,7 +47,6 @@ _NOT_SAVED = (
     "special_tokens_map_file",
     "full_tokenizer_file",
 )
-_CLASS_OF_MODEL = {"WordPiece": "BertTokenizer", "BPE": "RobertaTokenizer"}
 
 
 class JsonTokenizer(SpecialTokenTemplate):
@@ -61,6 +62,7 @@ class JsonTokenizer(SpecialTokenTemplate):
             row per id. Checkpoints may lack rows for special tokens that their model never needs
             (`<mask>` in facebook/bart-large-cnn); in a text those become the unknown token.
         where: the name of the content in error messages.
+        more: tokens that the content may lack, each its text or {"content": text, ...}.
 
     Raises:
         InputError: no tokenizer in the content, no pad, end or unknown token, too few rows, or no
@@ -74,8 +76,10 @@ class JsonTokenizer(SpecialTokenTemplate):
         *,
         vocab_size: int | None = None,
         where: str | Path = "tokenizer.json",
+        more: Iterable[Any] = (),
     ):
         self._tokenizer = _open(content, where)
+        _add_lacking(self._tokenizer, more)
         special = _special_tokens(self._tokenizer, config or {})
         self._config = {**(config or {}), **special}
         ids = {
@@ -90,6 +94,8 @@ class JsonTokenizer(SpecialTokenTemplate):
         self.pad_id, self.eos_id, self.unk_id = ids["pad_token"], ids["eos_token"], ids["unk_token"]
         self._check_unknown(where)
         self._read_template()
+        # Special tokens in a text are text, where the config says so.
+        self._tokenizer.encode_special_tokens = self._config.get("split_special_tokens") is True
         self._num_ids = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
         self.vocab_size = self._rows(vocab_size, where)
         mask_id = ids.get("mask_token")
@@ -125,20 +131,33 @@ class JsonTokenizer(SpecialTokenTemplate):
         return break_lines(text) if self._breaks_lines else text
 
     def save(self, directory: str | Path) -> None:
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        directory = cleared(directory)
         content = self._tokenizer.to_str(pretty=True)
-        (directory / "tokenizer.json").write_text(content, encoding="utf-8")
+        (directory / JSON).write_text(content, encoding="utf-8")
         config = dict(self._config)
         for key in (*_NOT_SAVED, EMBEDDING_ROWS):
             config.pop(key, None)
-        class_name = _CLASS_OF_MODEL.get(self._model_type, "PreTrainedTokenizerFast")
-        config.setdefault("tokenizer_class", class_name)
+        if config.get("tokenizer_class") is None:
+            config |= self._class_entries()
         if self.vocab_size != self._num_ids:
             config[EMBEDDING_ROWS] = self.vocab_size
         write_json(directory / CONFIG, config)
         special = {name: config[name] for name in SPECIAL_NAMES if config.get(name)}
         write_json(directory / SPECIAL_MAP, special)
+
+    def _class_entries(self) -> dict[str, Any]:
+        """Returns the class of transformers that has the tokenizer's steps, and its options.
+
+        A class has steps of its own, and takes no others from a tokenizer.json.
+        """
+        normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
+        if self._model_type == "WordPiece" and type(normalizer).__name__ == "BertNormalizer":
+            return {"tokenizer_class": "BertTokenizer", **bert_entries(normalizer)}
+        is_byte_level = type(splitter).__name__ == "ByteLevel" and normalizer is None
+        if self._model_type == "BPE" and is_byte_level:
+            prefix_space = splitter.add_prefix_space
+            return {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": prefix_space}
+        return {"tokenizer_class": "PreTrainedTokenizerFast"}
 
     def _check_unknown(self, where: str | Path) -> None:
         """Raises an InputError for a model that has no id for what it does not know."""
@@ -201,6 +220,13 @@ def _open(content: str, where: str | Path) -> Any:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def _add_lacking(tokenizer: Any, tokens: Iterable[Any]) -> None:
+    """Adds the tokens that are none of their own in a tokenizer, at the ids that follow."""
+    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    lacking = [make_token(token) for token in tokens if token_text(token) not in known]
+    tokenizer.add_tokens(lacking)
 
 
 def _special_tokens(tokenizer: Any, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,20 @@ MAX_ROWS = 2**22  # rows of an embedding
 
 CLEAN_SPACES = "clean_up_tokenization_spaces"  # key of CONFIG
 CONFIG, SPECIAL_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+SENTENCE_PIECES, FAIRSEQ_PIECES = "spiece.model", "sentencepiece.bpe.model"
+BYTE_PAIRS, MERGES, WORD_PIECES = "vocab.json", "merges.txt", "vocab.txt"
+JSON = "tokenizer.json"
+TOKENIZER_FILES = (
+    SENTENCE_PIECES,
+    FAIRSEQ_PIECES,
+    JSON,
+    BYTE_PAIRS,
+    MERGES,
+    WORD_PIECES,
+    CONFIG,
+    SPECIAL_MAP,
+    ADDED,
+)
 # In this order transformers adds special tokens that a vocabulary lacks.
 SPECIAL_NAMES = (
     "bos_token",
@@ -122,10 +136,38 @@ def added_tokens(directory: Path, config: Mapping[str, Any]) -> list[dict[str, A
     """
     given = config.get("added_tokens_decoder")
     if given is None:
-        by_text = read_json(directory / ADDED)
-        texts = sorted(by_text, key=by_text.__getitem__)
+        ids = added_ids(directory, config)
+        texts = sorted(ids, key=ids.__getitem__)
         return [{"content": text, "special": False, "normalized": True} for text in texts]
     return [given[index] for index in sorted(given, key=int)]
+
+
+def named_tokens(directory: Path, config: Mapping[str, Any]) -> list[Any]:
+    """Returns the tokens that the files add to a vocabulary, and further special ones.
+
+    Special tokens with a name of ``SPECIAL_NAMES`` are not among the latter.
+    """
+    return [*added_tokens(directory, config), *additional_special_tokens(config)]
+
+
+def added_ids(directory: Path, config: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the ids of the tokens that the files add to a vocabulary."""
+    given = config.get("added_tokens_decoder")
+    if given is None:
+        return read_json(directory / ADDED)
+    return {token_text(token): int(index) for index, token in given.items()}
+
+
+def cleared(directory: str | Path) -> Path:
+    """Returns a directory without files of a tokenizer, which would be read beside new ones.
+
+    It is made if it does not exist.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in TOKENIZER_FILES:
+        (directory / name).unlink(missing_ok=True)
+    return directory
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

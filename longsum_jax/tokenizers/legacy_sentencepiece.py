@@ -21,7 +21,6 @@ from longsum_jax.tokenizers.legacy_vocabulary import (
     with_default_tokens,
 )
 
-FAIRSEQ_PIECES = "sentencepiece.bpe.model"
 _SPACE = "▁"
 _BEFORE_MASK = {"lstrip": True, "rstrip": False, "normalized": False}
 _FAIRSEQ = ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", {"content": "<mask>", **_BEFORE_MASK})

@@ -9,7 +9,10 @@ from typing import Any
 from longsum_jax.errors import InputError
 from longsum_jax.files import parse_json
 from longsum_jax.tokenizers.files import (
+    BYTE_PAIRS,
+    MERGES,
     SPECIAL_NAMES,
+    WORD_PIECES,
     added_tokens,
     additional_special_tokens,
     read_json,
@@ -18,13 +21,12 @@ from longsum_jax.tokenizers.files import (
 )
 from longsum_jax.tokenizers.json_checks import check_ids
 
-BYTE_PAIRS, MERGES, WORD_PIECES = "vocab.json", "merges.txt", "vocab.txt"
 _ROBERTA = ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>")
-# Entries of tokenizer_config.json -> options of BertNormalizer, whose defaults are transformers'.
+# Entries of tokenizer_config.json -> options of BertNormalizer, and transformers' defaults.
 _BERT_NORMALIZATION = {
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
+    "do_lower_case": ("lowercase", True),
+    "strip_accents": ("strip_accents", None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
 _BERT = (None, None, "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
 
@@ -90,9 +92,9 @@ def word_piece_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, di
 def with_prefix_space(content: str, config: Mapping[str, Any]) -> str:
     """Returns a readable tokenizer.json of byte pairs with the ``add_prefix_space`` of a config.
 
-    transformers takes the config's where both have one.
+    transformers takes the config's, or else False, whatever the file has.
     """
-    options = {name: bool(config[name]) for name in ("add_prefix_space",) if name in config}
+    options = {"add_prefix_space": bool(config.get("add_prefix_space"))}
     steps = {"pre_tokenizer": "ByteLevel", "post_processor": "RobertaProcessing"}
     return _with_options(content, steps, options)
 
@@ -100,13 +102,25 @@ def with_prefix_space(content: str, config: Mapping[str, Any]) -> str:
 def with_normalization(content: str, config: Mapping[str, Any]) -> str:
     """Returns a readable tokenizer.json of BERT with the normalization of a config.
 
-    transformers takes the config's where both have one.
+    transformers takes the config's, or else that of uncased models, whatever the file has.
     """
     return _with_options(content, {"normalizer": "BertNormalizer"}, _bert_normalization(config))
 
 
+def bert_entries(normalizer: Any) -> dict[str, Any]:
+    """Returns the entries of tokenizer_config.json that say what a BertNormalizer does."""
+    entries = {}
+    for name, (option, _) in _BERT_NORMALIZATION.items():
+        entries[name] = getattr(normalizer, option)
+    return entries
+
+
 def _bert_normalization(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {option: config[name] for name, option in _BERT_NORMALIZATION.items() if name in config}
+    """Returns the options of a BertNormalizer."""
+    options = {}
+    for name, (option, default) in _BERT_NORMALIZATION.items():
+        options[option] = default if config.get(name) is None else config[name]
+    return options
 
 
 def _with_options(content: str, steps: Mapping[str, str], options: Mapping[str, Any]) -> str:
@@ -117,8 +131,6 @@ def _with_options(content: str, steps: Mapping[str, str], options: Mapping[str, 
         steps: parts of the file, and the type of step that has the options; others are kept.
         options: by name.
     """
-    if not options:
-        return content
     tokenizer = parse_json(content)
     for part, step_type in steps.items():
         step = tokenizer.get(part)

@@ -16,22 +16,29 @@ A checkpoint with more embedding rows than its tokenizer has ids has unused rows
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean, first_line
 from longsum_jax.tokenizers.base import Tokenizer
-from longsum_jax.tokenizers.bytes import NUM_BYTE_IDS, ByteTokenizer
+from longsum_jax.tokenizers.bytes import NAMED, NUM_BYTE_IDS, ByteTokenizer
 from longsum_jax.tokenizers.fast import JsonTokenizer
 from longsum_jax.tokenizers.files import (
-    ADDED,
+    BYTE_PAIRS,
     CLEAN_SPACES,
     CONFIG,
+    FAIRSEQ_PIECES,
+    JSON,
     MAX_ROWS,
-    SPECIAL_MAP,
+    MERGES,
+    SENTENCE_PIECES,
+    TOKENIZER_FILES,
+    WORD_PIECES,
+    added_ids,
     added_tokens,
     additional_special_tokens,
+    named_tokens,
     read_bytes,
     read_json,
     read_special_tokens,
@@ -43,14 +50,10 @@ from longsum_jax.tokenizers.files import (
 from longsum_jax.tokenizers.legacy_sentencepiece import (
     CLASS_OF_MODEL_TYPE,
     CLASSES,
-    FAIRSEQ_PIECES,
     sentencepiece_json,
     with_source_language,
 )
 from longsum_jax.tokenizers.legacy_vocabulary import (
-    BYTE_PAIRS,
-    MERGES,
-    WORD_PIECES,
     byte_pair_json,
     with_normalization,
     with_prefix_space,
@@ -79,18 +82,6 @@ __all__ = [
 
 T5_EXTRA_IDS = 100
 BYT5_EXTRA_IDS = 125
-SENTENCE_PIECES, JSON = "spiece.model", "tokenizer.json"
-TOKENIZER_FILES = (
-    SENTENCE_PIECES,
-    FAIRSEQ_PIECES,
-    JSON,
-    BYTE_PAIRS,
-    MERGES,
-    WORD_PIECES,
-    CONFIG,
-    SPECIAL_MAP,
-    ADDED,
-)
 
 # Values of tokenizer_class for which vocabulary files are read; tokenizer.json is read for any.
 _SENTENCE_PIECE_CLASSES = ("T5Tokenizer", "PegasusTokenizer")
@@ -110,6 +101,16 @@ _PIECES_OF_CLASS = {"AlbertTokenizer": SENTENCE_PIECES, "BigBirdTokenizer": SENT
 # Offsets by the model_type of config.json, for older checkpoints whose tokenizer_config.json names
 # no class or no offset.
 _PEGASUS_OFFSETS = {"pegasus": PEGASUS_OFFSET, "pegasus_x": PEGASUS_OFFSET, "bigbird_pegasus": 0}
+# Whose options go before the steps of a tokenizer.json, where no class is named.
+_STEPS_OF_TYPE = {
+    "bart": "BartTokenizer",
+    "bert": "BertTokenizer",
+    "distilbert": "DistilBertTokenizer",
+    "electra": "ElectraTokenizer",
+    "led": "LEDTokenizer",
+    "longformer": "LongformerTokenizer",
+    "roberta": "RobertaTokenizer",
+}
 _EXTRA_ID = re.compile(r"<extra_id_\d+>")
 
 
@@ -150,15 +151,14 @@ def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokeni
 def _load(path: Path, vocab_size: int | None) -> Tokenizer:
     """Opens a tokenizer; what libraries raise goes through."""
     if str(path) == "bytes":
-        return _bytes({}, BYT5_EXTRA_IDS if vocab_size else 0, vocab_size, path)
+        extra_ids = BYT5_EXTRA_IDS if vocab_size else 0
+        return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, extra_ids, 0, vocab_size, path))
     if not path.is_dir():
         return _t5(read_bytes(path), T5_EXTRA_IDS if vocab_size else 0, 0, vocab_size, path, {})
     config = read_json(path / CONFIG)
     name = _class_name(path, config)
     if name == "ByT5Tokenizer":
-        if config.get("extra_ids") == 0:  # which transformers saves, however many there are
-            config = {**config, "extra_ids": _num_sentinels(path, config)}
-        return _bytes(config, BYT5_EXTRA_IDS, vocab_size, path / CONFIG)
+        return _open_byte_directory(path, config, vocab_size)
     if name in (None, *_SENTENCE_PIECE_CLASSES) and (path / SENTENCE_PIECES).exists():
         return _open_sentencepiece_directory(path, config, name, vocab_size)
     return _open_json_tokenizer(path, config, name, vocab_size)
@@ -183,18 +183,54 @@ def _class_name(directory: Path, config: dict[str, Any]) -> str | None:
     return name
 
 
-def _bytes(
-    config: dict[str, Any], default_extra: int, vocab_size: int | None, where: Path
+def _open_byte_directory(
+    directory: Path, config: dict[str, Any], vocab_size: int | None
 ) -> ByteTokenizer:
-    counts = _id_counts(config, default_extra, where)
-    return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, *counts, vocab_size, where))
+    where = directory / CONFIG
+    special = read_special_tokens(directory, config)
+    _check_byte_names(special, where)
+    tokens = {token_text(token): token for token in added_tokens(directory, config)}
+    for text in map(token_text, additional_special_tokens(special)):
+        tokens.setdefault(text, {"content": text, "special": True})
+    sentinels = {text for text in tokens if _EXTRA_ID.fullmatch(text)}
+    if config.get("extra_ids") == 0:  # which transformers saves, however many there are
+        config = {**config, "extra_ids": len(sentinels)}
+    extra_ids, unused_ids = _id_counts(config, BYT5_EXTRA_IDS, where)
+    added = [token for text, token in tokens.items() if text not in {*NAMED, *sentinels}]
+    if not added:
+        return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, extra_ids, unused_ids, vocab_size, where))
+    first = NUM_BYTE_IDS + extra_ids
+    if vocab_size is not None:
+        unused_ids = unused_rows(first + len(added), vocab_size, where)
+    ids = added_ids(directory, config)
+    for index, token in enumerate(added, first):
+        _check_added_to_bytes(token, ids.get(token["content"], index), index, where)
+    return ByteTokenizer(extra_ids, unused_ids, added)
 
 
-def _num_sentinels(directory: Path, config: dict[str, Any]) -> int:
-    """Returns how many sentinels the files name among special and added tokens."""
-    named = additional_special_tokens(read_special_tokens(directory, config))
-    texts = map(token_text, [*named, *added_tokens(directory, config)])
-    return len({text for text in texts if _EXTRA_ID.fullmatch(text)})
+def _check_byte_names(special: Mapping[str, Any], where: Path) -> None:
+    """Raises InputError for other names of pad, end and unknown token than those of ByT5."""
+    for name, text in zip(("pad_token", "eos_token", "unk_token"), NAMED, strict=True):
+        found = token_text(special.get(name, text))
+        if found != text:
+            raise InputError(
+                f'{where}: {name} is "{found}", but tokenizers of bytes call it "{text}"; rename it'
+            )
+
+
+def _check_added_to_bytes(token: Mapping[str, Any], found: int, index: int, where: Path) -> None:
+    """Raises InputError for an added token with another id than the next one, or with flags."""
+    name = f'{where}: the added token "{token["content"]}"'
+    if found != index:
+        raise InputError(
+            f"{name} has the id {found}, but the next one after bytes, extra ids and others is "
+            f"{index}; number added tokens from there on"
+        )
+    if any(token.get(flag) for flag in ("lstrip", "rstrip", "single_word")):
+        raise InputError(
+            f"{name} asks for lstrip, rstrip or single_word, which tokenizers of bytes do not have "
+            "here; set them to false"
+        )
 
 
 def _open_sentencepiece_directory(
@@ -211,19 +247,25 @@ def _open_sentencepiece_directory(
     else:
         counts = _id_counts(config, T5_EXTRA_IDS, where)
         tokenizer = _t5(read_bytes(path), *counts, vocab_size, path, config)
-    added = added_tokens(directory, config)
+    special = read_special_tokens(directory, config)
+    added = named_tokens(directory, {**config, **special})
     added += read_json(directory / JSON).get("added_tokens") or []
-    for text in map(token_text, added):
-        if tokenizer.has_token(text) or _EXTRA_ID.fullmatch(text):
-            continue
-        # The SentencePiece model lacks this token, a tokenizer.json has it.
-        if not (directory / JSON).exists():
-            raise InputError(
-                f'{directory}: "{text}" was added to {SENTENCE_PIECES}; '
-                f"save the tokenizer as {JSON}"
-            )
-        return _open_json_tokenizer(directory, config, name, vocab_size)
-    return tokenizer
+    lacking = _lacking(tokenizer, added)
+    if not lacking:
+        return tokenizer
+    # The SentencePiece model lacks these tokens, a tokenizer.json can have them.
+    if not (directory / JSON).exists():
+        raise InputError(
+            f'{directory}: "{lacking[0]}" was added to {SENTENCE_PIECES}; '
+            f"save the tokenizer as {JSON}"
+        )
+    return _open_json_tokenizer(directory, config, name, vocab_size)
+
+
+def _lacking(tokenizer: SentencePieceTokenizer, tokens: Iterable[Any]) -> list[str]:
+    """Returns the texts of those tokens, sentinels left out, that a SentencePiece model lacks."""
+    texts = [text for text in map(token_text, tokens) if not _EXTRA_ID.fullmatch(text)]
+    return [text for text in texts if not tokenizer.has_token(text)]
 
 
 def _open_json_tokenizer(
@@ -232,6 +274,7 @@ def _open_json_tokenizer(
     """Opens a tokenizer.json, or builds one from older vocabulary files."""
     config = {**config, **read_special_tokens(directory, config)}
     where = directory / JSON
+    more: list[Any] = []  # tokens that a vocabulary may lack
     pieces = directory / _PIECES_OF_CLASS.get(name, FAIRSEQ_PIECES)
     if where.exists():
         content = with_source_language(read_text(where), config, name, where)
@@ -239,11 +282,15 @@ def _open_json_tokenizer(
         if t5 is not None:
             model, extra_ids = t5
             unused_ids = whole_number(config, "unused_ids", 0, directory / CONFIG, MAX_ROWS)
-            return _t5(model, extra_ids, unused_ids, vocab_size, where, config)
-        if name in (None, *_BYTE_PAIR_CLASSES):
+            tokenizer = _t5(model, extra_ids, unused_ids, vocab_size, where, config)
+            if not _lacking(tokenizer, named_tokens(directory, config)):
+                return tokenizer
+        steps = name or _STEPS_OF_TYPE.get(read_json(directory / "config.json").get("model_type"))
+        if steps in _BYTE_PAIR_CLASSES:
             content = with_prefix_space(content, config)
-        if name in (None, *_WORD_PIECE_CLASSES):
+        if steps in _WORD_PIECE_CLASSES:
             content = with_normalization(content, config)
+        more = named_tokens(directory, config)
     elif name in CLASSES and pieces.exists():
         where = pieces
         content, config = sentencepiece_json(pieces, config, name)
@@ -262,7 +309,7 @@ def _open_json_tokenizer(
             f"{directory}: no tokenizer there; put {SENTENCE_PIECES}, {FAIRSEQ_PIECES} or {JSON} "
             f"(or {BYTE_PAIRS} with {MERGES}, or {WORD_PIECES}) into the directory"
         )
-    return JsonTokenizer(content, config, vocab_size=vocab_size, where=where)
+    return JsonTokenizer(content, config, vocab_size=vocab_size, where=where, more=more)
 
 
 def _t5(

@@ -11,9 +11,12 @@ from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.files import (
     CLEAN_SPACES,
     CONFIG,
+    JSON,
+    SENTENCE_PIECES,
     SPECIAL_MAP,
     checked_ids,
     clean_spaces,
+    cleared,
     fingerprint,
     read_bytes,
     write_json,
@@ -112,7 +115,7 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         directory = write_config(
             directory, "T5Tokenizer", self.extra_ids, self.unused_ids, **self._clean_entry
         )
-        (directory / "spiece.model").write_bytes(self._model_bytes)
+        (directory / SENTENCE_PIECES).write_bytes(self._model_bytes)
 
     @property
     def _clean_entry(self) -> dict[str, bool]:
@@ -203,11 +206,11 @@ class PegasusTokenizer(SentencePieceTokenizer):
             # transformers would put a named mask_token at id 2, the place of <mask_1>.
             config |= {"mask_token": None, "mask_token_sent": None}
         directory = _write_config(directory, "PegasusTokenizer", config, [], self.unused_ids)
-        (directory / "spiece.model").write_bytes(self._model_bytes)
+        (directory / SENTENCE_PIECES).write_bytes(self._model_bytes)
         content = unigram_json(
             self._vocabulary(), self._special.by_text, self.unk_id, self._model_bytes
         )
-        (directory / "tokenizer.json").write_text(content)
+        (directory / JSON).write_text(content)
 
     def _prepared(self, text: str) -> str:
         return text
@@ -265,8 +268,7 @@ def _write_config(
     additional: list[str],
     unused_ids: int,
 ) -> Path:
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    directory = cleared(directory)
     config = {"tokenizer_class": tokenizer_class, **config, **_SPECIAL_TOKENS}
     if unused_ids:
         config["unused_ids"] = unused_ids

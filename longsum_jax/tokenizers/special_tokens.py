@@ -1,13 +1,14 @@
 """Special tokens: the template around a text, and tokens that may occur inside one."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from longsum_jax.errors import InputError, did_you_mean
 
 Truncation = Literal["longest", "second"]
 Span = tuple[int, int]
+_NO_SPACE = re.compile(r"\S")
 
 
 class TokenPair(NamedTuple):
@@ -125,14 +126,19 @@ def _lengths_in(room: int, first: int, second: int, truncation: str) -> tuple[in
 class SpecialTokens:
     """Strings that are one token each wherever they occur in a text, as in transformers.
 
+    Of several that begin at one place the longest is taken.
+
     Args:
         ids: string to id.
+        with_spaces: those of the strings to which white space on both sides belongs.
     """
 
-    def __init__(self, ids: Mapping[str, int]):
+    def __init__(self, ids: Mapping[str, int], with_spaces: Container[str] = ()):
         self.by_text = dict(ids)
         self.ids = frozenset(ids.values())
-        self._pattern = re.compile("|".join(map(re.escape, ids)))
+        longest_first = sorted(ids, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+        self._with_spaces = with_spaces
 
     def occur_in(self, text: str) -> bool:
         """Returns whether a text contains a special token."""
@@ -141,23 +147,34 @@ class SpecialTokens:
     def encode(self, text: str, encode_plain: Callable[[str], Iterable[int]]) -> list[int]:
         """Returns the ids of a text; ``encode_plain`` encodes the text between special tokens."""
         ids: list[int] = []
-        start = 0
-        for match in self._pattern.finditer(text):
-            ids += encode_plain(text[start : match.start()])
-            ids.append(self.by_text[match[0]])
-            start = match.end()
-        ids += encode_plain(text[start:])
+        for place, plain, token in self._parts(text):
+            del place
+            ids += encode_plain(plain)
+            if token is not None:
+                ids.append(self.by_text[token[0]])
         return ids
 
     def spans(self, text: str, spans_plain: Callable[[str], Iterable[Span]]) -> list[Span]:
         """Returns the places of the tokens of ``encode``; ``spans_plain`` those between them."""
         found: list[Span] = []
+        for place, plain, token in self._parts(text):
+            found += _moved(spans_plain(plain), place)
+            if token is not None:
+                found.append(token.span())
+        return found
+
+    def _parts(self, text: str) -> Iterator[tuple[int, str, re.Match[str] | None]]:
+        """Yields the texts between special tokens, each with its place and the token after it."""
         start = 0
         for match in self._pattern.finditer(text):
-            found += _moved(spans_plain(text[start : match.start()]), start)
-            found.append(match.span())
+            plain = text[start : match.start()]
+            has_spaces = match[0] in self._with_spaces
+            yield start, plain.rstrip() if has_spaces else plain, match
             start = match.end()
-        return found + _moved(spans_plain(text[start:]), start)
+            if has_spaces:
+                word = _NO_SPACE.search(text, start)
+                start = word.start() if word else len(text)
+        yield start, text[start:], None
 
 
 def _moved(spans: Iterable[Span], offset: int) -> list[Span]:

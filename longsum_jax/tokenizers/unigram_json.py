@@ -47,7 +47,8 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
         table = _normalization_table(tokenizer.get("normalizer"))
         byte_fallback = bool(model.get("byte_fallback", False))
         # T5Tokenizer of transformers 5 drops all other steps; models were trained with them.
-        is_plain = _is_plain(tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer"))
+        steps = tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer")
+        is_plain = _is_plain(*steps) and _squeezes_spaces(*steps)
         added = {token["content"] for token in tokenizer.get("added_tokens") or []}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
@@ -125,6 +126,24 @@ def _is_plain(normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, Any] |
         or (step["type"] == "Metaspace" and _puts_space_before(step))
         for step in _steps(pre_tokenizer, "pretokenizers")
     )
+
+
+def _squeezes_spaces(
+    normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, Any] | None
+) -> bool:
+    """Returns whether the steps make one space of several, as SentencePiece does.
+
+    A file without steps leaves them to T5Tokenizer, which has them.
+    """
+    if normalizer is None and pre_tokenizer is None:
+        return True
+    patterns = [
+        step["pattern"].get("Regex")
+        for step in _steps(normalizer, "normalizers")
+        if step["type"] == "Replace"
+    ]
+    splits = [step["type"] for step in _steps(pre_tokenizer, "pretokenizers")]
+    return " {2,}" in patterns or "WhitespaceSplit" in splits
 
 
 def _puts_space_before(step: dict[str, Any]) -> bool:

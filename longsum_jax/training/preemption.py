@@ -55,5 +55,6 @@ class Interrupts:
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) == self._note:  # or else somebody has set another
+                signal.signal(number, handler)
         self._previous = {}

@@ -33,7 +33,11 @@ def hide_background_errors() -> Callable[[], None]:
             unraisablehook(args)
 
     def show() -> None:
-        sys.excepthook, sys.unraisablehook = excepthook, unraisablehook
+        # A hook that somebody has set since then stays, and may call ours.
+        if sys.excepthook is uncaught:
+            sys.excepthook = excepthook
+        if sys.unraisablehook is unraisable:
+            sys.unraisablehook = unraisablehook
 
     sys.excepthook, sys.unraisablehook = uncaught, unraisable
     return show

@@ -49,6 +49,7 @@ def make(draw_params, name, sizes):
         ("bert", ENCODER | {"dtype": "bfloat16"}, Model.encode),
         ("bert", ENCODER, Model.logits),
         ("t5", ENCODER_DECODER, lambda m, ids: m.log_probs(ids[:, :4], None, ids)),
+        ("t5", ENCODER_DECODER, lambda m, ids: m.logits(ids[:, :4], None, ids)),
     ],
 )
 def test_lengths_of_one_bucket_share_a_program(draw_params, name, sizes, call):
@@ -62,6 +63,13 @@ def test_lengths_of_one_bucket_share_a_program(draw_params, name, sizes, call):
         assert isinstance(states, jax.Array)
         assert states.shape == (2, length, *whole.shape[2:])
         assert states.dtype == whole.dtype
+
+
+def test_logits_are_those_without_padding(draw_params):
+    model = make(draw_params, "t5", ENCODER_DECODER)
+    ids = np.random.default_rng(0).integers(3, 32, (2, 11))
+    found = model.logits(ids, None, ids[:, :5])
+    np.testing.assert_allclose(found, model.logits(ids, None, ids[:, :5], bucket=1), atol=1e-5)
 
 
 @pytest.mark.slow

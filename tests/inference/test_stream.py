@@ -56,6 +56,14 @@ def test_every_document_comes_back_once(batch_size, reads_on_device):
     assert sum(map(len, batches)) == 7
 
 
+@pytest.mark.parametrize("documents", ["a text", ["a text"], [("a text", "a", None)]])
+@pytest.mark.parametrize("reads_on_device", [False, True])
+def test_texts_in_place_of_requests(documents, reads_on_device):
+    stream = summarize_stream(work([], reads_on_device=reads_on_device), documents, 1)
+    with pytest.raises(InputError, match=r"requests holds a (str|tuple); give each document as "):
+        list(stream)
+
+
 def test_one_by_one_keeps_the_order():
     stream = summarize_stream(work([]), requests(3, 1, 2), 1)
     assert [index for batch in stream for index, _ in batch] == [0, 1, 2]

@@ -11,6 +11,7 @@ import pytest
 
 import longsum_jax
 from longsum_jax.errors import InputError
+from longsum_jax.inference.attended import cross_attention_weights
 from longsum_jax.inference.kernel_cache import KernelCache
 
 pytestmark = pytest.mark.slow  # three lengths are compiled
@@ -93,8 +94,14 @@ def _leaves(tree):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="systems without fork")
-@pytest.mark.parametrize("use", ["summarize", "encode"])
+@pytest.mark.parametrize("use", ["summarize", "encode", "attend"])
 def test_a_forked_process_is_told_so(model, alone, use):
+    ids, groups = np.array([[5, 6, 1]]), np.ones((1, 3, 1), np.float32)
+    uses = {
+        "summarize": lambda: model.summarize(TEXTS[0]),
+        "encode": lambda: model.encode(ids),
+        "attend": lambda: cross_attention_weights(model, ids, ids, groups),
+    }
     assert model.summarize(TEXTS[0]) == alone[:1]
     reader, writer = os.pipe()
     with warnings.catch_warnings():
@@ -102,7 +109,7 @@ def test_a_forked_process_is_told_so(model, alone, use):
         child = os.fork()
     if child == 0:
         try:
-            model.summarize(TEXTS[0]) if use == "summarize" else model.encode([[5, 6, 1]])
+            uses[use]()
             said = "no error"
         except InputError as error:
             said = str(error)

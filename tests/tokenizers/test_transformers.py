@@ -1,6 +1,7 @@
 """The same ids and texts as the tokenizers of transformers, run on vocabularies trained here."""
 
 import io
+import itertools
 import json
 
 import pytest
@@ -11,10 +12,12 @@ from transformers import (
     BarthezTokenizer,
     ByT5Tokenizer,
     PegasusTokenizer,
+    PreTrainedTokenizerFast,
     T5Tokenizer,
 )
 
 from longsum_jax.errors import InputError
+from longsum_jax.tokenizers.bytes import ByteTokenizer
 from longsum_jax.tokenizers.loading import JsonTokenizer, load_tokenizer, train_sentencepiece
 from longsum_jax.tokenizers.loading import PegasusTokenizer as OurPegasusTokenizer
 
@@ -30,6 +33,7 @@ TEXTS = [
 ]
 BART_SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+DOC = {"content": "<doc>", "lstrip": True, "special": True}
 
 
 @pytest.fixture(scope="module")
@@ -242,23 +246,123 @@ def test_word_pieces(word_pieces, texts, tmp_path, model_type, config):
         ("word_pieces", {}, {"tokenize_chinese_chars": False}),
         ("byte_pairs", {}, {"add_prefix_space": True}),
         ("byte_pairs", {"add_prefix_space": True}, {"add_prefix_space": False}),
+        ("word_pieces", {"do_lower_case": False, "strip_accents": False}, None),
+        ("byte_pairs", {"add_prefix_space": True}, None),
     ],
 )
 @pytest.mark.parametrize("is_named", [True, False])
 def test_settings_beside_tokenizer_json(request, texts, tmp_path, files, config, changes, is_named):
-    """Those of tokenizer_config.json are taken, not those of the file."""
+    """Those of tokenizer_config.json are taken, or the class's own, not those of the file."""
     model_type = {"word_pieces": "bert", "byte_pairs": "roberta"}[files]
     directory = write(tmp_path / "files", request.getfixturevalue(files), model_type, **config)
     AutoTokenizer.from_pretrained(directory).save_pretrained(tmp_path / "saved")
     (tmp_path / "saved" / "config.json").write_text(json.dumps({"model_type": model_type}))
     path = tmp_path / "saved" / "tokenizer_config.json"
-    saved = json.loads(path.read_text()) | changes
+    saved = json.loads(path.read_text()) | (changes or {})
+    if changes is None:
+        saved = {name: value for name, value in saved.items() if name not in config}
     if not is_named:
         del saved["tokenizer_class"]
     path.write_text(json.dumps(saved))
     ours, theirs = load_tokenizer(path.parent), AutoTokenizer.from_pretrained(path.parent)
     assert_equal(ours, theirs, texts)
     assert_round_trips(ours, theirs, texts, tmp_path, model_type)
+
+
+@pytest.mark.parametrize(
+    ("files", "model_type"),
+    [("word_pieces", "bert"), ("byte_pairs", "roberta"), ("sentence_pieces", "t5")],
+)
+@pytest.mark.parametrize(
+    ("name", "entries"),
+    [
+        ("tokenizer_config.json", {"additional_special_tokens": ["<doc>"]}),
+        ("tokenizer_config.json", {"extra_special_tokens": {"doc_token": "<doc>"}}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"NEXT": DOC}}),
+        ("added_tokens.json", {"<doc>": "NEXT"}),
+        ("special_tokens_map.json", {"additional_special_tokens": ["<doc>"]}),
+    ],
+)
+def test_tokens_that_tokenizer_json_lacks(
+    request, texts, tmp_path, files, model_type, name, entries
+):
+    directory = write(tmp_path / "files", request.getfixturevalue(files), model_type)
+    before = AutoTokenizer.from_pretrained(directory)
+    saved = tmp_path / "saved"
+    before.save_pretrained(saved)
+    path = saved / name
+    entries = json.loads(json.dumps(entries).replace("NEXT", str(len(before))))
+    if name == "added_tokens.json":
+        entries = {text: int(index) for text, index in entries.items()}
+    found = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(found | entries))
+    ours, theirs = load_tokenizer(saved), AutoTokenizer.from_pretrained(saved)
+    assert ours.vocab_size == len(theirs)
+    for text in [*texts, "x <doc>y<doc> z"]:
+        ids = theirs(text).input_ids
+        assert ours.add_special_tokens(ours.encode(text)) == ids, text
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("files", ["word_pieces", "byte_pairs"])
+def test_special_tokens_that_are_text(request, texts, tmp_path, files):
+    model_type = {"word_pieces": "bert", "byte_pairs": "roberta"}[files]
+    content = request.getfixturevalue(files)
+    directory = write(tmp_path / "files", content, model_type, split_special_tokens=True)
+    ours, theirs = load_tokenizer(directory), AutoTokenizer.from_pretrained(directory)
+    assert_equal(ours, theirs, texts)
+    assert_round_trips(ours, theirs, texts, tmp_path, model_type)
+
+
+def test_runs_of_spaces_that_are_kept(topics, texts, tmp_path):
+    """SentencePiece would make one space of several."""
+    library = tokenizers.Tokenizer(tokenizers.models.Unigram())
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    library.decoder = tokenizers.decoders.Metaspace()
+    special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    trainer = tokenizers.trainers.UnigramTrainer(
+        vocab_size=300,
+        special_tokens=list(special.values()),
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    library.train_from_iterator(topics[:10], trainer)
+    theirs = PreTrainedTokenizerFast(tokenizer_object=library, **special)
+    theirs.save_pretrained(tmp_path)
+    ours = load_tokenizer(tmp_path)
+    for text in texts:
+        assert ours.encode(text) == theirs(text).input_ids
+
+
+@pytest.mark.parametrize("model_type", ["bert", "roberta"])
+def test_steps_that_no_class_has(word_pieces, byte_pairs, texts, tmp_path, model_type):
+    """A copy names a class of transformers that takes them from tokenizer.json."""
+    files = {"bert": word_pieces, "roberta": byte_pairs}[model_type]
+    whole = load_tokenizer(write(tmp_path / "files", files, model_type))
+    whole.save(tmp_path / "whole")
+    content = json.loads((tmp_path / "whole" / "tokenizer.json").read_text())
+    content["normalizer"] = {"type": "Lowercase"}
+    ours = load_tokenizer(write(tmp_path / "own", {"tokenizer.json": json.dumps(content)}))
+    ours.save(tmp_path / "ours")
+    assert_equal(ours, AutoTokenizer.from_pretrained(tmp_path / "ours"), texts)
+
+
+def test_files_of_another_tokenizer_are_removed(word_pieces, sentence_pieces, tmp_path):
+    """They would be read beside the new ones."""
+    made = {
+        "json": load_tokenizer(write(tmp_path / "files", word_pieces, "bert")),
+        "pieces": OurPegasusTokenizer(sentence_pieces["spiece.model"]),
+        "bytes": ByteTokenizer(5),
+    }
+    for first, second in itertools.permutations(made, 2):
+        directory = tmp_path / f"{first} {second}"
+        made[first].save(directory)
+        (directory / "added_tokens.json").write_text('{"<left>": 900}')
+        made[second].save(directory)
+        made[second].save(tmp_path / second)
+        names = {path.name for path in directory.iterdir()}
+        assert names == {path.name for path in (tmp_path / second).iterdir()}
+        assert load_tokenizer(directory).fingerprint == made[second].fingerprint
 
 
 def test_t5(sentence_pieces, texts, tmp_path):
@@ -353,8 +457,64 @@ def test_sentinels_of_bytes(tmp_path, extra_ids):
     ours = load_tokenizer(tmp_path / "theirs")
     assert (ours.extra_ids, ours.vocab_size) == (extra_ids, len(theirs))
     assert load_tokenizer(tmp_path / "theirs", vocab_size=384).extra_ids == extra_ids
-    for text in ("a<extra_id_0>é<extra_id_9>c", "x<extra_id_124>"):
-        assert ours.add_special_tokens(ours.encode(text)) == theirs(text).input_ids
+    for text in ("a<extra_id_0>é<extra_id_9>c", "x<extra_id_124>", " a </s> \n b<pad>\t<unk> "):
+        ids = theirs(text).input_ids
+        assert ours.add_special_tokens(ours.encode(text)) == ids
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+        assert len(ours.spans(text)) == len(ids) - 1
+
+
+@pytest.mark.parametrize("extra_ids", [125, 0])
+def test_tokens_added_to_bytes(tmp_path, extra_ids):
+    theirs = ByT5Tokenizer(extra_ids=extra_ids)
+    theirs.add_tokens(["<new>", "<newer>"])
+    theirs.add_tokens(["<ne"], special_tokens=True)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load_tokenizer(tmp_path / "theirs", vocab_size=400)
+    ours.save(tmp_path / "ours")
+    saved = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    again = load_tokenizer(tmp_path / "ours")
+    assert ours.fingerprint == again.fingerprint != ByteTokenizer(extra_ids).fingerprint
+    assert (ours.vocab_size, again.vocab_size) == (400, 400)
+    for text in ("a <new> é<newer><ne> x<extra_id_9></s> y", "<extra_id_0>"):
+        ids = theirs(text).input_ids
+        assert saved(text).input_ids == ids
+        for tokenizer in (ours, again):
+            assert tokenizer.add_special_tokens(tokenizer.encode(text)) == ids
+            for other in (theirs, saved):
+                assert tokenizer.decode(ids) == other.decode(ids, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens", "problem"),
+    [
+        (
+            {"extra_ids": 3},
+            [tokenizers.AddedToken("<new>", lstrip=True)],
+            '"<new>" asks for lstrip, rstrip or',
+        ),
+        ({"eos_token": "<end>"}, [], 'eos_token is "<end>", but tokenizers of bytes call it'),
+        ({"extra_ids": 130}, ["<new>"], "the tokenizer has 390 pieces but the checkpoint 384"),
+    ],
+)
+def test_tokens_that_bytes_do_not_have(tmp_path, options, tokens, problem):
+    theirs = ByT5Tokenizer(**options)
+    theirs.add_tokens(tokens)
+    theirs.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=problem):
+        load_tokenizer(tmp_path, vocab_size=384)
+
+
+def test_tokens_added_to_bytes_at_other_ids(tmp_path):
+    theirs = ByT5Tokenizer()
+    theirs.add_tokens(["<new>"])
+    theirs.save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    config["added_tokens_decoder"]["390"] = config["added_tokens_decoder"].pop("384")
+    path.write_text(json.dumps(config))
+    with pytest.raises(InputError, match='"<new>" has the id 390, but the next one after bytes'):
+        load_tokenizer(tmp_path)
 
 
 # transformers 5 makes a piece of white space at the end of a text, and before a special token;

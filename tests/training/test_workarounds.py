@@ -2,6 +2,7 @@ import ctypes
 import gc
 import logging
 import shutil
+import sys
 import threading
 
 import orbax.checkpoint
@@ -77,3 +78,19 @@ def test_errors_of_orbax_alone_are_not_logged(caplog):
         "/home/orbax/run.py",
         "/work/my_orbax_tools.py",
     ]
+
+
+@pytest.mark.parametrize("name", ["excepthook", "unraisablehook"])
+def test_hooks_of_the_user_set_meanwhile_stay(monkeypatch, name):
+    before = sys.excepthook, sys.unraisablehook
+    for hook in ("excepthook", "unraisablehook"):
+        monkeypatch.setattr(sys, hook, getattr(sys, hook))  # undone after the test
+    show = hide_background_errors()
+    show()
+    assert (sys.excepthook, sys.unraisablehook) == before
+    show = hide_background_errors()
+    setattr(sys, name, print)
+    show()
+    hooks = {"excepthook": sys.excepthook, "unraisablehook": sys.unraisablehook}
+    assert hooks.pop(name) is print
+    assert set(hooks.values()) <= set(before)

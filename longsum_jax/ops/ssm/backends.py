@@ -8,8 +8,10 @@ the budget, in blocks of about equal size:
 
 import math
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Literal, NamedTuple
 
+from longsum_jax.errors import InputError
 from longsum_jax.ops.device_memory import target_memory
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.ssm.fft import smooth_length
@@ -64,8 +66,16 @@ def plan_convolution(
         shape: [batch, length, channels] of the inputs.
         modes: modes of the channels; only their number counts.
         backend, block, operands: see ``convolution.ssm_convolution``.
+
+    Raises:
+        InputError: a block of no channel, or of more than there are.
     """
-    batch, length, _ = shape
+    batch, length, channels = shape
+    if block is not None and (not isinstance(block, Integral) or not 1 <= block <= channels):
+        raise InputError(
+            f"block={block} of a convolution must be a whole number of channels from 1 to the "
+            f"{channels} of its input; leave it out for a block that fits the device"
+        )
     if backend == "auto":
         backend = choose_backend(target_platform(), length, batch)
     if block is None:

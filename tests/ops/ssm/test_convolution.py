@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from longsum_jax.errors import InputError
 from longsum_jax.ops.ssm import backends
 from longsum_jax.ops.ssm import convolution as ssm_conv
 from longsum_jax.ops.ssm import matmul as ssm_matmul
@@ -130,6 +131,13 @@ def test_blocks_of_channels_change_nothing(make_ssm, block):
     arguments = inputs(make_ssm, 33, channels=6)
     blocked = in_parts(partial(ssm_convolution, block=block), *arguments)
     assert_close(blocked, of_twin(ssm_scan, *arguments))
+
+
+@pytest.mark.parametrize("block", [-1, 0, 7])
+def test_blocks_that_are_none(make_ssm, block):
+    u, ssm, D, _ = inputs(make_ssm, 33, channels=6)
+    with pytest.raises(InputError, match=f"block={block} of a convolution must be a whole number"):
+        jax.eval_shape(partial(ssm_convolution, block=block), u, ssm, D)
 
 
 @pytest.mark.slow
