@@ -112,7 +112,7 @@ def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
     return read_json_lines(
         paths,
         document_key=task.document_key,
-        summary_key=task.summary_key if task.needs_summary else "",  # a key that no row has
+        summary_key=task.summary_key if task.needs_summary else "",
         query_key=task.query_key or "",
         id_key=task.id_key or "",
         label_key=task.label_key if task.needs_label else "",
@@ -122,13 +122,26 @@ def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
 
 
 def _hold_out(task: Task, split: str, docs: Iterator[Document]) -> Iterator[Document]:
-    """Returns the share of the documents that belongs to ``split``."""
+    """Yields the share of the documents that belongs to ``split``.
+
+    Raises:
+        InputError: nothing is left for training, as of a few documents, or of many with one id.
+    """
     if not task.holds_out:
-        return docs
+        yield from docs
+        return
     for_training = split == "train"
-    return (
-        document for document in docs if _is_held_out(document.id, task.held_out) != for_training
-    )
+    is_empty = True
+    for document in docs:
+        if _is_held_out(document.id, task.held_out) != for_training:
+            is_empty = False
+            yield document
+    if for_training and is_empty:
+        raise InputError(
+            f"{task.source}: every document is held out for evaluation, a draw of "
+            f"task.held_out={task.held_out} by their ids; give more documents, each with an id of "
+            'its own, or "{split}" in the names of the files'
+        )
 
 
 def _is_held_out(document_id: str, share: float) -> bool:
