@@ -26,17 +26,19 @@ def documents(task: Task, split: str) -> Iterator[Document]:
         split: a key of ``task.splits``.
 
     Raises:
-        InputError: unknown split, or data that is missing or malformed (names file and line).
+        InputError: unknown split, or data that is missing or malformed (names file and line), or
+            of which nothing is left for training.
     """
     source_split = task.source_split(split)
     docs = _read(task, split, source_split)
     if task.leading_query:
         docs = map(_split_query, docs)
     if task.objective == "claims":
-        return with_claims(docs, task.claims or ClaimOptions())
+        return _checked(task, split, with_claims(docs, task.claims or ClaimOptions()))
     if task.objective == "cloze":
         summarized = _with_summaries(docs, task.gap_sentences)
-        return with_cloze_questions(summarized, task.cloze or ClozeOptions())
+        questions = with_cloze_questions(summarized, task.cloze or ClozeOptions())
+        return _checked(task, split, questions)
     return docs
 
 
@@ -59,6 +61,19 @@ def _read(task: Task, split: str, source_split: str) -> Iterator[Document]:
     else:
         docs = _hold_out(task, split, _json_documents(task, place, source_split))
     return docs if task.piece_words is None else in_pieces(docs, task.piece_words)
+
+
+def _checked(task: Task, split: str, made: Iterator[Document]) -> Iterator[Document]:
+    """Yields documents that rules made; InputError where they made none for training."""
+    is_empty = True
+    for document in made:
+        is_empty = False
+        yield document
+    if is_empty and split == "train":
+        raise InputError(
+            f'{task.source}: the rules of objective "{task.objective}" find no names, dates or '
+            "numbers to ask for; give documents in English that have some"
+        )
 
 
 def _with_summaries(docs: Iterable[Document], options: GapSentenceOptions) -> Iterator[Document]:
