@@ -48,6 +48,7 @@ def test_modes_and_overrides_in_the_argument(config):
         ("lengths", "[64]", (64,)),
         ("lengths", "64", (64,)),
         ("lengths", "()", ()),
+        ("lengths", "rouge,meteor", ("rouge", "meteor")),
         ("on", "false", False),
         ("on", "True", True),
         ("on", "0", False),
@@ -117,6 +118,15 @@ def test_a_word_may_stand_for_true_and_false():
         assert config["evaluation"]["early_stopping"] == value
     with pytest.raises(InputError, match='"ever" is neither true nor false'):
         read_config("configs/lsg_summarize.py", {"evaluation.early_stopping": "ever"})
+
+
+def test_names_may_be_listed_where_none_is_the_default():
+    config = {"task": {"labels": None, "prefix": None}}
+    set_value(config, "task.labels", "good,bad")
+    set_value(config, "task.prefix", "good,bad")
+    assert config["task"] == {"labels": ("good", "bad"), "prefix": "good,bad"}
+    set_value(config, "task.labels", "None")
+    assert config["task"]["labels"] is None
 
 
 def test_flags_are_split_from_overrides():
