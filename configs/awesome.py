@@ -172,7 +172,7 @@ def small(mode, memory, salient, data):
     )
     config.data.update(batch_size=8, source_lengths=(8, 16, 24))
     config.optimizer.update(
-        learning_rate=1e-3, schedule="linear", warmup_steps=30, total_steps=401, weight_decay=0.01
+        learning_rate=1e-3, schedule="linear", warmup_steps=30, weight_decay=0.01
     )
     config.training.update(steps=400, log_every=10, eval_every=200, checkpoint_every=100)
     config.evaluation.update(

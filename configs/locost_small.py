@@ -109,7 +109,7 @@ def finetune():
     task = task_section("govreport", source=SOURCE, max_source_length=512, max_target_length=160)
     config = model_config(task, 0.1)
     config.data.update(batch_size=16, source_lengths=(512,))
-    config.optimizer.update(learning_rate=1e-3, schedule="linear", warmup_steps=20, total_steps=400)
+    config.optimizer.update(learning_rate=1e-3, schedule="linear", warmup_steps=20)
     config.training.update(steps=400, log_every=10, eval_every=100, checkpoint_every=100)
     config.evaluation.update(examples=32, batch_size=16, max_new_tokens=160, no_repeat_ngram_size=3)
     return config

@@ -30,7 +30,7 @@ def get_config(mode):
         num_heads=4,
     )
     config.data.batch_size = 16
-    config.optimizer.update(learning_rate=3e-3, schedule="cosine", warmup_steps=20, total_steps=250)
+    config.optimizer.update(learning_rate=3e-3, schedule="cosine", warmup_steps=20)
     config.training.update(steps=250, log_every=10, eval_every=0, checkpoint_every=125)
     config.evaluation.update(examples=16, batch_size=16, max_new_tokens=64, no_repeat_ngram_size=3)
     return shrink(config) if mode == "tiny" else config

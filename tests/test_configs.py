@@ -823,6 +823,12 @@ def test_the_attention_study_has_equal_cost_at_every_length():
             read_config(f"{path}:length={length}", {})
 
 
+@pytest.mark.parametrize("spec", ["quickstart", "locost_small:finetune", "awesome:small"])
+def test_a_small_model_that_trains_longer_learns_until_the_end(spec):
+    run = run_of(spec, **{"training.steps": "2000"})
+    assert run.optimizer.for_run(run.training.steps).total_steps == 2000
+
+
 def test_the_small_locost_learns_to_read_step_by_step():
     """Each of its trainings goes on with the model of the one before."""
     runs = [run_of(f"locost_small:{mode}") for mode in ("copy", "mix", "mix,words=280", "finetune")]

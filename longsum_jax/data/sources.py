@@ -26,17 +26,19 @@ def documents(task: Task, split: str) -> Iterator[Document]:
         split: a key of ``task.splits``.
 
     Raises:
-        InputError: unknown split, or data that is missing or malformed (names file and line).
+        InputError: unknown split, or data that is missing or malformed (names file and line), or
+            of which nothing is left for training.
     """
     source_split = task.source_split(split)
     docs = _read(task, split, source_split)
     if task.leading_query:
         docs = map(_split_query, docs)
     if task.objective == "claims":
-        return with_claims(docs, task.claims or ClaimOptions())
+        return _checked(task, split, with_claims(docs, task.claims or ClaimOptions()))
     if task.objective == "cloze":
         summarized = _with_summaries(docs, task.gap_sentences)
-        return with_cloze_questions(summarized, task.cloze or ClozeOptions())
+        questions = with_cloze_questions(summarized, task.cloze or ClozeOptions())
+        return _checked(task, split, questions)
     return docs
 
 
@@ -59,6 +61,19 @@ def _read(task: Task, split: str, source_split: str) -> Iterator[Document]:
     else:
         docs = _hold_out(task, split, _json_documents(task, place, source_split))
     return docs if task.piece_words is None else in_pieces(docs, task.piece_words)
+
+
+def _checked(task: Task, split: str, made: Iterator[Document]) -> Iterator[Document]:
+    """Yields documents that rules made; InputError where they made none for training."""
+    is_empty = True
+    for document in made:
+        is_empty = False
+        yield document
+    if is_empty and split == "train":
+        raise InputError(
+            f'{task.source}: the rules of objective "{task.objective}" find no names, dates or '
+            "numbers to ask for; give documents in English that have some"
+        )
 
 
 def _with_summaries(docs: Iterable[Document], options: GapSentenceOptions) -> Iterator[Document]:
@@ -112,7 +127,7 @@ def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
     return read_json_lines(
         paths,
         document_key=task.document_key,
-        summary_key=task.summary_key if task.needs_summary else "",  # a key that no row has
+        summary_key=task.summary_key if task.needs_summary else "",
         query_key=task.query_key or "",
         id_key=task.id_key or "",
         label_key=task.label_key if task.needs_label else "",
@@ -122,13 +137,26 @@ def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
 
 
 def _hold_out(task: Task, split: str, docs: Iterator[Document]) -> Iterator[Document]:
-    """Returns the share of the documents that belongs to ``split``."""
+    """Yields the share of the documents that belongs to ``split``.
+
+    Raises:
+        InputError: nothing is left for training, as of a few documents, or of many with one id.
+    """
     if not task.holds_out:
-        return docs
+        yield from docs
+        return
     for_training = split == "train"
-    return (
-        document for document in docs if _is_held_out(document.id, task.held_out) != for_training
-    )
+    is_empty = True
+    for document in docs:
+        if _is_held_out(document.id, task.held_out) != for_training:
+            is_empty = False
+            yield document
+    if for_training and is_empty:
+        raise InputError(
+            f"{task.source}: every document is held out for evaluation, a draw of "
+            f"task.held_out={task.held_out} by their ids; give more documents, each with an id of "
+            'its own, or "{split}" in the names of the files'
+        )
 
 
 def _is_held_out(document_id: str, share: float) -> bool:

@@ -271,9 +271,7 @@ def allowed_words(key: str) -> dict[str, Any]:
     Args:
         key: section and name joined by a dot; {} for unknown ones.
     """
-    section, _, name = key.partition(".")
-    hints = typing.get_type_hints(SECTIONS[section]) if section in SECTIONS else {}
-    choices = typing.get_args(hints.get(name))
+    choices = typing.get_args(_type_of(key))
     if not {int, bool}.intersection(choices):
         return {}
     words: dict[str, Any] = {}
@@ -283,6 +281,22 @@ def allowed_words(key: str) -> dict[str, Any]:
         if typing.get_origin(choice) is Literal:
             words |= {word: word for word in typing.get_args(choice)}
     return words
+
+
+def takes_several(key: str) -> bool:
+    """Returns whether a value is a tuple, also where None stands for it.
+
+    Args:
+        key: section and name joined by a dot.
+    """
+    return typing.get_origin(_type_of(key)) is tuple
+
+
+def _type_of(key: str) -> Any:
+    """Returns the type of "training.eval_every"; None of unknown keys."""
+    section, _, name = key.partition(".")
+    cls = {"task": Task, **SECTIONS}.get(section)
+    return typing.get_type_hints(cls).get(name) if cls else None
 
 
 def _check_sections(description: Mapping[str, Any]) -> None:

@@ -71,7 +71,7 @@ def split_overrides(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 def set_value(config: dict[str, Any], key: str, text: str) -> None:
     """Replaces the value at a dotted ``key`` by ``text``, read as the type of the old value."""
     # Here, not above: --help should not wait for it.
-    from longsum_jax.experiment.config import allowed_words
+    from longsum_jax.experiment.config import allowed_words, takes_several
 
     *parents, last = key.split(".")
     node = config
@@ -87,7 +87,8 @@ def set_value(config: dict[str, Any], key: str, text: str) -> None:
         raise InputError(
             f"config.{key} is a section with the keys {', '.join(node[last])}; set one of those"
         )
-    node[last] = _parse(text, node[last], f"config.{key}", allowed_words(key))
+    old = () if node[last] is None and takes_several(key) else node[last]
+    node[last] = _parse(text, old, f"config.{key}", allowed_words(key))
 
 
 def _check_known(name: str, node: Mapping[str, Any], where: str) -> None:
@@ -118,6 +119,7 @@ def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:
     if isinstance(old, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(old, list | tuple):
+        value = value.split(",") if isinstance(value, str) else value
         return tuple(value) if isinstance(value, list | tuple) else (value,)
     if type(value) is not type(old):
         raise InputError(f'{where}: "{text}" is not of type {type(old).__name__} like {old!r}')

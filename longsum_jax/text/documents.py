@@ -68,9 +68,9 @@ def read_json_lines(
         paths: one path or glob pattern, or several.
         document_key: the key of the text, or of a list of its paragraphs; "text|document" is the
             first of these keys in a row.
-        summary_key: the key of the summary.
-        query_key: the key of the query.
-        id_key: the key of the id.
+        summary_key: the key of the summary; "" reads none.
+        query_key: the key of the query; "" reads none.
+        id_key: the key of the id; "" reads none.
         label_key: the key of the label, which is a whole number from 0 on, a string, or a list of
             either; "" reads no labels.
         choices_key: the key of a list of texts to choose from; "" reads none.
@@ -259,7 +259,7 @@ def _document(
     read_summary = _text if require_summary else _optional_text
     summary = read_summary(row, keys["summary"], where, "--summary_key")
     query = _optional_text(row, keys["query"], where, "--query_key")
-    name = row.get(keys["id"])
+    name = row.get(keys["id"]) if keys["id"] else None
     if name is None:
         name = default_id
     label = _label(row, keys["label"], where) if keys["label"] else None
@@ -292,7 +292,7 @@ def _label(row: dict[str, Any], key: str, where: str) -> Label:
 
 def _optional_text(row: dict[str, Any], key: str, where: str, flag: str) -> str | None:
     """Returns the text under ``key``, or None where it is absent, null or blank."""
-    value = row.get(key)
+    value = row.get(key) if key else None  # spreadsheets call the column of row numbers ""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     return _text(row, key, where, flag)

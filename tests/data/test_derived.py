@@ -56,6 +56,14 @@ def test_claims_stand_behind_their_documents(task, tokenizer):
     assert tokenizer.decode(example["input_ids"]).endswith(found[0].query[-40:])
 
 
+@pytest.mark.parametrize("name", ["claims", "cloze"])
+def test_documents_without_names_make_nothing(task, name):
+    made = task(name, [{"id": "a", "document": "it rained all day.", "summary": "it rained."}])
+    with pytest.raises(InputError, match=f'"{name}" find no names, dates or numbers'):
+        list(documents(made, "train"))
+    assert list(documents(made, "validation")) == []
+
+
 def test_labeled_pairs(task, tokenizer):
     rows = [{"document": "It rained.", "claim": "Rain fell.", "label": "CORRECT"}]
     labeled = collect_labels(task("pairs", rows), "train")

@@ -78,7 +78,7 @@ def test_numbers_of_labels():
         (["a", 1], (), r'document "b": its label 1 is of another kind than those before'),
         (["a", ["a"]], (), r"document \"b\": its label \('a',\) is of another kind"),
         ([[], 1], (), 'document "b": its label 1 is of another kind'),
-        (["a", "c"], ("a", "b"), "document \"b\": label 'c' is none of the labels; known: a, b"),
+        (["a", "c"], ("a", "b"), "label 'c' is none of the labels; known: a, b; .* task.labels"),
         ([2], ("a", "b"), 'document "a": label 2 is none of the labels; known: a, b'),
         (
             [500],
@@ -166,3 +166,12 @@ def test_a_share_is_held_out_whatever_the_order(task_of, tokenizer):
     assert [d.id for d in documents(turned, "validation")] == [
         n for n in splits["validation"] if n < "k"
     ]
+
+
+def test_documents_that_are_all_held_out_are_no_training_data(task_of):
+    from longsum_jax.data.sources import documents
+
+    task = task_of("x", held_out=1 - 1e-9)
+    assert len(list(documents(task, "validation"))) == 1
+    with pytest.raises(InputError, match=r"every document is held out .*; give more documents"):
+        list(documents(task, "train"))

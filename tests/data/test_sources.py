@@ -54,6 +54,12 @@ def test_gap_sentence_tasks_do_not_take_a_summary_that_is_there(tmp_path):
     assert next(documents(task, "train")).summary is None
 
 
+def test_a_column_without_a_name_is_no_summary_and_no_query(tmp_path):
+    write(tmp_path / "a.jsonl", [{"": 1, "text": "d"}, {"": "2", "text": "d"}])
+    for document in documents(get_task("c4", source=f"json:{tmp_path}/a.jsonl"), "train"):
+        assert (document.summary, document.query) == (None, None)
+
+
 def test_keys_can_be_renamed(tmp_path):
     write(tmp_path / "a.jsonl", [{"report": "d", "highlight": "s", "question": "q", "number": 7}])
     keys = {

@@ -2,7 +2,10 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "extend"
@@ -44,3 +47,20 @@ def test_recipe(page, registries, tmp_path, monkeypatch):
 def test_every_recipe_has_blocks():
     for page in PAGES.glob("*.md"):
         assert page.stem == "index" or list(blocks(page)), page.name
+
+
+def test_the_objective_of_the_recipe_stays_finite():
+    """Also where a model is so sure of a token that its probability is 1 in float32."""
+    logits = 100 * jax.nn.one_hot(jnp.array([[4, 5, 4]]), 8)
+    config = SimpleNamespace(decoder_start_token_id=0, pad_token_id=0)
+    module = SimpleNamespace(apply=lambda variables, *args, **kwargs: variables["params"])
+    setup = SimpleNamespace(
+        config=config, family=SimpleNamespace(module_class=lambda config: module)
+    )
+    namespace = {"__name__": "recipe"}
+    exec(next(blocks(PAGES / "objective.md")), namespace)
+    loss_fn = namespace["Unlikelihood"](setup).loss_fn()
+    batch = {name: jnp.array([[4, 5, -100]]) for name in ("input_ids", "attention_mask", "labels")}
+    loss, gradient = jax.value_and_grad(lambda x: loss_fn(x, batch, None).loss_sum)(logits)
+    assert jnp.isfinite(loss)
+    assert jnp.isfinite(gradient).all()

@@ -48,6 +48,7 @@ def test_modes_and_overrides_in_the_argument(config):
         ("lengths", "[64]", (64,)),
         ("lengths", "64", (64,)),
         ("lengths", "()", ()),
+        ("lengths", "rouge,meteor", ("rouge", "meteor")),
         ("on", "false", False),
         ("on", "True", True),
         ("on", "0", False),
@@ -134,6 +135,15 @@ def test_a_config_is_a_python_file(tmp_path):
     path.write_text(CONFIG)
     with pytest.raises(InputError, match=r"config\.json is no Python file; give one that ends in"):
         read_config(str(path), {})
+
+
+def test_names_may_be_listed_where_none_is_the_default():
+    config = {"task": {"labels": None, "prefix": None}}
+    set_value(config, "task.labels", "good,bad")
+    set_value(config, "task.prefix", "good,bad")
+    assert config["task"] == {"labels": ("good", "bad"), "prefix": "good,bad"}
+    set_value(config, "task.labels", "None")
+    assert config["task"]["labels"] is None
 
 
 def test_flags_are_split_from_overrides():

@@ -83,4 +83,7 @@ def _number(label: int | str, names: Sequence[str], document_id: str) -> int:
     known = f"there are {len(names)} labels"
     if len(names) <= _MAX_NAMES_LISTED:
         known = did_you_mean(str(label), names)
-    raise InputError(f'document "{document_id}": label {label!r} is none of the labels; {known}')
+    raise InputError(
+        f'document "{document_id}": label {label!r} is none of the labels; {known}; mend it, or '
+        "train with all labels in task.labels"
+    )

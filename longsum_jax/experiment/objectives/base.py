@@ -164,9 +164,12 @@ class Objective(ABC):
         options, task = self.setup.run.evaluation, self.setup.task
         examples = list(itertools.islice(found, options.examples))
         if not examples:
+            remedy = "name another split or evaluation.examples=0"
+            if task.holds_out:
+                remedy = f"raise task.held_out={task.held_out}, or give evaluation.examples=0"
             raise InputError(
-                f'task "{task.name}", split "{options.split}": no documents to evaluate on; name '
-                "another split or evaluation.examples=0"
+                f'task "{task.name}", split "{options.split}": no documents to evaluate on; '
+                f"{remedy}"
             )
         return examples
 

@@ -166,6 +166,15 @@ def test_names_of_the_model_come_first(experiment, write_rows):
         experiment("labels", write_rows(SINGLE), model=model)
 
 
+def test_an_evaluation_without_held_out_documents_says_so(experiment, write_rows):
+    task = {"held_out": 1e-9}
+    run = experiment("labels", write_rows(SINGLE), task=task, evaluation={"split": "test"})
+    with pytest.raises(
+        InputError, match=r"no documents to evaluate on; raise task\.held_out=1e-09"
+    ):
+        run.objective.read_evaluation()
+
+
 def test_names_of_prepared_data_are_those_of_the_config(experiment, write_rows, tmp_path):
     run = experiment("labels", write_rows(SINGLE))
     setup, prepared = run.experiment.setup, tmp_path / "prepared"
