@@ -65,11 +65,12 @@ def plan_convolution(
         modes: modes of the channels; only their number counts.
         backend, block, operands: see ``convolution.ssm_convolution``.
     """
-    batch, length, _ = shape
+    batch, length, channels = shape
     if backend == "auto":
         backend = choose_backend(target_platform(), length, batch)
     if block is None:
         block = channels_per_block(shape, modes, backend)
+    block = min(block, channels)
     group = _chunks_per_group(shape, modes, block) if backend == "matmul" else 0
     saves_spectrum = backend == "fft" and _can_save_spectrum(shape)
     return ConvolutionPlan(backend, block, group, operands, saves_spectrum)

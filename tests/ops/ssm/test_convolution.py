@@ -124,7 +124,7 @@ def test_discretization_none(make_ssm):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("block", [1, 2, 3, 4, 6, 7])
 @pytest.mark.usefixtures("compiled_parts")
 def test_blocks_of_channels_change_nothing(make_ssm, block):
     arguments = inputs(make_ssm, 33, channels=6)
