@@ -1,7 +1,5 @@
 """Relative-position buckets of T5."""
 
-import math
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
@@ -38,8 +36,21 @@ def relative_position_bucket(
         distance = jnp.maximum(-distance, 0)
 
     num_exact = num_buckets // 2
-    log_ratio = jnp.log(jnp.maximum(distance, 1).astype(jnp.float32) / num_exact)
-    log_ratio = log_ratio / math.log(max_distance / num_exact)
-    logarithmic = num_exact + (log_ratio * (num_buckets - num_exact)).astype(jnp.int32)
-    bucket = jnp.where(distance < num_exact, distance, jnp.minimum(logarithmic, num_buckets - 1))
+    starts = _logarithmic_starts(num_exact, num_buckets - num_exact, max_distance)
+    range_of = jnp.searchsorted(starts, distance, side="right", method="compare_all")
+    bucket = jnp.minimum(distance, num_exact) + range_of
     return offset + bucket
+
+
+def _logarithmic_starts(
+    num_exact: int, num_ranges: int, max_distance: int
+) -> Int[np.ndarray, " ranges"]:
+    """Returns the first distance of every logarithmic range but the first.
+
+    Compared with distances, whole numbers give the same buckets on every device: a logarithm in
+    float32 may fall to either side of the number at which a range begins.
+    """
+    ratio = max_distance / max(num_exact, 1)
+    parts = np.arange(1, num_ranges) / num_ranges
+    # Less than the rounding of float64 above a whole number is that number.
+    return np.ceil(num_exact * ratio**parts - 1e-6).astype(np.int32)

@@ -68,18 +68,19 @@ def plan_convolution(
         backend, block, operands: see ``convolution.ssm_convolution``.
 
     Raises:
-        InputError: a block of no channel, or of more than there are.
+        InputError: a block of no channel.
     """
     batch, length, channels = shape
-    if block is not None and (not isinstance(block, Integral) or not 1 <= block <= channels):
+    if block is not None and (not isinstance(block, Integral) or block < 1):
         raise InputError(
-            f"block={block} of a convolution must be a whole number of channels from 1 to the "
-            f"{channels} of its input; leave it out for a block that fits the device"
+            f"block={block} of a convolution must be a whole number of channels, at least 1; leave "
+            "it out for a block that fits the device"
         )
     if backend == "auto":
         backend = choose_backend(target_platform(), length, batch)
     if block is None:
         block = channels_per_block(shape, modes, backend)
+    block = min(block, channels)
     group = _chunks_per_group(shape, modes, block) if backend == "matmul" else 0
     saves_spectrum = backend == "fft" and _can_save_spectrum(shape)
     return ConvolutionPlan(backend, block, group, operands, saves_spectrum)

@@ -68,8 +68,8 @@ def ssm_convolution(
         causal: use the first direction alone, so that output j depends on inputs 0..j; implied by
             one direction.
         discretization: see ``kernel.discretize``.
-        block: channels per step of the loop, any number of them; chosen from the memory of one
-            channel when not given.
+        block: channels per step of the loop, or all where there are fewer; chosen from the memory
+            of one channel when not given.
         backend: "fft", "matmul", or "auto" for the faster one, see ``backends.choose_backend``.
         operands: of "matmul", the type that factors are rounded to; "bfloat16" costs three digits.
 
@@ -77,7 +77,7 @@ def ssm_convolution(
         The outputs in the type of ``u``.
 
     Raises:
-        InputError: a block of no channel, or of more than ``u`` has.
+        InputError: a block of no channel.
     """
     if causal:
         ssm = first_direction(ssm)

@@ -38,6 +38,7 @@ from longsum_jax.typing import AnyArray
 
 Discretization = Literal["zoh", "none"]
 MAX_LENGTH = 2**24  # what the fixed-point phases are exact for
+SMALL_ANGLE = 2**-6  # radians
 
 
 class DiagonalSSM(NamedTuple):
@@ -235,13 +236,14 @@ def _power_minus_one(decay: AnyArray, theta: AnyArray, high: AnyArray, low: AnyA
     With dt A = a + i b it is expm1(a) cos b - 2 sin(b/2)**2 + i exp(a) sin b.
     """
     turn = cis(theta, high, low, jnp.ones((), jnp.int32))
+    # A small angle has more digits in float32 than in fixed point.
+    sine = jnp.where(jnp.abs(theta) < SMALL_ANGLE, jnp.sin(theta), turn.imag)
     growth = jnp.expm1(decay)
     # 1 - cos b = sin(b)**2 / (1 + cos b) away from b = pi, where plain subtraction is accurate.
     is_accurate = turn.real > 0
-    square = turn.imag**2
     divisor = jnp.where(is_accurate, 1 + turn.real, 1.0)
-    versine = jnp.where(is_accurate, square / divisor, 1 - turn.real)
-    return lax.complex(growth * turn.real - versine, (growth + 1) * turn.imag)
+    versine = jnp.where(is_accurate, sine**2 / divisor, 1 - turn.real)
+    return lax.complex(growth * turn.real - versine, (growth + 1) * sine)
 
 
 def mode_powers(

@@ -1,5 +1,6 @@
 import math
 
+import jax
 import numpy as np
 
 from longsum_jax.ops.attention.relative_position import relative_position_bucket
@@ -31,3 +32,16 @@ def test_buckets_of_both_directions():
         distance, bidirectional=True, num_buckets=32, max_distance=128
     )
     np.testing.assert_array_equal(buckets, [slow(int(d)) for d in distance])
+
+
+def test_a_range_begins_at_its_whole_number():
+    """8 * 100**(k / 8): the ranges of 80 tokens and more begin at 80, for which a logarithm in
+    float32 is a little less than 4."""
+
+    @jax.jit
+    def buckets(distance):
+        return relative_position_bucket(
+            distance, bidirectional=True, num_buckets=32, max_distance=800
+        )
+
+    np.testing.assert_array_equal(buckets(np.array([-79, -80, 79, 80])), [11, 12, 27, 28])

@@ -125,7 +125,7 @@ def test_discretization_none(make_ssm):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("block", [1, 2, 3, 4, 6, 7])
 @pytest.mark.usefixtures("compiled_parts")
 def test_blocks_of_channels_change_nothing(make_ssm, block):
     arguments = inputs(make_ssm, 33, channels=6)
@@ -133,7 +133,7 @@ def test_blocks_of_channels_change_nothing(make_ssm, block):
     assert_close(blocked, of_twin(ssm_scan, *arguments))
 
 
-@pytest.mark.parametrize("block", [-1, 0, 7])
+@pytest.mark.parametrize("block", [-1, 0, 1.5])
 def test_blocks_that_are_none(make_ssm, block):
     u, ssm, D, _ = inputs(make_ssm, 33, channels=6)
     with pytest.raises(InputError, match=f"block={block} of a convolution must be a whole number"):

@@ -1,3 +1,4 @@
+import math
 import runpy
 from functools import partial
 from pathlib import Path
@@ -152,6 +153,21 @@ def test_discretization_none_is_equation_2_of_the_paper(make_ssm):
     np.testing.assert_allclose(
         kernel_of(ssm, 12, discretization="none"), expected, rtol=0, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("dt", [1e-1, 1e-3, 1e-6, 1e-8])
+def test_coefficients_have_the_digits_of_float32_for_every_step_size(make_ssm, dt):
+    ssm = make_ssm(2, 5)
+    ssm = ssm._replace(log_dt=np.full_like(ssm.log_dt, np.log(dt)))
+    log_dt, A_real, A_imag, B, C = (np.asarray(x, np.float64) for x in ssm)
+    A = A_real + 1j * A_imag
+    angle = np.exp(log_dt)[..., None] * A
+    # The series of (exp(x) - 1) / x, as the difference has few digits in float64, too.
+    series = sum(angle**n / math.factorial(n + 1) for n in range(30))
+    step = np.exp(log_dt)[..., None] * series
+    expected = (B[..., 0] + 1j * B[..., 1]) * step * (C[..., 0] + 1j * C[..., 1])
+    found = np.asarray(jax.jit(discretize)(ssm).Ct)[0].swapaxes(0, 1)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.slow
