@@ -1,11 +1,14 @@
 """Finds what reports nothing when it stands alone: headings, exclamations, captions, rows of
 numbers, what leads in a list."""
 
+import re
+
 import numpy as np
 
-from longsum_jax.ranking.parsing import ParsedDocument, class_counts, is_stopped
+from longsum_jax.ranking.parsing import LONGEST_HEADING, ParsedDocument, class_counts, is_stopped
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
 
+_SECTION = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.?\s+(?=[^\W\d_])(?![a-z])")
 _FEWEST_WORDS = 4
 _LONGEST_LEAD_IN = 12  # words
 _COLONS = (":", "\uff1a")
@@ -18,6 +21,7 @@ def are_fragments(document: ParsedDocument) -> np.ndarray:
     return (
         document.headings
         | _are_short(document)
+        | _are_numbered_headings(document)
         | _lead_in(document)
         | _are_numbers(document)
         | _in_captions(document)
@@ -31,6 +35,12 @@ def _are_short(document: ParsedDocument) -> np.ndarray:
     """
     words = np.bincount(document.words.rows, minlength=len(document.sentences))
     return np.minimum(words, document.lengths) < _FEWEST_WORDS
+
+
+def _are_numbered_headings(document: ParsedDocument) -> np.ndarray:
+    """Headings with a stop, known by the numbers of their sections ("3.1 Results.")."""
+    numbered = np.array([_SECTION.match(each) is not None for each in document.sentences])
+    return numbered & (document.lengths <= LONGEST_HEADING)
 
 
 def _lead_in(document: ParsedDocument) -> np.ndarray:

@@ -20,6 +20,7 @@ def kept(text):
         "See below.",
         "p. 4.",
         "https://example.org/a/page/about/the/bridge.html.",
+        "3.1 Results and discussion of it.",
         "The steps are:",
         "Here is what the town should do with it:",
         "12.3 4.5 6.7 8.9 10.2.",
@@ -42,6 +43,7 @@ def test_fragments(fragment):
         "In 2019, sales rose 12.3% to 4.5 million (2018: 4.0).",
         "The council has decided that the bridge will be closed this winter, for these reasons:",
         "We go there today.",
+        "4.5 million people have crossed the bridge.",
         "\u6211\u4eec\u5728\u8fd9\u91cc\u770b\u4e66\u3002",
     ],
 )
