@@ -307,11 +307,12 @@ def _draw_lengths(ax: "Axes", found: Mapping[str, Sequence[Mapping[str, Any]]]) 
     """Draws a line per model, with its intervals."""
     for number, (name, rows) in enumerate(found.items()):
         color, style = _color_and_style(number)
-        x, y, interval = zip(
-            *((row["length"], row["mean"], row["interval"]) for row in rows), strict=True
+        x, y, interval = (
+            np.array([row[key] for row in rows]) for key in ("length", "mean", "interval")
         )
-        options = {"color": color, "linestyle": style, "markersize": 3, "capsize": 2}
-        ax.errorbar(x, y, interval, marker="o", label=name, **options)
+        within = np.minimum(interval, y), np.minimum(interval, 1 - y)  # of 0 to 1
+        options = {"color": color, "linestyle": style, "markersize": 3, "elinewidth": 0.4}
+        ax.errorbar(x, y, within, marker="o", label=name, **options)
     ax.set(xscale="log", ylim=(-0.05, 1.05))
     ax.minorticks_off()
     ax.grid(alpha=0.3, linewidth=0.5)
