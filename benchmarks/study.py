@@ -65,7 +65,7 @@ from longsum_jax.experiment.objectives.segments import segment_loss_fn
 from longsum_jax.inference.loading import TRAINING_MODEL, load
 from longsum_jax.inference.model import Model
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
-from longsum_jax.training.optimizers import make_optimizer
+from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.step import document_loss
 from longsum_jax.typing import NumpyBatch
 
@@ -142,10 +142,12 @@ def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str,
     if train.main([f"--config={spec}", f"--workdir={directory}", *flags]):
         raise InputError(f"{directory}: training diverged; lower config.optimizer.learning_rate")
     seconds = time.perf_counter() - start
-    config = run_config(read_config(spec, split_overrides(flags)[1]))
-    experiment = make_experiment(config, directory)
+    experiment = make_experiment(
+        run_config(read_config(spec, split_overrides(flags)[1])), directory
+    )
     batches = make_batches(experiment, make_store(experiment))
-    steps = with_run_length(config, batches).training.steps
+    config = with_run_length(experiment.setup.run, batches)
+    steps = config.training.steps
     if not _evaluated(directory, steps):
         raise KeyboardInterrupt  # a signal stopped training, which the next start takes up
     found, model = records.read_run(directory), load(directory, which="latest")
@@ -161,7 +163,9 @@ def run(cell: Cell, spec: str, workdir: Path, flags: Sequence[str]) -> dict[str,
         "lead": round(float(found.evaluation["lead_mean_rouge"].values[-1]), 2),
         "summary_tokens": round(float(found.evaluation["summary_tokens"].values[-1]), 1),
         "tokens_per_second": round(float(np.median(found.training["tokens_per_second"].values))),
-        "step_mib": round(_step_bytes(experiment, model, next(batches)) / 2**20, 1),
+        "step_mib": round(
+            _step_bytes(experiment, model, config.optimizer, next(batches)) / 2**20, 1
+        ),
         "seconds": round(seconds),
     }
 
@@ -262,10 +266,11 @@ def _batches(
     )
 
 
-def _step_bytes(experiment: Experiment, model: Model, batch: NumpyBatch) -> int:
+def _step_bytes(
+    experiment: Experiment, model: Model, options: OptimizerOptions, batch: NumpyBatch
+) -> int:
     """Of a step over a batch of the longest bucket, with as many rows as ``batch``."""
-    axes = model.family.parameter_axes(model.config)
-    optimizer = make_optimizer(experiment.setup.run.optimizer, axes)
+    optimizer = make_optimizer(options, model.family.parameter_axes(model.config))
     length = experiment.objective.source_lengths[-1]
     longest = {}
     for name, x in batch.items():
