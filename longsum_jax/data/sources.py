@@ -65,15 +65,21 @@ def _read(task: Task, split: str, source_split: str) -> Iterator[Document]:
 
 def _checked(task: Task, split: str, made: Iterator[Document]) -> Iterator[Document]:
     """Yields documents that rules made; InputError where they made none for training."""
+    problem = (
+        f'{task.source}: the rules of objective "{task.objective}" find no names, dates or '
+        "numbers to ask for; give documents in English that have some"
+    )
+    return _some_for_training(split, made, problem)
+
+
+def _some_for_training(split: str, docs: Iterator[Document], problem: str) -> Iterator[Document]:
+    """Yields documents; InputError with ``problem`` where there are none to train on."""
     is_empty = True
-    for document in made:
+    for document in docs:
         is_empty = False
         yield document
     if is_empty and split == "train":
-        raise InputError(
-            f'{task.source}: the rules of objective "{task.objective}" find no names, dates or '
-            "numbers to ask for; give documents in English that have some"
-        )
+        raise InputError(problem)
 
 
 def _with_summaries(docs: Iterable[Document], options: GapSentenceOptions) -> Iterator[Document]:
@@ -137,26 +143,23 @@ def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
 
 
 def _hold_out(task: Task, split: str, docs: Iterator[Document]) -> Iterator[Document]:
-    """Yields the share of the documents that belongs to ``split``.
+    """Returns the share of the documents that belongs to ``split``.
 
     Raises:
         InputError: nothing is left for training, as of a few documents, or of many with one id.
     """
     if not task.holds_out:
-        yield from docs
-        return
+        return docs
     for_training = split == "train"
-    is_empty = True
-    for document in docs:
-        if _is_held_out(document.id, task.held_out) != for_training:
-            is_empty = False
-            yield document
-    if for_training and is_empty:
-        raise InputError(
-            f"{task.source}: every document is held out for evaluation, a draw of "
-            f"task.held_out={task.held_out} by their ids; give more documents, each with an id of "
-            'its own, or "{split}" in the names of the files'
-        )
+    share = (
+        document for document in docs if _is_held_out(document.id, task.held_out) != for_training
+    )
+    problem = (
+        f"{task.source}: every document is held out for evaluation, a draw of "
+        f"task.held_out={task.held_out} by their ids; give more documents, each with an id of "
+        'its own, or "{split}" in the names of the files'
+    )
+    return _some_for_training(split, share, problem)
 
 
 def _is_held_out(document_id: str, share: float) -> bool:

@@ -11,7 +11,7 @@ from longsum_jax.readers.archives import open_zip, read_member
 from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
-from longsum_jax.readers.xml_tree import inherited, parse_xml, whole_number
+from longsum_jax.readers.xml_tree import inherited, parse_xml, table_row, whole_number
 
 # Transitional documents and strict ones.
 _NAMESPACES = (
@@ -142,8 +142,7 @@ class _Reader:
                 if len(cells) == 1:  # a frame around paragraphs
                     yield from self.blocks(cells[0])
                     continue
-                texts = [" ".join(_text(cell).split()) for cell in cells]
-                row = " | ".join(filter(None, texts))
+                row = table_row(map(_text, cells))
                 if row:
                     yield Block(row)
             elif name not in _SKIPPED:

@@ -1,7 +1,7 @@
 """Parses untrusted XML: no entities, no external files, limited depth."""
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 from xml.parsers import expat
 
@@ -77,6 +77,11 @@ def inherited(values: Mapping[str, T], bases: Mapping[str, str]) -> dict[str, T]
         if base in values:
             found[identifier] = values[base]
     return found
+
+
+def table_row(cells: Iterable[str]) -> str:
+    """Returns the texts of the cells of a row, empty ones left out, with strokes between them."""
+    return " | ".join(filter(None, (" ".join(cell.split()) for cell in cells)))
 
 
 def whole_number(value: str) -> int | None:

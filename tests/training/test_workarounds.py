@@ -72,11 +72,11 @@ def test_tasks_that_fail_after_the_first_error_are_not_logged(tmp_path, caplog, 
 def test_errors_of_orbax_alone_are_not_logged(caplog):
     hide_background_errors()()
     logger = logging.getLogger("absl")
-    for path in (orbax.checkpoint.__file__, "/home/orbax/run.py", "/work/my_orbax_tools.py"):
+    for path in (orbax.checkpoint.__file__, "/home/orbax/run.py", "/srv/my_orbax_tools.py"):
         logger.handle(logger.makeRecord("absl", logging.ERROR, path, 1, "failed", (), None))
     assert [record.pathname for record in caplog.records] == [
         "/home/orbax/run.py",
-        "/work/my_orbax_tools.py",
+        "/srv/my_orbax_tools.py",
     ]
 
 
