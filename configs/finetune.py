@@ -5,7 +5,7 @@ LOCOST and the rest.
         --workdir=runs/reports
 
 `model` is a directory as transformers writes it, a training workdir, or a name on the Hub; `data`
-are JSON lines {"document": ..., "summary": ...}, plain, .gz or .xz: `reports/{split}.jsonl` for
+are JSON lines {"document": ..., "summary": ...}, plain or compressed: `reports/{split}.jsonl` for
 files train, validation and test, or one file, of which a tenth (by the documents' ids) is held out
 for evaluation. The checkpoint gives tokenizer, prefix ("summarize: "), generation settings and
 lengths, up to 4,096 source and 512 target tokens. The evaluation prints ROUGE beside the lead

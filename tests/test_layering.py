@@ -22,7 +22,7 @@ PACKAGE = ROOT / "longsum_jax"
 # A module imports modules of its own room and of rooms that stand further up in this list.
 RANKS = (
     {"errors", "typing", "configs", "atomic"},
-    {"schema", "files", "locks", "progress"},
+    {"schema", "files", "locks", "progress", "compressed"},
     {"checksums"},
     {"ops", "tokenizers", "decoding", "training"},
     {"layers", "text"},

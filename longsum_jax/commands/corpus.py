@@ -89,7 +89,7 @@ def _add_export(commands: Any) -> None:
 def add_data_flags(parser: argparse.ArgumentParser) -> None:
     """Adds data files, --document_key, --summary_key and --examples."""
     parser.add_argument(
-        "data", nargs="+", metavar="FILE", help="JSON lines, plain, .gz or .xz, or a glob"
+        "data", nargs="+", metavar="FILE", help="JSON lines, plain or compressed, or a glob"
     )
     flags.add_data_keys(parser)
     parser.add_argument(

@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> None:
     )
     flags.add_model_flags(parser)
     parser.add_argument(
-        "--data", metavar="FILE", help="JSON lines, plain, .gz or .xz, or a glob; or give --task"
+        "--data", metavar="FILE", help="JSON lines, plain or compressed, or a glob; or give --task"
     )
     flags.add_task_flags(
         parser, "fields and places (defaults are the task's; of --data document, summary, query)"

@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> None:
         "--oracle", action="store_true", help="choose by the reference summary, greedily by ROUGE"
     )
     parser.add_argument(
-        "--data", required=True, metavar="FILE", help="JSON lines, plain, .gz or .xz, or a glob"
+        "--data", required=True, metavar="FILE", help="JSON lines, plain or compressed, or a glob"
     )
     parser.add_argument("--out", required=True, metavar="FILE", help="JSON lines to write")
     parser.add_argument(

@@ -74,7 +74,7 @@ def _add_summaries(parser: argparse.ArgumentParser, protocol: str) -> None:
         "--references",
         required=True,
         metavar="FILE",
-        help="JSON lines with id, document and summary, plain, .gz or .xz, or a glob",
+        help="JSON lines with id, document and summary, plain or compressed, or a glob",
     )
     flags.add_prediction_flags(parser)
     parser.add_argument(

@@ -124,8 +124,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--references",
         metavar="FILE",
-        help="JSON lines with id, summary (a text or a list of them) and document, plain, .gz or "
-        ".xz, or a glob; default: those in FILE",
+        help="JSON lines with id, summary (a text or a list of them) and document, plain or "
+        "compressed, or a glob; default: those in FILE",
     )
     parser.add_argument(
         "--against",

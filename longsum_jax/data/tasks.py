@@ -46,7 +46,7 @@ class Task:
         name: as in ``TASKS``.
         source: "embedded" (the language documentation inside CPython), "tfds:BUILDER[/CONFIG]"
             (through seqio where ``cache_dir`` is set), "parquet:GLOB" (as on the Hugging Face Hub)
-            or "json:GLOB" (JSON lines, plain, .gz or .xz); "{split}" in a GLOB stands for the
+            or "json:GLOB" (JSON lines, plain or compressed); "{split}" in a GLOB stands for the
             split's name.
         splits: names of splits, and their names in the source.
         document_key: field with the document, a list of paragraphs or lines, too; "a+b" joins two

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longsum_jax import atomic
+from longsum_jax.compressed import SUFFIXES
 from longsum_jax.errors import InputError
 from longsum_jax.files import parse_json, read_bytes
 from longsum_jax.inference.summary import REPORTED, Summary
@@ -25,7 +26,6 @@ from longsum_jax.text.statements import Statement
 
 _ENDING = "_summary"
 _UNSAFE = re.compile(r"[^\w.()+ -]+")
-_PACKED = (".gz", ".xz", ".bz2", ".zst")
 _LONGEST_STEM = 80  # characters, of which each may take four bytes of a name's 255
 _TEXT_OF_JSON = ("json", "jsonl")
 
@@ -191,7 +191,7 @@ def _entry_of(sidecar: Mapping[str, Any]) -> Entry:
 def _stem(document: Document) -> str:
     """Returns the name of a document's files: that of its file, and of what it is in that."""
     path = Path("stdin" if document.path == "-" else printable(document.path))
-    while path.suffix.casefold() in _PACKED:
+    while path.suffix.casefold() in SUFFIXES:
         path = path.with_suffix("")
     member = _member(document)
     inner = Path(member).stem if member.startswith("/") else member.removeprefix(":").strip()

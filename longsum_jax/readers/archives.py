@@ -1,49 +1,41 @@
 """Compressed files and archives, unpacked in memory within limits of size and depth."""
 
-import bz2
-import gzip
 import io
-import lzma
 import re
-import sys
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
-from typing import IO, Any
+from collections.abc import Iterator
+from typing import Any
 
+from longsum_jax.compressed import open_compressed
 from longsum_jax.errors import InputError, in_one_line
 from longsum_jax.files import DAMAGED_ZIP, MAX_RATIO, RATIO_FROM, beyond, damaged, expands
 from longsum_jax.readers.document import Failure
-from longsum_jax.readers.extra import import_extra
 from longsum_jax.readers.source import Source
 
 _CHUNK = 2**20
 # What opening and unpacking a damaged archive raises.
 DAMAGED_ARCHIVE = (*DAMAGED_ZIP, OSError, tarfile.TarError, ValueError)
 
-Opener = Callable[[IO[bytes]], IO[bytes]]
-
 
 def gunzip(source: Source) -> Iterator[Source | Failure]:
     """Yields what a .gz file holds."""
-    yield _decompressed(source, lambda file: gzip.GzipFile(fileobj=file), "gz")
+    yield _decompressed(source, ".gz")
 
 
 def unxz(source: Source) -> Iterator[Source | Failure]:
     """Yields what a .xz file holds."""
-    yield _decompressed(source, lzma.open, "xz")
+    yield _decompressed(source, ".xz")
 
 
 def bunzip2(source: Source) -> Iterator[Source | Failure]:
     """Yields what a .bz2 file holds."""
-    yield _decompressed(source, bz2.open, "bz2")
+    yield _decompressed(source, ".bz2")
 
 
 def unzstd(source: Source) -> Iterator[Source | Failure]:
     """Yields what a .zst file holds."""
-    module = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-    zstd = import_extra(module, source.name, "Zstandard")
-    yield _decompressed(source, zstd.ZstdFile, "zst", zstd.ZstdError)
+    yield _decompressed(source, ".zst")
 
 
 def unzip(source: Source) -> Iterator[Source | Failure]:
@@ -131,17 +123,15 @@ def read_member(archive: zipfile.ZipFile, member: str, name: str, source: Source
         raise InputError(f"{name}: damaged in the archive ({error}); copy it again") from None
 
 
-def _decompressed(
-    source: Source, opener: Opener, suffix: str, *errors: type[BaseException]
-) -> Source:
+def _decompressed(source: Source, suffix: str) -> Source:
     try:
-        with opener(io.BytesIO(source.content)) as file:
+        with open_compressed(io.BytesIO(source.content), suffix, source.name) as file:
             content = _read_limited(file, source.name, len(source.content), source)
     except InputError:
         raise
-    except (*DAMAGED_ARCHIVE, *errors) as error:
+    except DAMAGED_ARCHIVE as error:
         raise InputError(damaged(source.name, error)) from None
-    inner_name = re.sub(rf"\.{suffix}\Z", "", source.file_name, flags=re.IGNORECASE)
+    inner_name = re.sub(rf"{re.escape(suffix)}\Z", "", source.file_name, flags=re.IGNORECASE)
     return source.inner(source.name, content, inner_name)
 
 

@@ -2,9 +2,7 @@
 
 import contextlib
 import glob
-import gzip
 import json
-import lzma
 import os
 import re
 import sys
@@ -12,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from longsum_jax.compressed import SUFFIXES, open_compressed
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.files import (
     DAMAGED,
@@ -25,7 +24,6 @@ from longsum_jax.files import (
 MAX_BYTES = 64 * 2**30  # largest size of a file, after decompression
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
-_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 
 Label = int | str | tuple[int, ...] | tuple[str, ...]  # a tuple for several labels
 
@@ -58,7 +56,7 @@ def read_json_lines(
     several_summaries: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[Document]:
-    """Reads documents from JSON lines, plain, .gz or .xz.
+    """Reads documents from JSON lines, plain or compressed (.gz, .xz, .bz2, .zst).
 
     Files are read in the order of ``paths``, those of a glob pattern in sorted order. Blank lines
     are skipped. The default id of a row is "<file stem>:<line>"; an id other than a string becomes
@@ -121,7 +119,7 @@ def read_json_objects(
 
 
 def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
-    """Reads a UTF-8 text file, plain, .gz or .xz; "-" is standard input.
+    """Reads a UTF-8 text file, plain or compressed; "-" is standard input.
 
     A byte order mark is removed.
 
@@ -195,7 +193,7 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
 
 def _lines(path: str | Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yields (line number from 1, line) for the lines that are not blank."""
-    is_packed = Path(path).suffix in _OPENERS
+    is_packed = Path(path).suffix in SUFFIXES
     with _opened(path) as stream:
         packed = os.path.getsize(path) if is_packed else None
         for number, line in bounded_lines(stream, str(path), max_bytes=max_bytes, packed=packed):
@@ -207,9 +205,10 @@ def _lines(path: str | Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[BinaryIO]:
     """Opens a file for reading bytes; errors of reading become InputErrors."""
-    opener = _OPENERS.get(Path(path).suffix, open)
+    suffix = Path(path).suffix
     try:
-        with opener(path, "rb") as stream:
+        is_packed = suffix in SUFFIXES
+        with open_compressed(path, suffix, str(path)) if is_packed else open(path, "rb") as stream:
             yield stream
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
@@ -349,4 +348,4 @@ def _decode(content: bytes, where: str) -> str:
 
 def _stem(path: str | Path) -> str:
     path = Path(path)
-    return path.with_suffix("").stem if path.suffix in _OPENERS else path.stem
+    return path.with_suffix("").stem if path.suffix in SUFFIXES else path.stem

@@ -1,11 +1,13 @@
+import bz2
 import gzip
 import io
 import json
 import lzma
+import sys
 
 import pytest
 
-from longsum_jax import files
+from longsum_jax import compressed, files
 from longsum_jax.errors import InputError
 from longsum_jax.text import documents
 from longsum_jax.text.documents import Document, read_json_lines, read_text_file
@@ -24,6 +26,11 @@ EXPECTED = [
 
 def json_lines(rows=ROWS):
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def zstandard(content):
+    name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    return pytest.importorskip(name).compress(content)
 
 
 def failure(path, **options):
@@ -49,7 +56,13 @@ def write(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "pack"),
-    [("rows.jsonl", bytes), ("rows.jsonl.gz", gzip.compress), ("rows.json.xz", lzma.compress)],
+    [
+        ("rows.jsonl", bytes),
+        ("rows.jsonl.gz", gzip.compress),
+        ("rows.json.xz", lzma.compress),
+        ("rows.jsonl.bz2", bz2.compress),
+        ("rows.jsonl.zst", zstandard),
+    ],
 )
 def test_plain_and_compressed_files(write, name, pack):
     assert list(read_json_lines(write(pack(json_lines()), name))) == EXPECTED
@@ -65,6 +78,12 @@ def test_paths_patterns_and_their_order(write, tmp_path):
 def test_a_file_with_pattern_characters_in_its_name(write):
     rows = list(read_json_lines(str(write(json_lines(), "rows.[1].jsonl"))))
     assert [row.id for row in rows] == ["a", "7", "rows.[1]:3"]
+
+
+def test_zstandard_that_is_not_installed(write, monkeypatch):
+    monkeypatch.setattr(compressed, "_ZSTD", "not.installed")
+    path = write(b"", "rows.jsonl.zst")
+    assert failure(path) == f"{path}: to read Zstandard, pip install 'longsum_jax[files]'"
 
 
 def test_renamed_keys(write):
@@ -181,7 +200,15 @@ def test_unreadable_file(write, monkeypatch):
     )
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize(
+    ("suffix", "pack"),
+    [
+        (".gz", gzip.compress),
+        (".xz", lzma.compress),
+        (".bz2", bz2.compress),
+        (".zst", zstandard),
+    ],
+)
 class TestCompressed:
     def test_truncated(self, write, suffix, pack):
         rows = [{"document": f"text {i}", "summary": "s" * (i % 7 + 1)} for i in range(5000)]

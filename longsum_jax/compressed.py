@@ -1,0 +1,67 @@
+"""Opens compressed files for reading: gzip, xz, bzip2 and Zstandard."""
+
+import bz2
+import gzip
+import importlib
+import io
+import lzma
+import sys
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+from longsum_jax.errors import InputError
+
+SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
+_ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+_OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
+_BUFFER = 2**18  # bytes
+
+
+def open_compressed(file: str | Path | IO[bytes], suffix: str, name: str) -> io.BufferedReader:
+    """Returns a stream of what a compressed file holds, which raises EOFError where it is damaged.
+
+    Args:
+        file: its path, or a stream of its bytes.
+        suffix: one of ``SUFFIXES``.
+        name: of the file, for errors.
+
+    Raises:
+        InputError: the package that reads Zstandard before Python 3.14 is not installed.
+        OSError: the file cannot be read.
+    """
+    if suffix == ".zst":
+        try:
+            zstd: Any = importlib.import_module(_ZSTD)
+        except ImportError:
+            raise InputError(
+                f"{name}: to read Zstandard, pip install 'longsum_jax[files]'"
+            ) from None
+        unpacked = _Unpacked(zstd.ZstdFile(file), (*_ERRORS, zstd.ZstdError))
+    else:
+        unpacked = _Unpacked(_OPENERS[suffix](file), _ERRORS)
+    return io.BufferedReader(unpacked, _BUFFER)
+
+
+class _Unpacked(io.RawIOBase):
+    """A stream whose errors of damaged content are EOFErrors."""
+
+    def __init__(self, stream: Any, errors: tuple[type[Exception], ...]) -> None:
+        self._stream = stream
+        self._errors = errors
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return self._stream.readinto(buffer)
+        except self._errors as error:
+            if isinstance(error, OSError) and error.errno:  # of the disk
+                raise
+            raise EOFError(str(error)) from error
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
