@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from backports import zstd
+
+from longsum_jax.compressed import import_zstd
 
 Damage = Callable[[bytes, np.random.Generator], bytes]
 
@@ -46,7 +47,7 @@ _COMPRESSED: dict[bytes, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes
     _GZIP: (gzip.decompress, lambda content: gzip.compress(content, mtime=0)),
     _XZ: (lzma.decompress, lzma.compress),
     b"BZh": (bz2.decompress, bz2.compress),
-    _ZSTD: (zstd.decompress, zstd.compress),
+    _ZSTD: (import_zstd("fuzz").decompress, import_zstd("fuzz").compress),
 }
 _RECORDS = ".array_record"
 
@@ -208,7 +209,7 @@ def _damage_zip(content: bytes, rng: np.random.Generator) -> bytes:
     elif kind < 0.8:
         info.filename = _name(info.filename, rng)
     elif kind < 0.9:
-        members.append(members[place])
+        members.append((copy.copy(info), member))
     else:
         del members[place]
     out = io.BytesIO()

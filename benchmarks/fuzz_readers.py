@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from backports import zstd
+
+from longsum_jax.compressed import import_zstd
 
 Files = dict[str, bytes]
 TEXT = "The cat sat on the mat. It slept the whole day long."
@@ -465,7 +466,7 @@ def _document_seeds() -> list[Files]:
         "a.txt.gz": gzip.compress(plain, mtime=0),
         "a.txt.xz": lzma.compress(plain),
         "a.txt.bz2": bz2.compress(plain),
-        "a.txt.zst": zstd.compress(plain),
+        "a.txt.zst": import_zstd("a.txt.zst").compress(plain),
         "a.zip": _zip({"a.txt": TEXT, "b/c.zip": _zip({"d.html": _PAGE})}),
         "a.tar": _tar({"a.txt": plain, "b.md": markdown.encode()}),
     }

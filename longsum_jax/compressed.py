@@ -8,12 +8,13 @@ import lzma
 import sys
 import zlib
 from pathlib import Path
+from types import ModuleType
 from typing import IO, Any
 
 from longsum_jax.errors import InputError
 
 SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
-_ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
 _BUFFER = 2**18  # bytes
@@ -32,16 +33,26 @@ def open_compressed(file: str | Path | IO[bytes], suffix: str, name: str) -> io.
         OSError: the file cannot be read.
     """
     if suffix == ".zst":
-        try:
-            zstd: Any = importlib.import_module(_ZSTD)
-        except ImportError:
-            raise InputError(
-                f"{name}: to read Zstandard, pip install 'longsum_jax[files]'"
-            ) from None
+        zstd = import_zstd(name)
         unpacked = _Unpacked(zstd.ZstdFile(file), (*_ERRORS, zstd.ZstdError))
     else:
         unpacked = _Unpacked(_OPENERS[suffix](file), _ERRORS)
     return io.BufferedReader(unpacked, _BUFFER)
+
+
+def import_zstd(name: str) -> ModuleType:
+    """Returns Python's module of Zstandard, or the package that has it before Python 3.14.
+
+    Args:
+        name: of the file that needs it, for the error.
+
+    Raises:
+        InputError: the package is not installed.
+    """
+    try:
+        return importlib.import_module(ZSTD)
+    except ImportError:
+        raise InputError(f"{name}: to read Zstandard, pip install 'longsum_jax[files]'") from None
 
 
 class _Unpacked(io.RawIOBase):

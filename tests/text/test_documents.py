@@ -3,7 +3,6 @@ import gzip
 import io
 import json
 import lzma
-import sys
 
 import pytest
 
@@ -29,8 +28,7 @@ def json_lines(rows=ROWS):
 
 
 def zstandard(content):
-    name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-    return pytest.importorskip(name).compress(content)
+    return pytest.importorskip(compressed.ZSTD).compress(content)
 
 
 def failure(path, **options):
@@ -81,7 +79,7 @@ def test_a_file_with_pattern_characters_in_its_name(write):
 
 
 def test_zstandard_that_is_not_installed(write, monkeypatch):
-    monkeypatch.setattr(compressed, "_ZSTD", "not.installed")
+    monkeypatch.setattr(compressed, "ZSTD", "not.installed")
     path = write(b"", "rows.jsonl.zst")
     assert failure(path) == f"{path}: to read Zstandard, pip install 'longsum_jax[files]'"
 
