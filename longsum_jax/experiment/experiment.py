@@ -44,7 +44,7 @@ from longsum_jax.schema import first_names
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
 from longsum_jax.training.mesh import check_batch_size, feed_of, make_mesh
-from longsum_jax.training.step import LossFn, SegmentedLoss
+from longsum_jax.training.step import LossFn, SegmentedLoss, with_frozen
 from longsum_jax.training.workdir import has_checkpoint
 from longsum_jax.typing import Params
 
@@ -411,5 +411,9 @@ def write_model_directory(experiment: Experiment) -> None:
 
 
 def make_loss(experiment: Experiment) -> LossFn | SegmentedLoss:
-    """Returns the loss of the objective, and the additions of the model to it."""
-    return with_span_penalty(experiment.objective.loss_fn(), experiment.setup.config)
+    """Returns the loss of the objective and the additions of the model to it, without gradients of
+    frozen parameters.
+    """
+    setup = experiment.setup
+    loss_fn = with_span_penalty(experiment.objective.loss_fn(), setup.config)
+    return with_frozen(loss_fn, setup.run.optimizer.trainable)
