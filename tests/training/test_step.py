@@ -6,7 +6,7 @@ import pytest
 
 from longsum_jax.training.mesh import MeshOptions, make_mesh
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
-from longsum_jax.training.state import create_state, plan_state
+from longsum_jax.training.state import create_state, init_state, plan_state
 from longsum_jax.training.step import LossOutput, make_train_step, with_frozen
 
 
@@ -108,6 +108,21 @@ def test_gradients_of_frozen_parameters_count_nowhere(accumulation):
     np.testing.assert_array_equal(state.params["frozen"], np.zeros(3))
     np.testing.assert_allclose(state.params["w"], [0.9, 0.9], atol=1e-5)
     assert with_frozen(loss, "") is loss
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_gradients_of_frozen_parameters_take_no_memory(accumulation):
+    def loss(params, batch, rng):
+        return LossOutput((batch["x"] @ params["frozen"] @ params["w"]).sum(), jnp.float32(2))
+
+    shapes = {"frozen": (500, 500), "w": (500,)}
+    params = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    batch = {"x": jax.ShapeDtypeStruct((2, 500), jnp.float32)}
+    optimizer = make_optimizer(OptimizerOptions(trainable="w"))
+    state = jax.eval_shape(lambda: init_state(params, optimizer))
+    step = make_train_step(with_frozen(loss, "w"), optimizer, accumulation=accumulation)
+    memory = step.lower(state, batch).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 4 * 500 * 500 / 10
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
