@@ -63,6 +63,13 @@ def test_prepared_questions_without_an_answer_are_refused(run, experiment, write
         _ = experiment("answers", write_rows(rows), task=task, data=data, training=RANKED).store
 
 
+def test_what_reads_no_answer_has_no_loss(run):
+    """It must not be the best checkpoint."""
+    objective = run([ROWS[0] | {"context": "x" * 30 + " Paris"}]).objective
+    objective._logits = lambda params, batch: np.zeros((*batch["labels"].shape, LENGTH))
+    assert np.isnan(objective.evaluate(None).scores["negative_loss"])
+
+
 def test_a_document_without_tokens_gives_no_example(run, monkeypatch):
     """As one of characters that the tokenizer leaves out; no span of it could be an answer."""
     found = run(ROWS)
