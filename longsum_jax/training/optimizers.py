@@ -59,8 +59,8 @@ class OptimizerOptions:
         skip_spikes: a step whose gradient norm is more than so many times the mean of those before
             changes nothing, see ``without_spikes``; None takes every step.
         trainable: regular expression found in the paths ("encoder/attention/global_embeddings") of
-            the parameters to train; the others stay as they are and have no moments. Empty trains
-            all.
+            the parameters to train; the others stay as they are and have no moments (nor gradients,
+            see ``step.with_frozen``). Empty trains all.
     """
 
     name: Literal["adamw", "adamw_hf", "adafactor"] = "adamw"
