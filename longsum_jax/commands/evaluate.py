@@ -435,8 +435,11 @@ def _holds_predictions(out: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-def _write(path: Path, value: dict[str, Any]) -> None:
-    atomic.write_text(path, json.dumps(value, indent=2) + "\n")
+def _write(path: Path, values: dict[str, Any]) -> None:
+    """Writes values as JSON, which has no NaN: a score that could not be measured is null."""
+    from longsum_jax.training.writers import finite
+
+    atomic.write_text(path, json.dumps(finite(values), allow_nan=False, indent=2) + "\n")
 
 
 def _print(result: dict[str, Any], metrics: "Metrics", out: Path) -> None:

@@ -112,7 +112,7 @@ def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:
         return choices[text.lower()]
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError):  # the last of a list in a set
         value = text if isinstance(old, list | tuple) else _WORDS.get(text.lower(), text)
     if old is None or value is None:
         return value

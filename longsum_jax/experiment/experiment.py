@@ -26,7 +26,7 @@ from longsum_jax.data.batches import Batches
 from longsum_jax.data.examples.base import ExampleStore
 from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
-from longsum_jax.data.stores import ExampleStream, load_examples
+from longsum_jax.data.stores import ExampleList, ExampleStream, load_examples
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.experiment.config import RunConfig
@@ -44,7 +44,7 @@ from longsum_jax.schema import first_names
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
 from longsum_jax.training.mesh import check_batch_size, feed_of, make_mesh
-from longsum_jax.training.step import LossFn, SegmentedLoss
+from longsum_jax.training.step import LossFn, SegmentedLoss, with_frozen
 from longsum_jax.training.workdir import has_checkpoint
 from longsum_jax.typing import Params
 
@@ -272,11 +272,15 @@ def generation_options(
 
 
 def make_store(experiment: Experiment) -> ExampleStore:
-    """Reads the training examples, or opens their stream or prepared directory."""
+    """Reads the training examples, or opens their stream or prepared directory.
+
+    Raises:
+        InputError: documents that are missing or do not fit, or examples that teach nothing; of a
+            stream both show while it is read.
+    """
     setup = experiment.setup
     data, seed = setup.run.data, setup.run.training.seed
-    if data.reader == "prepared":
-        return _open_prepared(experiment)
+    store: ExampleList | PreparedExamples
     auxiliary = experiment.auxiliary.functions()
     if data.reader == "stream":
         return ExampleStream(
@@ -287,8 +291,12 @@ def make_store(experiment: Experiment) -> ExampleStore:
             seed=seed,
             auxiliary=auxiliary,
         )
-    store = load_examples(setup.task, setup.tokenizer, data.split, seed=seed, auxiliary=auxiliary)
-    auxiliary.release()
+    if data.reader == "prepared":
+        store = _open_prepared(experiment)
+    else:
+        options = {"seed": seed, "auxiliary": auxiliary}
+        store = load_examples(setup.task, setup.tokenizer, data.split, **options)
+        auxiliary.release()
     if store.counts.unlabelled and len(store) == store.counts.unlabelled:
         raise InputError(
             f'split "{data.split}": none of {len(store)} examples has its answer in what is read; '
@@ -411,5 +419,9 @@ def write_model_directory(experiment: Experiment) -> None:
 
 
 def make_loss(experiment: Experiment) -> LossFn | SegmentedLoss:
-    """Returns the loss of the objective, and the additions of the model to it."""
-    return with_span_penalty(experiment.objective.loss_fn(), experiment.setup.config)
+    """Returns the loss of the objective and the additions of the model to it, without gradients of
+    frozen parameters.
+    """
+    setup = experiment.setup
+    loss_fn = with_span_penalty(experiment.objective.loss_fn(), setup.config)
+    return with_frozen(loss_fn, setup.run.optimizer.trainable)

@@ -13,8 +13,6 @@ from longsum_jax.inference.model import Model
 from longsum_jax.schema import LARGEST
 from longsum_jax.training.loop import LoopOptions
 
-# Of these, max_source_length is of a sentence, or of one of several copies of a document.
-_OTHER_LENGTHS = ("extract", "choose")
 _LABEL_HEADS = ("classification", "token_classification")
 
 
@@ -40,7 +38,8 @@ def objective_of(
         examples: the first documents alone; None for all.
         batch_size: documents that go through the model together.
         max_source_length: tokens that are read of a document (of a sentence to extract, of a
-            document with a choice); None for as many as the model has positions for.
+            document with a choice); None for as many as the model has positions for, or was trained
+            with.
         seed: of masks, and of baselines that are drawn.
 
     Raises:
@@ -98,13 +97,22 @@ def _source_length(model: Model, task: Task, wanted: int | None) -> int:
     """
     positions = getattr(model.config, "max_source_length", None)
     if wanted is None:
-        is_other = task.objective in _OTHER_LENGTHS or positions is None
-        return task.max_source_length if is_other else positions
+        return _trained_length(model, task, positions)
     if positions is not None and wanted > positions:
         raise InputError(
             f"max_source_length={wanted}, but the model has positions for {positions}; lower it"
         )
     return wanted
+
+
+def _trained_length(model: Model, task: Task, positions: int | None) -> int:
+    """Returns how many tokens of a document, a sentence or a choice the model is used to."""
+    if task.objective == "extract":
+        return model.config.max_sentence_length
+    if positions is None:
+        return task.max_source_length
+    # A document stands beside each of its choices: all positions would be several times the work.
+    return min(task.max_source_length, positions) if task.objective == "choose" else positions
 
 
 def _with_label_names(config: Any) -> Any:

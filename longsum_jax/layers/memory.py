@@ -225,7 +225,7 @@ class CompressiveMemory(Memory):
         """Sows the reconstruction loss of the compression.
 
         Queries of this segment attend to the states that the segment evicts from the memory, and to
-        their compression; the loss is the mean squared difference of the two results.
+        their compression; the loss of a row is the mean squared difference of the two results.
         """
         if not self.stack.memory.memory_reconstruction or not self.is_mutable_collection(LOSSES):
             return
@@ -249,7 +249,7 @@ class CompressiveMemory(Memory):
             "reconstruction",
             error,
             reduce_fn=jnp.add,
-            init_fn=lambda: jnp.zeros((), jnp.float32),
+            init_fn=lambda: jnp.zeros(mask.shape[:1], jnp.float32),
         )
 
     @property

@@ -131,10 +131,11 @@ def reconstruction_error(
     exact_out: Float[AnyArray, "batch length heads head_dim"],
     query_mask: Bool[AnyArray, "batch length"],
     key_mask: Bool[AnyArray, "batch key_length"],
-) -> Float[Array, ""]:
+) -> Float[Array, " batch"]:
     """Computes the loss of attention to compressed states against attention to the states.
 
-    Rae et al. 2020, algorithm 2, as a mean of squares over all entries of queries with a key.
+    Rae et al. 2020, algorithm 2, as a mean of squares over all entries of a row's queries, if it
+    has a key.
 
     Args:
         compressed_out: outputs of attention to the compressed states.
@@ -142,12 +143,12 @@ def reconstruction_error(
         query_mask, key_mask: True on valid queries and keys.
 
     Returns:
-        float32 scalar.
+        float32, 0 for rows without a query or a key.
     """
     weights = (query_mask & key_mask.any(1, keepdims=True)).astype(jnp.float32)
     differences = compressed_out.astype(jnp.float32) - exact_out.astype(jnp.float32)
     errors = jnp.square(differences).mean((2, 3))
-    return (errors * weights).sum() / jnp.maximum(weights.sum(), 1.0)
+    return (errors * weights).sum(1) / jnp.maximum(weights.sum(1), 1.0)
 
 
 def _without_newest(

@@ -59,8 +59,8 @@ class OptimizerOptions:
         skip_spikes: a step whose gradient norm is more than so many times the mean of those before
             changes nothing, see ``without_spikes``; None takes every step.
         trainable: regular expression found in the paths ("encoder/attention/global_embeddings") of
-            the parameters to train; the others stay as they are and have no moments. Empty trains
-            all.
+            the parameters to train; the others stay as they are and have no moments (nor gradients,
+            see ``step.with_frozen``). Empty trains all.
     """
 
     name: Literal["adamw", "adamw_hf", "adafactor"] = "adamw"
@@ -187,21 +187,34 @@ def _restrict(
     """Restricts ``optimizer`` to the parameters in whose path ``pattern`` is found."""
 
     def is_trained(tree: Any) -> Any:
-        flat = flax.traverse_util.flatten_dict(tree, sep="/")
-        found = {path: re.search(pattern, path) is not None for path in flat}
-        if not any(found.values()):
-            known = ", ".join(sorted(found))
-            raise InputError(
-                f'optimizer.trainable: "{pattern}" is found in no parameter; there are {known}'
-            )
-        return flax.traverse_util.unflatten_dict(found, sep="/")
+        return find_trained(tree, pattern)
 
     def is_frozen(tree: Any) -> Any:
         return jax.tree.map(operator.not_, is_trained(tree))
 
-    return optax.chain(
-        optax.masked(optimizer, is_trained), optax.masked(optax.set_to_zero(), is_frozen)
-    )
+    keep = optax.stateless(lambda updates, params: _unchanging(updates))
+    return optax.chain(optax.masked(optimizer, is_trained), optax.masked(keep, is_frozen))
+
+
+def find_trained(tree: Any, pattern: str) -> Any:
+    """Returns a tree of True for parameters in whose path ``pattern`` is found, else False.
+
+    Raises:
+        InputError: it is found in none.
+    """
+    flat = flax.traverse_util.flatten_dict(tree, sep="/")
+    found = {path: re.search(pattern, path) is not None for path in flat}
+    if not any(found.values()):
+        known = ", ".join(sorted(found))
+        raise InputError(
+            f'optimizer.trainable: "{pattern}" is found in no parameter; there are {known}'
+        )
+    return flax.traverse_util.unflatten_dict(found, sep="/")
+
+
+def _unchanging(updates: Any) -> Any:
+    """Returns updates that leave parameters as they are; adding 0 would make a -0 a 0."""
+    return jax.tree.map(lambda x: jnp.full_like(x, -0.0), updates)
 
 
 def global_norm(tree: Any) -> Array:
@@ -253,11 +266,12 @@ def without_spikes(
     def update(updates: Any, state: SpikesState, params: Any = None) -> tuple[Any, SpikesState]:
         norm = global_norm(updates)
         highest = factor * state.mean_norm
-        is_spike = (state.count >= SPIKE_WARMUP) & (norm > highest)
+        # Nothing is a spike beside gradients that were all zero: else every later one would be.
+        is_spike = (state.count >= SPIKE_WARMUP) & (highest > 0) & (norm > highest)
 
         def skip(updates: Any, inner: Any, params: Any) -> tuple[Any, Any]:
             del params
-            return jax.tree.map(jnp.zeros_like, updates), inner
+            return _unchanging(updates), inner
 
         updates, inner = jax.lax.cond(
             is_spike, skip, optimizer.update, updates, state.inner, params

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from longsum_jax.training.mesh import BATCH_AXES
-from longsum_jax.training.optimizers import global_norm
+from longsum_jax.training.optimizers import find_trained, global_norm
 from longsum_jax.training.state import TrainState
 from longsum_jax.typing import Array, NumpyBatch
 
@@ -90,6 +90,32 @@ class SegmentedLoss(NamedTuple):
     count_segments: Callable[[dict[str, Array]], Array]
     shared: Callable[[Any, dict[str, Array]], dict[str, Array]] = _share_nothing
     backprop_through_memory: bool = False
+
+
+def with_frozen(loss_fn: LossFn | SegmentedLoss, trainable: str) -> LossFn | SegmentedLoss:
+    """Returns ``loss_fn`` with gradients of the trained parameters alone, those of others are 0.
+
+    Args:
+        loss_fn: see `LossFn` and `SegmentedLoss`.
+        trainable: see `optimizers.OptimizerOptions`; empty trains all.
+    """
+    if not trainable:
+        return loss_fn
+
+    def freeze(params: Any) -> Any:
+        def stop(is_trained: bool, param: Array) -> Array:
+            return param if is_trained else jax.lax.stop_gradient(param)
+
+        return jax.tree.map(stop, find_trained(params, trainable), params)
+
+    def frozen(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda params, *args: function(freeze(params), *args)
+
+    if isinstance(loss_fn, SegmentedLoss):
+        return loss_fn._replace(
+            loss_fn=frozen(loss_fn.loss_fn), init_memory=frozen(loss_fn.init_memory)
+        )
+    return frozen(loss_fn)
 
 
 Grads = Any  # the tree structure of the parameters

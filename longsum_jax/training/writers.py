@@ -45,7 +45,7 @@ class MetricsFile:
         Raises:
             InputError: the disk is full, or the file cannot be written for another reason.
         """
-        line = json.dumps({"step": step, **_finite(values)}, allow_nan=False) + "\n"
+        line = json.dumps({"step": step, **finite(values)}, allow_nan=False) + "\n"
         try:
             size = self._file.write(line.encode())
             if size < len(line):
@@ -167,12 +167,12 @@ def _step_of(line: bytes) -> int | None:
     return step if isinstance(step, int) else None
 
 
-def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+def finite(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns nested values with None in place of numbers that are not finite."""
     found = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            value = _finite(value)
+            value = finite(value)
         elif isinstance(value, float) and not math.isfinite(value):
             value = None
         found[name] = value

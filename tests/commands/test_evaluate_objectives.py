@@ -8,6 +8,7 @@ import pytest
 
 from longsum_jax.commands import evaluate
 from longsum_jax.errors import InputError
+from longsum_jax.experiment.objectives.question_answering import QuestionAnswering
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
 from longsum_jax.tokenizers.loading import load_tokenizer
@@ -41,7 +42,8 @@ def evaluated(tmp_path):
         out = tmp_path / "out"
         evaluate.main([f"--model={tmp_path / 'model'}", f"--out={out}", *flags])
         lines = (out / "predictions.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines], json.loads((out / "metrics.json").read_text())
+        metrics = json.loads((out / "metrics.json").read_text(), parse_constant=pytest.fail)
+        return [json.loads(line) for line in lines], metrics
 
     return evaluated
 
@@ -133,6 +135,17 @@ def test_every_head_is_scored_by_its_task(task, head, rows, score, saved, evalua
     found, metrics = evaluated(f"--task={task}", f"--source=json:{tmp_path / 'rows.jsonl'}")
     assert metrics["documents"] == len(found) == len(rows)
     assert np.isfinite(metrics["scores"][score])
+
+
+def test_a_score_that_could_not_be_measured_is_null(saved, evaluated, tmp_path, monkeypatch):
+    """The loss of answers none of which can be read; JSON has no NaN."""
+    logits = staticmethod(lambda params, batch: np.zeros((1, 2, 40)))
+    monkeypatch.setattr(QuestionAnswering, "_logits", logits)
+    saved("question_answering")
+    row = {"context": f"{'x' * 40} Ann", "question": "Who?", "answer": "Ann"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    _, metrics = evaluated("--task=answers", f"--source=json:{tmp_path / 'rows.jsonl'}")
+    assert metrics["scores"] == {"exact_match": 0, "answer_f1": 0, "negative_loss": None}
 
 
 @pytest.mark.parametrize(

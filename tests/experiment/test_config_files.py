@@ -57,6 +57,8 @@ def test_modes_and_overrides_in_the_argument(config):
         ("name", "None", "None"),
         ("cap", "64", 64),
         ("cap", "json:{split}.jsonl", "json:{split}.jsonl"),
+        ("cap", "{[name]}", "{[name]}"),
+        ("cap", "{[1]}", "{[1]}"),
         ("cap", "true", True),
         ("cap", "none", None),
         ("rows", "None", None),

@@ -13,6 +13,7 @@ from flax.traverse_util import flatten_dict
 from longsum_jax.checkpoints.huggingface import read_generation_config, read_summarization
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
+from longsum_jax.experiment import experiment as steps
 from longsum_jax.experiment.config import EvaluationOptions, default_sections, run_config
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.experiment.experiment import (
@@ -126,6 +127,12 @@ def test_epochs_end_a_run_and_its_schedule():
     assert length(streamed, optimizer={}) == (1000, None)
     with pytest.raises(InputError, match=r"total_steps is not set, and .* data\.epochs=3"):
         length(streamed)
+
+
+def test_the_loss_of_a_run_knows_which_parameters_are_frozen(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(steps, "with_frozen", lambda loss_fn, trainable: trainable)
+    experiment = experiment_of(changed(config, "optimizer", trainable="decoder"), tmp_path)
+    assert make_loss(experiment) == "decoder"
 
 
 @pytest.mark.slow

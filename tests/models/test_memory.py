@@ -4,6 +4,7 @@ or padding."""
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -295,6 +296,25 @@ def test_the_error_of_compression_equals_the_twin_and_trains_the_compression_alo
         name = jax.tree_util.keystr(path)
         assert (np.abs(a).max() > 0) == ("['memory']" in name), name
         np.testing.assert_allclose(b - c, 0.5 * a, atol=2e-5, rtol=1e-3, err_msg=name)
+
+
+@pytest.mark.slow
+def test_the_error_of_a_document_does_not_depend_on_the_others_of_its_batch(make):
+    """So micro-batches and devices give the update of the whole batch."""
+    config, _, params = make(memory="compressive", memory_reconstruction=0.5)
+    documents = (*COMPRESSED, ((2, 1), (6, 5), (2, 4)))
+    whole, out = gradients(config, params, make_batch(documents, segments=3))
+    found = [gradients(config, params, batch) for batch in alone(documents)]
+    parts, outs = zip(*found, strict=True)
+    error = sum(float(part.metrics["reconstruction"]) for part in outs)
+    assert float(out.metrics["reconstruction"]) == pytest.approx(error, rel=1e-4)
+    assert_gradients_equal(whole, jax.tree.map(jnp.add, *parts))
+
+
+def alone(documents):
+    """Batches of one of the documents of ``make_batch`` each."""
+    batch = make_batch(documents, segments=3)
+    return [jax.tree.map(lambda x, i=i: x[i : i + 1], batch) for i in range(len(documents))]
 
 
 @pytest.mark.slow

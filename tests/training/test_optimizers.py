@@ -216,6 +216,13 @@ def test_only_some_parameters_are_trained(name):
     )
 
 
+def test_frozen_zeros_keep_their_signs():
+    params = {"a": jnp.array([-0.0, 0.0, 1.0]), "b": jnp.ones(1)}
+    trained, _ = steps(OptimizerOptions(trainable="b"), params, [params])
+    np.testing.assert_array_equal(np.signbit(trained["a"]), [True, False, False])
+    assert trained["b"] != 1
+
+
 def test_no_parameter_to_train():
     (params,) = trees(1)
     with pytest.raises(
@@ -270,6 +277,18 @@ def test_norms_that_stay_high_are_taken_in_the_end():
         size = 1.0 if step < SPIKE_WARMUP else 10.0
         _, state = update({"w": jnp.full(1, size)}, state, params)
     assert 20 < state.spikes < 150
+
+
+def test_gradients_that_were_all_zero_make_no_spikes():
+    """As of parameters that something else, at first zero, stands before."""
+    optimizer = make_optimizer(OptimizerOptions(skip_spikes=2.0))
+    params = {"w": jnp.ones(1)}
+    state, update = optimizer.init(params), jax.jit(optimizer.update)
+    for _ in range(SPIKE_WARMUP):
+        _, state = update({"w": jnp.zeros(1)}, state, params)
+    updates, state = update({"w": jnp.ones(1)}, state, params)
+    assert updates["w"] < 0
+    assert state.spikes == 0
 
 
 def test_a_factor_that_skips_everything_is_refused():

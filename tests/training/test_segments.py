@@ -7,7 +7,13 @@ import optax
 import pytest
 
 from longsum_jax.training.state import init_state
-from longsum_jax.training.step import LossOutput, SegmentedLoss, gradient_fn, make_train_step
+from longsum_jax.training.step import (
+    LossOutput,
+    SegmentedLoss,
+    gradient_fn,
+    make_train_step,
+    with_frozen,
+)
 
 ROWS, S, L, D = 4, 5, 6, 3
 PARAMS = {
@@ -76,6 +82,16 @@ def test_gradients_are_those_of_a_loop_over_segments(through_memory):
     assert float(out.loss_sum) == pytest.approx(float(loss), abs=1e-5)
     assert float(out.weight) == COUNTS.sum()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, grads)
+
+
+@pytest.mark.parametrize(("trainable", "frozen"), [("w", "m"), ("m", "w")])
+def test_frozen_parameters_have_no_gradients(trainable, frozen):
+    """The first memory is the only use of m."""
+    loss = LOSS._replace(backprop_through_memory=True)
+    loss = with_frozen(loss, trainable)
+    found, _ = jax.jit(gradient_fn(loss))(PARAMS, batch(), jax.random.key(0))
+    assert not found[frozen].any()
+    assert found[trainable].any()
 
 
 def test_segments_that_no_document_has_are_not_computed():

@@ -6,8 +6,8 @@ import pytest
 
 from longsum_jax.training.mesh import MeshOptions, make_mesh
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
-from longsum_jax.training.state import create_state, plan_state
-from longsum_jax.training.step import LossOutput, make_train_step
+from longsum_jax.training.state import create_state, init_state, plan_state
+from longsum_jax.training.step import LossOutput, make_train_step, with_frozen
 
 
 def fresh(init, optimizer):
@@ -89,6 +89,40 @@ def test_batches_without_labels_are_skipped_and_not_called_bad():
         found.append([int(state.skipped), int(state.bad_streak)])
     assert found == [[1, 0], [2, 1], [3, 1], [4, 2], [5, 2], [5, 0]]
     np.testing.assert_allclose(state.params["w"], [0.9, 0.9], atol=1e-6)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_gradients_of_frozen_parameters_count_nowhere(accumulation):
+    """Neither in the norm nor where they are not finite, as of this root at 0."""
+
+    def loss(params, batch, rng):
+        out = linear_loss(params, batch, rng)
+        return out._replace(loss_sum=out.loss_sum + jnp.sqrt(params["frozen"]).sum())
+
+    optimizer = make_optimizer(OptimizerOptions(learning_rate=0.1, trainable="^w$"))
+    state = fresh(lambda rng: {"w": jnp.ones(2), "frozen": jnp.zeros(3)}, optimizer)
+    step = make_train_step(with_frozen(loss, "^w$"), optimizer, accumulation=accumulation)
+    state, metrics = step(state, {"x": np.full((2, 2), 3, np.float32)})
+    assert float(metrics["grad_norm"]) == pytest.approx(3 * np.sqrt(2))
+    assert int(metrics["skipped"]) == 0
+    np.testing.assert_array_equal(state.params["frozen"], np.zeros(3))
+    np.testing.assert_allclose(state.params["w"], [0.9, 0.9], atol=1e-5)
+    assert with_frozen(loss, "") is loss
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_gradients_of_frozen_parameters_take_no_memory(accumulation):
+    def loss(params, batch, rng):
+        return LossOutput((batch["x"] @ params["frozen"] @ params["w"]).sum(), jnp.float32(2))
+
+    shapes = {"frozen": (500, 500), "w": (500,)}
+    params = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    batch = {"x": jax.ShapeDtypeStruct((2, 500), jnp.float32)}
+    optimizer = make_optimizer(OptimizerOptions(trainable="w"))
+    state = jax.eval_shape(lambda: init_state(params, optimizer))
+    step = make_train_step(with_frozen(loss, "w"), optimizer, accumulation=accumulation)
+    memory = step.lower(state, batch).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 4 * 500 * 500 / 10
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])

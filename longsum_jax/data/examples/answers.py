@@ -28,7 +28,7 @@ def answer_examples(
 
     The question stands before the document, which is cut at the task's maximum. Labels are the
     first and the last token of the first place where an answer stands word for word; they are
-    ignored where none does in what is read.
+    ignored where none does in what is read. A document without tokens gives no example.
 
     Raises:
         InputError: a document without an answer, or a question that leaves no room.
@@ -37,6 +37,8 @@ def answer_examples(
     text = document.document
     question = tokenizer.encode(task.prefix + (document.query or ""))
     ids = tokenizer.encode(text)
+    if not ids:
+        return []
     pair = tokenizer.join_pair(question, ids, task.max_source_length, truncation="second")
     spans = tokenizer.spans(text)[: pair.second.stop - pair.second.start]
     found = [place for answer in answers_of(document) if (place := _place(text, answer, spans))]

@@ -87,7 +87,8 @@ class QuestionAnswering(Objective):
         _ = self.documents_with_examples
 
     def evaluate(self, params: Params) -> Evaluation:
-        """Returns exact match and F1 of the answers, and the loss of those that can be read."""
+        """Returns exact match and F1 of the answers, and the loss of those that can be read, NaN
+        where none can."""
         logits, labels = [], []
         examples = [example for _, example in self.documents_with_examples]
         for batch in self.evaluation_batches(examples, self.setup.task.max_source_length):
@@ -100,7 +101,7 @@ class QuestionAnswering(Objective):
             for pair, found in zip(self.documents_with_examples, logits, strict=False)
         ]
         scores = mean_scores([{name: row[name] for name in COLUMNS} for row in rows])
-        scores["negative_loss"] = -float(loss_sum / np.maximum(weight, 1))
+        scores["negative_loss"] = -float(loss_sum / weight)
         return Evaluation(scores, rows)
 
     @cached_property

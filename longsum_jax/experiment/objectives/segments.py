@@ -92,7 +92,8 @@ def segment_loss_fn(
         config: its config.
         label_smoothing: probability mass spread over the vocabulary.
         deterministic: without dropout and without ``memory_reconstruction``, whose error, added up
-            over layers, is the metric "reconstruction" divided by "weight".
+            over layers, is the metric "reconstruction" divided by "weight". The error of a document
+            weighs as much as its labels, whatever other documents are in the batch.
     """
     reconstructs = (
         config.memory == "compressive" and config.memory_reconstruction > 0 and not deterministic
@@ -120,7 +121,7 @@ def segment_loss_fn(
             "segments": mask.any(-1).sum().astype(np.float32),
         }
         if reconstructs:
-            metrics["reconstruction"] = weight * sum(x.sum() for x in jax.tree.leaves(sown))
+            metrics["reconstruction"] = _weighted_errors(sown, labels)
             loss_sum += config.memory_reconstruction * metrics["reconstruction"]
         return LossOutput(loss_sum, weight, metrics), memory
 
@@ -145,6 +146,12 @@ def segment_loss_fn(
     return SegmentedLoss(
         segment_loss, init_memory, _count_segments, shared, backprop_through_memory
     )
+
+
+def _weighted_errors(sown: Mapping[str, Any], labels: Array) -> Array:
+    """Returns the sum of the rows' errors, over all layers, times their numbers of labels."""
+    counts = (labels != IGNORED_LABEL).sum(-1).astype(np.float32)
+    return sum((errors * counts).sum() for errors in jax.tree.leaves(sown))
 
 
 def _count_segments(batch: Mapping[str, Array]) -> Array:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,7 +94,7 @@ class TokenClassification(Objective):
 
     def _numbers_and_loss(self, params: Params) -> tuple[np.ndarray, float]:
         """Returns the most likely label of every token, int [documents, length], and the mean loss
-        of the words that are read."""
+        of the words that are read, NaN where none is."""
         examples = [example for _, example in self.documents_with_examples]
         numbers, loss_sum, weight = [], 0.0, 0.0
         for batch in self.evaluation_batches(examples, self.setup.task.max_source_length):
@@ -102,7 +103,7 @@ class TokenClassification(Objective):
             loss, count = token_cross_entropy(logits, batch["labels"][:, : mask.shape[1]])
             loss_sum, weight = loss_sum + float(loss), weight + float(count)
             numbers.append(logits.argmax(-1))
-        return np.concatenate(numbers)[: len(examples)], loss_sum / max(weight, 1.0)
+        return np.concatenate(numbers)[: len(examples)], loss_sum / (weight or math.nan)
 
     def report(self, evaluation: Evaluation) -> str:
         scores = evaluation.scores

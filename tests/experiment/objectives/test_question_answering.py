@@ -2,16 +2,20 @@ import jax
 import numpy as np
 import pytest
 
-from longsum_jax.data.examples.answers import find_answer
+from longsum_jax.data.examples.answers import answer_examples, find_answer
+from longsum_jax.data.prepared import write_prepared
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.answers import Answers
 from longsum_jax.inference.model import Model
+from longsum_jax.text.documents import Document
+from longsum_jax.tokenizers.bytes import ByteTokenizer
 
 ROWS = [
     {"id": "a", "context": "It is in Paris now.", "question": "Where?", "answer": "Paris"},
     {"id": "b", "context": "Bees dance.", "question": "Who?", "answer": ["Wasps", "Bees"]},
     {"id": "c", "context": "Much text before, then it.", "question": "?", "answer": "it"},
 ]
+RANKED = {"best_metric": "answer_f1"}
 LENGTH = 30  # of the task; bytes, an end after each text
 
 
@@ -24,7 +28,7 @@ def params_of(draw_params):
 def run(experiment, write_rows):
     sections = {
         "data": {"batch_size": 4, "shuffle": "none"},
-        "training": {"best_metric": "answer_f1"},
+        "training": RANKED,
     }
     sections["task"] = {"max_source_length": LENGTH}
     return lambda rows: experiment("answers", write_rows(rows), **sections)
@@ -46,6 +50,35 @@ def test_places_of_answers(run):
     assert store.counts.unlabelled == 1
     with pytest.raises(InputError, match="none of 1 examples has its answer in what is read"):
         _ = run([beyond]).store
+
+
+def test_prepared_questions_without_an_answer_are_refused(run, experiment, write_rows, tmp_path):
+    """Every step would be skipped for want of a label."""
+    rows = [ROWS[0] | {"context": "x" * 30 + " Paris"}]
+    setup = run(rows).experiment.setup
+    write_prepared(tmp_path / "ids", setup.task, setup.tokenizer, "train", 1, progress=False)
+    data = {"reader": "prepared", "prepared": str(tmp_path / "ids")}
+    task = {"max_source_length": LENGTH}
+    with pytest.raises(InputError, match="none of 1 examples has its answer in what is read"):
+        _ = experiment("answers", write_rows(rows), task=task, data=data, training=RANKED).store
+
+
+def test_what_reads_no_answer_has_no_loss(run):
+    """It must not be the best checkpoint."""
+    objective = run([ROWS[0] | {"context": "x" * 30 + " Paris"}]).objective
+    objective._logits = lambda params, batch: np.zeros((*batch["labels"].shape, LENGTH))
+    assert np.isnan(objective.evaluate(None).scores["negative_loss"])
+
+
+def test_a_document_without_tokens_gives_no_example(run, monkeypatch):
+    """As one of characters that the tokenizer leaves out; no span of it could be an answer."""
+    found = run(ROWS)
+    encode = ByteTokenizer.encode
+    monkeypatch.setattr(
+        ByteTokenizer, "encode", lambda self, text: encode(self, text.strip("\u200b"))
+    )
+    blank = Document("b", "\u200b", None, "Where?", "Paris")
+    assert answer_examples(found.experiment.setup.task, found.tokenizer, blank) == []
 
 
 @pytest.mark.slow

@@ -38,6 +38,13 @@ def test_first_tokens_of_words_have_labels(run):
     assert (second["source_tokens"], len(second["input_ids"])) == (20, LENGTH)
 
 
+def test_what_reads_no_word_has_no_loss(run):
+    """It must not be the best checkpoint."""
+    objective = run([{"id": "a", "text": f"{' ' * LENGTH}Ann", "label": ["B-PER"]}]).objective
+    objective.logits = lambda params, ids, mask: np.zeros((*ids.shape, 1))
+    assert np.isnan(objective.evaluate(None).scores["negative_loss"])
+
+
 def test_buckets_may_be_longer_than_documents(experiment, write_rows):
     pieces = experiment(
         "tags",
