@@ -282,6 +282,13 @@ LEGACY = {
             {"forced_eos_token_id": 2} | {"bos_token_id": 0},
         ),
         ({"max_length": 20, "num_beams": 1, "top_k": 50, "do_sample": False}, {}),
+        ({"max_new_tokens": 64, "min_new_tokens": 8}, {"max_new_tokens": 64, "min_new_tokens": 8}),
+        (
+            {"force_bos_token_to_be_generated": True, "bos_token_id": 3},
+            {"bos_token_id": 3, "forced_bos_token_id": 3},
+        ),
+        ({"force_bos_token_to_be_generated": True}, {}),
+        ({"force_bos_token_to_be_generated": False, "bos_token_id": 3}, {"bos_token_id": 3}),
     ],
 )
 def test_generation_options_in_config_json_of_old(tmp_path, config, expected):
