@@ -201,8 +201,7 @@ def write_model(
         InputError: the directory is not empty, or cannot be written.
     """
     target = Path(directory)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(f"{target}: exists and is not an empty directory; give another path")
+    check_target(target)
     tasks = {TASKS: {SUMMARIZATION: dict(summarization)}} if summarization else {}
     try:
         with atomic.new_directory(target) as work:
@@ -221,6 +220,18 @@ def write_model(
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); nothing was left there"
         ) from error
+
+
+def check_target(target: Path) -> None:
+    """Raises an InputError unless a model can be written to ``target`` without replacing files."""
+    try:
+        is_taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
+    except OSError as error:  # a name that is too long, a directory of others
+        raise InputError(
+            f"{target}: cannot be written ({error.strerror}); give another path"
+        ) from error
+    if is_taken:
+        raise InputError(f"{target}: exists and is not an empty directory; give another path")
 
 
 def _write_tokenizer_limit(path: Path, limit: int | None) -> None:

@@ -421,6 +421,11 @@ def test_writing_over_something_is_refused(published, tmp_path, content):
     assert {path.name for path in tmp_path.iterdir()} == {"target", "published"}
 
 
+def test_a_name_that_no_directory_can_have(tmp_path):
+    with pytest.raises(InputError, match=r"n: cannot be written \(File name too long\); give"):
+        huggingface.check_target(tmp_path / ("n" * 300))
+
+
 def test_written_in_shards(published, tmp_path, monkeypatch):
     params, *_ = read(published())
     monkeypatch.setattr(weights, "MAX_SHARD_BYTES", 20_000)
