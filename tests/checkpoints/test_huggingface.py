@@ -243,13 +243,12 @@ def test_code_that_a_config_names_is_ignored(published, tmp_path):
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (
-            {},
-            {"max_new_tokens": 512, "eos_token_id": 1},
-        ),  # not transformers' 20, which config.json names
+        # Not transformers' 20, which config.json names; and not as max_new_tokens, which would go
+        # before a max_length that somebody asks transformers for.
+        ({}, {"max_length": 513, "eos_token_id": 1}),
         ({"max_new_tokens": 7, "num_beams": 4}, {"max_new_tokens": 7, "num_beams": 4}),
         ({"max_length": 9, "eos_token_id": [1, 5]}, {"max_length": 9, "eos_token_id": [1, 5]}),
-        ({"max_new_tokens": None, "max_length": None}, {"max_new_tokens": 512}),
+        ({"max_new_tokens": None, "max_length": None}, {"max_length": 513}),
     ],
 )
 def test_generation_defaults(published, found, expected):
