@@ -74,12 +74,14 @@ def new_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yields a directory to fill, which takes the name ``target`` when the block ends.
 
     Args:
-        target: does not exist, or is an empty directory; its parents are made.
+        target: does not exist, or is an empty directory; its parents are made. A link stays, and
+            what it names is written.
         overwrite: replaces a directory with content too.
 
     Raises:
         OSError: the directory cannot be written, or the target holds files.
     """
+    target = Path(os.path.realpath(target))
     with scratch_directory(target) as work:
         yield work
         work.chmod(0o755)  # mkdtemp makes it private, but clusters share data directories

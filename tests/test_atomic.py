@@ -98,6 +98,22 @@ def test_a_new_directory_shows_when_it_is_whole(tmp_path, exists):
     assert names(target.parent) == ["where"]
 
 
+@pytest.mark.parametrize("content", [None, "empty", "old"])
+def test_a_link_to_a_new_directory_stays(tmp_path, content):
+    link, there = tmp_path / "link", tmp_path / "disk" / "there"
+    link.symlink_to(there)
+    if content:
+        there.mkdir(parents=True)
+    if content == "old":
+        (there / "old").write_text("old")
+    with atomic.new_directory(link, overwrite=content == "old") as work:
+        (work / "new").write_text("new")
+    assert link.is_symlink()
+    assert [path.name for path in there.iterdir()] == ["new"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "link"]
+    assert [path.name for path in there.parent.iterdir()] == ["there"]
+
+
 def test_a_directory_with_content_is_replaced_when_asked_alone(tmp_path):
     target = tmp_path / "target"
     target.mkdir()

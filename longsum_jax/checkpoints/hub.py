@@ -40,6 +40,8 @@ def local_directory(path: str | Path, revision: str | None = None) -> Path:
                 f"revision={revision!r} is for repositories of the hub; {path} is a directory"
             )
         return Path(path)
+    if os.path.isfile(path):  # which may have the form of a repository's name
+        raise InputError(f"{path}: a file; give the directory that it is in")
     if not (isinstance(path, str) and _NAME.fullmatch(path)):
         raise InputError(
             f"{path}: no such directory; give a model directory or a training workdir, "

@@ -49,6 +49,8 @@ _LEGACY_GENERATION = {
     "no_repeat_ngram_size": 0,
     "encoder_no_repeat_ngram_size": 0,
     "num_return_sequences": 1,
+    "max_new_tokens": None,
+    "min_new_tokens": None,
     "bad_words_ids": None,
     "exponential_decay_length_penalty": None,
     "suppress_tokens": None,
@@ -60,6 +62,8 @@ _LEGACY_GENERATION = {
     "eos_token_id": None,
     "pad_token_id": None,
 }
+# The first files of BART say with this flag that bos_token_id begins every output.
+_FORCES_FIRST = "force_bos_token_to_be_generated"
 
 
 def read_config(
@@ -106,6 +110,8 @@ def read_generation_config(directory: Path) -> dict[str, Any]:
     for name, default in _LEGACY_GENERATION.items():
         if raw.get(name) not in (None, default):
             chosen[name] = raw[name]
+    if raw.get(_FORCES_FIRST) and raw.get("bos_token_id") is not None:
+        chosen.setdefault("forced_bos_token_id", raw["bos_token_id"])
     return chosen
 
 
@@ -195,8 +201,7 @@ def write_model(
         InputError: the directory is not empty, or cannot be written.
     """
     target = Path(directory)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(f"{target}: exists and is not an empty directory; give another path")
+    check_target(target)
     tasks = {TASKS: {SUMMARIZATION: dict(summarization)}} if summarization else {}
     try:
         with atomic.new_directory(target) as work:
@@ -215,6 +220,18 @@ def write_model(
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); nothing was left there"
         ) from error
+
+
+def check_target(target: Path) -> None:
+    """Raises an InputError unless a model can be written to ``target`` without replacing files."""
+    try:
+        is_taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
+    except OSError as error:  # a name that is too long, a directory of others
+        raise InputError(
+            f"{target}: cannot be written ({error.strerror}); give another path"
+        ) from error
+    if is_taken:
+        raise InputError(f"{target}: exists and is not an empty directory; give another path")
 
 
 def _write_tokenizer_limit(path: Path, limit: int | None) -> None:

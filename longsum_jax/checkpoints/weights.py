@@ -47,7 +47,7 @@ def read_weights(directory: Path) -> tuple[Tensors, Path]:
             return _read_shards(directory, index, read), index
     raise InputError(
         f"{directory}: holds neither {SAFETENSORS} nor {TORCH_BIN}, whole or in shards with an "
-        "index"
+        "index; copy them there, or write them with save_pretrained of transformers"
     )
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from longsum_jax.commands import console, flags
@@ -143,8 +144,10 @@ def main(argv: Sequence[str]) -> None:
         InputError: a model that cannot be read, or a directory that cannot be written.
     """
     args = _parse(argv)
+    from longsum_jax.checkpoints.huggingface import check_target
     from longsum_jax.inference.loading import load
 
+    check_target(Path(args.target))  # first: reading may take minutes
     with console.spinner(f"reading {args.source}"):
         original = load(
             args.source,

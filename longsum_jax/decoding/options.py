@@ -87,7 +87,7 @@ _NO_EFFECT = frozenset(
 # Lengths that count the start token, and the option that counts new tokens in their place.
 _LENGTHS = {"max_length": "max_new_tokens", "min_length": "min_new_tokens"}
 
-_REQUIRED = ("max_new_tokens", "decoder_start_token_id")
+_REQUIRED = ("max_length", "max_new_tokens", "decoder_start_token_id")
 # Options for which absent is not the same as switched off.
 _OFF = {"top_k": 0, "min_new_tokens": 0, "prompt_lookup_num_tokens": 0}
 

@@ -21,6 +21,7 @@ from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
     check_divisible,
+    check_fixed,
     check_known,
     check_pages,
     check_token_ids,
@@ -295,6 +296,7 @@ class LedConfig(BartConfig):
     ``attention_window`` has one number for all layers or one for each.
     """
 
+    fixed: ClassVar[tuple[str, ...]] = ("scale_embedding",)
     position_offset: ClassVar[int] = 0
     prefix: ClassVar[str] = "led"
 
@@ -304,6 +306,7 @@ class LedConfig(BartConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_fixed(self)
         check_num_windows(self.attention_window, self.encoder_layers)
 
     @property

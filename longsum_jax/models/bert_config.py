@@ -18,6 +18,7 @@ from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     ModelConfig,
     check_divisible,
+    check_fixed,
     check_known,
     check_token_ids,
 )
@@ -296,10 +297,15 @@ class DistilBertConfig(BertConfig):
     has_token_types: ClassVar[bool] = False
     heads: ClassVar[tuple[str, ...]] = BIDIRECTIONAL_HEADS
     head_activation: ClassVar[str] = "relu"
+    fixed: ClassVar[tuple[str, ...]] = ("layer_norm_eps",)
 
     num_hidden_layers: Layers = 6
     classifier_dropout: float | None = 0.2
     qa_dropout: Rate = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fixed(self)
 
     @property
     def head_dropout(self) -> float:

@@ -50,6 +50,8 @@ class ModelConfig(EncoderAttentionOptions):
             names none.
         absent: what a config.json that lacks a field means by it, where that is not the default
             here. Defaults are those of published models, and transformers has others.
+        fixed: fields whose value the class in transformers does not read, whatever a config.json
+            says; here they keep their defaults, see ``check_fixed``.
     """
 
     prefix: ClassVar[str] = ""
@@ -61,6 +63,7 @@ class ModelConfig(EncoderAttentionOptions):
     bos_token_id: ClassVar[int | None] = None
     eos_token_id: ClassVar[int | None] = None
     absent: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    fixed: ClassVar[tuple[str, ...]] = ()
 
     vocab_size: Positive
     pad_token_id: Count = 0
@@ -192,6 +195,17 @@ def check_token_ids(config: ModelConfig) -> None:
             )
 
 
+def check_fixed(config: ModelConfig) -> None:
+    """Raises an InputError for a field of ``fixed`` with another value than its default."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name in config.fixed and value != field.default:
+            raise InputError(
+                f"{field.name} is {value}, but models of this family have {field.default}; leave "
+                "it out"
+            )
+
+
 def check_divisible(config: ModelConfig, name: str, divisor: str) -> None:
     """Raises an InputError unless the size ``name`` is a multiple of the size ``divisor``."""
     size, by = getattr(config, name), getattr(config, divisor)
@@ -283,12 +297,12 @@ def read_fields(
 
     Args:
         raw: content of the config.json; its other keys, and those that are null, are left out.
-        runtime_fields: fields that are never read from a file.
+        runtime_fields: fields that are never read from a file, as those of ``config_class.fixed``.
         json_names: field name to its key in the file, where they differ.
     """
     fields = {field.name for field in dataclasses.fields(config_class)}
     values = dict(config_class.absent)
-    for name in fields - set(runtime_fields):
+    for name in fields.difference(runtime_fields, config_class.fixed):
         key = (json_names or {}).get(name, name)
         if raw.get(key) is not None:
             values[name] = raw[key]

@@ -55,7 +55,9 @@ class Family:
         attentions: encoder attentions of the class in transformers, or of a published one made from
             it. A model with another one, or with another cross-attention than the full one, is
             saved under a model_type of this library, so that no other library misreads it.
-        generation: defaults of generation_config.json for checkpoints that have none.
+        generation: defaults of generation_config.json for checkpoints that have none. Their longest
+            output counts the start token: where a file has ``max_new_tokens``, transformers' users
+            would ask for a ``max_length`` in vain.
     """
 
     name: str
@@ -70,7 +72,7 @@ class Family:
     infer_from_weights: Callable[[Any, Mapping[str, Any]], Any] = _keep_config
     is_encoder_decoder: bool = True
     attentions: tuple[str, ...] = ("full",)
-    generation: Mapping[str, Any] = field(default_factory=lambda: {"max_new_tokens": 256})
+    generation: Mapping[str, Any] = field(default_factory=lambda: {"max_length": 257})
 
     def config(self, values: Mapping[str, Any], where: str = "model") -> ModelConfig:
         """Returns the config with these field values.
@@ -121,8 +123,8 @@ class Family:
 
         Args:
             config: whose token ids are defaults.
-            stored: options that go before the defaults; None counts as absent. A ``max_length``
-                replaces the default ``max_new_tokens``, which is never more than the decoder reads.
+            stored: options that go before the defaults; None counts as absent. ``max_new_tokens``
+                replace the default ``max_length``, which is never more than the decoder reads.
         """
         if config.head != "language_model":
             return {}
@@ -130,11 +132,11 @@ class Family:
         defaults = {name: getattr(config, name) for name in ids}
         defaults |= self.generation
         if config.max_target_length is not None:
-            longest = min(defaults["max_new_tokens"], config.max_target_length)
-            defaults["max_new_tokens"] = longest
+            longest = 1 + config.max_target_length
+            defaults["max_length"] = min(defaults["max_length"], longest)
         stored = {key: value for key, value in stored.items() if value is not None}
-        if "max_length" in stored:
-            defaults.pop("max_new_tokens", None)
+        if "max_new_tokens" in stored:
+            del defaults["max_length"]
         return defaults | stored
 
     def weight_map(self, config: ModelConfig) -> WeightMap:

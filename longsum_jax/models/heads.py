@@ -86,8 +86,10 @@ def write_labels(config: Any) -> dict[str, Any]:
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
     }
-    if len(names) == 1 and config.problem_type == "single_label_classification":
-        values["problem_type"] = None  # which transformers refuses with one label
+    if config.problem_type == "single_label_classification":
+        # transformers takes it by itself for whole numbers as labels, and would hold every later
+        # training to it, on any number of labels.
+        values["problem_type"] = None
     return values
 
 

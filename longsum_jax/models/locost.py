@@ -105,7 +105,7 @@ FAMILY = Family(
     write_config=write_config,
     published_weight_map=weight_map,
     attentions=("s4d",),
-    # The published evaluation generates greedily up to 512 tokens.
-    generation={"max_new_tokens": 512},
+    # The published evaluation generates greedily up to 512 tokens, the start not counted.
+    generation={"max_length": 513},
     **t5.SHARED,
 )

@@ -165,6 +165,14 @@ def test_directories_stay_what_they_are(tmp_path, monkeypatch):
         local_directory("org/name", "v1")
 
 
+def test_a_file_is_not_looked_for_on_the_hub(tmp_path, monkeypatch):
+    (tmp_path / "bart").mkdir()
+    (tmp_path / "bart" / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^bart/config.json: a file; give the directory that"):
+        local_directory("bart/config.json")
+
+
 OFFLINE = """
 import sys
 from longsum_jax.checkpoints.hub import local_directory

@@ -243,13 +243,12 @@ def test_code_that_a_config_names_is_ignored(published, tmp_path):
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (
-            {},
-            {"max_new_tokens": 512, "eos_token_id": 1},
-        ),  # not transformers' 20, which config.json names
+        # Not transformers' 20, which config.json names; and not as max_new_tokens, which would go
+        # before a max_length that somebody asks transformers for.
+        ({}, {"max_length": 513, "eos_token_id": 1}),
         ({"max_new_tokens": 7, "num_beams": 4}, {"max_new_tokens": 7, "num_beams": 4}),
         ({"max_length": 9, "eos_token_id": [1, 5]}, {"max_length": 9, "eos_token_id": [1, 5]}),
-        ({"max_new_tokens": None, "max_length": None}, {"max_new_tokens": 512}),
+        ({"max_new_tokens": None, "max_length": None}, {"max_length": 513}),
     ],
 )
 def test_generation_defaults(published, found, expected):
@@ -282,6 +281,13 @@ LEGACY = {
             {"forced_eos_token_id": 2} | {"bos_token_id": 0},
         ),
         ({"max_length": 20, "num_beams": 1, "top_k": 50, "do_sample": False}, {}),
+        ({"max_new_tokens": 64, "min_new_tokens": 8}, {"max_new_tokens": 64, "min_new_tokens": 8}),
+        (
+            {"force_bos_token_to_be_generated": True, "bos_token_id": 3},
+            {"bos_token_id": 3, "forced_bos_token_id": 3},
+        ),
+        ({"force_bos_token_to_be_generated": True}, {}),
+        ({"force_bos_token_to_be_generated": False, "bos_token_id": 3}, {"bos_token_id": 3}),
     ],
 )
 def test_generation_options_in_config_json_of_old(tmp_path, config, expected):
@@ -412,6 +418,11 @@ def test_writing_over_something_is_refused(published, tmp_path, content):
     ):
         write(target, published())
     assert {path.name for path in tmp_path.iterdir()} == {"target", "published"}
+
+
+def test_a_name_that_no_directory_can_have(tmp_path):
+    with pytest.raises(InputError, match=r"n: cannot be written \(File name too long\); give"):
+        huggingface.check_target(tmp_path / ("n" * 300))
 
 
 def test_written_in_shards(published, tmp_path, monkeypatch):

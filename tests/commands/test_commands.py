@@ -796,7 +796,7 @@ def test_convert_a_published_pickle(run, published, golden, tmp_path):
 def test_convert_refuses(refused, small_model, tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").write_text("mine")
-    message = refused("convert", small_model, tmp_path / "there")
+    message = refused("convert", tmp_path / "no", tmp_path / "there")  # before it reads
     assert (
         message == f"{tmp_path / 'there'}: exists and is not an empty directory; give another path"
     )

@@ -83,7 +83,9 @@ def test_the_shortest_length_of_a_config_gives_way_to_the_longest():
 
 
 def test_none_for_the_limit_leaves_what_the_checkpoint_says():
-    assert GenerationOptions.from_config(_SMALL, max_new_tokens=None).max_new_tokens == 8
+    for name in ("max_new_tokens", "max_length"):
+        assert GenerationOptions.from_config(_SMALL, **{name: None}).max_new_tokens == 8
+        assert GenerationOptions.from_config(_BART, **{name: None}).max_new_tokens == 141
 
 
 def test_top_k_defaults_to_50_and_none_is_off():

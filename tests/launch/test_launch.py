@@ -195,6 +195,10 @@ def test_kubernetes_pods_find_each_other(kind, resource, devices):
     [container] = pod["containers"]
     assert container["args"] == TRAIN
     assert container["command"][-1] == "--stopped_exit_code=75"  # starts the others again
+    [volume] = pod["volumes"]
+    # As tpu_vm.sh mounts it: without the option, what was copied to the bucket is not seen.
+    mounted = {"bucketName": "bucket", "mountOptions": "implicit-dirs"}
+    assert volume["csi"]["volumeAttributes"] == mounted
     assert container["resources"]["limits"] == {resource: devices}
     values = {
         entry["name"]: entry.get("value", "2") for entry in container["env"]

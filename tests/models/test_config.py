@@ -19,6 +19,19 @@ from longsum_jax.models.registry import FAMILIES, get_family
 from longsum_jax.models.t5 import T5Config
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "ignored", "kept"),
+    [("led", "scale_embedding", True, False), ("distilbert", "layer_norm_eps", 1e-3, 1e-12)],
+)
+def test_fields_that_transformers_does_not_read(name, field, ignored, kept):
+    """Its LED never scales embeddings, its DistilBERT has one epsilon."""
+    family = get_family(name)
+    found = family.config_of_json({"model_type": name, field: ignored}, "config.json")
+    assert getattr(found, field) == kept
+    with pytest.raises(InputError, match=f"{field} is {ignored}, but .* have {kept}; leave it"):
+        dataclasses.replace(found, **{field: ignored})
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_config_has_the_attributes_that_the_library_reads(name):
     family = get_family(name)

@@ -33,11 +33,14 @@ def test_what_is_refused(changes, problem):
 
 
 @pytest.mark.parametrize("family", ["bert", "bart"])
-def test_one_label_is_written_without_the_problem_that_transformers_refuses(family):
+@pytest.mark.parametrize("count", [1, 2])
+def test_single_labels_are_what_transformers_takes_by_itself(family, count):
+    """Named in the file, they would forbid it one label, and be the loss of several ones."""
     found = get_family(family)
-    for count, written in ((1, None), (2, "single_label_classification")):
-        config = found.config({"head": "classification", "num_labels": count})
-        assert found.config_json(config).get("problem_type") == written
+    values = {"head": "classification", "num_labels": count}
+    assert "problem_type" not in found.config_json(found.config(values))
+    several = found.config(values | {"problem_type": "multi_label_classification"})
+    assert found.config_json(several)["problem_type"] == "multi_label_classification"
 
 
 def test_other_summaries_of_electra_are_refused_where_it_chooses():

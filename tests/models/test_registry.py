@@ -20,12 +20,13 @@ def test_preset_with_replaced_keys():
     assert config == dataclasses.replace(get_family("locost").presets["tiny"], d_ff=7)
 
 
-@pytest.mark.parametrize(("positions", "expected"), [(128, 128), (1024, 256)])
+@pytest.mark.parametrize(("positions", "expected"), [(128, 129), (1024, 257)])
 def test_the_default_limit_of_a_summary_is_one_that_the_decoder_has(positions, expected):
     family, config = model_config(preset("bart", "tiny", max_position_embeddings=positions))
-    assert family.generation_config(config, {})["max_new_tokens"] == expected
+    assert family.generation_config(config, {})["max_length"] == expected  # with the start token
     asked = family.generation_config(config, {"max_new_tokens": 999})
     assert asked["max_new_tokens"] == 999  # and is refused where it is used
+    assert "max_length" not in asked
 
 
 @pytest.mark.parametrize("family", ["t5", "longt5", "locost"])
