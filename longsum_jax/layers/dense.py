@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from longsum_jax.layers.partitioning import Initializer, is_on_one_cpu, logical
-from longsum_jax.ops.random_masks import keep_mask
+from longsum_jax.ops.random_masks import drop_entries, keep_mask
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.storage import Stored, stored_product
 from longsum_jax.typing import AnyArray
@@ -205,7 +205,7 @@ class Dropout(nn.Module):
             keep = keep_mask(self.make_rng("dropout"), share, x.shape)
         else:
             keep = jax.vmap(draw, out_axes=1)(keys[0])
-        return jnp.where(keep, x / share, jnp.zeros_like(x))
+        return drop_entries(x, keep, share)
 
 
 class FeedForward(nn.Module):
