@@ -77,7 +77,8 @@ def bootstrap_test(
 
     The p-value is the share of resamples of the documents whose difference is at least as far from
     the one found as that is from zero, the one found counted as a resample (Efron & Tibshirani,
-    1993, section 16.4; one-sided in Berg-Kirkpatrick et al., 2012).
+    1993, section 16.4; one-sided in Berg-Kirkpatrick et al., 2012). A single document has no other
+    resamples, so that its p-value is 1.
 
     Args:
         first, second: scores of two systems, [documents] or [documents, columns].
@@ -99,6 +100,8 @@ def bootstrap_test(
     )
     wanted = np.abs(found) - _rounding(tables, statistic)
     hits = (np.abs(differences - found) >= wanted).sum(0)
+    if len(tables[0]) == 1:
+        hits = np.full_like(hits, rounds)
     return _shaped((hits + 1) / (rounds + 1), first)
 
 

@@ -160,8 +160,8 @@ class Encoder(nn.Module):
         self.embedding_map = self._make_embedding_map()
         if stack.final_norm:
             self.final_norm = stack.make_norm()
-        self.dropout = nn.Dropout(stack.dropout_rate)
-        self.output_dropout = nn.Dropout(stack.output_dropout_rate)
+        self.dropout = Dropout(stack.dropout_rate)
+        self.output_dropout = Dropout(stack.output_dropout_rate)
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:

@@ -120,7 +120,7 @@ class StackConfig:
         options: the encoder attention and its options; decoders read ``attention_backend`` alone.
         cross: the cross-attention and its options; encoders do not read them.
         memory: memories of the layers.
-        dtype: of all computations but softmax and norms.
+        dtype: of all computations but softmax, norms and activations.
         remat: recomputes each layer from its input in the backward pass; otherwise only operations
             that cost little, all but products with parameters and the convolutions of S4D.
         length_chunk: positions per chunk in dense maps of an encoder; 0 for all at once.

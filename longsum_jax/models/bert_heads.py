@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from longsum_jax.layers.dense import ACTIVATIONS, FeedForward, LayerNorm, Linear
+from longsum_jax.layers.dense import ACTIVATIONS, Dropout, FeedForward, LayerNorm, Linear
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.models.bert_config import BertConfig, BigBirdConfig
 from longsum_jax.models.heads import SPAN_OUTPUTS, biased_linear
@@ -70,8 +70,8 @@ class BigBirdAnswerHead(nn.Module):
             dtype=c.compute_dtype,
             name="feed_forward",
         )
-        dropout = nn.Dropout(c.head_dropout, deterministic=deterministic)
-        x = dropout(feed_forward(dropout(states)))
+        dropout = Dropout(c.head_dropout)
+        x = dropout(feed_forward(dropout(states, deterministic)), deterministic)
         x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(x + states)
         axes, std = ("embed", "labels"), c.initializer_range
         return biased_linear(features, axes, std, c.compute_dtype, "out")(x).astype(jnp.float32)

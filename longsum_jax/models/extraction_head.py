@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.options import EncoderAttentionOptions
 from longsum_jax.layers.attention.registry import get_encoder_attention
-from longsum_jax.layers.dense import Linear, normal
+from longsum_jax.layers.dense import Dropout, Linear, normal
 from longsum_jax.layers.layer import Layer
 from longsum_jax.ops.positions import pegasus_frequencies, sinusoidal_positions
 from longsum_jax.typing import AnyArray
@@ -56,7 +56,7 @@ class ExtractionHead(Layer):
             (s.d_model, s.d_model), ("embed", "embed_out"), init, zeros, dtype=s.dtype
         )
         self.out = Linear((s.d_model, 1), ("embed", "labels"), init, zeros, dtype=s.dtype)
-        self.dropout = nn.Dropout(s.dropout_rate)
+        self.dropout = Dropout(s.dropout_rate)
 
     def __call__(
         self,

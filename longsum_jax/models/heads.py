@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.dense import ACTIVATIONS, Linear, normal
+from longsum_jax.layers.dense import ACTIVATIONS, Dropout, Linear, normal
 from longsum_jax.schema import Rate, Size
 from longsum_jax.typing import AnyArray
 
@@ -155,10 +155,10 @@ class TextHead(nn.Module):
     ) -> Float[Array, "batch outputs"]:
         """Returns float32 logits."""
         hidden, labels = (self.d_model, self.d_model), (self.d_model, self.outputs)
-        x = nn.Dropout(self.input_dropout, deterministic=deterministic)(state)
+        x = Dropout(self.input_dropout)(state, deterministic)
         x = biased_linear(hidden, ("embed", "embed_out"), self.std, self.dtype, "dense")(x)
         x = ACTIVATIONS[self.activation](x)
-        x = nn.Dropout(self.dropout, deterministic=deterministic)(x)
+        x = Dropout(self.dropout)(x, deterministic)
         x = biased_linear(labels, ("embed", "labels"), self.std, self.dtype, "out")(x)
         return x.astype(jnp.float32)
 
@@ -185,6 +185,6 @@ class TokenHead(nn.Module):
     ) -> Float[Array, "batch length outputs"]:
         """Returns float32 logits of every token."""
         features = (self.d_model, self.outputs)
-        x = nn.Dropout(self.dropout, deterministic=deterministic)(states)
+        x = Dropout(self.dropout)(states, deterministic)
         x = biased_linear(features, ("embed", "labels"), self.std, self.dtype, "out")(x)
         return x.astype(jnp.float32)

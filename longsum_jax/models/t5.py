@@ -34,6 +34,7 @@ from longsum_jax.models.encoder_decoder import EncoderDecoder
 from longsum_jax.models.family import Family
 from longsum_jax.models.vocabulary import vocabulary_logits
 from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
+from longsum_jax.ops.precision import scaled
 from longsum_jax.schema import Layers, Length, Positive, PositiveFloat, Rate, Size
 from longsum_jax.typing import AnyArray
 
@@ -195,7 +196,7 @@ class T5(EncoderDecoder):
         """Returns float32 logits of decoder states."""
         c = self.config
         if c.scales_outputs:
-            x = x * c.d_model**-0.5
+            x = scaled(x, c.d_model**-0.5)
         return vocabulary_logits(x, self.logits_table())
 
     @property

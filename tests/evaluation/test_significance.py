@@ -95,6 +95,12 @@ def test_equal_systems_do_not_differ():
     assert bootstrap_test(FIRST, FIRST, rounds=50).tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("test", [randomization_test, bootstrap_test])
+def test_a_single_document_shows_no_difference(test):
+    assert test([1.0], [2.0], rounds=50) == 1
+    assert test([[1.0, 3.0]], [[2.0, 3.0]], rounds=50).tolist() == [1, 1]
+
+
 def test_holm():
     """The example of Holm's procedure with p-values 0.01, 0.04, 0.03 and 0.005."""
     p_values = np.array([0.01, 0.04, 0.03, 0.005])

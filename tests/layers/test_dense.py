@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from longsum_jax.layers.dense import FeedForward, Linear, RMSNorm, normal, torch_uniform
+from longsum_jax.layers.dense import (
+    ACTIVATIONS,
+    FeedForward,
+    Linear,
+    RMSNorm,
+    normal,
+    torch_uniform,
+)
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.normal(size=(2, 11, 6)), jnp.float32)
@@ -38,6 +45,14 @@ def test_rms_norm_of_bfloat16_is_computed_in_float32():
     expected = wide / np.sqrt((wide**2).mean(-1, keepdims=True))
     assert out.dtype == jnp.bfloat16
     np.testing.assert_allclose(np.asarray(out, np.float64), expected, rtol=2**-8)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_of_bfloat16_are_computed_in_float32(name):
+    """The tail of a GELU, -0.0036 at -3, would be lost."""
+    x = jnp.linspace(-6, 6, 1001, dtype=jnp.bfloat16)
+    expected = ACTIVATIONS[name](x.astype(jnp.float32)).astype(jnp.bfloat16)
+    np.testing.assert_array_equal(ACTIVATIONS[name](x), expected)
 
 
 @pytest.mark.parametrize(("inputs", "shape"), [(1, (6, 3)), (1, (6, 2, 4)), (2, (11, 6, 5))])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.ops import random_masks
-from longsum_jax.ops.random_masks import keep_mask
+from longsum_jax.ops.random_masks import drop_entries, keep_mask
 
 SHAPE = (64, 500)
 
@@ -36,6 +36,16 @@ def test_tpus_draw_with_their_own_generator(for_tpu, rng):
     text = str(jax.make_jaxpr(lambda rng: keep_mask(rng, 0.7, SHAPE))(rng))
     assert re.search(r"key<rbg>|impl=rbg|rng_bit_generator", text)
     assert "threefry2x32[" not in text
+
+
+@pytest.mark.parametrize("share", [0.95, 0.9, 0.8, 0.7])
+def test_dropped_bfloat16_has_the_expected_mean(share):
+    """The share itself in bfloat16 would be off by up to 2 in 1,000."""
+    x = jax.random.uniform(jax.random.key(1), (100_000,), jnp.bfloat16, 1, 2)
+    kept = drop_entries(x, jnp.ones(x.shape, bool), share)
+    assert kept.dtype == jnp.bfloat16
+    means = [np.asarray(values, np.float64).mean() for values in (x, kept)]
+    assert means[1] * share == pytest.approx(means[0], rel=1e-4)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from longsum_jax.layers.attention.base import Context, EncoderSelfAttention, win
 from longsum_jax.layers.attention.global_tokens import join_tokens, pad_to_shards, split_tokens
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import EncoderAttentionOptions, LsgOptions
-from longsum_jax.layers.dense import normal
+from longsum_jax.layers.dense import Dropout, normal
 from longsum_jax.layers.partitioning import active_sequence_sharding, logical
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention, make_selection
@@ -56,7 +56,7 @@ class LsgContext(Context):
             logical(init, "globals", "embed"),
             (GLOBAL_ROWS, stack.embedding_size or stack.d_model),
         )
-        self.dropout = nn.Dropout(stack.dropout_rate)
+        self.dropout = Dropout(stack.dropout_rate)
 
     def prepare(
         self,

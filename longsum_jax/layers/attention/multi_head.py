@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from longsum_jax.layers.dense import Linear, normal
+from longsum_jax.layers.dense import Dropout, Linear, normal
 from longsum_jax.layers.partitioning import (
     Initializer,
     active_sequence_sharding,
@@ -79,7 +79,7 @@ class MultiHeadAttention(nn.Module):
             inputs=2,
             dtype=self.dtype,
         )
-        self.dropout = nn.Dropout(self.dropout_rate)
+        self.dropout = Dropout(self.dropout_rate)
 
     def projection(self, init: Initializer | None = None) -> Linear:
         """Makes a projection [batch, length, d_model] -> [batch, length, heads, head_dim]."""

@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from longsum_jax.ops.attention.dense import LEAST_SCORE
-from longsum_jax.ops.random_masks import keep_mask
+from longsum_jax.ops.random_masks import drop_entries, keep_mask
 from longsum_jax.ops.sequence_sharding import Axes
 from longsum_jax.typing import AnyArray
 
@@ -88,8 +88,8 @@ class Dropout(NamedTuple):
         """Sets weights to zero at the rate and scales the others, to keep the expected value."""
         if self.rate == 0:
             return weights
-        keep = keep_mask(self.rng, 1 - self.rate, weights.shape)
-        return jnp.where(keep, weights / (1 - self.rate), 0).astype(weights.dtype)
+        share = 1 - self.rate
+        return drop_entries(weights, keep_mask(self.rng, share, weights.shape), share)
 
     def fold(self, number: Int[AnyArray, ""] | int) -> "Dropout":
         """Returns an independent dropout of the same rate."""

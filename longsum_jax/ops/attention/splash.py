@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
 from longsum_jax.ops.platform import target_platform
-from longsum_jax.ops.precision import define_gradient
+from longsum_jax.ops.precision import define_gradient, scaled
 from longsum_jax.ops.remat import MARK
 from longsum_jax.typing import AnyArray
 
@@ -64,7 +64,7 @@ def splash_attention(
         residual_checkpoint_name=MARK,  # as ``save_for_backward``
         interpret=target_platform() != "tpu",
     )
-    q = _padded_heads_first(q * scale, padded_queries)
+    q = _padded_heads_first(scaled(q, scale), padded_queries)
     k = _padded_heads_first(k, padded_keys)
     v = _padded_heads_first(v, padded_keys)
     # For plans of compiled programs, which see no tables of blocks.
