@@ -40,7 +40,7 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
         encoding = stream.encoding if stream.isatty() else "utf-8"
         stream.reconfigure(encoding=encoding, errors="backslashreplace")  # names may be no text
     try:
-        code = main(sys.argv[1:]) or 0
+        code = main([_with_home(argument) for argument in sys.argv[1:]]) or 0
         sys.stdout.flush()  # not when nobody can catch its error any more
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -86,6 +86,15 @@ def _too_little_memory(error: MemoryError) -> str:
         f"this machine has too little memory{for_what}; end other programs, or take a smaller "
         "model or shorter documents"
     )
+
+
+def _with_home(argument: str) -> str:
+    """Returns ``--flag=~/file`` with the home directory, which shells put at the beginning of an
+    argument alone."""
+    flag, equals, value = argument.partition("=")
+    if not flag.startswith("--") or not value.startswith(("~/", "~\\")):
+        return argument
+    return flag + equals + os.path.expanduser(value)
 
 
 def run_process(main: Callable[[Sequence[str]], int | None]) -> None:

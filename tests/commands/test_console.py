@@ -217,3 +217,15 @@ def test_what_looks_like_a_flag_and_is_none():
     parser.add_argument("files", nargs="*")
     assert parser.parse_args(["--", "--name.txt"]).files == ["--name.txt"]
     assert parser.parse_args(["-"]).files == ["-"]
+
+
+def test_the_home_directory_behind_a_flag(monkeypatch, tmp_path):
+    """Shells replace ``~`` at the beginning of an argument alone."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    given = ["--out=~/x", "--config.init_from=~/a=b", "~/y", "--text=~", "a~/b"]
+    monkeypatch.setattr(sys, "argv", ["longsum", *given])
+    found = []
+    with pytest.raises(SystemExit):
+        console.run(found.extend)
+    assert found == [f"--out={tmp_path}/x", f"--config.init_from={tmp_path}/a=b", *given[2:]]
