@@ -19,6 +19,7 @@ from longsum_jax.ops.attention.blockwise import attend_shared_keys
 from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.attention.linformer import compress_length
+from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
 
@@ -87,4 +88,4 @@ class LinformerAttention(CompressedAttention, EncoderSelfAttention):
         mask = context
         k, v = self.project_kv(jnp.where(mask[..., None], x, 0))
         y = attend_shared_keys(self.q(x), [KeySet(k, v)], **self.sparse_options(deterministic))
-        return self.o(jnp.where(mask[..., None, None], y, 0))
+        return self.o(zero_padding(y, mask))

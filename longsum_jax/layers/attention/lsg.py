@@ -19,6 +19,7 @@ from longsum_jax.layers.partitioning import active_sequence_sharding, logical
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention, make_selection
 from longsum_jax.ops.attention.lsg_selection import Selection, lsh_projections
+from longsum_jax.ops.padding import append_zeros
 from longsum_jax.typing import AnyArray
 
 GLOBAL_ROWS = 512  # of the table of global tokens in every published checkpoint
@@ -80,9 +81,9 @@ class LsgContext(Context):
         is_short = length <= 2 * options.block_size
         if options.reference_quirks and not is_short:
             # The published code pads to whole blocks, and sees its padding.
-            extra = (0, -length % options.block_size)
-            x = jnp.pad(x, ((0, 0), extra, (0, 0)))
-            mask = jnp.pad(mask, ((0, 0), extra))
+            extra = -length % options.block_size
+            x = append_zeros(x, extra)
+            mask = append_zeros(mask, extra)
         x = pad_to_shards(x, options.block_size)
         mask = pad_to_shards(mask, options.block_size)
         key_mask = mask

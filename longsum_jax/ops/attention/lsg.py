@@ -26,12 +26,11 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Shaped
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.ops.attention.blocks import from_blocks, overlapping, to_blocks
+from longsum_jax.ops.attention.blocks import check_block_size, from_blocks, overlapping, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys, max_score_bytes
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet
-from longsum_jax.ops.attention.local import split_dropout
+from longsum_jax.ops.attention.key_sets import Dropout, KeySet, split_dropout
 from longsum_jax.ops.attention.lsg_selection import (
     SELECTIONS,
     Selection,
@@ -40,6 +39,7 @@ from longsum_jax.ops.attention.lsg_selection import (
     chunk_size,
     sparse_keys,
 )
+from longsum_jax.ops.padding import zero_padding
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, sum_over
 from longsum_jax.typing import AnyArray
@@ -69,8 +69,7 @@ def make_selection(
         raise InputError(
             f'sparsity_type "{sparsity_type}" is unknown; {did_you_mean(sparsity_type, SELECTIONS)}'
         )
-    if block_size < 1:
-        raise InputError(f"block_size is {block_size}; it must be 1 or more tokens")
+    check_block_size(block_size)
     values = {"sparse_block_size": sparse_block_size, "sparsity_factor": sparsity_factor}
     for name, value in values.items():
         if value < 0:
@@ -196,7 +195,7 @@ def lsg_attention(
             out = _attend_in_rows(q_blocks, globals_, runs, scale, fused, axes)
         out = from_blocks(out, q.shape[1])
     if not spec.reference_quirks:
-        out = jnp.where(mask[..., None, None], out, 0)
+        out = zero_padding(out, mask)
     if causal:
         return out, global_tokens.q.astype(out.dtype)
     text = [KeySet(k, v, key_mask[:, None, None, None])]

@@ -28,6 +28,7 @@ from longsum_jax.ops.attention.key_sets import (
     PartialSoftmax,
     merge_partial_softmaxes,
 )
+from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
 LEAST_SQUARE = 1e-12  # of the length of a vector that is scaled to 1
@@ -120,7 +121,7 @@ def lsh_attention(
     softmax = softmax.map(unsort)
     of_rounds = [PartialSoftmax(softmax.out[r], softmax.log_sum_exp[r]) for r in range(rounds)]
     out = merge_partial_softmaxes(of_rounds)
-    return jnp.where(mask[..., None, None], out, 0).astype(v.dtype)
+    return zero_padding(out, mask).astype(v.dtype)
 
 
 def _bias_rows(bias: AnyArray, batch: int, rounds: int) -> tuple[Array, Array]:

@@ -37,6 +37,7 @@ from longsum_jax.ops.attention.key_sets import (
 )
 from longsum_jax.ops.attention.local import local_attention, local_block_size, local_distances
 from longsum_jax.ops.attention.longformer import gather_positions, scatter_positions
+from longsum_jax.ops.padding import zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, first_position
 from longsum_jax.typing import AnyArray
 
@@ -197,7 +198,7 @@ def pattern_attention(
         global_q = _first_rows(q, pattern.num_global, axes)
         rows = _attend_from_globals(x, global_q, global_dropout)
         out = _replace_first_rows(out, rows, axes)
-    return jnp.where(mask[..., None, None], out, 0)
+    return zero_padding(out, mask)
 
 
 def _fused_window(x: _Inputs, pattern: KeyPattern, fused: FusedAttention) -> Array:
@@ -334,9 +335,8 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
     num_keys = -(-length // stride)
     mask = x.mask & (jnp.arange(length) >= pattern.num_global)
 
-    def to_classes(
-        array: AnyArray,
-    ) -> Array:  # [batch, length, ...] -> [batch stride, num_keys, ...]
+    # [batch, length, ...] -> [batch stride, num_keys, ...]
+    def to_classes(array: AnyArray) -> Array:
         rows = to_blocks(array, stride).swapaxes(1, 2)
         return rows.reshape(batch * stride, -1, *array.shape[2:])
 

@@ -11,6 +11,7 @@ from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.key_sets import MASK_VALUE, Dropout, KeySet
 from longsum_jax.ops.attention.local import local_distances
+from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
 
@@ -91,7 +92,7 @@ def sinkhorn_attention(
         The attended values in the type of ``v``; zeros for padding.
     """
     token_mask = to_blocks(mask, block_size)
-    q, k, v = (to_blocks(jnp.where(mask[..., None, None], x, 0), block_size) for x in (q, k, v))
+    q, k, v = (to_blocks(zero_padding(x, mask), block_size) for x in (q, k, v))
 
     def mix(x: AnyArray) -> Array:
         return jnp.einsum("bhij,bjchk->bichk", permutation.astype(x.dtype), x)
@@ -107,4 +108,4 @@ def sinkhorn_attention(
     own = KeySet(k, v, token_mask[:, :, None, None], bias)
     out = attend_key_sets(q, [mixed, own], scale=scale, dropout=dropout)
     out = from_blocks(out, mask.shape[1])
-    return jnp.where(mask[..., None, None], out, 0)
+    return zero_padding(out, mask)
