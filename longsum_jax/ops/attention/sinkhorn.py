@@ -11,6 +11,7 @@ from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.key_sets import MASK_VALUE, Dropout, KeySet
 from longsum_jax.ops.attention.local import local_distances
+from longsum_jax.ops.attention.relative_position import distance_entries
 from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
@@ -101,8 +102,7 @@ def sinkhorn_attention(
     mixed_mask = jax.vmap(lambda mask, ids: mask[ids])(token_mask, heaviest)[:, :, :, None]
     bias = None
     if distance_bias is not None:
-        last = distance_bias.shape[1] // 2
-        entries = jnp.clip(local_distances(block_size, 0), -last, last) + last
+        entries = distance_entries(distance_bias, local_distances(block_size, 0))
         bias = distance_bias[:, entries][None, None]
     mixed = KeySet(mix(k), mix(v), mixed_mask)
     own = KeySet(k, v, token_mask[:, :, None, None], bias)
