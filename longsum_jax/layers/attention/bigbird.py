@@ -1,6 +1,7 @@
 """BigBird: a window of blocks, the first and the last block, and random blocks (Zaheer et al.
 2020)."""
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -83,18 +84,15 @@ class BigBirdAttention(FullAttention):
             return super().__call__(x, context, layer_input, deterministic)
         self.noted(Choice(None, "random blocks"))
         mask, bias = context
-        is_evaluation = isinstance(layer_input, tuple)
         k, v = self.project_kv(x)
-        by_head = {"bias": ByHead(bias)}
-        if not is_evaluation:
-            by_head["random_blocks"] = ByHead(layer_input)
-
-        def attend(**arrays: Any) -> Array:
-            blocks = {"random_blocks": options.num_random_blocks} | arrays
-            return bigbird_attention(**blocks, block_size=options.block_size)
-
+        attention = functools.partial(bigbird_attention, block_size=options.block_size)
+        heads = {"bias": ByHead(bias)}
+        if deterministic:
+            attention = functools.partial(attention, random_blocks=options.num_random_blocks)
+        else:
+            heads["random_blocks"] = ByHead(layer_input)
         text = {"q": self.q(x), "k": k, "v": v}
-        y = self.attend_by_heads(
-            attend, deterministic, text=text, rows={"mask": mask}, heads=by_head
+        rows = {"mask": mask}
+        return self.o(
+            self.attend_by_heads(attention, deterministic, text=text, rows=rows, heads=heads)
         )
-        return self.o(y)

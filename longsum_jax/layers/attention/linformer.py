@@ -9,9 +9,7 @@ from jaxtyping import Array, Float
 
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.multi_head import MultiHeadAttention
-from longsum_jax.layers.attention.options import (
-    LinformerOptions,
-)
+from longsum_jax.layers.attention.options import LinformerOptions
 from longsum_jax.layers.dense import torch_uniform
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig

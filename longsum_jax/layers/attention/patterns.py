@@ -113,8 +113,7 @@ class PatternAttention(EncoderSelfAttention):
             "stride": "attention_stride",
             "random": "num_random_blocks",
         }
-        read = [counts[pattern] for pattern in names if pattern in counts]
-        check_at_least_one(options, read)
+        check_at_least_one(options, [counts[pattern] for pattern in names if pattern in counts])
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -202,10 +201,7 @@ class PatternAttention(EncoderSelfAttention):
         self, layer: AnyArray, length: int, deterministic: bool
     ) -> Float[Array, "1 num_blocks heads num_random_blocks"]:
         """Draws random numbers for each block that do not depend on the number of blocks."""
-        if deterministic:
-            key = jax.random.fold_in(jax.random.key(0), layer)
-        else:
-            key = self.make_rng("dropout")
+        key = self.random_key(layer, deterministic)
         shape = (self.num_heads, self.options.num_random_blocks)
 
         def draw(block: Array) -> Array:
