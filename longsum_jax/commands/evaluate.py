@@ -240,9 +240,7 @@ def _read(args: argparse.Namespace) -> dict[str, "Pair"]:
     """Returns the documents of --data or --task with their references, by id."""
     from longsum_jax.evaluation.predictions import read_pairs
 
-    if (args.data is None) == (args.task is None):
-        given = "both are" if args.data else "neither is"
-        raise InputError(f"give --data=FILE or --task=NAME, one of the two; {given} given")
+    flags.check_one(args, data="FILE", task="NAME")
     if args.task is not None:
         return _read_task(args)
     for name in TASK_ONLY:
