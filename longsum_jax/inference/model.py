@@ -188,8 +188,9 @@ class Model:
                 [batch, choices, length].
             decoder_input_ids: int [batch, target_length].
         """
-        given = input_ids, attention_mask, decoder_input_ids
-        return forward.logits(self._runner, *given, inputs, bucket)
+        return forward.logits(
+            self._runner, input_ids, attention_mask, decoder_input_ids, inputs, bucket
+        )
 
     def log_probs(
         self,
@@ -215,8 +216,9 @@ class Model:
         Raises:
             InputError: a model that writes no text, ids outside the vocabulary, shapes that differ.
         """
-        given = input_ids, attention_mask, target_ids
-        return forward.log_probs(self._runner, *given, inputs, bucket)
+        return forward.log_probs(
+            self._runner, input_ids, attention_mask, target_ids, inputs, bucket
+        )
 
     def generate(
         self, input_ids: Any, attention_mask: Any = None, *, seed: int = 0, **options: Any

@@ -166,8 +166,8 @@ class ByStrategy:
         A thread reads the next documents while the first are decoded; it ends with an error.
         """
         with (
-            ThreadPoolExecutor(1, "tokenizer") as reader,
-            contextlib.closing(reader.map(self.plan, requests)) as read,
+            ThreadPoolExecutor(1, "tokenizer") as thread,
+            contextlib.closing(thread.map(self.plan, requests)) as read,
         ):
             plans: Iterable[Plan] = read
             if self._options.length is not None:  # those of one limit go together
@@ -339,10 +339,12 @@ class ByMemory:
             inputs: Iterable[TokenizedDocument], limit: int | None
         ) -> Iterator[tuple[int, Summary]]:
             del limit  # of strategies that share out a length
-            sizes = {"batch_size": batch_size, "options": self._generation}
-            seed, length = self._options.seed, self._segments.length
             return self._documents.decode(
-                inputs, **sizes, seed=seed, padded_length=lambda _: length
+                inputs,
+                batch_size=batch_size,
+                options=self._generation,
+                seed=self._options.seed,
+                padded_length=lambda _: self._segments.length,
             )
 
         plans = [
@@ -359,8 +361,10 @@ class ByMemory:
         return len(document.inputs.sources)
 
     def _read(self, request: Request) -> _Segmented:
-        limits = self._options.max_source_length, self._options.on_overflow
-        return _Segmented(request, self._segments.read(request, self._prefix, *limits))
+        inputs = self._segments.read(
+            request, self._prefix, self._options.max_source_length, self._options.on_overflow
+        )
+        return _Segmented(request, inputs)
 
     def _summarize(
         self, documents: Sequence[_Segmented], batch_size: BatchSize
@@ -473,9 +477,16 @@ def make_engine(
         _check_segments(call)
     prefix = model.summarization.get("prefix", "")
     if call.strategy == "memory":
-        segments = model.segment_summarizer
-        parts = segments, model.segment_decoder, model.params, prefix, model.tokenizer
-        return ByMemory(*parts, call, generation, on_segment)
+        return ByMemory(
+            model.segment_summarizer,
+            model.segment_decoder,
+            model.params,
+            prefix,
+            model.tokenizer,
+            call,
+            generation,
+            on_segment,
+        )
     longest = max_input_length(model.config)
     reader = Reader(
         model.tokenizer,
