@@ -132,7 +132,7 @@ class Task:
     data_dir: str | None = None
     cache_dir: str | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         scheme, _, rest = self.source.partition(":")
         if self.source != "embedded" and (scheme not in ("tfds", *_FILES) or not rest):
             raise InputError(
