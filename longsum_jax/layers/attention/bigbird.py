@@ -13,7 +13,6 @@ from longsum_jax.layers.attention.full import FullAttention, FullContext
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import RandomBlockOptions
 from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
-from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
@@ -82,7 +81,7 @@ class BigBirdAttention(FullAttention):
         options = self.options
         if bigbird_is_full(options, x.shape[1]):
             return super().__call__(x, context, layer_input, deterministic)
-        self.noted(Choice(None, "random blocks"))
+        self.without_kernel("random blocks")
         mask, bias = context
         k, v = self.project_kv(x)
         attention = functools.partial(bigbird_attention, block_size=options.block_size)

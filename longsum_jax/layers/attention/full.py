@@ -16,7 +16,7 @@ from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.ops.attention.blockwise import max_score_bytes
 from longsum_jax.ops.attention.dense import prepend_keys
 from longsum_jax.ops.attention.full import full_attention
-from longsum_jax.ops.attention.fused import Choice, Kernel
+from longsum_jax.ops.attention.fused import Kernel
 from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.attention.relative_position import distance_entries
 from longsum_jax.ops.sequence_sharding import ByHead
@@ -68,7 +68,7 @@ class FullAttention(EncoderSelfAttention):
                 by_heads=True,
             )
         else:
-            self.noted(Choice(None, "states of a memory among the keys"))
+            self.without_kernel("states of a memory among the keys")
             extra_arrays = (*self.project_extra(extra), extra.valid)
         if kernel is not None:
             return self.o(self._attend_fused(kernel, self.q(x), k, v, mask))

@@ -11,7 +11,6 @@ from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import EncoderAttentionOptions, LshOptions
-from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.attention.key_sets import Dropout
 from longsum_jax.ops.attention.lsh import draw_rotations, hash_buckets, lsh_attention
 from longsum_jax.ops.sequence_sharding import ByHead
@@ -58,7 +57,7 @@ class LshAttention(EncoderSelfAttention):
         layer_input: Any,
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
-        self.noted(Choice(None, "keys sorted by hash"))
+        self.without_kernel("keys sorted by hash")
         options = self.options
         mask, bias = context
         k, v = self.project_kv(x)

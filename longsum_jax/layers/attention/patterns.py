@@ -27,7 +27,6 @@ from longsum_jax.layers.attention.options import (
 )
 from longsum_jax.layers.layer_groups import layer_params, num_layers
 from longsum_jax.layers.partitioning import logical
-from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
@@ -149,7 +148,7 @@ class PatternAttention(EncoderSelfAttention):
         if pattern.is_fusable:
             fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
         else:
-            self.noted(Choice(None, "more than one window for all layers"))
+            self.without_kernel("more than one window for all layers")
 
         def attend(q: Array, k: Array, v: Array, mask: Array, **arrays: Any) -> Array:
             own = pattern._replace(**{name: arrays.pop(name) for name in fields})

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
 from longsum_jax.layers.attention.options import SinkhornOptions
-from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_permutation
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
@@ -32,7 +31,7 @@ class SinkhornAttention(EncoderSelfAttention):
         layer_input: Any,
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
-        self.noted(Choice(None, "softly sorted blocks"))
+        self.without_kernel("softly sorted blocks")
         options = self.options
         mask, bias = context
         q = self.q(x)
