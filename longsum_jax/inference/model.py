@@ -34,7 +34,7 @@ from longsum_jax.inference.runner import Runner
 from longsum_jax.inference.segments import SegmentSummarizer, segment_options
 from longsum_jax.inference.stream import Result, summarize_stream
 from longsum_jax.inference.summarizer import (
-    ByMemory,
+    MemoryEngine,
     SummaryOptions,
     make_engine,
     make_requests,
@@ -389,7 +389,7 @@ class Model:
             on_overflow=on_overflow,
         )
         engine = make_engine(self, call, {})
-        if isinstance(engine, ByMemory):
+        if isinstance(engine, MemoryEngine):
             raise InputError(
                 f"this model ({self._runner.name}) reads segment by segment, so its memory does "
                 "not depend on a document's length"

@@ -1,4 +1,8 @@
-"""Summaries of documents by any strategy, all at once or as they come."""
+"""Summaries of documents by any strategy, all at once or as they come.
+
+``make_engine`` returns what summarizes under the options of one call: a ``StrategyEngine``, or a
+``MemoryEngine`` for models that were trained to read segment by segment.
+"""
 
 import contextlib
 import dataclasses
@@ -135,7 +139,7 @@ def _documents(texts: Any) -> list[Any]:
     return list(texts)
 
 
-class ByStrategy:
+class StrategyEngine:
     """Summarizes by the strategies of ``inference.strategies``.
 
     Args:
@@ -266,7 +270,7 @@ class _Segmented(NamedTuple):
     inputs: SegmentInputs
 
 
-class ByMemory:
+class MemoryEngine:
     """Summarizes segment by segment as the model was trained to.
 
     Segments that carry a memory are read one after the other, those of as many documents as rows
@@ -415,7 +419,7 @@ class ByMemory:
 
 
 def summarize_all(
-    engine: ByStrategy | ByMemory, requests: Sequence[Request], *, longest_first: bool
+    engine: StrategyEngine | MemoryEngine, requests: Sequence[Request], *, longest_first: bool
 ) -> list[Summary]:
     """Returns a summary of every document, in their order.
 
@@ -455,7 +459,7 @@ def make_engine(
     call: SummaryOptions,
     options: Mapping[str, Any],
     on_segment: Callable[[str], None] | None = None,
-) -> ByStrategy | ByMemory:
+) -> StrategyEngine | MemoryEngine:
     """Returns what summarizes documents under the options of one call.
 
     Args:
@@ -477,7 +481,7 @@ def make_engine(
         _check_segments(call)
     prefix = model.summarization.get("prefix", "")
     if call.strategy == "memory":
-        return ByMemory(
+        return MemoryEngine(
             model.segment_summarizer,
             model.segment_decoder,
             model.params,
@@ -499,7 +503,7 @@ def make_engine(
     )
     if options.get("max_new_tokens") is not None:
         reader = dataclasses.replace(reader, longest_summary=generation.max_new_tokens)
-    return ByStrategy(model.document_summarizer, reader, call, generation, longest)
+    return StrategyEngine(model.document_summarizer, reader, call, generation, longest)
 
 
 def _lengths(model: SummarizingModel, call: SummaryOptions) -> dict[str, int | None]:
