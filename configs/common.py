@@ -18,8 +18,10 @@ from longsum_jax.text.gap_sentences import GapSentenceOptions
 # Options of several attentions; LSG has other defaults than the rest.
 ATTENTION_SIZES = ("block_size", "num_global_tokens")
 HIDDEN_DROPOUTS = {"dropout", "dropout_rate", "hidden_dropout_prob"}  # one in every family
-# Of the ``tiny`` modes.
+# Objective -> what the ``tiny`` modes change of its task.
 _SHORT_OPTIONS = {
+    "extract": {"max_source_length": 32, "max_parts": 16},
+    "choose": {"max_parts": 2},
     "claims": {"claims": {"piece_words": 60}},
     "cloze": {"cloze": {"context_words": 60, "question_words": 10}},
 }
@@ -169,17 +171,14 @@ def shrink(config: ConfigDict) -> ConfigDict:
     else:
         own = {key: config.task[key] for key in ("source", "held_out", "labels")}
         task = task_section(config.task.name, **own, **short)
-    task |= {"objective": objective} if objective in ENCODER_OBJECTIVES else {}
-    task |= {"max_source_length": 32, "max_parts": 16} if objective == "extract" else {}
-    task |= {"max_parts": 2} if objective == "choose" else {}
+    if objective in ENCODER_OBJECTIVES:
+        task["objective"] = objective
     task |= _SHORT_OPTIONS.get(objective, {})
     if config.init_from:
         task |= {name: min(task[name], config.task[name] or task[name]) for name in LENGTHS}
     else:
-        dropout = (
-            {"dropout_rate": config.model.dropout_rate} if "dropout_rate" in config.model else {}
-        )
-        config.model = ConfigDict(preset(config.model.family, "tiny", **dropout))
+        kept = {key: config.model[key] for key in ("dropout_rate",) if key in config.model}
+        config.model = ConfigDict(preset(config.model.family, "tiny", **kept))
     config.task = ConfigDict(task)
     config.data.update(reader="memory", shuffle="all", batch_size=4, source_lengths=())
     config.tokenizer.path = ""

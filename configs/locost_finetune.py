@@ -50,10 +50,7 @@ def get_config(mode, length=""):
     )
     if mode == "json":
         config.task.source = "json:data/{split}.jsonl"
-    config.data.update(reader="memory", shuffle="all", batch_size=BATCH, epochs=60)
-    config.optimizer.update(name="adamw", learning_rate=5e-4, schedule="constant", clip_norm=1.0)
-    config.training.update(steps=1_000_000, log_every=10, eval_every="epoch", checkpoint_every=500)
-    config.evaluation.update(examples=500, batch_size=16, max_new_tokens=512)
+    set_published_recipe(config)
     if config.task.name in ("govreport", "booksum_book"):
         config.evaluation.max_new_tokens = 1024
     set_source_length(config, length or LENGTHS[mode])
@@ -61,6 +58,14 @@ def get_config(mode, length=""):
         config.data.epochs = 100
         config.evaluation.update(max_source_length=0, batch_size=1)
     return shrink(config) if mode == "tiny" else config
+
+
+def set_published_recipe(config):
+    """Sets batches, optimizer and length of training as published."""
+    config.data.update(reader="memory", shuffle="all", batch_size=BATCH, epochs=60)
+    config.optimizer.update(name="adamw", learning_rate=5e-4, schedule="constant", clip_norm=1.0)
+    config.training.update(steps=1_000_000, log_every=10, eval_every="epoch", checkpoint_every=500)
+    config.evaluation.update(examples=500, batch_size=16, max_new_tokens=512)
 
 
 def set_source_length(config, length):

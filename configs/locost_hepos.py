@@ -13,7 +13,7 @@ the memory: 9 GB instead of 37 GB for the base model at a million tokens in bflo
 """
 
 from longsum_jax.configs.common import base, shrink, task_section
-from longsum_jax.configs.locost_finetune import BATCH, LENGTHS, set_source_length
+from longsum_jax.configs.locost_finetune import LENGTHS, set_published_recipe, set_source_length
 
 from longsum_jax.errors import InputError
 
@@ -34,13 +34,10 @@ def get_config(mode, stride="4"):
     )
     if mode in ("json", "small"):
         config.task.source = "json:data/{split}.jsonl"
-    config.data.update(reader="memory", shuffle="all", batch_size=BATCH, epochs=60)
+    set_published_recipe(config)
+    if task == "govreport":
+        config.evaluation.max_new_tokens = 1024
     set_source_length(config, LENGTHS["json" if mode == "small" else mode])
-    config.optimizer.update(name="adamw", learning_rate=5e-4, schedule="constant", clip_norm=1.0)
-    config.training.update(steps=1_000_000, log_every=10, eval_every="epoch", checkpoint_every=500)
-    config.evaluation.update(
-        examples=500, batch_size=16, max_new_tokens=1024 if task == "govreport" else 512
-    )
     if mode != "tiny":
         return config
     config = shrink(config)

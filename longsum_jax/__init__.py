@@ -54,19 +54,7 @@ __all__ = [
     "training",
 ]
 
-_NAMESPACES = (
-    "conversion",
-    "data",
-    "evaluation",
-    "layers",
-    "models",
-    "ops",
-    "ranking",
-    "readers",
-    "text",
-    "tokenizers",
-    "training",
-)
+# Modules of the names that are no subpackages.
 _HOMES = {
     "Model": "inference.model",
     "Summary": "inference.summary",
@@ -77,12 +65,12 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     # Imported on first use, so that ``import longsum_jax`` and --help do not wait for jax.
-    if name in _NAMESPACES:
-        return importlib.import_module(f"longsum_jax.{name}")
     if name in _HOMES:
         value = getattr(importlib.import_module(f"longsum_jax.{_HOMES[name]}"), name)
         globals()[name] = value
         return value
+    if name in __all__:
+        return importlib.import_module(f"longsum_jax.{name}")
     raise AttributeError(f'module "longsum_jax" has no attribute "{name}"')
 
 

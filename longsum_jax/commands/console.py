@@ -299,6 +299,11 @@ def parser(command: str, description: str, examples: str) -> argparse.ArgumentPa
     )
 
 
+def unwritable(path: str | Path, error: OSError, flag: str = "out") -> InputError:
+    """Returns the error about a file or directory of a flag that cannot be written."""
+    return InputError(f"{path}: cannot be written ({error.strerror}); give another --{flag}")
+
+
 def print_stderr(message: str) -> None:
     """Prints a line on standard error."""
     print(message, file=sys.stderr, flush=True)

@@ -195,9 +195,7 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
         with atomic.open_text(path) as file:
             count = _write_rows(file, bar, _field_names(task))
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be written ({error.strerror}); give another --out"
-        ) from error
+        raise console.unwritable(path, error) from error
     report = f"{path}: {count:,} documents"
     if left_out:
         report += f"; {left_out:,} without a text or a summary are left out"

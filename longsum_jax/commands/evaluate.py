@@ -137,7 +137,7 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
             seed=args.seed,
         )
     settings = _flags_and_model(args, model) | {"examples": args.examples, "seed": args.seed}
-    out = _made(Path(args.out))
+    out = _make_directory(Path(args.out))
     with locked(out, "evaluates", "give another --out"):
         _check_settings(out, settings)
         with console.spinner("evaluating"):
@@ -163,7 +163,7 @@ def _evaluate(args: argparse.Namespace) -> None:
         _dry_run(args, model, list(pairs.values()))
         return
     settings = _settings(args, model, metrics)
-    out = _made(Path(args.out))
+    out = _make_directory(Path(args.out))
     with locked(out, "evaluates", "give another --out"):
         _evaluate_into(out, args, model, pairs, metrics, aligner, settings)
 
@@ -240,9 +240,7 @@ def _read(args: argparse.Namespace) -> dict[str, "Pair"]:
     """Returns the documents of --data or --task with their references, by id."""
     from longsum_jax.evaluation.predictions import read_pairs
 
-    if (args.data is None) == (args.task is None):
-        given = "both are" if args.data else "neither is"
-        raise InputError(f"give --data=FILE or --task=NAME, one of the two; {given} given")
+    flags.check_one(args, data="FILE", task="NAME")
     if args.task is not None:
         return _read_task(args)
     for name in TASK_ONLY:
@@ -403,8 +401,8 @@ def _as_json(values: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(values))
 
 
-def _made(out: Path) -> Path:
-    """Returns the output directory, which is made."""
+def _make_directory(out: Path) -> Path:
+    """Makes the output directory, and returns it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

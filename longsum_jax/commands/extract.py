@@ -126,6 +126,4 @@ def _write(out: Path, documents: list["Document"], choose: Choose) -> None:
             for document in Bar(documents, unit="document"):
                 file.write(json.dumps(_row(document, choose), ensure_ascii=False) + "\n")
     except OSError as error:
-        raise InputError(
-            f"{out}: cannot be written ({error.strerror}); give another --out"
-        ) from error
+        raise console.unwritable(out, error) from error

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
-from longsum_jax.commands.console import spinner
+from longsum_jax.commands.console import spinner, unwritable
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -138,6 +138,20 @@ def read_options(args: argparse.Namespace) -> "ReadOptions":
     from longsum_jax.readers import ReadOptions
 
     return ReadOptions(**given(args, ("keep_all", *_FILE_FLAGS)))
+
+
+def check_one(args: argparse.Namespace, **flags: str) -> None:
+    """Raises InputError unless one of two flags is given.
+
+    Args:
+        args: of the command line.
+        **flags: their names, each with what its value stands for.
+    """
+    count = sum(getattr(args, name) is not None for name in flags)
+    if count != 1:
+        first, second = (f"--{name}={value}" for name, value in flags.items())
+        given = "both are" if count else "neither is"
+        raise InputError(f"give {first} or {second}, one of the two; {given} given")
 
 
 def add_data_keys(parser: argparse.ArgumentParser) -> None:
@@ -322,9 +336,7 @@ def write_report(path: str, content: "ReportContent") -> None:
         with spinner(f"writing {path}"):
             report.write_report(Path(path), content)
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be written ({error.strerror}); give another --report"
-        ) from error
+        raise unwritable(path, error, "report") from error
     print(f"{path}: the report, to open in a browser")
 
 

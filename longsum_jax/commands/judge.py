@@ -120,7 +120,7 @@ def _sheets(args: argparse.Namespace) -> None:
             pages = write_sheets(work / "sheets", key, pairs, systems)
             write_key(work / "key.json", key)
     except OSError as error:
-        raise _unwritable(out, error) from error
+        raise console.unwritable(out, error) from error
     for page in pages:
         print(f"{out / 'sheets' / page.name} and {page.stem}.csv")
     print(f"{out / 'key.json'} names the systems: keep it from the judges")
@@ -139,7 +139,7 @@ def _prompts(args: argparse.Namespace) -> None:
                     file.write(json.dumps(request, ensure_ascii=False) + "\n")
             write_key(work / "key.json", key)
     except OSError as error:
-        raise _unwritable(out, error) from error
+        raise console.unwritable(out, error) from error
     print(f"{out / 'requests.jsonl'}: {len(key.items)} requests")
 
 
@@ -279,8 +279,4 @@ def _write(path: Path, text: str) -> None:
     try:
         atomic.write_text(path, text)
     except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path}: cannot be written ({error.strerror}); give another --out")
+        raise console.unwritable(path, error) from error

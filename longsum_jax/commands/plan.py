@@ -148,9 +148,7 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
 
     rest, overrides = split_overrides(argv)
     args = parser.parse_args(rest)
-    if (args.config is None) == (args.model is None):
-        given = "both are" if args.config else "neither is"
-        raise InputError(f"give --config=FILE or --model=DIR, one of the two; {given} given")
+    flags.check_one(args, config="FILE", model="DIR")
     if args.config is not None:
         flags.refuse_idle(args, parser, _MODEL_FLAGS, "with --config")
         return args, overrides

@@ -275,9 +275,7 @@ def _submit(args: argparse.Namespace, suite: _Suite) -> None:
     try:
         count = write_submission(Path(args.submission), predictions, ids, tasks=suite.tasks)
     except OSError as error:
-        raise InputError(
-            f"{args.submission}: cannot be written ({error.strerror}); give another --submission"
-        ) from error
+        raise console.unwritable(args.submission, error, "submission") from error
     checked = f"ids are those of {args.split}" if ids else "ids not checked, without --references"
     print(f"{args.submission}: {count} predictions of {len(predictions)} tasks, {checked}")
 
@@ -397,7 +395,7 @@ def _write(
                 row = {"id": pair.id, "scores": scores}
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
     except OSError as error:
-        raise _unwritable(out, error) from error
+        raise console.unwritable(out, error) from error
     _write_json(out, result)
 
 
@@ -406,11 +404,7 @@ def _write_json(out: Path, result: dict[str, Any]) -> None:
         out.mkdir(parents=True, exist_ok=True)
         atomic.write_text(out / "scores.json", json.dumps(result, indent=2) + "\n")
     except OSError as error:
-        raise _unwritable(out, error) from error
-
-
-def _unwritable(out: Path, error: OSError) -> InputError:
-    return InputError(f"{out}: cannot be written ({error.strerror}); give another --out")
+        raise console.unwritable(out, error) from error
 
 
 def _print(

@@ -171,7 +171,9 @@ class PreparedExamples(Sequence[Example]):
             missing files.
     """
 
-    def __init__(self, directory: str | os.PathLike, tokenizer_fingerprint: str | None = None):
+    def __init__(
+        self, directory: str | os.PathLike, tokenizer_fingerprint: str | None = None
+    ) -> None:
         self.directory = Path(directory)
         # A record has a hash of its own, which the library of its format compares.
         checksums.check(self.directory, lambda name: not name.endswith(_SHARD))

@@ -42,6 +42,25 @@ _JSON_QUERY_KEYS = {"answer": "question", "choose": "question", "classify_pairs"
 class Task:
     """A data set, and what a model learns from it.
 
+    Objectives of encoder-decoders:
+
+        summarize            summaries
+        summarize_segments   the same, segment by segment
+        gap_sentences        sentences left out of the document, for which it needs no summary
+
+    Objectives of models with a head for them:
+
+        mlm, lm              masked tokens, or the next one, in all of the document, in pieces of
+                             max_source_length tokens
+        classify             labels of the document
+        classify_pairs       labels of the document and the query, a claim
+        claims               the same of pairs that are made of the document alone
+        tag                  a label for each word
+        extract              which sentences to take into a summary
+        answer               which part of the document answers the query
+        cloze                the same of questions with a gap, made of document and summary
+        choose               which of several texts answers the query
+
     Attributes:
         name: as in ``TASKS``.
         source: "embedded" (the language documentation inside CPython), "tfds:BUILDER[/CONFIG]"
@@ -59,15 +78,7 @@ class Task:
         label_key: field with the label ("classify"), the labels of the words ("tag"), the answer
             ("answer") or the right choice ("choose"), its text or its number.
         choices_key: field with the texts to choose from ("choose").
-        objective: "summarize" and "gap_sentences" (which makes source and target out of the
-            document alone) train encoder-decoders, "summarize_segments" segment by segment;
-            "classify", "tag" (a label for each word), "mlm" (masked tokens of the document, all of
-            it in pieces of max_source_length tokens), "lm" (the next token, in the same pieces) and
-            "extract" (which sentences to take into a summary) train encoders; "classify_pairs" (of
-            the document and the query, a claim) and "claims" (such pairs made of the document
-            alone) train encoders, too; "answer" (which part of the document answers the query) and
-            "cloze" (questions with a gap, made of document and summary) train models that find
-            spans, "choose" (which of several texts answers) models that choose.
+        objective: what a model learns, see above.
         max_source_length: tokens of the source, end of sequence included; of one sentence for
             "extract", of the document with one choice for "choose"; see ``segments`` for
             "summarize_segments".
@@ -132,7 +143,7 @@ class Task:
     data_dir: str | None = None
     cache_dir: str | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         scheme, _, rest = self.source.partition(":")
         if self.source != "embedded" and (scheme not in ("tfds", *_FILES) or not rest):
             raise InputError(

@@ -31,6 +31,8 @@ _NEVER = -1e9
 
 
 class _Hypotheses(NamedTuple):
+    """The best finished sequences of every row."""
+
     sequences: Sequences
     scores: Float[Array, "batch beams"]  # best first
     lengths: Int[Array, "batch beams"]
@@ -38,6 +40,8 @@ class _Hypotheses(NamedTuple):
 
 
 class Beams(NamedTuple):
+    """The state of a beam search."""
+
     step: Int[Array, " batch"]  # new tokens so far
     sequences: Sequences  # still running
     scores: Float[Array, "batch beams"]  # sums of log-probabilities, best first
@@ -47,6 +51,8 @@ class Beams(NamedTuple):
 
 
 class _Candidates(NamedTuple):
+    """Continuations of the running beams by a token."""
+
     beams: Int[Array, "batch candidates"]  # the running beam that each continues
     tokens: Int[Array, "batch candidates"]
     scores: Float[Array, "batch candidates"]  # sums of log-probabilities, best first
@@ -76,6 +82,7 @@ def extend_beams(decoder: Decoder, state: Beams, *, options: GenerationOptions) 
 
 
 def first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> Beams:
+    """Returns the state before the first token."""
     shape = (batch_size, options.num_beams)
     sequences = empty_sequences(*shape, options)
     nothing = jnp.full(shape, _NEVER, jnp.float32)

@@ -260,16 +260,12 @@ def _refuse_unimplemented(values: Mapping[str, Any]) -> None:
 
 
 def _check_values(o: GenerationOptions) -> None:
-    checks = {
-        "early_stopping": (o.early_stopping in (True, False, "never"), 'true, false or "never"'),
-        "bad_words_ids": (
-            all(word and min(word) >= 0 for word in o.bad_words_ids),
-            "lists of at least one token id, from 0 on",
-        ),
-    }
-    for name, (fits, wanted) in checks.items():
-        if not fits:
-            raise InputError(f"{name}={getattr(o, name)!r} must be {wanted}")
+    if o.early_stopping not in (True, False, "never"):
+        raise InputError(f'early_stopping={o.early_stopping!r} must be true, false or "never"')
+    if not all(word and min(word) >= 0 for word in o.bad_words_ids):
+        raise InputError(
+            f"bad_words_ids={o.bad_words_ids!r} must be lists of at least one token id, from 0 on"
+        )
 
 
 def _check_combinations(o: GenerationOptions) -> None:

@@ -25,16 +25,19 @@ RandomKeys = Key[Array, "..."] | UInt[Array, "..."]
 
 
 class Samples(NamedTuple):
+    """The state of a greedy or sampled search."""
+
     step: Int[Array, " batch"]  # new tokens so far
     sequences: Sequences
     lengths: Int[Array, "batch beams"]
     finished: Bool[Array, "batch beams"]
-    scores: Float[Array, "batch beams"]
+    scores: Float[Array, "batch beams"]  # sums of log-probabilities
     done: Bool[Array, " batch"]  # nothing of the row changes any more
     cache: Cache
 
 
 def first_samples(cache: Cache, batch_size: int, options: GenerationOptions) -> Samples:
+    """Returns the state before the first token."""
     shape = (batch_size, options.decoder_beams)
     return Samples(
         step=jnp.zeros(batch_size, jnp.int32),
@@ -54,7 +57,7 @@ def extend_samples(
     options: GenerationOptions,
     keys: Key[Array, "batch beams"] | None,
 ) -> Samples:
-    """Adds a token to every row."""
+    """Adds a token to every sequence: the likeliest, or with ``keys`` one that is drawn."""
     logits, cache = decoder.step(newest(state.sequences, state.step), state.cache)
     step = next_step(state.step, state.done)
     logits = logits.astype(jnp.float32)

@@ -34,7 +34,7 @@ from longsum_jax.inference.runner import Runner
 from longsum_jax.inference.segments import SegmentSummarizer, segment_options
 from longsum_jax.inference.stream import Result, summarize_stream
 from longsum_jax.inference.summarizer import (
-    ByMemory,
+    MemoryEngine,
     SummaryOptions,
     make_engine,
     make_requests,
@@ -188,8 +188,9 @@ class Model:
                 [batch, choices, length].
             decoder_input_ids: int [batch, target_length].
         """
-        given = input_ids, attention_mask, decoder_input_ids
-        return forward.logits(self._runner, *given, inputs, bucket)
+        return forward.logits(
+            self._runner, input_ids, attention_mask, decoder_input_ids, inputs, bucket
+        )
 
     def log_probs(
         self,
@@ -215,8 +216,9 @@ class Model:
         Raises:
             InputError: a model that writes no text, ids outside the vocabulary, shapes that differ.
         """
-        given = input_ids, attention_mask, target_ids
-        return forward.log_probs(self._runner, *given, inputs, bucket)
+        return forward.log_probs(
+            self._runner, input_ids, attention_mask, target_ids, inputs, bucket
+        )
 
     def generate(
         self, input_ids: Any, attention_mask: Any = None, *, seed: int = 0, **options: Any
@@ -387,7 +389,7 @@ class Model:
             on_overflow=on_overflow,
         )
         engine = make_engine(self, call, {})
-        if isinstance(engine, ByMemory):
+        if isinstance(engine, MemoryEngine):
             raise InputError(
                 f"this model ({self._runner.name}) reads segment by segment, so its memory does "
                 "not depend on a document's length"

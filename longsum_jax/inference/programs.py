@@ -41,8 +41,6 @@ from longsum_jax.typing import Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
 Inputs = Mapping[str, Array]  # further inputs of some encoders
-
-
 # What steps read besides the parameters: those of every layer, or None for slices of them.
 Weights = tuple[Any, ...] | StoredDecoder | None
 
@@ -95,8 +93,9 @@ class Programs:
         """
         read = partial(self.read, variables, ids, mask, inputs)
         shapes = self.read.eval_shape(variables, ids, mask, inputs)
-        sizes = {"batch_size": len(ids), "options": options}
-        return self.search.of_reading(read, shapes, variables["params"], keys, **sizes)
+        return self.search.after_reading(
+            read, shapes, variables["params"], keys, batch_size=len(ids), options=options
+        )
 
 
 class Program:
@@ -239,7 +238,7 @@ class Search:
         arguments = (params, self.weights(params), source, keys, is_done)
         return self.program(*arguments, batch_size=batch_size, options=options)
 
-    def of_reading(
+    def after_reading(
         self,
         read: Callable[[], DecoderSource],
         shapes: DecoderSource,
@@ -247,7 +246,7 @@ class Search:
         keys: Array | None,
         **sizes: Any,
     ) -> Generated:
-        """Encodes documents while the search is compiled, and decodes them.
+        """Decodes documents that are encoded while the search is compiled.
 
         Args:
             read: encodes the documents.
@@ -387,9 +386,10 @@ def _search(
     # As they are read; a program that is planned takes shapes, which lie nowhere.
     source = constrain_rows(source)
     cache = constrain_rows(_empty_cache(module, params, source, options))
-    sizes = {"batch_size": batch_size, "options": options}
     decoder = _decoder(module, params, layers, source)
-    out = generate(decoder, cache, **sizes, rng=keys, is_done=is_done)
+    out = generate(
+        decoder, cache, batch_size=batch_size, options=options, rng=keys, is_done=is_done
+    )
     if jax.sharding.get_abstract_mesh().empty:
         return out
     return jax.lax.with_sharding_constraint(out, PartitionSpec())  # replicated on every host
@@ -413,8 +413,14 @@ def _decoder(module: Any, params: Params, layers: Weights, source: DecoderSource
 def _empty_cache(
     module: Any, params: Params, source: DecoderSource, options: GenerationOptions
 ) -> DecoderCache:
-    sizes = options.decoder_beams, options.max_new_tokens, options.prompt_lookup_num_tokens
-    return module.apply({"params": params}, source, *sizes, method="init_cache")
+    return module.apply(
+        {"params": params},
+        source,
+        options.decoder_beams,
+        options.max_new_tokens,
+        options.prompt_lookup_num_tokens,
+        method="init_cache",
+    )
 
 
 def _begin(

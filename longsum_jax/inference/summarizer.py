@@ -1,4 +1,8 @@
-"""Summaries of documents by any strategy, all at once or as they come."""
+"""Summaries of documents by any strategy, all at once or as they come.
+
+``make_engine`` returns what summarizes under the options of one call: a ``StrategyEngine``, or a
+``MemoryEngine`` for models that were trained to read segment by segment.
+"""
 
 import contextlib
 import dataclasses
@@ -135,7 +139,7 @@ def _documents(texts: Any) -> list[Any]:
     return list(texts)
 
 
-class ByStrategy:
+class StrategyEngine:
     """Summarizes by the strategies of ``inference.strategies``.
 
     Args:
@@ -166,8 +170,8 @@ class ByStrategy:
         A thread reads the next documents while the first are decoded; it ends with an error.
         """
         with (
-            ThreadPoolExecutor(1, "tokenizer") as reader,
-            contextlib.closing(reader.map(self.plan, requests)) as read,
+            ThreadPoolExecutor(1, "tokenizer") as thread,
+            contextlib.closing(thread.map(self.plan, requests)) as read,
         ):
             plans: Iterable[Plan] = read
             if self._options.length is not None:  # those of one limit go together
@@ -266,7 +270,7 @@ class _Segmented(NamedTuple):
     inputs: SegmentInputs
 
 
-class ByMemory:
+class MemoryEngine:
     """Summarizes segment by segment as the model was trained to.
 
     Segments that carry a memory are read one after the other, those of as many documents as rows
@@ -339,10 +343,12 @@ class ByMemory:
             inputs: Iterable[TokenizedDocument], limit: int | None
         ) -> Iterator[tuple[int, Summary]]:
             del limit  # of strategies that share out a length
-            sizes = {"batch_size": batch_size, "options": self._generation}
-            seed, length = self._options.seed, self._segments.length
             return self._documents.decode(
-                inputs, **sizes, seed=seed, padded_length=lambda _: length
+                inputs,
+                batch_size=batch_size,
+                options=self._generation,
+                seed=self._options.seed,
+                padded_length=lambda _: self._segments.length,
             )
 
         plans = [
@@ -359,8 +365,10 @@ class ByMemory:
         return len(document.inputs.sources)
 
     def _read(self, request: Request) -> _Segmented:
-        limits = self._options.max_source_length, self._options.on_overflow
-        return _Segmented(request, self._segments.read(request, self._prefix, *limits))
+        inputs = self._segments.read(
+            request, self._prefix, self._options.max_source_length, self._options.on_overflow
+        )
+        return _Segmented(request, inputs)
 
     def _summarize(
         self, documents: Sequence[_Segmented], batch_size: BatchSize
@@ -411,7 +419,7 @@ class ByMemory:
 
 
 def summarize_all(
-    engine: ByStrategy | ByMemory, requests: Sequence[Request], *, longest_first: bool
+    engine: StrategyEngine | MemoryEngine, requests: Sequence[Request], *, longest_first: bool
 ) -> list[Summary]:
     """Returns a summary of every document, in their order.
 
@@ -451,7 +459,7 @@ def make_engine(
     call: SummaryOptions,
     options: Mapping[str, Any],
     on_segment: Callable[[str], None] | None = None,
-) -> ByStrategy | ByMemory:
+) -> StrategyEngine | MemoryEngine:
     """Returns what summarizes documents under the options of one call.
 
     Args:
@@ -473,9 +481,16 @@ def make_engine(
         _check_segments(call)
     prefix = model.summarization.get("prefix", "")
     if call.strategy == "memory":
-        segments = model.segment_summarizer
-        parts = segments, model.segment_decoder, model.params, prefix, model.tokenizer
-        return ByMemory(*parts, call, generation, on_segment)
+        return MemoryEngine(
+            model.segment_summarizer,
+            model.segment_decoder,
+            model.params,
+            prefix,
+            model.tokenizer,
+            call,
+            generation,
+            on_segment,
+        )
     longest = max_input_length(model.config)
     reader = Reader(
         model.tokenizer,
@@ -488,7 +503,7 @@ def make_engine(
     )
     if options.get("max_new_tokens") is not None:
         reader = dataclasses.replace(reader, longest_summary=generation.max_new_tokens)
-    return ByStrategy(model.document_summarizer, reader, call, generation, longest)
+    return StrategyEngine(model.document_summarizer, reader, call, generation, longest)
 
 
 def _lengths(model: SummarizingModel, call: SummaryOptions) -> dict[str, int | None]:

@@ -52,8 +52,7 @@ def map_over_length(
     is_sharded = sharding is not None and length % sharding.num_shards == 0
     num_shards = sharding.num_shards if is_sharded else 1
     shard_length = length // num_shards
-    options = {"is_trained": is_trained, "recompute": recompute}
-    chunk = _chunk_length(chunk, batch, shard_length, **options)
+    chunk = _chunk_length(chunk, batch, shard_length, is_trained=is_trained, recompute=recompute)
     if length <= chunk * num_shards or module.is_initializing():
         return fn(module, *arrays)
     chunks = tuple(_split_chunks(x, chunk, num_shards) for x in arrays)

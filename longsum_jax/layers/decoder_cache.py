@@ -196,9 +196,7 @@ class DecoderCache(NamedTuple):
 
         The cache may have several rows (pages) for each of ``rows``.
         """
-        return self._replace(
-            positions=jnp.where(_of_pages(rows, len(self.positions)), 0, self.positions)
-        )
+        return self._replace(positions=_restarted(self.positions, rows))
 
     @property
     def ages(self) -> Int[Array, " length"]:
@@ -285,9 +283,12 @@ class DraftCache(NamedTuple):
 
     def restarted(self, rows: Bool[AnyArray, " documents"]) -> "DraftCache":
         """Returns the cache with nothing decoded yet in ``rows``; see ``DecoderCache``."""
-        return self._replace(
-            positions=jnp.where(_of_pages(rows, len(self.positions)), 0, self.positions)
-        )
+        return self._replace(positions=_restarted(self.positions, rows))
+
+
+def _restarted(positions: AnyArray, rows: AnyArray) -> Array:
+    """Returns the positions of a cache with 0 for the documents ``rows``."""
+    return jnp.where(_of_pages(rows, len(positions)), 0, positions)
 
 
 def _of_pages(x: AnyArray, num_rows: int) -> Array:

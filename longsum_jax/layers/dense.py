@@ -160,8 +160,6 @@ FEED_FORWARD_KINDS = {name: (name, False) for name in ACTIVATIONS} | {
     "gated-relu": ("relu", True),
     "gated-silu": ("silu", True),
 }
-
-
 _POSITION_KEYS = "threefry2x32"
 
 

@@ -83,8 +83,8 @@ class EncoderLayer(Layer):
         x = self.add_residual(self.self_norm, x, attended, deterministic)
         x, state = self.advance_memory(x, inputs, attended, state, memories, mask, deterministic)
 
-        # Feed-forward, in chunks along the length, with dropout that does not depend on the chunks
-        # where all devices draw alike
+        # Feed-forward, in chunks along the length. With keys of positions, dropout does not depend
+        # on the chunks; devices with a generator of their own do without.
         def feed_forward(layer: EncoderLayer, x: AnyArray, keys: AnyArray | None = None) -> Array:
             inputs = layer.sublayer_input(layer.ff_norm, x)
             outputs = layer.feed_forward(inputs, deterministic, keys)

@@ -36,7 +36,7 @@ from jaxtyping import Array, Bool, Float
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.multi_head import MultiHeadAttention
 from longsum_jax.layers.dense import Linear, normal
-from longsum_jax.layers.partitioning import constrain, logical
+from longsum_jax.layers.partitioning import Initializer, constrain, logical
 from longsum_jax.layers.stack import MemoryOptions, StackConfig
 from longsum_jax.ops.attention.dense import dot_product_attention
 from longsum_jax.ops.memory import (
@@ -271,9 +271,9 @@ class AttentiveMemory(Memory):
         # As large as normalised states, so that slots attend to different tokens from the start.
         init = logical(normal(1.0), "slots", "embed")
         self.initial = self.param("initial", init, (stack.memory.memory_size, stack.d_model))
-        self.q = self._head_map("query_init")
-        self.k = self._head_map()
-        self.v = self._head_map()
+        self.q = self._head_map(stack.attention_initializers.query)
+        self.k = self._head_map(stack.attention_initializers.projection)
+        self.v = self._head_map(stack.attention_initializers.projection)
         self.update_memory = self._slot_map()
         self.gate_memory = self._slot_map()
         self.update_segment = self._segment_map()
@@ -321,22 +321,21 @@ class AttentiveMemory(Memory):
         """Returns keys and values of the slots, for the attention that reads them."""
         return self.attention.project_kv(self.values_of(slots).astype(self.stack.dtype))
 
-    def _head_map(self, init: str = "projection_init") -> Linear:
+    def _head_map(self, init: Initializer) -> Linear:
         """Makes a projection [batch, length, d_model] -> [batch, length, heads, head_dim].
 
         It has no bias, as the paper's number of parameters implies.
         """
         stack = self.stack
         shape = (stack.d_model, stack.num_heads, stack.d_kv)
-        kernel_init = stack.attention_fields[init]
-        return Linear(shape, ("embed", "heads", "kv"), kernel_init, dtype=stack.dtype)
+        return Linear(shape, ("embed", "heads", "kv"), init, dtype=stack.dtype)
 
     def _slot_map(self) -> Linear:
         """Makes a projection [batch, slots, d_model] -> [batch, slots, d_model]."""
         stack = self.stack
         shape = (stack.d_model, stack.d_model)
-        kernel_init = stack.attention_fields["projection_init"]
-        return Linear(shape, ("embed", "act_embed"), kernel_init, dtype=stack.dtype)
+        init = stack.attention_initializers.projection
+        return Linear(shape, ("embed", "act_embed"), init, dtype=stack.dtype)
 
     def _segment_map(self) -> Linear:
         """Makes a projection [batch, slots, heads, head_dim] -> [batch, slots, d_model].
@@ -347,7 +346,7 @@ class AttentiveMemory(Memory):
         return Linear(
             (stack.num_heads, stack.d_kv, stack.d_model),
             ("heads", "kv", "embed"),
-            stack.attention_fields["output_init"],
+            stack.attention_initializers.output,
             nn.initializers.zeros,
             inputs=2,
             dtype=stack.dtype,

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -93,6 +93,14 @@ def with_attention(options: EncoderAttentionOptions, name: str) -> EncoderAttent
     return dataclasses.replace(options, encoder_attention=name)
 
 
+class AttentionInitializers(NamedTuple):
+    """The initialisers of an attention's maps; keys and values share one."""
+
+    query: Initializer
+    projection: Initializer
+    output: Initializer
+
+
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
     """The config of one encoder or decoder stack.
@@ -160,33 +168,37 @@ class StackConfig:
         """The ``policy`` of ``nn.remat``: results of a layer stored for the backward pass."""
         return None if self.remat else SAVE_MARKED_POLICY
 
+    @property
+    def kernel_std(self) -> float | None:
+        """The standard deviation of all kernels, None where each has its own (T5, PyTorch)."""
+        return self.attention_init if isinstance(self.attention_init, float) else None
+
     def make_norm(self, **names: Any) -> nn.Module:
         """Makes a norm of this stack."""
         return NORMS[self.norm](self.norm_epsilon, self.dtype, **names)
 
     def make_feed_forward(self) -> FeedForward:
         """Makes the feed-forward of one layer."""
-        std = self.attention_init if isinstance(self.attention_init, float) else None
         return FeedForward(
             self.d_ff,
             self.feed_forward,
             self.activation_dropout_rate,
             self.feed_forward_bias,
-            std,
+            self.kernel_std,
             self.dtype,
         )
 
     @property
     def attention_fields(self) -> dict[str, Any]:
         """Attributes of ``layers.attention.multi_head.MultiHeadAttention``."""
-        query, projection, output = self._attention_initializers()
+        init = self.attention_initializers
         return {
             "d_model": self.d_model,
             "num_heads": self.num_heads,
             "d_kv": self.d_kv,
-            "projection_init": projection,
-            "output_init": output,
-            "query_init": query,
+            "projection_init": init.projection,
+            "output_init": init.output,
+            "query_init": init.query,
             "scale": self.attention_scale,
             "use_bias": self.attention_bias,
             "dropout_rate": self.attention_dropout_rate,
@@ -194,15 +206,17 @@ class StackConfig:
             "dtype": self.dtype,
         }
 
-    def _attention_initializers(self) -> tuple[Initializer, Initializer, Initializer]:
-        """Returns the initialisers of queries, of keys and values, and of the output."""
+    @property
+    def attention_initializers(self) -> AttentionInitializers:
+        """The initialisers of an attention's maps."""
         d_inner = self.num_heads * self.d_kv
         if self.attention_init == "torch":
             projection = torch_uniform(self.d_model)
-            return projection, projection, torch_uniform(d_inner)
+            return AttentionInitializers(projection, projection, torch_uniform(d_inner))
         if self.attention_init == "t5":
             # T5 does not scale its query-key products; small queries do it instead.
             query = normal((self.d_model * self.d_kv) ** -0.5)
-            return query, normal(self.d_model**-0.5), normal(d_inner**-0.5)
+            projection, output = normal(self.d_model**-0.5), normal(d_inner**-0.5)
+            return AttentionInitializers(query, projection, output)
         init = normal(self.attention_init)
-        return init, init, init
+        return AttentionInitializers(init, init, init)

@@ -83,9 +83,13 @@ class Bart(EncoderDecoder):
             self.source_norm = LayerNorm(1e-5, c.compute_dtype)
             self.target_norm = LayerNorm(1e-5, c.compute_dtype)
         if c.head == "classification":
-            rates = {"input_dropout": c.classifier_dropout, "dropout": c.classifier_dropout}
             self.head = TextHead(
-                c.d_model, c.num_labels, c.init_std, **rates, dtype=c.compute_dtype
+                c.d_model,
+                c.num_labels,
+                c.init_std,
+                input_dropout=c.classifier_dropout,
+                dropout=c.classifier_dropout,
+                dtype=c.compute_dtype,
             )
         elif c.head == "question_answering":
             self.head = TokenHead(c.d_model, SPAN_OUTPUTS, c.init_std, dtype=c.compute_dtype)

@@ -36,6 +36,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PRNGKeyArray, Shaped
 
+from longsum_jax.ops.padding import append_zeros
 from longsum_jax.typing import AnyArray
 
 Axes = tuple[str, ...]  # names of mesh axes
@@ -144,9 +145,6 @@ def shard_map_sequence(
     length = jax.tree.leaves(text)[0].shape[1]
     padding = -length % (sharding.num_shards * block)
 
-    def pad(x: AnyArray) -> Array:
-        return jnp.pad(x, ((0, 0), (0, padding)) + ((0, 0),) * (x.ndim - 2))
-
     def run(
         text: dict[str, Any], rows: dict[str, Any], shared: dict[str, Any], rng: Array | None
     ) -> Any:
@@ -156,7 +154,9 @@ def shard_map_sequence(
     def unpad(x: AnyArray, output: Output) -> Array:
         return x[:, :length] if output == "text" else x
 
-    text = jax.tree.map(pad, dict(text)) if padding else dict(text)
+    text = dict(text)
+    if padding:
+        text = jax.tree.map(lambda x: append_zeros(x, padding), text)
     batch = sharding.batch or None
     specs = {"text": P(batch, sharding.length), "rows": P(batch), "shared": P()}
     is_single = isinstance(outputs, str)
@@ -224,7 +224,7 @@ def shard_map_heads(
     padding = -length % sharding.num_shards
 
     def pad(x: AnyArray) -> Array:
-        return jnp.pad(x, ((0, 0), (0, padding), (0, 0), (0, 0))) if padding else x
+        return append_zeros(x, padding) if padding else x
 
     def gather(x: AnyArray) -> Array:
         return lax.all_to_all(x, axes, split_axis=2, concat_axis=1, tiled=True)[:, :length]

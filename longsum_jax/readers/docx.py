@@ -7,11 +7,11 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from longsum_jax.errors import InputError
-from longsum_jax.readers.archives import open_zip, read_member
+from longsum_jax.readers.archives import open_zip
 from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
-from longsum_jax.readers.xml_tree import inherited, parse_xml, table_row, whole_number
+from longsum_jax.readers.xml_tree import inherited, read_xml, table_row, whole_number
 
 # Transitional documents and strict ones.
 _NAMESPACES = (
@@ -47,8 +47,7 @@ def read(source: Source) -> Iterator[Document]:
     members = set(archive.namelist())
 
     def part(path: str) -> Element:
-        name = f"{source.name}/{path}"
-        return parse_xml(read_member(archive, path, name, source), name)
+        return read_xml(archive, path, source)
 
     styles = _read_styles(part(_STYLES)) if _STYLES in members else _Styles()
     body = next((each for each in part(_MAIN).iter() if _name(each) == "body"), None)

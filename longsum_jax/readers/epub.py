@@ -13,7 +13,7 @@ from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.html import Page, declared_encoding
 from longsum_jax.readers.source import Source
-from longsum_jax.readers.xml_tree import parse_xml
+from longsum_jax.readers.xml_tree import read_xml
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
@@ -48,7 +48,7 @@ def read(source: Source) -> Iterator[Document]:
     archive = open_zip(source)
     _check_rights(archive, source)
     package_path = _package_path(archive, source)
-    package = _xml(archive, package_path, source)
+    package = read_xml(archive, package_path, source)
     items = _manifest(package, package_path)
     notes = []
     chapters = []
@@ -116,7 +116,7 @@ def _same(first: str, second: str) -> bool:
 def _check_rights(archive: zipfile.ZipFile, source: Source) -> None:
     if _ENCRYPTION not in archive.namelist():
         return
-    for method in _find_all(_xml(archive, _ENCRYPTION, source), "EncryptionMethod"):
+    for method in _find_all(read_xml(archive, _ENCRYPTION, source), "EncryptionMethod"):
         if method.get("Algorithm") not in _FONT_METHODS:
             raise InputError(
                 f"{source.name}: the book is encrypted by digital rights management; only books "
@@ -125,7 +125,7 @@ def _check_rights(archive: zipfile.ZipFile, source: Source) -> None:
 
 
 def _package_path(archive: zipfile.ZipFile, source: Source) -> str:
-    for root in _find_all(_xml(archive, _CONTAINER, source), "rootfile"):
+    for root in _find_all(read_xml(archive, _CONTAINER, source), "rootfile"):
         if root.get("full-path"):
             return root.get("full-path", "")
     raise InputError(f"{source.name}: {_CONTAINER} names no book; it is damaged")
@@ -150,7 +150,7 @@ def _chapter_titles(
         if not is_nav and item.media_type != _NCX:
             continue
         try:
-            root = _xml(archive, item.path, source)
+            root = read_xml(archive, item.path, source)
         except InputError:  # the book can be read without
             continue
         entries = _find_all(root, "a") if is_nav else _find_all(root, "navPoint")
@@ -173,11 +173,6 @@ def _resolved(href: str, base: str) -> str:
     """Returns the path in the archive of a link in the file ``base``."""
     path = urllib.parse.unquote(href.partition("#")[0])
     return posixpath.normpath(posixpath.join(posixpath.dirname(base), path))
-
-
-def _xml(archive: zipfile.ZipFile, path: str, source: Source) -> Element:
-    name = f"{source.name}/{path}"
-    return parse_xml(read_member(archive, path, name, source), name)
 
 
 def _find_all(root: Element, tag: str) -> list[Element]:

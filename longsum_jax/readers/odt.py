@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterator
 from xml.etree.ElementTree import Element
 
 from longsum_jax.errors import InputError
-from longsum_jax.readers.archives import open_zip, read_member
+from longsum_jax.readers.archives import open_zip
 from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
-from longsum_jax.readers.xml_tree import inherited, parse_xml, table_row, whole_number
+from longsum_jax.readers.xml_tree import inherited, read_xml, table_row, whole_number
 
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
@@ -50,8 +50,7 @@ def read(source: Source) -> Iterator[Document]:
     members = set(archive.namelist())
 
     def part(path: str) -> Element:
-        name = f"{source.name}/{path}"
-        return parse_xml(read_member(archive, path, name, source), name)
+        return read_xml(archive, path, source)
 
     if _MANIFEST in members:
         manifest = part(_MANIFEST)

@@ -1,17 +1,35 @@
 """Parses untrusted XML: no entities, no external files, limited depth."""
 
 import xml.etree.ElementTree as ElementTree
+import zipfile
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 from xml.parsers import expat
 
 from longsum_jax.errors import InputError
+from longsum_jax.readers.archives import read_member
+from longsum_jax.readers.source import Source
 
 T = TypeVar("T")
 
 _MOST_DIGITS = 9  # of a level or a count
 
 MAX_DEPTH = 200
+
+
+def read_xml(archive: zipfile.ZipFile, path: str, source: Source) -> ElementTree.Element:
+    """Returns the root of an XML file in an archive.
+
+    Args:
+        archive: a document, such as an office file.
+        path: of the file in it.
+        source: of the archive.
+
+    Raises:
+        InputError: as ``read_member`` and ``parse_xml``.
+    """
+    name = f"{source.name}/{path}"
+    return parse_xml(read_member(archive, path, name, source), name)
 
 
 def parse_xml(content: bytes, name: str) -> ElementTree.Element:

@@ -4,8 +4,8 @@ It knows no data set and no model family: it takes a loss function, an initializ
 parameters) and an iterator of numpy batches. Killed at any moment and started again with the same
 arguments it continues from its last checkpoint, data position included, as if it had never stopped.
 
-`fit` is the loop itself. `LoopOptions` says how long to train and how often to do what, and
-`_Milestones` evaluates and saves.
+`fit` is the loop itself. `LoopOptions` says how long to train and how often to do what,
+`_WatchedStep` takes a step, and `_Milestones` evaluates and saves.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import optax
+from jax.sharding import Mesh
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.schema import Count, Positive, check_ranges
@@ -31,10 +32,11 @@ from longsum_jax.training.step import (
     CompilationWatch,
     LossFn,
     SegmentedLoss,
+    TrainStep,
     make_train_step,
 )
 from longsum_jax.training.workdir import CHECKPOINTS, locked_workdir, open_workdir
-from longsum_jax.typing import Array, BatchIterator
+from longsum_jax.typing import Array, BatchIterator, NumpyBatch
 
 _INIT_FOLD = 2**32 - 1  # folded into the seed's key for the initialization; no step reaches it
 
@@ -169,9 +171,7 @@ def fit(
         stack.callback(checkpoints.close)
         start = checkpoints.latest_step() or 0
         if start:
-            found = checkpoints.restore(abstract.params, abstract.without_params())
-            state = TrainState.from_checkpoint(found.params, found.state)
-            _restore_position(batches, found.data, workdir, start)
+            state = _restore(checkpoints, abstract, batches, workdir, start)
         else:
             state = create_state(abstract, init, optimizer, rng, initial_params)
 
@@ -191,6 +191,9 @@ def fit(
         is_evaluated = start == 0 or checkpoints.scores(start) is not None
         reporter = stack.enter_context(_make_reporter(workdir, options, start, is_evaluated))
         milestones = _Milestones(evaluate, options, checkpoints, reporter, start, is_evaluated)
+        take_step = _WatchedStep(
+            train_step, mesh, options.accumulation, watch, nonfinite, reporter, hooks
+        )
         interrupts = stack.enter_context(Interrupts())
         stack.enter_context(activate(mesh, mesh_options.rules))
 
@@ -209,17 +212,8 @@ def fit(
             if eval_every == "epoch" and _epoch(batches.state()) > _epoch(position):
                 # The batch is the first of a new epoch, the state still that of the old one's end.
                 milestones.evaluate_and_save(step, state, position)
-            placed = put_batch(batch, mesh, options.accumulation)
-            watch.check_program(state, placed)
-            before = state if debug_nans else None
-            state, metrics = train_step(state, placed)
             step += 1
-            if nonfinite is not None:
-                nonfinite.check(step, before, batch, state, metrics)
-            reporter.push(step, metrics)
-            watch.check(step, batch)
-            for hook in hooks:
-                hook(step, state, metrics)
+            state = take_step(step, state, batch)
             signal_name = interrupts.wanted(step)
             if signal_name:
                 stopped_by = signal_name
@@ -247,6 +241,31 @@ def fit(
 def initialization_key(seed: int) -> Array:
     """Returns the PRNG key of a run's initialization."""
     return jax.random.fold_in(jax.random.key(seed), _INIT_FOLD)
+
+
+class _WatchedStep(NamedTuple):
+    """The compiled step on batches of the host, and everything that watches it."""
+
+    train_step: TrainStep
+    mesh: Mesh
+    accumulation: int
+    watch: CompilationWatch
+    nonfinite: NonfiniteWatch | None
+    reporter: Reporter
+    hooks: Sequence[Hook]
+
+    def __call__(self, step: int, state: TrainState, batch: NumpyBatch) -> TrainState:
+        """Takes ``step`` from the state before it; returns the state after it."""
+        placed = put_batch(batch, self.mesh, self.accumulation)
+        self.watch.check_program(state, placed)
+        new_state, metrics = self.train_step(state, placed)
+        if self.nonfinite is not None:
+            self.nonfinite.check(step, state, batch, new_state, metrics)
+        self.reporter.push(step, metrics)
+        self.watch.check(step, batch)
+        for hook in self.hooks:
+            hook(step, new_state, metrics)
+        return new_state
 
 
 class _Milestones:
@@ -297,6 +316,20 @@ class _Milestones:
         if self._options.keep_best and name not in scores:
             guess = did_you_mean(name, scores)
             raise InputError(f'training.best_metric: the evaluation gives no "{name}"; {guess}')
+
+
+def _restore(
+    checkpoints: TrainingCheckpoints,
+    abstract: TrainState,
+    batches: BatchIterator,
+    workdir: Path,
+    step: int,
+) -> TrainState:
+    """Returns the state of the last checkpoint, of ``step``, and restores its place in the data."""
+    found = checkpoints.restore(abstract.params, abstract.without_params())
+    state = TrainState.from_checkpoint(found.params, found.state)
+    _restore_position(batches, found.data, workdir, step)
+    return state
 
 
 def _restore_position(

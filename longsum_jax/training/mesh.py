@@ -1,13 +1,13 @@
 """The device mesh, and the place of every parameter, optimizer slot and batch row on it.
 
-Models name the axes of their parameters and activations (Flax Linen logical partitioning):
+Models name the axes of their parameters and activations (Flax Linen logical partitioning), such as:
 
-    parameters    layers, vocab, embed, heads, kv, mlp, channels, modes, directions, buckets
-    activations   batch, length, act_embed, act_heads, act_mlp, act_vocab, act_channels
+    parameters    layers, vocab, embed, heads, kv, mlp, channels, modes
+    activations   batch, length, act_embed, act_heads, channels
 
-A preset maps those names to the mesh axes "batch" (rows of the batch), "fsdp" (rows of the batch,
-and slices of every parameter), "tensor" (slices of the wide dimensions) and "sequence" (slices of
-every document). This file knows no model.
+A preset maps some of those names to the mesh axes "batch" (rows of the batch), "fsdp" (rows of the
+batch, and slices of every parameter), "tensor" (slices of the wide dimensions) and "sequence"
+(slices of every document); axes of other names stay whole. This file knows no model.
 """
 
 import contextlib

@@ -8,7 +8,7 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.inference.documents import DocumentSummarizer
 from longsum_jax.inference.strategies import Reader
-from longsum_jax.inference.summarizer import ByStrategy, SummaryOptions
+from longsum_jax.inference.summarizer import StrategyEngine, SummaryOptions
 from longsum_jax.inference.summary import Request
 
 
@@ -59,7 +59,7 @@ def summaries(summarizer, *texts, **options):
     generation = GenerationOptions(max_new_tokens=1, decoder_start_token_id=0)
     call = SummaryOptions(strategy="direct", **options)
     reader = Reader(summarizer.tokenizer, longest_input=64, max_new_tokens=1)
-    engine = ByStrategy(summarizer.made, reader, call, generation, None)
+    engine = StrategyEngine(summarizer.made, reader, call, generation, None)
     return engine.summaries(requests(*texts))
 
 

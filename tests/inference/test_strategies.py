@@ -19,7 +19,7 @@ from longsum_jax.inference.strategies import (
     choose,
     summarize_steps,
 )
-from longsum_jax.inference.summarizer import ByStrategy, SummaryOptions
+from longsum_jax.inference.summarizer import StrategyEngine, SummaryOptions
 from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.text.joining import join_documents
@@ -484,7 +484,7 @@ def test_batches_and_the_order_of_documents_change_no_summary(name, length):
     def summaries(order, batch_size, seed):
         options = SummaryOptions(strategy=name, length=length, batch_size=batch_size)
         reader = Reader(Words(), longest_input=LONGEST, longest_whole=LONGEST, max_new_tokens=12)
-        engine = ByStrategy(Writer(seed), reader, options, generation, None)
+        engine = StrategyEngine(Writer(seed), reader, options, generation, None)
         found = engine.summaries([Request(texts[i], f"document {i}", None) for i in order])
         return dict(zip(order, found, strict=True))
 

@@ -9,7 +9,7 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference.model import Model
-from longsum_jax.inference.summarizer import ByStrategy
+from longsum_jax.inference.summarizer import StrategyEngine
 from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import model_config, preset
 from longsum_jax.readers import Document
@@ -269,7 +269,7 @@ def test_the_name_of_a_file_is_not_its_text(model, tmp_path, monkeypatch):
 def test_documents_are_not_read_after_an_error(model, monkeypatch):
     read = []
 
-    def slow(engine, request, plan=ByStrategy.plan):
+    def slow(engine, request, plan=StrategyEngine.plan):
         read.append(request)
         time.sleep(0.01)
         return plan(engine, request)
@@ -278,8 +278,8 @@ def test_documents_are_not_read_after_an_error(model, monkeypatch):
         next(iter(documents))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ByStrategy, "plan", slow)
-    monkeypatch.setattr(ByStrategy, "_decode", fail)
+    monkeypatch.setattr(StrategyEngine, "plan", slow)
+    monkeypatch.setattr(StrategyEngine, "_decode", fail)
     with pytest.raises(KeyboardInterrupt):
         model.summaries(["A document."] * 500)
     assert 0 < len(read) < 400

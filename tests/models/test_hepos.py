@@ -41,8 +41,8 @@ def test_search_keeps_strided_keys_and_values(model, ids, options, monkeypatch):
         seen.append(shapes)
         return call(search, read, shapes, *arguments, **options)
 
-    call = programs.Search.of_reading
-    monkeypatch.setattr(programs.Search, "of_reading", spy)
+    call = programs.Search.after_reading
+    monkeypatch.setattr(programs.Search, "after_reading", spy)
     hepos = model.with_cross_attention("hepos", hepos_stride=3)
     found = hepos.generate(*ids, **options)
     (source,) = seen

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import flax.linen as nn
 import jax
+import numpy as np
 from jax.sharding import PartitionSpec
 
 from longsum_jax.data.examples.base import Example
@@ -25,12 +26,11 @@ from longsum_jax.models.family import Family
 from longsum_jax.text.documents import Document
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.training.mesh import make_mesh
-from longsum_jax.training.step import LossFn, SegmentedLoss
+from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, NumpyBatch, Params
 
 Row = dict[str, Any]  # one line of predictions.jsonl
 T = TypeVar("T")
-_NONE: Mapping[str, Array] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -194,26 +194,51 @@ class Objective(ABC):
         return self.first_examples(made)
 
     @cached_property
-    def logits(self) -> Callable[..., Array]:
-        """Compiled (parameters, ids [b, l], mask [b, l]) -> logits of an encoder on every host.
+    def module(self) -> nn.Module:
+        """The Flax module of the model."""
+        return self.setup.family.module_class(self.setup.config)
 
-        ``token_types`` of a batch are a further argument.
+    def forward(
+        self,
+        params: Params,
+        batch: Mapping[str, Array],
+        *,
+        deterministic: bool = True,
+        **options: Any,
+    ) -> Array:
+        """Returns what the head of an encoder gives for a batch, such as logits of labels.
+
+        Args:
+            params: of the model.
+            batch: ids [batch, length], or [batch, parts, length], with their mask.
+            deterministic: False in training.
+            **options: of ``flax.linen.Module.apply``.
         """
-        module = self.setup.family.module_class(self.setup.config)
+        return self.module.apply(
+            {"params": params},
+            batch["input_ids"],
+            batch["attention_mask"],
+            deterministic=deterministic,
+            **self._token_types(batch),
+            **options,
+        )
 
-        def logits(
-            params: Params, ids: Array, mask: Array, token_types: Mapping[str, Array] = _NONE
-        ) -> Array:
-            found = module.apply({"params": params}, ids, mask, deterministic=True, **token_types)
-            return replicate(found)
+    @cached_property
+    def logits(self) -> Callable[[Params, NumpyBatch], Array]:
+        """``forward`` in evaluation, compiled; its result is on every host."""
+        return jax.jit(lambda params, batch: replicate(self.forward(params, batch)))
 
-        return jax.jit(logits)
-
-    def token_types(self, batch: Mapping[str, Array]) -> dict[str, Array]:
+    def _token_types(self, batch: Mapping[str, Array]) -> dict[str, Array]:
         """Returns the further input of models that tell two texts apart, of a batch that has it."""
         if "token_type_ids" not in batch or not takes_token_types(self.setup.config):
             return {}
         return {"token_type_ids": batch["token_type_ids"]}
+
+
+def loss_with_counts(loss_sum: Array, weight: Array, **counts: Array) -> LossOutput:
+    """Returns the loss of a batch beside counts over its rows."""
+    metrics = {name: count.astype(np.float32) for name, count in counts.items()}
+    return LossOutput(loss_sum, weight, metrics)
 
 
 def replicate(x: Array) -> Array:

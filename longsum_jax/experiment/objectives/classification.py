@@ -19,7 +19,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.evaluation.classification import classification_scores, majority
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row
+from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, loss_with_counts
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.training.step import LossFn, LossOutput
 from longsum_jax.typing import Array, Params
@@ -56,26 +56,17 @@ class Classification(Objective):
 
         It also counts tokens and right documents.
         """
-        module = self.setup.family.module_class(self.setup.config)
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             mask, labels = batch["attention_mask"], batch["labels"]
-            logits = module.apply(
-                {"params": params},
-                batch["input_ids"],
-                mask,
-                deterministic=False,
-                rngs={"dropout": rng},
-                **self.token_types(batch),
-            )
+            logits = self.forward(params, batch, deterministic=False, rngs={"dropout": rng})
             loss_sum, weight = class_cross_entropy(logits, labels)
             if labels.ndim == 1:
                 right = logits.argmax(-1) == labels
             else:
                 right = ((logits >= 0) == (labels == 1)).all(-1)
-            counts = {"tokens": mask.sum(), "right_documents": (right & mask.any(-1)).sum()}
-            metrics = {name: x.astype(np.float32) for name, x in counts.items()}
-            return LossOutput(loss_sum, weight, metrics)
+            num_right = (right & mask.any(-1)).sum()
+            return loss_with_counts(loss_sum, weight, tokens=mask.sum(), right_documents=num_right)
 
         return loss_fn
 
@@ -121,9 +112,7 @@ class Classification(Objective):
         """Returns logits [documents, classes] and labels of the documents to evaluate on."""
         logits, labels = [], []
         for batch in self.evaluation_batches(self.examples, self.setup.task.max_source_length):
-            ids, mask = batch["input_ids"], batch["attention_mask"]
-            found = self.logits(params, ids, mask, self.token_types(batch))
-            logits.append(jax.device_get(found))
+            logits.append(jax.device_get(self.logits(params, batch)))
             labels.append(batch["labels"])
         count = len(self.examples)  # the last batch has empty rows at its end
         return np.concatenate(logits)[:count], np.concatenate(labels)[:count]

@@ -19,7 +19,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.classification import binary_scores
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row
+from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, loss_with_counts
 from longsum_jax.inference.sentences import taken_sentences
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.training.step import LossFn, LossOutput
@@ -57,24 +57,17 @@ class Extraction(Objective):
 
         It also counts tokens and right sentences.
         """
-        module = self.setup.family.module_class(self.setup.config)
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             mask, labels = batch["attention_mask"], batch["labels"]
-            scores = module.apply(
-                {"params": params},
-                batch["input_ids"],
-                mask,
-                deterministic=False,
-                rngs={"dropout": rng},
-            )
+            scores = self.forward(params, batch, deterministic=False, rngs={"dropout": rng})
             loss_sum, weight = class_cross_entropy(
                 scores.reshape(-1, 1), labels.reshape(-1, 1).astype(scores.dtype)
             )
             right = ((scores > 0) == (labels == 1)) & (labels != IGNORED_LABEL)
-            counts = {"tokens": mask.sum(), "right_sentences": right.sum()}
-            metrics = {name: x.astype(np.float32) for name, x in counts.items()}
-            return LossOutput(loss_sum, weight, metrics)
+            return loss_with_counts(
+                loss_sum, weight, tokens=mask.sum(), right_sentences=right.sum()
+            )
 
         return loss_fn
 
@@ -150,7 +143,7 @@ class Extraction(Objective):
         """Returns, for each document, logits and labels of its sentences, the query left out."""
         scores: list[np.ndarray] = []
         for batch, count in self._batches():
-            found = jax.device_get(self.logits(params, batch["input_ids"], batch["attention_mask"]))
+            found = jax.device_get(self.logits(params, batch))
             rows = zip(found[:count], batch["labels"][:count], strict=True)
             scores += [row[labels != IGNORED_LABEL] for row, labels in rows]
         labels = [example["labels"] for example in self.examples]

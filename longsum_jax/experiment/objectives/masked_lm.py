@@ -20,7 +20,13 @@ from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, replicate
+from longsum_jax.experiment.objectives.base import (
+    Evaluation,
+    Objective,
+    Row,
+    loss_with_counts,
+    replicate,
+)
 from longsum_jax.ops.losses import count_labels
 from longsum_jax.ops.masking import mask_tokens
 from longsum_jax.text.documents import Document
@@ -68,14 +74,13 @@ class MaskedLanguageModel(Objective):
 
     def loss_fn(self) -> LossFn:
         """Returns the cross-entropy of the chosen tokens; also counts tokens and right guesses."""
-        module = self.setup.family.module_class(self.setup.config)
         _ = self.special_ids  # a tokenizer that does not fit should not show inside a compilation
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             mask = batch["attention_mask"]
             mask_key, dropout_key = jax.random.split(rng)
             inputs, labels = self.masks(mask_key, batch["input_ids"], mask)
-            scores = module.apply(
+            scores = self.module.apply(
                 {"params": params},
                 inputs,
                 mask,
@@ -84,9 +89,9 @@ class MaskedLanguageModel(Objective):
                 rngs={"dropout": dropout_key},
                 method="score_targets",
             )
-            counts = {"tokens": mask.sum(), "right_tokens": scores.is_right.sum()}
-            metrics = {name: x.astype(np.float32) for name, x in counts.items()}
-            return LossOutput(scores.losses.sum(), count_labels(labels), metrics)
+            loss_sum, weight = scores.losses.sum(), count_labels(labels)
+            num_right = scores.is_right.sum()
+            return loss_with_counts(loss_sum, weight, tokens=mask.sum(), right_tokens=num_right)
 
         return loss_fn
 
@@ -175,12 +180,13 @@ class MaskedLanguageModel(Objective):
         The four are tokens, chosen tokens, right guesses and bits.
         """
         key = jax.random.key(self.setup.run.evaluation.seed)
-        module = self.setup.family.module_class(self.setup.config)
 
         def guess(params: Params, numbers: Array, ids: Array, mask: Array) -> Array:
             keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
             inputs, labels = jax.vmap(self.masks)(keys, ids, mask)
-            scores = module.apply({"params": params}, inputs, mask, labels, method="score_targets")
+            scores = self.module.apply(
+                {"params": params}, inputs, mask, labels, method="score_targets"
+            )
             tokens = self._is_text(ids, mask).sum(-1)
             chosen = (labels != IGNORED_LABEL).sum(-1)
             right = scores.is_right.sum(-1)

@@ -1,7 +1,7 @@
 """Multiple choice: which of several texts goes with a document (Zellers et al. 2018)."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -16,11 +16,11 @@ from longsum_jax.data.padding import SegmentShape
 from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, replicate
+from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, loss_with_counts
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.text.documents import Document
 from longsum_jax.training.step import LossFn, LossOutput
-from longsum_jax.typing import IGNORED_LABEL, AnyArray, Array, NumpyBatch, Params
+from longsum_jax.typing import IGNORED_LABEL, AnyArray, Array, Params
 
 CHANCE = "chance_accuracy"  # expected of a choice at random
 
@@ -51,38 +51,25 @@ class MultipleChoice(Objective):
 
         It also counts tokens and right documents.
         """
-        forward = self._forward(deterministic=False)
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
-            logits = forward(params, batch, rngs={"dropout": rng})
+            logits = self.forward(params, batch, deterministic=False, rngs={"dropout": rng})
             right = right_numbers(batch["labels"])
             loss_sum, weight = class_cross_entropy(logits, right)
-            counts = {
-                "tokens": batch["attention_mask"].sum(),
-                "right_documents": (logits.argmax(-1) == right).sum(),
-            }
-            metrics = {name: x.astype(np.float32) for name, x in counts.items()}
-            return LossOutput(loss_sum, weight, metrics)
+            return loss_with_counts(
+                loss_sum,
+                weight,
+                tokens=batch["attention_mask"].sum(),
+                right_documents=(logits.argmax(-1) == right).sum(),
+            )
 
         return loss_fn
 
-    def _forward(self, *, deterministic: bool) -> Callable[..., Array]:
-        """Returns (parameters, batch) -> logits of the choices [batch, choices]."""
-        module = self.setup.family.module_class(self.setup.config)
-
-        def forward(params: Params, batch: Mapping[str, Array], **options: Any) -> Array:
-            mask = batch["attention_mask"]
-            logits = module.apply(
-                {"params": params},
-                batch["input_ids"],
-                mask,
-                deterministic=deterministic,
-                **self.token_types(batch),
-                **options,
-            )
-            return jnp.where(mask.any(-1), logits, jnp.finfo(logits.dtype).min)
-
-        return forward
+    def forward(self, params: Params, batch: Mapping[str, Array], **options: Any) -> Array:
+        """Returns logits of the choices [batch, choices], the least number for absent ones."""
+        logits = super().forward(params, batch, **options)
+        is_choice = batch["attention_mask"].any(-1)
+        return jnp.where(is_choice, logits, jnp.finfo(logits.dtype).min)
 
     def read_evaluation(self) -> None:
         self.check_parts(example for _, example in self.documents_with_examples)
@@ -92,7 +79,7 @@ class MultipleChoice(Objective):
         logits, labels = [], []
         documents, examples = zip(*self.documents_with_examples, strict=True)
         for batch in self.evaluation_batches(examples, self.source_lengths[-1]):
-            logits.append(jax.device_get(self._logits(params, batch)))
+            logits.append(jax.device_get(self.logits(params, batch)))
             labels.append(batch["labels"])
         logits, labels = np.concatenate(logits), np.concatenate(labels)
         loss_sum, weight = class_cross_entropy(logits, right_numbers(labels))
@@ -105,11 +92,6 @@ class MultipleChoice(Objective):
             CHANCE: 100 * float(np.mean(chance)),
         }
         return Evaluation(scores, rows)
-
-    @cached_property
-    def _logits(self) -> Callable[[Params, NumpyBatch], Array]:
-        forward = self._forward(deterministic=True)
-        return jax.jit(lambda params, batch: replicate(forward(params, batch)))
 
     def report(self, evaluation: Evaluation) -> str:
         scores = evaluation.scores

@@ -1,8 +1,7 @@
 """Question answering: the span of a document that answers a question (Rajpurkar et al. 2016)."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -18,13 +17,13 @@ from longsum_jax.evaluation.answers import Answers
 from longsum_jax.evaluation.metric import mean_scores
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, replicate
+from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, loss_with_counts
 from longsum_jax.inference.answers import MAX_ANSWER_LENGTH, best_span, span_text
 from longsum_jax.models.heads import SPAN_OUTPUTS
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.text.documents import Document
 from longsum_jax.training.step import LossFn, LossOutput
-from longsum_jax.typing import AnyArray, Array, NumpyBatch, Params
+from longsum_jax.typing import AnyArray, Array, Params
 
 COLUMNS = Answers.columns
 
@@ -52,36 +51,19 @@ class QuestionAnswering(Objective):
 
         It also counts tokens and the answers whose both ends are most likely.
         """
-        forward = self._forward(deterministic=False)
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             mask, labels = batch["attention_mask"], batch["labels"]
-            logits = forward(params, batch, rngs={"dropout": rng})
+            logits = self.forward(params, batch, deterministic=False, rngs={"dropout": rng})
             loss_sum, weight = token_cross_entropy(logits, labels)
             right = (logits.argmax(-1) == labels).all(-1)
-            counts = {"tokens": mask.sum(), "right_answers": right.sum()}
-            metrics = {name: x.astype(np.float32) for name, x in counts.items()}
-            return LossOutput(loss_sum, weight, metrics)
+            return loss_with_counts(loss_sum, weight, tokens=mask.sum(), right_answers=right.sum())
 
         return loss_fn
 
-    def _forward(self, *, deterministic: bool) -> Callable[..., Array]:
-        """Returns (parameters, batch) -> logits of first and last tokens [batch, 2, length]."""
-        module = self.setup.family.module_class(self.setup.config)
-
-        def forward(params: Params, batch: Mapping[str, Array], **options: Any) -> Array:
-            mask = batch["attention_mask"]
-            logits = module.apply(
-                {"params": params},
-                batch["input_ids"],
-                mask,
-                deterministic=deterministic,
-                **self.token_types(batch),
-                **options,
-            )
-            return span_logits(logits, mask)
-
-        return forward
+    def forward(self, params: Params, batch: Mapping[str, Array], **options: Any) -> Array:
+        """Returns logits of first and last tokens [batch, 2, length]."""
+        return span_logits(super().forward(params, batch, **options), batch["attention_mask"])
 
     def read_evaluation(self) -> None:
         _ = self.documents_with_examples
@@ -92,7 +74,7 @@ class QuestionAnswering(Objective):
         logits, labels = [], []
         examples = [example for _, example in self.documents_with_examples]
         for batch in self.evaluation_batches(examples, self.setup.task.max_source_length):
-            logits.append(jax.device_get(self._logits(params, batch)))
+            logits.append(jax.device_get(self.logits(params, batch)))
             labels.append(batch["labels"])
         logits, labels = np.concatenate(logits), np.concatenate(labels)
         loss_sum, weight = token_cross_entropy(logits, labels)
@@ -103,11 +85,6 @@ class QuestionAnswering(Objective):
         scores = mean_scores([{name: row[name] for name in COLUMNS} for row in rows])
         scores["negative_loss"] = -float(loss_sum / weight)
         return Evaluation(scores, rows)
-
-    @cached_property
-    def _logits(self) -> Callable[[Params, NumpyBatch], Array]:
-        forward = self._forward(deterministic=True)
-        return jax.jit(lambda params, batch: replicate(forward(params, batch)))
 
     def _row(self, document: Document, example: Example, logits: np.ndarray) -> Row:
         tokenizer, task = self.setup.tokenizer, self.setup.task

@@ -43,11 +43,10 @@ class Summarization(Objective):
     def loss_fn(self) -> LossFn | SegmentedLoss:
         """Returns the teacher-forced cross-entropy; also counts tokens and right next tokens."""
         label_smoothing = self.setup.run.loss.label_smoothing
-        module = self.setup.family.module_class(self.setup.config)
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             labels = batch["labels"]
-            losses, is_right = module.apply(
+            losses, is_right = self.module.apply(
                 {"params": params},
                 batch["input_ids"],
                 batch["attention_mask"],

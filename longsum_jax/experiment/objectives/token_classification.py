@@ -15,7 +15,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.evaluation.tags import tag_scores
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective
+from longsum_jax.experiment.objectives.base import Evaluation, Objective, loss_with_counts
 from longsum_jax.experiment.objectives.classification import MAJORITY, resolve_labels
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.tokenizers.base import NO_TOKEN
@@ -47,22 +47,14 @@ class TokenClassification(Objective):
 
     def loss_fn(self) -> LossFn:
         """Returns the mean cross-entropy of the words; it also counts tokens and right words."""
-        module = self.setup.family.module_class(self.setup.config)
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             mask = batch["attention_mask"]
             labels = batch["labels"][:, : mask.shape[1]]  # a bucket may be shorter
-            logits = module.apply(
-                {"params": params},
-                batch["input_ids"],
-                mask,
-                deterministic=False,
-                rngs={"dropout": rng},
-            )
+            logits = self.forward(params, batch, deterministic=False, rngs={"dropout": rng})
             loss_sum, weight = token_cross_entropy(logits, labels)
-            counts = {"tokens": mask.sum(), "right_words": (logits.argmax(-1) == labels).sum()}
-            metrics = {name: x.astype(np.float32) for name, x in counts.items()}
-            return LossOutput(loss_sum, weight, metrics)
+            num_right = (logits.argmax(-1) == labels).sum()
+            return loss_with_counts(loss_sum, weight, tokens=mask.sum(), right_words=num_right)
 
         return loss_fn
 
@@ -99,7 +91,7 @@ class TokenClassification(Objective):
         numbers, loss_sum, weight = [], 0.0, 0.0
         for batch in self.evaluation_batches(examples, self.setup.task.max_source_length):
             mask = batch["attention_mask"]
-            logits = jax.device_get(self.logits(params, batch["input_ids"], mask))
+            logits = jax.device_get(self.logits(params, batch))
             loss, count = token_cross_entropy(logits, batch["labels"][:, : mask.shape[1]])
             loss_sum, weight = loss_sum + float(loss), weight + float(count)
             numbers.append(logits.argmax(-1))

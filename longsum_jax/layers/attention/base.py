@@ -11,13 +11,14 @@ the context:
     x = context_module.finish(x, length)
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from longsum_jax.layers.attention.global_tokens import split_tokens
 from longsum_jax.layers.attention.multi_head import MultiHeadAttention, RelativePositionBias
@@ -171,6 +172,13 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
             options["dropout"] = Dropout(self.make_rng("dropout"), self.dropout_rate)
         return options
 
+    def random_key(self, layer: Int[AnyArray, ""], deterministic: bool) -> PRNGKeyArray:
+        """Returns the key of what a layer draws: a new one in each training step, one for each
+        ``layer`` otherwise."""
+        if deterministic:
+            return jax.random.fold_in(jax.random.key(0), layer)
+        return self.make_rng("dropout")
+
     def attend_sharded(
         self,
         attention: Callable[..., Any],
@@ -197,11 +205,9 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         sharding = active_sequence_sharding(batch)
         if sharding is None:
             return attention(**text, **(rows or {}), **(shared or {}), **options)
-        dropout = options.pop("dropout", None)
-
-        rng = None if dropout is None else dropout.rng
+        run, rng = _with_own_key(attention, options)
         return shard_map_sequence(
-            _with_rng(attention, options, dropout),
+            run,
             sharding,
             text=text,
             rows=rows,
@@ -237,23 +243,30 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         if sharding is None or self.num_heads % sharding.num_shards:
             whole = {name: of_heads.arrays for name, of_heads in heads.items()}
             return attention(**text, **rows, **whole, **options)
-        dropout = options.pop("dropout", None)
-        run = _with_rng(attention, options, dropout)
-        rng = None if dropout is None else dropout.rng
+        run, rng = _with_own_key(attention, options)
         return shard_map_heads(run, sharding, text=text, rows=rows, heads=heads, rng=rng)
 
 
-def _with_rng(
-    attention: Callable[..., Any], options: Mapping[str, Any], dropout: Dropout | None
-) -> Callable[..., Any]:
-    """Returns ``attention`` with ``options`` as a function of arrays and of a device's own key."""
+def _with_own_key(
+    attention: Callable[..., Any], options: Mapping[str, Any]
+) -> tuple[Callable[..., Any], Array | None]:
+    """Returns ``attention`` as a function of arrays and of a device's own key.
 
-    def run(rng: Array | None = None, **arrays: Any) -> Any:
-        if dropout is None:
-            return attention(**arrays, **options)
-        return attention(**arrays, **options, dropout=dropout._replace(rng=rng))
+    Args:
+        attention: function of ``ops.attention``.
+        options: of ``sparse_options``.
 
-    return run
+    Returns:
+        The function, and the key that those of devices are made from; None without dropout.
+    """
+    dropout = options.get("dropout")
+    if dropout is None:
+        return functools.partial(attention, **options), None
+
+    def run(rng: Array, **arrays: Any) -> Any:
+        return attention(**arrays, **options | {"dropout": dropout._replace(rng=rng)})
+
+    return run, dropout.rng
 
 
 def layer_radii(windows: tuple[int, ...], num_layers: int) -> Int[Array, " layers"]:

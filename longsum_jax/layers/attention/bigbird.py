@@ -1,6 +1,7 @@
 """BigBird: a window of blocks, the first and the last block, and random blocks (Zaheer et al.
 2020)."""
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,7 +13,6 @@ from longsum_jax.layers.attention.full import FullAttention, FullContext
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import RandomBlockOptions
 from longsum_jax.ops.attention.bigbird import bigbird_attention, random_block_plan
-from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
@@ -81,20 +81,17 @@ class BigBirdAttention(FullAttention):
         options = self.options
         if bigbird_is_full(options, x.shape[1]):
             return super().__call__(x, context, layer_input, deterministic)
-        self.noted(Choice(None, "random blocks"))
+        self.without_kernel("random blocks")
         mask, bias = context
-        is_evaluation = isinstance(layer_input, tuple)
         k, v = self.project_kv(x)
-        by_head = {"bias": ByHead(bias)}
-        if not is_evaluation:
-            by_head["random_blocks"] = ByHead(layer_input)
-
-        def attend(**arrays: Any) -> Array:
-            blocks = {"random_blocks": options.num_random_blocks} | arrays
-            return bigbird_attention(**blocks, block_size=options.block_size)
-
+        attention = functools.partial(bigbird_attention, block_size=options.block_size)
+        heads = {"bias": ByHead(bias)}
+        if deterministic:
+            attention = functools.partial(attention, random_blocks=options.num_random_blocks)
+        else:
+            heads["random_blocks"] = ByHead(layer_input)
         text = {"q": self.q(x), "k": k, "v": v}
-        y = self.attend_by_heads(
-            attend, deterministic, text=text, rows={"mask": mask}, heads=by_head
+        rows = {"mask": mask}
+        return self.o(
+            self.attend_by_heads(attention, deterministic, text=text, rows=rows, heads=heads)
         )
-        return self.o(y)

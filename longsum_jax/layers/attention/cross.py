@@ -36,12 +36,12 @@ from longsum_jax.ops.attention.hepos import (
     strided_length,
 )
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet
-from longsum_jax.ops.sequence_sharding import shard_map_sequence
+from longsum_jax.ops.sequence_sharding import Axes, shard_map_sequence
 from longsum_jax.typing import AnyArray
 
 
 class CrossAttention(MultiHeadAttention):
-    """Attention to all positions of a source; the base of all cross-attentions.
+    """The base of all cross-attentions: attention to all positions of a source, without a bias.
 
     Subclasses override ``project_kv``, ``attend`` and ``attend_absorbed``.
 
@@ -117,18 +117,18 @@ class SourceAttention(CrossAttention):
         v: Float[AnyArray, "batch num_keys heads head_dim"],
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
-        bias: Float[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
-        causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
-        """See ``MultiHeadAttention.attend``; a bias is only for sources on one device, and
-        ``causal`` for none."""
-        options = {"mask": mask, "bias": bias, "causal": causal, "deterministic": deterministic}
+        """See ``MultiHeadAttention.attend``."""
         sharding = active_sequence_sharding(x.shape[0])
         in_pieces = self._needs_pieces(x, k, 1 if sharding is None else sharding.num_shards)
-        in_pieces = in_pieces and self.fused_kernel(x, k, **options) is None
-        if bias is not None or (sharding is None and not in_pieces):
-            return super().attend(x, k, v, **options)
+        if in_pieces:
+            kernel = self.fused_kernel(
+                x, k, mask=mask, bias=None, causal=False, deterministic=deterministic
+            )
+            in_pieces = kernel is None
+        if sharding is None and not in_pieces:
+            return super().attend(x, k, v, mask=mask, deterministic=deterministic)
         rate = 0.0 if deterministic else self.dropout_rate
 
         def attend(
@@ -137,9 +137,10 @@ class SourceAttention(CrossAttention):
             v: AnyArray,
             mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None,
             rng: Array | None = None,
-            **options: Any,
+            axes: Axes = (),
         ) -> Array:
-            options |= {"scale": self.scale, "dropout": None if rng is None else Dropout(rng, rate)}
+            dropout = None if rng is None else Dropout(rng, rate)
+            options = {"scale": self.scale, "dropout": dropout, "axes": axes}
             if in_pieces:
                 key_mask = None if mask is None else mask[:, None]  # the same for all blocks
                 return attend_shared_keys(q, [KeySet(k, v, key_mask)], **options)
@@ -333,10 +334,9 @@ class NearestAttention(CrossAttention):
         v: Float[AnyArray, "batch num_keys heads head_dim"],
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
-        bias: Float[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
-        """See ``MultiHeadAttention.attend``; without a bias."""
+        """See ``MultiHeadAttention.attend``."""
         q = self.q(x)
         scores = jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32)
         nearest = largest_scores(scores * self.scale, mask, self.options.cross_nearest)

@@ -16,8 +16,9 @@ from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.ops.attention.blockwise import max_score_bytes
 from longsum_jax.ops.attention.dense import prepend_keys
 from longsum_jax.ops.attention.full import full_attention
-from longsum_jax.ops.attention.fused import Choice
+from longsum_jax.ops.attention.fused import Kernel
 from longsum_jax.ops.attention.key_sets import KeySet
+from longsum_jax.ops.attention.relative_position import distance_entries
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
@@ -54,8 +55,8 @@ class FullAttention(EncoderSelfAttention):
         extra: ExtraKeyValues | None = None,
     ) -> Float[Array, "batch length d_model"]:
         mask, bias = context
-        batch, length = mask.shape
         k, v = self.project_kv(x)
+        kernel, extra_arrays = None, ()
         if extra is None:
             kernel = self.fused_kernel(
                 x,
@@ -66,36 +67,48 @@ class FullAttention(EncoderSelfAttention):
                 deterministic=deterministic,
                 by_heads=True,
             )
-            if kernel is not None:
-                attend = partial(attend_fused, kernel=kernel, causal=self.causal)
-                text = {"q": self.q(x), "k": k, "v": v}
-                rows = {"mask": mask[:, None]}
-                y = self.attend_by_heads(attend, True, text=text, rows=rows, heads={})
-                return self.o(y)
         else:
-            self.noted(Choice(None, "states of a memory among the keys"))
+            self.without_kernel("states of a memory among the keys")
+            extra_arrays = (*self.project_extra(extra), extra.valid)
+        if kernel is not None:
+            return self.o(self._attend_fused(kernel, self.q(x), k, v, mask))
 
+        length = mask.shape[1]
         if self.causal:
             bias = self._hide_later_tokens(bias, length)
-        num_keys = length
-        extra_arrays = ()
-        if extra is not None:
-            extra_arrays = (*self.project_extra(extra), extra.valid)
-            num_keys += extra.valid.shape[1]
-
-        score_bytes = 4 * batch * self.num_heads * length * num_keys
-        is_sharded = active_sequence_sharding(batch) is not None
-        if is_sharded or score_bytes > max_score_bytes():
+        if self._needs_pieces(mask, extra):
             y = self._attend_in_pieces(self.q(x), k, v, mask, bias, extra_arrays, deterministic)
             return self.o(y)
-
         mask = mask[:, None, None, :]
         if bias is not None:
             positions = jnp.arange(length)
-            bias = bias[None, :, positions - positions[:, None] + length - 1]
-        if extra is not None:
+            bias = bias[None, :, distance_entries(bias, positions - positions[:, None])]
+        if extra_arrays:
             k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
         return self.attend(x, k, v, mask=mask, bias=bias, deterministic=deterministic)
+
+    def _attend_fused(
+        self,
+        kernel: Kernel,
+        q: Float[AnyArray, "batch length heads head_dim"],
+        k: Float[AnyArray, "batch length heads head_dim"],
+        v: Float[AnyArray, "batch length heads head_dim"],
+        mask: Bool[AnyArray, "batch length"],
+    ) -> Float[Array, "batch length heads head_dim"]:
+        """Attends by a kernel, which has neither a bias nor dropout."""
+        attend = partial(attend_fused, kernel=kernel, causal=self.causal)
+        text = {"q": q, "k": k, "v": v}
+        return self.attend_by_heads(attend, True, text=text, rows={"mask": mask[:, None]}, heads={})
+
+    def _needs_pieces(
+        self, mask: Bool[AnyArray, "batch length"], extra: ExtraKeyValues | None
+    ) -> bool:
+        """Tells whether devices share a sequence, or the scores are too many for one array."""
+        batch, length = mask.shape
+        if active_sequence_sharding(batch) is not None:
+            return True
+        num_keys = length if extra is None else length + extra.valid.shape[1]
+        return 4 * batch * self.num_heads * length * num_keys > max_score_bytes()
 
     def _attend_in_pieces(
         self,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Shaped
 
 from longsum_jax.layers.partitioning import active_sequence_sharding, constrain
+from longsum_jax.ops.padding import append_zeros
 from longsum_jax.typing import AnyArray
 
 
@@ -28,7 +29,7 @@ def pad_to_shards(
     if sharding is None:
         return x
     extra = -x.shape[1] % (sharding.num_shards * block)
-    return _append_zeros(x, extra) if extra else x
+    return append_zeros(x, extra) if extra else x
 
 
 def join_tokens(
@@ -45,7 +46,7 @@ def join_tokens(
     sharding = active_sequence_sharding(text.shape[0])
     if sharding is None:
         return jnp.concatenate([tokens, text], 1)
-    tokens = _append_zeros(tokens, -tokens.shape[1] % sharding.num_shards)
+    tokens = append_zeros(tokens, -tokens.shape[1] % sharding.num_shards)
     tokens, text = (_split_shards(x, sharding.num_shards) for x in (tokens, text))
     return _merge_shards(jnp.concatenate([tokens, text], 2))
 
@@ -71,10 +72,6 @@ def without_globals(
     Encoders with LSG attention and ``pass_global_tokens_to_decoder`` give these, too.
     """
     return states[:, states.shape[1] - length :]
-
-
-def _append_zeros(x: AnyArray, count: int) -> Array:
-    return jnp.pad(x, ((0, 0), (0, count)) + ((0, 0),) * (x.ndim - 2))
 
 
 def _split_shards(x: AnyArray, num_shards: int) -> Array:

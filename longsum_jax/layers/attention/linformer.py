@@ -9,16 +9,14 @@ from jaxtyping import Array, Float
 
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.multi_head import MultiHeadAttention
-from longsum_jax.layers.attention.options import (
-    LinformerOptions,
-)
+from longsum_jax.layers.attention.options import LinformerOptions
 from longsum_jax.layers.dense import torch_uniform
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.blockwise import attend_shared_keys
-from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.attention.key_sets import KeySet
 from longsum_jax.ops.attention.linformer import compress_length
+from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
 
@@ -83,8 +81,8 @@ class LinformerAttention(CompressedAttention, EncoderSelfAttention):
         layer_input: Any,
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
-        self.noted(Choice(None, "learned means as keys"))
+        self.without_kernel("learned means as keys")
         mask = context
         k, v = self.project_kv(jnp.where(mask[..., None], x, 0))
         y = attend_shared_keys(self.q(x), [KeySet(k, v)], **self.sparse_options(deterministic))
-        return self.o(jnp.where(mask[..., None, None], y, 0))
+        return self.o(zero_padding(y, mask))

@@ -21,7 +21,6 @@ from longsum_jax.layers.attention.options import (
 )
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.ops.attention.dense import QKV
-from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.attention.local import local_block_size
 from longsum_jax.ops.attention.longformer import gather_positions, longformer_attention
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
@@ -89,7 +88,7 @@ class LongformerAttention(EncoderSelfAttention):
             fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
             attention = functools.partial(longformer_attention, radius=max_radius, fused=fused)
         else:
-            self.noted(Choice(None, "windows that differ by layer"))
+            self.without_kernel("windows that differ by layer")
             attention = functools.partial(longformer_attention, max_radius=max_radius)
             shared["radius"] = layer_input
         k, v = self.project_kv(x)

@@ -17,24 +17,22 @@ from longsum_jax.layers.attention.options import EncoderAttentionOptions, LsgOpt
 from longsum_jax.layers.dense import Dropout, normal
 from longsum_jax.layers.partitioning import active_sequence_sharding, logical
 from longsum_jax.ops.attention.dense import QKV
-from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention, make_selection
-from longsum_jax.ops.attention.lsg_selection import Selection, lsh_projections
+from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention
+from longsum_jax.ops.attention.lsg_selection import lsh_projections
+from longsum_jax.ops.padding import append_zeros
 from longsum_jax.typing import AnyArray
 
 GLOBAL_ROWS = 512  # of the table of global tokens in every published checkpoint
 
 
-def selection_of(options: LsgOptions) -> Selection | None:
-    """Returns the selection of sparse keys, None for attention without them.
-
-    Raises:
-        InputError: options that do not fit together.
-    """
-    return make_selection(
+def spec_of(options: LsgOptions, causal: bool = False) -> LsgSpec:
+    """Returns the static options of the operation."""
+    return LsgSpec(
+        options.block_size,
+        options.sparse_block_size,
+        options.sparsity_factor,
         options.sparsity_type,
-        block_size=options.block_size,
-        sparse_block_size=options.sparse_block_size,
-        sparsity_factor=options.sparsity_factor,
+        causal=causal,
         reference_quirks=options.reference_quirks,
     )
 
@@ -49,8 +47,7 @@ class LsgContext(Context):
 
     def setup(self) -> None:
         stack = self.stack
-        is_std = isinstance(stack.attention_init, float)
-        init = normal(stack.attention_init if is_std else 1.0)
+        init = normal(1.0 if stack.kernel_std is None else stack.kernel_std)
         self.global_embeddings = self.param(
             "global_embeddings",
             logical(init, "globals", "embed"),
@@ -80,9 +77,9 @@ class LsgContext(Context):
         is_short = length <= 2 * options.block_size
         if options.reference_quirks and not is_short:
             # The published code pads to whole blocks, and sees its padding.
-            extra = (0, -length % options.block_size)
-            x = jnp.pad(x, ((0, 0), extra, (0, 0)))
-            mask = jnp.pad(mask, ((0, 0), extra))
+            extra = -length % options.block_size
+            x = append_zeros(x, extra)
+            mask = append_zeros(mask, extra)
         x = pad_to_shards(x, options.block_size)
         mask = pad_to_shards(mask, options.block_size)
         key_mask = mask
@@ -136,7 +133,7 @@ class LsgContext(Context):
     def _draw_projections(self, deterministic: bool) -> tuple[Array, ...]:
         """Draws random directions for every layer: new ones in each training step, always the same
         ones otherwise."""
-        stack, selection = self.stack, selection_of(self.stack.options)
+        stack, selection = self.stack, spec_of(self.stack.options).selection()
         if selection is None or selection.sparsity_type != "lsh":
             return ()
         rng = jax.random.key(0) if deterministic else self.make_rng("dropout")
@@ -170,7 +167,7 @@ class LsgAttention(EncoderSelfAttention):
 
     @classmethod
     def check(cls, options: EncoderAttentionOptions) -> None:
-        selection_of(options)
+        spec_of(options).selection()  # raises for options that do not fit together
         if not 1 <= options.num_global_tokens <= GLOBAL_ROWS:
             raise InputError(
                 f"num_global_tokens is {options.num_global_tokens}, but the table of LSG's global "
@@ -192,18 +189,9 @@ class LsgAttention(EncoderSelfAttention):
         k, v = self.project_kv(text)
         global_q = self.q(tokens)
         global_k, global_v = self.project_kv(tokens)
-        spec = LsgSpec(
-            options.block_size,
-            options.sparse_block_size,
-            options.sparsity_factor,
-            options.sparsity_type,
-            causal=self.causal,
-            reference_quirks=options.reference_quirks,
-        )
         fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
-        attention = functools.partial(lsg_attention, spec=spec, fused=fused)
         text, tokens = self.attend_sharded(
-            attention,
+            functools.partial(lsg_attention, spec=spec_of(options, self.causal), fused=fused),
             deterministic,
             text={"tokens": QKV(q, k, v), "mask": mask, "key_mask": key_mask},
             rows={"global_tokens": QKV(global_q, global_k, global_v)},

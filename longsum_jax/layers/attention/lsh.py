@@ -3,7 +3,6 @@ summarisation Huang et al. 2021)."""
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -11,11 +10,8 @@ from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
-from longsum_jax.layers.attention.options import (
-    EncoderAttentionOptions,
-    LshOptions,
-)
-from longsum_jax.ops.attention.fused import Choice
+from longsum_jax.layers.attention.options import EncoderAttentionOptions, LshOptions
+from longsum_jax.ops.attention.key_sets import Dropout
 from longsum_jax.ops.attention.lsh import draw_rotations, hash_buckets, lsh_attention
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
@@ -61,25 +57,38 @@ class LshAttention(EncoderSelfAttention):
         layer_input: Any,
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
-        self.noted(Choice(None, "keys sorted by hash"))
+        self.without_kernel("keys sorted by hash")
         options = self.options
         mask, bias = context
         k, v = self.project_kv(x)
         vectors = (self.q(x) + k) / 2
-        if deterministic:
-            key = jax.random.fold_in(jax.random.key(0), layer_input)
-        else:
-            key = self.make_rng("dropout")
         rotations = draw_rotations(
-            key, self.num_heads, self.d_kv, options.lsh_num_hashes, options.lsh_num_buckets
+            self.random_key(layer_input, deterministic),
+            self.num_heads,
+            self.d_kv,
+            options.lsh_num_hashes,
+            options.lsh_num_buckets,
         )
 
         def attend(
-            vectors: Array, v: Array, mask: Array, rotations: Array, scale: float, **arrays: Any
+            vectors: Array,
+            v: Array,
+            mask: Array,
+            rotations: Array,
+            distance_bias: Array | None,
+            scale: float,
+            dropout: Dropout | None = None,
         ) -> Array:
-            buckets = hash_buckets(vectors, mask, rotations)
-            chunks = {"chunk_length": options.lsh_chunk_length}
-            return lsh_attention(vectors, v, mask, buckets, **arrays, **chunks)
+            del scale  # keys have length 1, and products are not scaled
+            return lsh_attention(
+                vectors,
+                v,
+                mask,
+                hash_buckets(vectors, mask, rotations),
+                chunk_length=options.lsh_chunk_length,
+                distance_bias=distance_bias,
+                dropout=dropout,
+            )
 
         y = self.attend_by_heads(
             attend,

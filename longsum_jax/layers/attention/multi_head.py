@@ -176,7 +176,8 @@ class MultiHeadAttention(nn.Module):
             by_heads: devices compute some heads of whole sequences where a mesh shards these.
         """
         if mask is not None and mask.shape[2] > 1:
-            return self.noted(Choice(None, "a mask that differs by query"))
+            self.without_kernel("a mask that differs by query")
+            return None
         return self._kernel(
             len(x),
             bias=bias,
@@ -253,12 +254,15 @@ class MultiHeadAttention(nn.Module):
             choice = Choice(None, "a mesh shards its sequences")
         else:
             choice = choose_kernel(self.backend, self.dtype, head_dim=self.d_kv, **sizes)
-        return self.noted(choice)
-
-    def noted(self, choice: Choice) -> Kernel | None:
-        """Returns the kernel of a choice, and notes it for plans."""
-        note_choice(".".join(self.path) if self.scope is not None else "", choice)
+        self._note(choice)
         return choice.kernel
+
+    def without_kernel(self, reason: str) -> None:
+        """Notes for plans why no fused kernel computes this layer."""
+        self._note(Choice(None, reason))
+
+    def _note(self, choice: Choice) -> None:
+        note_choice(".".join(self.path) if self.scope is not None else "", choice)
 
     def attend_stored(
         self,

@@ -358,7 +358,7 @@ def check_num_windows(windows: Sequence[int], num_layers: int) -> None:
         )
 
 
-def check_at_least_one(options: object, names: tuple[str, ...]) -> None:
+def check_at_least_one(options: object, names: Sequence[str]) -> None:
     """Raises InputError for the first of the options ``names`` that is below 1."""
     for name in names:
         value = getattr(options, name)

@@ -27,7 +27,6 @@ from longsum_jax.layers.attention.options import (
 )
 from longsum_jax.layers.layer_groups import layer_params, num_layers
 from longsum_jax.layers.partitioning import logical
-from longsum_jax.ops.attention.fused import Choice
 from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
@@ -113,8 +112,7 @@ class PatternAttention(EncoderSelfAttention):
             "stride": "attention_stride",
             "random": "num_random_blocks",
         }
-        read = [counts[pattern] for pattern in names if pattern in counts]
-        check_at_least_one(options, read)
+        check_at_least_one(options, [counts[pattern] for pattern in names if pattern in counts])
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -150,7 +148,7 @@ class PatternAttention(EncoderSelfAttention):
         if pattern.is_fusable:
             fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
         else:
-            self.noted(Choice(None, "more than one window for all layers"))
+            self.without_kernel("more than one window for all layers")
 
         def attend(q: Array, k: Array, v: Array, mask: Array, **arrays: Any) -> Array:
             own = pattern._replace(**{name: arrays.pop(name) for name in fields})
@@ -202,10 +200,7 @@ class PatternAttention(EncoderSelfAttention):
         self, layer: AnyArray, length: int, deterministic: bool
     ) -> Float[Array, "1 num_blocks heads num_random_blocks"]:
         """Draws random numbers for each block that do not depend on the number of blocks."""
-        if deterministic:
-            key = jax.random.fold_in(jax.random.key(0), layer)
-        else:
-            key = self.make_rng("dropout")
+        key = self.random_key(layer, deterministic)
         shape = (self.num_heads, self.options.num_random_blocks)
 
         def draw(block: Array) -> Array:

@@ -3,16 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.base import Context
 from longsum_jax.layers.attention.linear import FeatureAttention
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
-from longsum_jax.layers.attention.options import (
-    PerformerOptions,
-)
+from longsum_jax.layers.attention.options import PerformerOptions
 from longsum_jax.ops.attention.performer import draw_projection, performer_attention
 from longsum_jax.typing import AnyArray
 
@@ -42,9 +39,6 @@ class PerformerAttention(FeatureAttention):
     def feature_attention(
         self, layer_input: Any, deterministic: bool
     ) -> tuple[Callable[..., Array], dict[str, Array]]:
-        if deterministic:
-            key = jax.random.fold_in(jax.random.key(0), layer_input)
-        else:
-            key = self.make_rng("dropout")
+        key = self.random_key(layer_input, deterministic)
         projection = draw_projection(key, self.options.performer_num_features, self.d_kv)
         return performer_attention, {"projection": projection}

@@ -9,10 +9,7 @@ from jaxtyping import Array, Float
 
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
-from longsum_jax.layers.attention.options import (
-    SinkhornOptions,
-)
-from longsum_jax.ops.attention.fused import Choice
+from longsum_jax.layers.attention.options import SinkhornOptions
 from longsum_jax.ops.attention.sinkhorn import sinkhorn_attention, soft_permutation
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
@@ -34,7 +31,7 @@ class SinkhornAttention(EncoderSelfAttention):
         layer_input: Any,
         deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
-        self.noted(Choice(None, "softly sorted blocks"))
+        self.without_kernel("softly sorted blocks")
         options = self.options
         mask, bias = context
         q = self.q(x)
@@ -46,7 +43,7 @@ class SinkhornAttention(EncoderSelfAttention):
             noise = jax.random.gumbel(self.make_rng("dropout"), shape, jnp.float32)
 
         def attend(
-            q: Array, k: Array, v: Array, mask: Array, noise: Array | None, **arrays: Any
+            q: Array, k: Array, v: Array, mask: Array, noise: Array | None, **others: Any
         ) -> Array:
             order = soft_permutation(
                 q,
@@ -57,8 +54,8 @@ class SinkhornAttention(EncoderSelfAttention):
                 iterations=options.sinkhorn_iterations,
                 temperature=options.sinkhorn_temperature,
             )
-            sizes = {"block_size": options.block_size}
-            return sinkhorn_attention(q, k, v, mask, order, **arrays, **sizes)
+            block_size = options.block_size
+            return sinkhorn_attention(q, k, v, mask, order, block_size=block_size, **others)
 
         y = self.attend_by_heads(
             attend,

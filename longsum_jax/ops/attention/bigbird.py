@@ -6,10 +6,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.errors import InputError
-from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
+from longsum_jax.ops.attention.blocks import (
+    check_block_size,
+    from_blocks,
+    neighbors,
+    to_blocks,
+)
 from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet
-from longsum_jax.ops.attention.local import check_sizes, split_dropout, zero_padding
+from longsum_jax.ops.attention.key_sets import Dropout, KeySet, split_dropout
+from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
 MIN_BIGBIRD_BLOCKS = 4  # first, second, second last and last block have to be different ones
@@ -53,7 +58,7 @@ def bigbird_attention(
     Raises:
         InputError: there are fewer than 4 blocks.
     """
-    check_sizes(0, block_size)
+    check_block_size(block_size)
     q_blocks, k_blocks, v_blocks, mask_blocks = (to_blocks(x, block_size) for x in (q, k, v, mask))
     _check_bigbird_blocks(q.shape[1], q_blocks.shape[1], block_size)
     copies = 1

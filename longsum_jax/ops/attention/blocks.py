@@ -3,8 +3,16 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Shaped
 
+from longsum_jax.errors import InputError
+from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.sequence_sharding import Axes, halo_exchange
 from longsum_jax.typing import AnyArray
+
+
+def check_block_size(block_size: int) -> None:
+    """Raises InputError for a block without tokens."""
+    if block_size < 1:
+        raise InputError(f"block_size is {block_size}; it must be 1 or more tokens")
 
 
 def to_blocks(
@@ -12,7 +20,7 @@ def to_blocks(
 ) -> Shaped[Array, "batch num_blocks block_size ..."]:
     """Splits a sequence into ceil(length / size) blocks; zeros (False) fill the last one."""
     num_blocks = -(-x.shape[1] // size)
-    x = jnp.pad(x, ((0, 0), (0, -x.shape[1] % size)) + ((0, 0),) * (x.ndim - 2))
+    x = append_zeros(x, -x.shape[1] % size)
     return x.reshape(x.shape[0], num_blocks, size, *x.shape[2:])
 
 
@@ -68,7 +76,7 @@ def overlapping(
     total = size + extra if pieces == 1 else num_blocks
     x = halo_exchange(x, max(-first, 0), max(first + extra, 0), axes)
     x = x[:, max(first, 0) :][:, :total]
-    x = jnp.pad(x, ((0, 0), (0, total - x.shape[1])) + ((0, 0),) * (x.ndim - 2))
+    x = append_zeros(x, total - x.shape[1])
     if pieces == 1:
         return x[None]
     x = x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)

@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet, LazyBias, sliced_bias
+from longsum_jax.ops.attention.relative_position import first_entries
 from longsum_jax.typing import AnyArray
 
 FULL_BLOCK = 256  # queries of a block
@@ -59,6 +60,4 @@ def _bias_of_queries(table: AnyArray, length: int, num_blocks: int) -> LazyBias:
         query 3    [.  .  .  .]
     """
     positions = jnp.arange(num_blocks * FULL_BLOCK).reshape(1, -1, FULL_BLOCK)
-    # Queries that fill the last block read any slice.
-    starts = jnp.maximum(length - 1 - positions, 0)
-    return sliced_bias(table, starts, length)
+    return sliced_bias(table, first_entries(table, positions), length)

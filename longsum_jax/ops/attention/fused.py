@@ -9,10 +9,10 @@ Three kernels compute what ``dense.dot_product_attention`` does without a bias a
 
 A program for other devices interprets the two of Pallas, for tests. All go over blocks of keys with
 a running softmax, and compute scores again for the gradients (FlashAttention, Dao et al. 2022).
-What they cannot do by themselves is done around them: lengths
-off the block are padded, to even ones for cuDNN, queries without a key get zeros, masks that differ
-by head are masks of sequences with one head each, and cuDNN, which knows numbers of keys alone,
-gets the real ones first (without later keys to hide, their order does not matter).
+What they cannot do by themselves is done around them: lengths off the block are padded, to even
+ones for cuDNN; queries without a key get zeros; masks that differ by head are masks of sequences
+with one head each; and cuDNN, which knows numbers of keys alone, gets the real ones first (without
+later keys to hide, their order does not matter).
 
 Sparse attention is attention of rows of queries, each with its own keys under one softmax: those of
 its part of the text with a margin on either side, and behind them keys that all rows share, such as
@@ -40,6 +40,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.key_sets import KeySet
+from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_kind, target_platform
 from longsum_jax.typing import AnyArray
 
@@ -349,7 +350,7 @@ def _cudnn_attention(
 
 def _of_even_length(x: Shaped[AnyArray, "rows length ..."]) -> Shaped[Array, "rows even ..."]:
     """Appends zeros where the length is odd, of which cuDNN has no gradients."""
-    return jnp.pad(x, [(0, 0), (0, x.shape[1] % 2), *[(0, 0)] * (x.ndim - 2)])
+    return append_zeros(x, x.shape[1] % 2)
 
 
 @jax.custom_vjp

@@ -96,6 +96,11 @@ class Dropout(NamedTuple):
         return self._replace(rng=jax.random.fold_in(self.rng, number))
 
 
+def split_dropout(dropout: Dropout | None) -> tuple[Dropout | None, Dropout | None]:
+    """Returns independent dropouts for the two softmaxes of an attention."""
+    return (dropout.fold(0), dropout.fold(1)) if dropout else (None, None)
+
+
 def softmax_of_values(
     scores: Sequence[Float[AnyArray, "..."]],
     key_sets: Sequence[KeySet],

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.dense import masked_softmax
+from longsum_jax.ops.padding import zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, sum_over
 from longsum_jax.typing import AnyArray
 
@@ -67,7 +68,7 @@ def efficient_attention(
     weights = masked_softmax(keys, mask[:, None, None], axes)
     means = jnp.einsum("bhfl,blhk->bhfk", weights, v.astype(jnp.float32))
     out = jnp.einsum("blhf,bhfk->blhk", features, sum_over(means, axes))
-    return jnp.where(mask[..., None, None], out, 0).astype(v.dtype)
+    return zero_padding(out, mask).astype(v.dtype)
 
 
 def mix_by_features(
@@ -89,14 +90,14 @@ def mix_by_features(
     Returns:
         The means in the type of ``v``; zeros on padding, and where all products are 0.
     """
-    k_features = jnp.where(mask[..., None, None], k_features, 0)
+    k_features = zero_padding(k_features, mask)
     values = jnp.einsum("blhf,blhk->bhfk", k_features, v.astype(jnp.float32))
     numerator = jnp.einsum("blhf,bhfk->blhk", q_features, sum_over(values, axes))
     total = sum_over(k_features.sum(1), axes)
     denominator = jnp.einsum("blhf,bhf->blh", q_features, total)[..., None]
     denominator += weight_floor
     out = numerator / jnp.where(denominator > 0, denominator, 1)
-    return jnp.where(mask[..., None, None], out, 0).astype(v.dtype)
+    return zero_padding(out, mask).astype(v.dtype)
 
 
 def _positive(x: Float[AnyArray, "..."]) -> Float[Array, "..."]:

@@ -9,11 +9,18 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.errors import InputError
-from longsum_jax.ops.attention.blocks import from_blocks, neighbors, overlapping, to_blocks
+from longsum_jax.ops.attention.blocks import (
+    check_block_size,
+    from_blocks,
+    neighbors,
+    overlapping,
+    to_blocks,
+)
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
 from longsum_jax.ops.attention.key_sets import FOLDED_MASK, Dropout, KeySet, sliced_bias
+from longsum_jax.ops.padding import append_zeros, zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, first_position, sum_over
 from longsum_jax.typing import AnyArray
 
@@ -86,7 +93,9 @@ def local_attention(
     widest = radius if max_radius is None else max_radius
     if block_size is None:
         block_size = local_block_size(widest)
-    check_sizes(widest, block_size)
+    if widest < 0:
+        raise InputError(f"the attention radius is {widest}; it must be 0 or more tokens")
+    check_block_size(block_size)
     distances = local_distances(block_size, widest)
     sides = -(-widest // block_size)
     num_blocks = -(-q.shape[1] // block_size) * count_shards(axes)
@@ -153,26 +162,6 @@ def _attend_in_rows(
     q = to_blocks(tokens.q, size)
     out = fused_key_sets(q, [text, *extra], fused, pattern=pattern, scale=scale)
     return from_blocks(out, length)
-
-
-def zero_padding(
-    x: Float[AnyArray, "batch length heads head_dim"], mask: Bool[AnyArray, "batch length"]
-) -> Float[Array, "batch length heads head_dim"]:
-    """Returns ``x`` with zeros where ``mask`` is False."""
-    return jnp.where(mask[..., None, None], x, 0)
-
-
-def split_dropout(dropout: Dropout | None) -> tuple[Dropout | None, Dropout | None]:
-    """Returns independent dropouts for the two softmaxes of an attention."""
-    return (dropout.fold(0), dropout.fold(1)) if dropout else (None, None)
-
-
-def check_sizes(radius: int, block_size: int) -> None:
-    """Raises InputError for a negative radius or a block without tokens."""
-    if radius < 0:
-        raise InputError(f"the attention radius is {radius}; it must be 0 or more tokens")
-    if block_size < 1:
-        raise InputError(f"the attention block size is {block_size}; it must be 1 or more tokens")
 
 
 # LongT5: a window and one transient global token per fixed block
@@ -245,7 +234,7 @@ def _sums_at_places(
         place = first // size
         padded = jnp.zeros((batch, local_count * size, *features), x.dtype)
         x = lax.dynamic_update_slice_in_dim(padded, x, first % size, 1)
-    x = jnp.pad(x, ((0, 0), (0, local_count * size - x.shape[1]), *((0, 0),) * len(features)))
+    x = append_zeros(x, local_count * size - x.shape[1])
     local = x.reshape(batch, local_count, size, *features).sum(2, dtype=jnp.float32)
     whole = max(count, count_shards(axes) * length // size + 2)
     sums = jnp.zeros((batch, whole, *features), jnp.float32)

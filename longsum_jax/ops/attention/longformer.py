@@ -7,8 +7,8 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from longsum_jax.ops.attention.blockwise import attend_shared_keys
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.fused import FusedAttention
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet
-from longsum_jax.ops.attention.local import local_attention, split_dropout
+from longsum_jax.ops.attention.key_sets import Dropout, KeySet, split_dropout
+from longsum_jax.ops.attention.local import local_attention
 from longsum_jax.ops.sequence_sharding import Axes, first_position, sum_over
 from longsum_jax.typing import AnyArray
 

@@ -26,12 +26,11 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Shaped
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.ops.attention.blocks import from_blocks, overlapping, to_blocks
+from longsum_jax.ops.attention.blocks import check_block_size, from_blocks, overlapping, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys, max_score_bytes
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet
-from longsum_jax.ops.attention.local import split_dropout
+from longsum_jax.ops.attention.key_sets import Dropout, KeySet, split_dropout
 from longsum_jax.ops.attention.lsg_selection import (
     SELECTIONS,
     Selection,
@@ -40,55 +39,13 @@ from longsum_jax.ops.attention.lsg_selection import (
     chunk_size,
     sparse_keys,
 )
+from longsum_jax.ops.padding import zero_padding
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, sum_over
 from longsum_jax.typing import AnyArray
 
 # Below this size, the overlap of neighboring pieces would be larger than the pieces.
 MIN_PIECE_BLOCKS = 8
-
-
-def make_selection(
-    sparsity_type: SparsityType | str,
-    *,
-    block_size: int,
-    sparse_block_size: int,
-    sparsity_factor: int,
-    reference_quirks: bool = False,
-) -> Selection | None:
-    """Returns the selection of sparse keys; None for type "none" or a size or factor of 0.
-
-    Args:
-        sparsity_type, block_size, sparse_block_size, sparsity_factor, reference_quirks: see
-            ``LsgSpec``.
-
-    Raises:
-        InputError: an unknown type, negative sizes, or a factor that does not divide the block.
-    """
-    if sparsity_type not in SELECTIONS:
-        raise InputError(
-            f'sparsity_type "{sparsity_type}" is unknown; {did_you_mean(sparsity_type, SELECTIONS)}'
-        )
-    if block_size < 1:
-        raise InputError(f"block_size is {block_size}; it must be 1 or more tokens")
-    values = {"sparse_block_size": sparse_block_size, "sparsity_factor": sparsity_factor}
-    for name, value in values.items():
-        if value < 0:
-            raise InputError(f"{name} is {value}; it must be 0 (no sparse keys) or more")
-    if sparsity_type == "none" or not sparse_block_size or not sparsity_factor:
-        return None
-    if block_size % sparsity_factor:
-        raise InputError(
-            f"sparsity_factor {sparsity_factor} does not divide block_size {block_size}; "
-            f"the nearest that does is {_nearest_divisor(block_size, sparsity_factor)}"
-        )
-    chunk = chunk_size(block_size, sparse_block_size, sparsity_factor)
-    return Selection(sparsity_type, sparsity_factor, block_size, chunk, reference_quirks)
-
-
-def _nearest_divisor(number: int, wanted: int) -> int:
-    divisors = [n for n in range(1, number + 1) if number % n == 0]
-    return min(divisors, key=lambda n: abs(n - wanted))
 
 
 class LsgSpec(NamedTuple):
@@ -113,14 +70,41 @@ class LsgSpec(NamedTuple):
     reference_quirks: bool = False
 
     def selection(self) -> Selection | None:
-        """Returns the selection of sparse keys, see ``make_selection``."""
-        return make_selection(
+        """Returns the selection of sparse keys; None for type "none" or a size or factor of 0.
+
+        Raises:
+            InputError: an unknown type, negative sizes, or a factor that does not divide the block.
+        """
+        if self.sparsity_type not in SELECTIONS:
+            raise InputError(
+                f'sparsity_type "{self.sparsity_type}" is unknown; '
+                f"{did_you_mean(self.sparsity_type, SELECTIONS)}"
+            )
+        check_block_size(self.block_size)
+        for name in ("sparse_block_size", "sparsity_factor"):
+            value = getattr(self, name)
+            if value < 0:
+                raise InputError(f"{name} is {value}; it must be 0 (no sparse keys) or more")
+        if self.sparsity_type == "none" or not self.sparse_block_size or not self.sparsity_factor:
+            return None
+        if self.block_size % self.sparsity_factor:
+            raise InputError(
+                f"sparsity_factor {self.sparsity_factor} does not divide block_size "
+                f"{self.block_size}; the nearest that does is "
+                f"{_nearest_divisor(self.block_size, self.sparsity_factor)}"
+            )
+        return Selection(
             self.sparsity_type,
-            block_size=self.block_size,
-            sparse_block_size=self.sparse_block_size,
-            sparsity_factor=self.sparsity_factor,
-            reference_quirks=self.reference_quirks,
+            self.sparsity_factor,
+            self.block_size,
+            chunk_size(self.block_size, self.sparse_block_size, self.sparsity_factor),
+            self.reference_quirks,
         )
+
+
+def _nearest_divisor(number: int, wanted: int) -> int:
+    divisors = [n for n in range(1, number + 1) if number % n == 0]
+    return min(divisors, key=lambda n: abs(n - wanted))
 
 
 def lsg_attention(
@@ -167,7 +151,7 @@ def lsg_attention(
         Outputs of the tokens and of the global tokens, in the type of ``tokens.v``.
 
     Raises:
-        InputError: see ``make_selection``.
+        InputError: see ``LsgSpec.selection``.
     """
     q, k, v = tokens
     block_size, causal = spec.block_size, spec.causal
@@ -196,7 +180,7 @@ def lsg_attention(
             out = _attend_in_rows(q_blocks, globals_, runs, scale, fused, axes)
         out = from_blocks(out, q.shape[1])
     if not spec.reference_quirks:
-        out = jnp.where(mask[..., None, None], out, 0)
+        out = zero_padding(out, mask)
     if causal:
         return out, global_tokens.q.astype(out.dtype)
     text = [KeySet(k, v, key_mask[:, None, None, None])]
@@ -232,7 +216,7 @@ def lsg_self_attention(
         Outputs in the type of ``tokens.v``.
 
     Raises:
-        InputError: see ``make_selection``.
+        InputError: see ``LsgSpec.selection``.
     """
     first = QKV(*(x[:, :1] for x in tokens))
     behind = mask & (jnp.arange(mask.shape[1]) > 0)

@@ -28,6 +28,8 @@ from longsum_jax.ops.attention.key_sets import (
     PartialSoftmax,
     merge_partial_softmaxes,
 )
+from longsum_jax.ops.attention.relative_position import distance_entries
+from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
 LEAST_SQUARE = 1e-12  # of the length of a vector that is scaled to 1
@@ -120,7 +122,7 @@ def lsh_attention(
     softmax = softmax.map(unsort)
     of_rounds = [PartialSoftmax(softmax.out[r], softmax.log_sum_exp[r]) for r in range(rounds)]
     out = merge_partial_softmaxes(of_rounds)
-    return jnp.where(mask[..., None, None], out, 0).astype(v.dtype)
+    return zero_padding(out, mask).astype(v.dtype)
 
 
 def _bias_rows(bias: AnyArray, batch: int, rounds: int) -> tuple[Array, Array]:
@@ -212,13 +214,12 @@ def _distance_bias(table: AnyArray, rows: AnyArray, queries: AnyArray, keys: Any
         rows: [S], row of the table of each sequence.
         queries, keys: [S, num_chunks, C], positions.
     """
-    last = table.shape[1] // 2
     rows = jnp.broadcast_to(rows[:, None, None], queries.shape)
 
     def look_up(blocks: AnyArray, table: AnyArray) -> Array:
         queries, keys, rows = blocks[..., 0, 0], blocks[..., 1, 0], blocks[:, :, :1, 2, 0]
-        distance = jnp.clip(keys[:, :, None] - queries[..., None], -last, last) + last
-        of_distance = table[rows[..., None], distance]
+        entries = distance_entries(table, keys[:, :, None] - queries[..., None])
+        of_distance = table[rows[..., None], entries]
         return (of_distance + _of_itself(queries, keys))[:, :, None]
 
     return LazyBias(look_up, jnp.stack([queries, keys, rows], -1)[..., None], (table,))

@@ -37,6 +37,8 @@ from longsum_jax.ops.attention.key_sets import (
 )
 from longsum_jax.ops.attention.local import local_attention, local_block_size, local_distances
 from longsum_jax.ops.attention.longformer import gather_positions, scatter_positions
+from longsum_jax.ops.attention.relative_position import distance_entries, first_entries
+from longsum_jax.ops.padding import zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, first_position
 from longsum_jax.typing import AnyArray
 
@@ -197,7 +199,7 @@ def pattern_attention(
         global_q = _first_rows(q, pattern.num_global, axes)
         rows = _attend_from_globals(x, global_q, global_dropout)
         out = _replace_first_rows(out, rows, axes)
-    return jnp.where(mask[..., None, None], out, 0)
+    return zero_padding(out, mask)
 
 
 def _fused_window(x: _Inputs, pattern: KeyPattern, fused: FusedAttention) -> Array:
@@ -258,7 +260,7 @@ def _global_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray | None = N
     k, v, mask = (_first_rows(array, pattern.num_global, x.axes) for array in arrays)
     bias = None
     if x.distance_bias is not None:
-        starts = _bias_start(x.distance_bias, positions)
+        starts = first_entries(x.distance_bias, positions)
         bias = sliced_bias(x.distance_bias, starts, k.shape[1])
     return KeySet(k, v, mask[:, None, None, None], bias)
 
@@ -334,9 +336,8 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
     num_keys = -(-length // stride)
     mask = x.mask & (jnp.arange(length) >= pattern.num_global)
 
-    def to_classes(
-        array: AnyArray,
-    ) -> Array:  # [batch, length, ...] -> [batch stride, num_keys, ...]
+    # [batch, length, ...] -> [batch stride, num_keys, ...]
+    def to_classes(array: AnyArray) -> Array:
         rows = to_blocks(array, stride).swapaxes(1, 2)
         return rows.reshape(batch * stride, -1, *array.shape[2:])
 
@@ -385,7 +386,7 @@ def _attend_from_globals(x: _Inputs, global_q: AnyArray, dropout: Dropout | None
     start = first_position(length, x.axes)
     bias = None
     if x.distance_bias is not None:
-        starts = _bias_start(x.distance_bias, positions) + start
+        starts = first_entries(x.distance_bias, positions) + start
         bias = sliced_bias(x.distance_bias, starts, length)
     keys = [KeySet(x.qkv.k, x.qkv.v, x.mask[:, None, None, None], bias)]
     if not x.axes:
@@ -418,15 +419,9 @@ def _first_indices(x: AnyArray, count: int) -> Array:
 # Entries of a distance bias [heads, 2 length - 1]
 
 
-def _bias_start(bias: AnyArray, positions: AnyArray) -> Array:
-    """Returns the index of the entry for key 0, for queries at ``positions``."""
-    return jnp.maximum(bias.shape[1] // 2 - positions, 0)
-
-
 def _bias_at(bias: AnyArray, distances: AnyArray) -> Array:
-    """Returns the entries [heads, ...] at ``distances``; only padding is clipped to the table."""
-    last = bias.shape[1] // 2
-    return bias[:, jnp.clip(distances, -last, last) + last]
+    """Returns the entries [heads, ...] at ``distances``."""
+    return bias[:, distance_entries(bias, distances)]
 
 
 def _bias_of_offsets(size: int) -> Callable[[Array, Array], Array]:

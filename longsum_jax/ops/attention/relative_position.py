@@ -1,8 +1,12 @@
-"""Relative-position buckets of T5."""
+"""Relative positions: T5's buckets, and tables with a bias for each distance.
+
+Such a table has an entry for every key position - query position in a text of ``length`` tokens,
+from 1 - length to length - 1: float [heads, 2 length - 1].
+"""
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from longsum_jax.typing import AnyArray
 
@@ -54,3 +58,22 @@ def _logarithmic_starts(
     parts = np.arange(1, num_ranges) / num_ranges
     # Less than the rounding of float64 above a whole number is that number.
     return np.ceil(num_exact * ratio**parts - 1e-6).astype(np.int32)
+
+
+def distance_entries(
+    table: Float[AnyArray, "heads distances"],
+    distances: Int[AnyArray, "..."] | Int[np.ndarray, "..."],
+) -> Int[Array, "..."]:
+    """Returns the places of ``distances`` in a table; only padding is farther, and is clipped."""
+    last = table.shape[1] // 2
+    return jnp.clip(distances, -last, last) + last
+
+
+def first_entries(
+    table: Float[AnyArray, "heads distances"], positions: Int[AnyArray, "..."]
+) -> Int[Array, "..."]:
+    """Returns, for queries at ``positions``, the place of their distance from key 0 in a table.
+
+    Those of the keys 1, 2, ... follow. Queries in padding get any place.
+    """
+    return jnp.maximum(table.shape[1] // 2 - positions, 0)

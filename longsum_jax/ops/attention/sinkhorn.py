@@ -11,6 +11,8 @@ from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.key_sets import MASK_VALUE, Dropout, KeySet
 from longsum_jax.ops.attention.local import local_distances
+from longsum_jax.ops.attention.relative_position import distance_entries
+from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
 
@@ -91,7 +93,7 @@ def sinkhorn_attention(
         The attended values in the type of ``v``; zeros for padding.
     """
     token_mask = to_blocks(mask, block_size)
-    q, k, v = (to_blocks(jnp.where(mask[..., None, None], x, 0), block_size) for x in (q, k, v))
+    q, k, v = (to_blocks(zero_padding(x, mask), block_size) for x in (q, k, v))
 
     def mix(x: AnyArray) -> Array:
         return jnp.einsum("bhij,bjchk->bichk", permutation.astype(x.dtype), x)
@@ -100,11 +102,10 @@ def sinkhorn_attention(
     mixed_mask = jax.vmap(lambda mask, ids: mask[ids])(token_mask, heaviest)[:, :, :, None]
     bias = None
     if distance_bias is not None:
-        last = distance_bias.shape[1] // 2
-        entries = jnp.clip(local_distances(block_size, 0), -last, last) + last
+        entries = distance_entries(distance_bias, local_distances(block_size, 0))
         bias = distance_bias[:, entries][None, None]
     mixed = KeySet(mix(k), mix(v), mixed_mask)
     own = KeySet(k, v, token_mask[:, :, None, None], bias)
     out = attend_key_sets(q, [mixed, own], scale=scale, dropout=dropout)
     out = from_blocks(out, mask.shape[1])
-    return jnp.where(mask[..., None, None], out, 0)
+    return zero_padding(out, mask)

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
+from longsum_jax.ops.attention.blocks import check_block_size, from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet
-from longsum_jax.ops.attention.local import check_sizes, split_dropout, zero_padding
+from longsum_jax.ops.attention.key_sets import Dropout, KeySet, split_dropout
+from longsum_jax.ops.padding import zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, halo_exchange
 from longsum_jax.typing import AnyArray
 
@@ -53,7 +53,7 @@ def block_staggered_attention(
         Attended values of tokens and of global tokens, in the type of ``tokens.v``; zeros for
         padding.
     """
-    check_sizes(0, block_size)
+    check_block_size(block_size)
     q, k, v = tokens
     length = q.shape[1]
     half = block_size // 2

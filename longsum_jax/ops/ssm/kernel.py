@@ -7,7 +7,7 @@ exp(log_dt)``:
     w = exp(dt A)          Ct = B C (w - 1) / A     (zero-order hold)
     k[l] = 2 Re sum_m Ct[m] w[m]**l                 l = 0 .. L-1
 
-Modes stand for conjugate pairs, hence the 2 Re.  Two directions have kernels of their own and
+Modes stand for conjugate pairs, hence the 2 Re. Two directions have kernels of their own and
 share, in the published model, everything but C; the convolution in ``convolution.py`` adds both.
 
 The two-level form of a kernel of L = 12 lags with S = 4 lags in a row, for one mode:

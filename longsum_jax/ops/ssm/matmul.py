@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Complex, Float
 
+from longsum_jax.ops.padding import append_zeros
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.ssm.kernel import Modes, kernel_of_modes, mode_powers
 from longsum_jax.typing import AnyArray
@@ -72,7 +73,7 @@ def convolve_by_matmul(
     num_chunks = -(-length // chunk)
     num_groups = -(-num_chunks // (group or num_chunks))
     group = -(-num_chunks // num_groups)  # groups of about equal size
-    x = jnp.pad(u, ((0, 0), (0, num_groups * group * chunk - length), (0, 0)))
+    x = append_zeros(u, num_groups * group * chunk - length)
     x = x.reshape(batch, num_groups, group, chunk, channels)
     x = jnp.moveaxis(x, 1, 0)
     product = _Product(operands)

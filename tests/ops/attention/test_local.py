@@ -259,7 +259,7 @@ def test_dropout_reaches_every_weight_and_follows_its_key(name):
         ({"radius": -1}, "the attention radius is -1; it must be 0 or more tokens"),
         (
             {"radius": 3, "block_size": 0},
-            "the attention block size is 0; it must be 1 or more tokens",
+            "block_size is 0; it must be 1 or more tokens",
         ),
     ],
 )

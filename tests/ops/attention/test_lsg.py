@@ -19,7 +19,6 @@ from longsum_jax.ops.attention.lsg import (
     LsgSpec,
     lsg_attention,
     lsg_self_attention,
-    make_selection,
 )
 from longsum_jax.ops.attention.lsg_selection import chunk_size, lsh_projections, sparse_keys
 
@@ -429,9 +428,7 @@ def test_the_largest_are_the_same_without_sorts_and_gathers(monkeypatch):
     k, v = np.random.default_rng(0).normal(size=(2, B, 32, H, K)).astype(np.float32)
     k[:, 9:14] = k[:, 8:9]
     mask = np.arange(32) < np.array([32, 18])[:, None]
-    selection = make_selection(
-        "norm", block_size=16, sparse_block_size=8, sparsity_factor=4, reference_quirks=False
-    )
+    selection = LsgSpec(16, 8, 4, "norm").selection()
 
     def values_and_gradients(k, v):
         def keys(k, v):
@@ -642,7 +639,7 @@ def test_lsh_puts_equal_keys_together():
     that key."""
     k = jnp.tile(jnp.array([[1.0, 0, 0], [0, 1.0, 0]]), (8, 1))[None, :, None]
     v = jnp.arange(16.0)[None, :, None, None] * jnp.ones((1, 1, 1, 3))
-    selection = make_selection("lsh", block_size=16, sparse_block_size=16, sparsity_factor=4)
+    selection = LsgSpec(16, 16, 4, "lsh").selection()
     projections = lsh_projections(jax.random.key(0), 1, 3, chunk=16, factor=4, pre_rounds=1)
     sparse = sparse_keys(
         k, v, jnp.ones((1, 16), bool), selection, first_query=k[:, 0], projections=projections
@@ -678,4 +675,4 @@ def test_lsh_puts_equal_keys_together():
 def test_options_that_do_not_fit(options, problem):
     sizes = {"sparsity_type": "norm", "block_size": 8, "sparse_block_size": 8, "sparsity_factor": 2}
     with pytest.raises(InputError, match=problem):
-        make_selection(**sizes | options)
+        LsgSpec(**sizes | options).selection()

@@ -3,7 +3,11 @@ import math
 import jax
 import numpy as np
 
-from longsum_jax.ops.attention.relative_position import relative_position_bucket
+from longsum_jax.ops.attention.relative_position import (
+    distance_entries,
+    first_entries,
+    relative_position_bucket,
+)
 
 
 def test_golden_buckets_of_the_decoder(golden):
@@ -45,3 +49,18 @@ def test_a_range_begins_at_its_whole_number():
         )
 
     np.testing.assert_array_equal(buckets(np.array([-79, -80, 79, 80])), [11, 12, 27, 28])
+
+
+def test_entries_of_a_table_by_distance():
+    distances = np.arange(-3, 4)  # of four tokens
+    table = distances[None].astype(np.float32)
+    keys, queries = np.arange(4), np.arange(4)
+    entries = distance_entries(table, keys - queries[:, None])
+    np.testing.assert_array_equal(table[0, entries], keys - queries[:, None])
+    np.testing.assert_array_equal(entries[:, 0], first_entries(table, queries))
+
+
+def test_entries_of_padding_are_in_the_table():
+    table = np.zeros((1, 7), np.float32)
+    assert distance_entries(table, np.array([-5, 5])).tolist() == [0, 6]
+    assert first_entries(table, np.array([5])).tolist() == [0]
