@@ -79,6 +79,14 @@ def test_files_of_predictions(write):
     assert [pair.references for pair in pairs.values()] == [("A.",), ("A.", "B.")]
 
 
+def test_systems_may_name_their_predictions_differently(write):
+    path = write({"id": "a", "prediction": "One."}, {"id": "b", "summary": "Two."})
+    found = read_predictions(path, prediction_key="prediction,summary")
+    assert found == {"a": Prediction("One."), "b": Prediction("Two.")}
+    with pytest.raises(InputError, match=':1: no text under "text", only id, prediction; write'):
+        read_predictions(path, prediction_key="text,words")
+
+
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
