@@ -204,13 +204,17 @@ def common_documents(
         InputError: ids differ, or no document is left.
     """
     for name, predictions in systems.items():
-        unknown = [each for each in predictions if each not in pairs]
-        missing = [each for each in pairs if each not in predictions]
-        for ids, problem in ((unknown, "without references"), (missing, "without predictions")):
-            if ids and on_missing == "error":
+        if on_missing == "skip":
+            continue
+        for given, others, what in (
+            (predictions, pairs, "references"),
+            (pairs, predictions, "predictions"),
+        ):
+            absent = [each for each in given if each not in others]
+            if absent:
                 raise InputError(
-                    f"{name}: {len(ids)} of {len(pairs)} ids {problem}, {first_names(ids)}; give "
-                    "files of the same documents, or --on_missing=skip"
+                    f"{name}: {len(absent)} of {len(given)} ids without {what}, "
+                    f"{first_names(absent)}; give files of the same documents, or --on_missing=skip"
                 )
     chosen = [
         pair
