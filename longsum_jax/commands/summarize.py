@@ -104,6 +104,7 @@ def main(argv: Sequence[str]) -> int:
         return _exit_code(unread, 0)
     documents = itertools.chain([first], documents)
     if args.model is None:
+        documents = map(_with_language, documents)
         if args.join:
             documents = _joined(documents, PARAGRAPH)
         return _summarize(args, Run(args, options, _by_ranker(args)), documents, unread)
@@ -118,6 +119,16 @@ def main(argv: Sequence[str]) -> int:
         return _exit_code(unread, num_done)
     with flags.on_devices(args, model) as model:
         return _summarize(args, Run(args, options, _by_model(args, model)), documents, unread)
+
+
+def _with_language(document: Document) -> Document:
+    """Adds a note to a document in a language that the ranker was not made for."""
+    from longsum_jax.ranking.lexicon import is_english
+
+    if is_english(document.text):
+        return document
+    note = "few of its words are English, the language that the ranker was made for"
+    return document._replace(notes=(*document.notes, note))
 
 
 def _joined(documents: Iterable[Document], separator: str) -> Iterator[Document]:
