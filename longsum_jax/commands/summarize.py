@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import itertools
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from longsum_jax.commands.summary_run import Run, Summarizer
 from longsum_jax.errors import InputError
 from longsum_jax.inference.summary_formats import FORMATS
 from longsum_jax.readers.document import PARAGRAPH, Document, Failure, joined
+from longsum_jax.readers.paths import STDIN
 
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
@@ -89,6 +91,8 @@ def main(argv: Sequence[str]) -> int:
 
     from longsum_jax.readers import read_documents
 
+    if STDIN in args.files and sys.stdin.isatty():
+        console.print_stderr("reading the text that you type or paste; Ctrl-D ends it")
     unread: list[Failure] = []  # by the thread that reads, once there is one
     documents = read_documents(
         *args.files, options=options, on_failure=unread.append, exclude=args.out

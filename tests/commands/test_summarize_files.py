@@ -666,6 +666,14 @@ def test_another_language_than_the_rankers_is_noted(extract, folder):
     assert "notes" not in english
 
 
+def test_a_terminal_that_is_waited_for_is_told_so(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"The old bridge is of stone.")))
+    assert summarize.main([]) == 0
+    out, err = capsys.readouterr()
+    assert out == "The old bridge is of stone.\n"
+    assert err.startswith("reading the text that you type or paste; Ctrl-D ends it\n{")
+
+
 def test_formats_without_a_model(extract, folder):
     (folder / "a.txt").write_text("")
     code, out, err = extract("--format=json", "--length=1 sentence", "files")
