@@ -58,10 +58,22 @@ usage() {
     exit "${1:-0}"
 }
 
-# [--dry_run] ACTION NAME [ARGUMENT...] into DRY_RUN, action, name and rest.
+# ACTION NAME [ARGUMENT...], with --dry_run anywhere, into DRY_RUN, action, name and rest.
 read_action() {
-    [[ ${1:-} == --dry_run ]] && DRY_RUN=1 && shift
-    [[ ${1:-} == -h || ${1:-} == --help ]] && usage
-    (($# >= 2)) || usage 2
-    action=$1 name=$2 rest=("${@:3}")
+    local argument words=()
+    for argument in "$@"; do
+        if [[ $argument == --dry_run ]]; then
+            DRY_RUN=1
+        else
+            words+=("$argument")
+        fi
+    done
+    [[ ${words[0]:-} == -h || ${words[0]:-} == --help ]] && usage
+    ((${#words[@]} >= 2)) || usage 2
+    action=${words[0]} name=${words[1]} rest=("${words[@]:2}")
+}
+
+# Refuses arguments of actions that have none but NAME, which would be done without them.
+name_alone() {
+    (($# == 0)) || die "$action $name: unknown argument \"$1\"; leave it out (settings are environment variables)"
 }

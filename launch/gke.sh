@@ -45,6 +45,7 @@ manifest() {
     echo "${template//@ARGS@/"$arguments"}"
 }
 
+case $action in tail | delete) name_alone "$@" ;; esac
 case $action in
     apply)
         (($#)) || die "apply $name: say what to train, --config=... --workdir=/runs/$name"

@@ -46,6 +46,7 @@ preempted() {
 # The command line of training alone, not of the shells and of the tail that name it, too.
 training='^[^ ]*python -m longsum_jax[.]train'
 
+case $action in create | install | tail | stop | delete) name_alone "$@" ;; esac
 case $action in
     create)
         if exists && preempted; then

@@ -170,8 +170,10 @@ def add_prediction_flags(parser: argparse.ArgumentParser) -> None:
     """Adds --prediction_key, --document_key, --summary_key and --on_missing."""
     parser.add_argument(
         "--prediction_key",
+        metavar="KEY[,KEY]",
         default="prediction",
-        help="field of the prediction; default: prediction",
+        help="field of the prediction; of several, the first one that a row has (those of longsum "
+        "summarize have summary); default: prediction",
     )
     add_data_keys(parser)
     parser.add_argument(

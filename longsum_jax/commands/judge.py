@@ -230,7 +230,8 @@ def _report(
         }
         _write(Path(args.out), json.dumps(result, indent=2) + "\n")
     print(score_table(key.systems, _rows(judgements)))
-    print(f"{len(key.documents)} documents, {key.judges} judges, {_percent(args.level)} intervals")
+    judges = "1 judge" if key.judges == 1 else f"{key.judges} judges"
+    print(f"{len(key.documents)} documents, {judges}, {_percent(args.level)} intervals")
     for name, found in judgements.items():
         alpha = f"{found.alpha:.2f}" if found.alpha is not None else f"none ({found.no_alpha})"
         print(f"{name}: Krippendorff's alpha {alpha}, {found.missing} answers missing")

@@ -197,8 +197,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _task_line(task: Task) -> str:
-    lengths = f"{task.max_source_length} -> {task.max_target_length}"
-    return f"  {task.name:16} {task.source:28} {task.objective:13} {lengths}"
+    lengths = f"{task.max_source_length}"
+    if task.writes_summaries:
+        lengths += f" -> {task.max_target_length}"
+    return f"  {task.name:16} {task.objective:15} {lengths:13} {task.source}"
 
 
 def _report(out: str, metadata: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import itertools
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from longsum_jax.commands.summary_run import Run, Summarizer
 from longsum_jax.errors import InputError
 from longsum_jax.inference.summary_formats import FORMATS
 from longsum_jax.readers.document import PARAGRAPH, Document, Failure, joined
+from longsum_jax.readers.paths import STDIN
 
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
@@ -89,6 +91,8 @@ def main(argv: Sequence[str]) -> int:
 
     from longsum_jax.readers import read_documents
 
+    if STDIN in args.files and sys.stdin.isatty():
+        console.print_stderr("reading the text that you type or paste; Ctrl-D ends it")
     unread: list[Failure] = []  # by the thread that reads, once there is one
     documents = read_documents(
         *args.files, options=options, on_failure=unread.append, exclude=args.out
@@ -104,6 +108,7 @@ def main(argv: Sequence[str]) -> int:
         return _exit_code(unread, 0)
     documents = itertools.chain([first], documents)
     if args.model is None:
+        documents = map(_with_language, documents)
         if args.join:
             documents = _joined(documents, PARAGRAPH)
         return _summarize(args, Run(args, options, _by_ranker(args)), documents, unread)
@@ -118,6 +123,16 @@ def main(argv: Sequence[str]) -> int:
         return _exit_code(unread, num_done)
     with flags.on_devices(args, model) as model:
         return _summarize(args, Run(args, options, _by_model(args, model)), documents, unread)
+
+
+def _with_language(document: Document) -> Document:
+    """Adds a note to a document in a language that the ranker was not made for."""
+    from longsum_jax.ranking.lexicon import is_english
+
+    if is_english(document.text):
+        return document
+    note = "few of its words are English, the language that the ranker was made for"
+    return document._replace(notes=(*document.notes, note))
 
 
 def _joined(documents: Iterable[Document], separator: str) -> Iterator[Document]:

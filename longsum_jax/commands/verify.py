@@ -156,7 +156,7 @@ def _kind(path: Path) -> _Kind:
         return _Kind(f"not read: JSON of more than {_MAX_JSON_BYTES} bytes", _read_nothing)
     if path.suffix in (".json", ".jsonl"):
         return _Kind("whole as JSON; nothing proves the values", _read_json)
-    return _Kind("not read: nothing proves their content", _read_nothing)
+    return _Kind("not read: nothing proves the content", _read_nothing)
 
 
 def _proof(path: Path) -> str:

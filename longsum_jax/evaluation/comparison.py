@@ -106,6 +106,11 @@ def read_predictions(
     or "reference", where a row has them. A file named .json is one object of predictions by id, as
     SCROLLS has them. A file beside its SHA256SUMS is compared with them first.
 
+    Args:
+        path: the file.
+        prediction_key: field of the prediction; of several with commas between them, the first one
+            that a row has.
+
     Raises:
         InputError: a row without id or prediction, an id that is there twice, or a file that is not
             what `longsum evaluate` wrote.
@@ -113,21 +118,23 @@ def read_predictions(
     checksums.check(Path(path).parent, lambda name: name == Path(path).name)
     if Path(path).suffix == ".json":
         return _read_object(path)
+    keys = prediction_key.split(",")
     predictions: dict[str, Prediction] = {}
     for number, row in read_json_objects(path):
         where = f"{path}:{number}"
-        for key in ("id", prediction_key):
+        text_key = next((key for key in keys if key in row), keys[0])
+        for key in ("id", text_key):
             if not isinstance(row.get(key), str | int) or isinstance(row[key], bool):
                 known = ", ".join(sorted(row)) or "nothing"
                 what = f"but {json.dumps(row[key])[:80]}" if key in row else f"only {known}"
                 raise InputError(
                     f'{where}: no text under "{key}", {what}; write rows '
-                    f'{{"id": ..., "{prediction_key}": ...}} or give --prediction_key'
+                    f'{{"id": ..., "{text_key}": ...}} or give --prediction_key'
                 )
         name = replace_half_characters(str(row["id"]))
         if name in predictions:
             raise InputError(f'{where}: the id "{name}" is there twice; keep one of the rows')
-        text = replace_half_characters(str(row[prediction_key]))
+        text = replace_half_characters(str(row[text_key]))
         predictions[name] = Prediction(text, _references(row, where))
     return predictions
 
@@ -197,13 +204,17 @@ def common_documents(
         InputError: ids differ, or no document is left.
     """
     for name, predictions in systems.items():
-        unknown = [each for each in predictions if each not in pairs]
-        missing = [each for each in pairs if each not in predictions]
-        for ids, problem in ((unknown, "without references"), (missing, "without predictions")):
-            if ids and on_missing == "error":
+        if on_missing == "skip":
+            continue
+        for given, others, what in (
+            (predictions, pairs, "references"),
+            (pairs, predictions, "predictions"),
+        ):
+            absent = [each for each in given if each not in others]
+            if absent:
                 raise InputError(
-                    f"{name}: {len(ids)} of {len(pairs)} ids {problem}, {first_names(ids)}; give "
-                    "files of the same documents, or --on_missing=skip"
+                    f"{name}: {len(absent)} of {len(given)} ids without {what}, "
+                    f"{first_names(absent)}; give files of the same documents, or --on_missing=skip"
                 )
     chosen = [
         pair

@@ -106,6 +106,13 @@ class Model:
         """Returns family, parameters, attention, longest input and dtype in one line."""
         return f"Model({describe(self)})"
 
+    def __reduce__(self) -> Any:
+        """Raises InputError: neither pickle nor copy takes compiled programs."""
+        raise InputError(
+            "a model cannot be pickled or copied; give processes the path of its directory, and "
+            "let each load it"
+        )
+
     @property
     def num_parameters(self) -> int:
         """The number of parameters."""

@@ -35,7 +35,7 @@ def read_documents(
     """
     options = options or ReadOptions()
     left_out = None if exclude is None else os.fspath(exclude)
-    for path in expand([os.fspath(path) for path in paths], left_out):
+    for path in expand([_name(path) for path in paths], left_out):
         found = [path] if isinstance(path, Failure) else read_file(path, options)
         for document in found:
             if isinstance(document, Document):
@@ -55,6 +55,15 @@ def read_file(path: str, options: ReadOptions) -> Iterator[Document | Failure]:
         yield Failure.of(name, error)
         return
     yield from _read(Source(name, path, content, options))
+
+
+def _name(path: object) -> str:
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(
+            f"a path is of type {type(path).__name__}; give paths one by one, as "
+            "read_documents(*paths) does"
+        )
+    return os.fspath(path)
 
 
 def _content(path: str, name: str, max_bytes: int) -> bytes:

@@ -102,6 +102,7 @@ def test_chat_models_from_requests_to_answers(files, capsys):
     out = capsys.readouterr().out
     assert re.search(r"relevance +5\.00 \[5\.00, 5\.00\] +2\.00 \[2\.00, 2\.00\]\n", out)
     assert re.search(r"fluency +5\.00 \[5\.00, 5\.00\] +-\n", out)
+    assert "\n6 documents, 1 judge, 95 % intervals\n" in out
     found = json.loads((files / "found.json").read_text())
     unparsable = 6 - (replies[0]["content"] == "Relevance: 2")
     assert len(found["unparsable"]) == unparsable

@@ -654,6 +654,26 @@ def test_nothing_summarized_is_exit_code_2(extract, folder):
     assert "2 documents could not be summarized" in err
 
 
+def test_another_language_than_the_rankers_is_noted(extract, folder):
+    (folder / "a.txt").write_text(
+        "Der Minister sagte am Dienstag, die alte Straße werde gebaut. " * 20
+    )
+    _, _, err = extract("files/a.txt", "files/b.txt")
+    german, english = map(json.loads, err.splitlines())
+    assert german["notes"] == [
+        "few of its words are English, the language that the ranker was made for"
+    ]
+    assert "notes" not in english
+
+
+def test_a_terminal_that_is_waited_for_is_told_so(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"The old bridge is of stone.")))
+    assert summarize.main([]) == 0
+    out, err = capsys.readouterr()
+    assert out == "The old bridge is of stone.\n"
+    assert err.startswith("reading the text that you type or paste; Ctrl-D ends it\n{")
+
+
 def test_formats_without_a_model(extract, folder):
     (folder / "a.txt").write_text("")
     code, out, err = extract("--format=json", "--length=1 sentence", "files")

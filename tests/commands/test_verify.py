@@ -120,7 +120,7 @@ def test_what_proves_nothing_is_said(tmp_path, capsys):
     code, lines = verified(capsys, tmp_path / "vocab.txt")
     assert (code, lines) == (
         0,
-        [f"{tmp_path / 'vocab.txt'}: 1 file not read: nothing proves their content"],
+        [f"{tmp_path / 'vocab.txt'}: 1 file not read: nothing proves the content"],
     )
 
 

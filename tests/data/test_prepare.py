@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 
@@ -104,6 +105,21 @@ def test_a_bad_line_is_named_by_file_and_line(tmp_path):
     with pytest.raises(InputError, match=r"a\.jsonl:2"):
         prepare.main(arguments(tmp_path / "out", path))
     assert [item.name for item in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_help_lists_every_task_in_columns(capsys):
+    with pytest.raises(SystemExit):
+        prepare.main(["--help"])
+    tasks = capsys.readouterr().out.split("\ntasks:\n")[1]
+    assert re.search(
+        r"^  pubmed +summarize +4096 -> 512 +tfds:scientific_papers/pubmed$", tasks, re.M
+    )
+    assert re.search(r"^  scotus +classify +4096 +parquet:lex_glue/scotus", tasks, re.M)
+    sources = {
+        re.search(r"(json|tfds|parquet|embedded)[:\n]", f"{line}\n").start()
+        for line in tasks.splitlines()
+    }
+    assert len(sources) == 1
 
 
 @pytest.mark.slow

@@ -79,6 +79,14 @@ def test_files_of_predictions(write):
     assert [pair.references for pair in pairs.values()] == [("A.",), ("A.", "B.")]
 
 
+def test_systems_may_name_their_predictions_differently(write):
+    path = write({"id": "a", "prediction": "One."}, {"id": "b", "summary": "Two."})
+    found = read_predictions(path, prediction_key="prediction,summary")
+    assert found == {"a": Prediction("One."), "b": Prediction("Two.")}
+    with pytest.raises(InputError, match=':1: no text under "text", only id, prediction; write'):
+        read_predictions(path, prediction_key="text,words")
+
+
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
@@ -127,7 +135,10 @@ def test_documents_that_all_systems_have():
     assert [pair.id for pair in found] == ["b", "c"]
     with pytest.raises(InputError, match="two: 1 of 3 ids without references, x; give files of"):
         common_documents(pairs, {"one": every, "two": some})
-    del some["x"]
+    some["y"] = Prediction("y")
+    with pytest.raises(InputError, match="two: 2 of 4 ids without references, x, y; give files of"):
+        common_documents(pairs, {"one": every, "two": some})
+    del some["x"], some["y"]
     with pytest.raises(InputError, match="two: 1 of 3 ids without predictions, a; give files"):
         common_documents(pairs, {"one": every, "two": some})
     with pytest.raises(InputError, match="no id is in all of the files: a, b and 1 more among ref"):

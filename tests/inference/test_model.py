@@ -1,4 +1,6 @@
+import copy
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -238,6 +240,12 @@ def test_repr_says_what_a_model_is(model, random_model):
     assert "full encoder attention, inputs of any length" in repr(random_model("t5"))
     segments = {"segments": {"segment_length": 40}}
     assert "segments of 40 tokens" in repr(random_model("bart", segments))
+
+
+@pytest.mark.parametrize("use", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_pickles_and_copies_are_refused(model, use):
+    with pytest.raises(InputError, match="a model cannot be pickled or copied; give processes the"):
+        use(model)
 
 
 def test_lengths_in_another_unit_than_those_of_the_checkpoint(random_model):

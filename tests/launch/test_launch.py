@@ -178,6 +178,17 @@ def test_tpu_vm_actions():
     assert not Path("TREE").exists()
 
 
+def test_dry_run_may_stand_anywhere(tmp_path):
+    write_programs(tmp_path, gcloud=f"touch {tmp_path}/called", kubectl=f"touch {tmp_path}/called")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    for arguments in (["create", "pod", "--dry_run"], ["run", "pod", *TRAIN, "--dry_run"]):
+        [command] = dry_run("tpu_vm.sh", *arguments, PATH=path)
+        assert command[0] == "gcloud"
+        assert not any("--dry_run" in word for word in command)
+    assert dry_run("gke.sh", "delete", "run", "--dry_run", PATH=path)[0][0] == "kubectl"
+    assert not (tmp_path / "called").exists()
+
+
 @pytest.mark.parametrize(
     ("kind", "resource", "devices"), [("tpu", "google.com/tpu", 4), ("gpu", "nvidia.com/gpu", 8)]
 )
@@ -242,6 +253,8 @@ def test_skypilot_nodes_find_each_other():
         ("tpu_vm.sh", ["--dry_run", "start", "pod"], {}, 'unknown action "start"; use create'),
         ("tpu_vm.sh", ["--dry_run", "run", "pod"], {}, "say what to train"),
         ("tpu_vm.sh", ["--dry_run", "install", "pod"], {}, "BUCKET is not set"),
+        ("tpu_vm.sh", ["--dry_run", "stop", "pod", "--zone=z"], {}, 'unknown argument "--zone=z"'),
+        ("gke.sh", ["--dry_run", "delete", "run", "x"], {}, 'delete run: unknown argument "x"'),
         ("gke.sh", ["--dry_run", "apply", "My_run", "x"], {}, "NAME=My_run must be lower case"),
         ("gke.sh", ["--dry_run", "apply", "run", "x"], {}, "IMAGE is not set"),
         (

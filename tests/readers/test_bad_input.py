@@ -420,6 +420,13 @@ def all_of(path, **options):
     return list(found), [failure.problem for failure in failures]
 
 
+@pytest.mark.parametrize("path", [["a.txt", "b.txt"], b"a.txt", None])
+def test_paths_of_another_type_are_named(path):
+    kind = type(path).__name__
+    with pytest.raises(InputError, match=f"a path is of type {kind}; give paths one by one"):
+        list(read_documents(path))
+
+
 def test_archives_inside_one_another_have_one_limit(tmp_path, make):
     """Each may be small, and all of them together larger than any disk."""
     content = make.zip({"a.txt": "word " * 2000})
