@@ -140,7 +140,7 @@ def test_every_head_is_scored_by_its_task(task, head, rows, score, saved, evalua
 def test_a_score_that_could_not_be_measured_is_null(saved, evaluated, tmp_path, monkeypatch):
     """The loss of answers none of which can be read; JSON has no NaN."""
     logits = staticmethod(lambda params, batch: np.zeros((1, 2, 40)))
-    monkeypatch.setattr(QuestionAnswering, "_logits", logits)
+    monkeypatch.setattr(QuestionAnswering, "logits", logits)
     saved("question_answering")
     row = {"context": f"{'x' * 40} Ann", "question": "Who?", "answer": "Ann"}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")

@@ -459,12 +459,13 @@ def test_tokenizer_larger_than_the_vocabulary(published, tiny_tokenizer, tmp_pat
 
 def test_paths_that_are_no_model(tmp_path):
     (tmp_path / "file").write_text("")
-    for path in (tmp_path / "nowhere", tmp_path / "file"):
-        with pytest.raises(
-            InputError,
-            match=f"{path}: no such directory; give a model directory or a training workdir",
-        ):
-            longsum_jax.load(path)
+    problems = {
+        "nowhere": "no such directory; give a model directory or a training workdir",
+        "file": "a file; give the directory that it is in",
+    }
+    for name, problem in problems.items():
+        with pytest.raises(InputError, match=f"{tmp_path / name}: {problem}"):
+            longsum_jax.load(tmp_path / name)
 
 
 def test_unknown_name_in_the_package():

@@ -66,7 +66,7 @@ def test_prepared_questions_without_an_answer_are_refused(run, experiment, write
 def test_what_reads_no_answer_has_no_loss(run):
     """It must not be the best checkpoint."""
     objective = run([ROWS[0] | {"context": "x" * 30 + " Paris"}]).objective
-    objective._logits = lambda params, batch: np.zeros((*batch["labels"].shape, LENGTH))
+    objective.logits = lambda params, batch: np.zeros((*batch["labels"].shape, LENGTH))
     assert np.isnan(objective.evaluate(None).scores["negative_loss"])
 
 

@@ -41,7 +41,7 @@ def test_first_tokens_of_words_have_labels(run):
 def test_what_reads_no_word_has_no_loss(run):
     """It must not be the best checkpoint."""
     objective = run([{"id": "a", "text": f"{' ' * LENGTH}Ann", "label": ["B-PER"]}]).objective
-    objective.logits = lambda params, ids, mask: np.zeros((*ids.shape, 1))
+    objective.logits = lambda params, batch: np.zeros((*batch["input_ids"].shape, 1))
     assert np.isnan(objective.evaluate(None).scores["negative_loss"])
 
 
