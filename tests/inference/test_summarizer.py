@@ -92,14 +92,22 @@ def of_slices(model, parts, query):
 
 
 def merged(texts):
-    """Joins texts without the sentences that were said before."""
+    """Joins texts with words, without the sentences that were said before."""
     said, kept = set(), []
-    for sentence in itertools.chain.from_iterable(map(split_sentences, texts)):
-        words = tuple("".join(c if c.isalnum() else " " for c in sentence.lower()).split())
-        if words and words not in said:
-            kept.append(sentence)
-        said.add(words)
-    return " ".join(kept)
+    for text in filter(words_of, texts):
+        sentences = split_sentences(text.strip())
+        new = []
+        for sentence in sentences:
+            words = words_of(sentence)
+            if not words or words not in said:  # marks alone are always new
+                new.append(sentence)
+            said.add(words)
+        kept.append(text.strip() if new == sentences else " ".join(new))
+    return " ".join(filter(None, kept))
+
+
+def words_of(text):
+    return tuple("".join(c if c.isalnum() else " " for c in text.lower()).split())
 
 
 @pytest.mark.slow

@@ -111,14 +111,6 @@ def check_operation(spec):
         }
 
 
-def check_plain_jit():
-    """What GSPMD makes of the same operation without shard_map."""
-    mesh = make_mesh(MeshOptions("replicated"))
-    u, ssm, D = operation_inputs()
-    u = jax.device_put(u, NamedSharding(mesh, P("batch")))
-    return collectives(jax.jit(ssm_convolution).lower(u, ssm, D).compile())
-
-
 CONFIG = LocostConfig(
     vocab_size=96,
     d_model=32,
@@ -395,9 +387,7 @@ def check_memory(length=4096):
 
 if __name__ == "__main__":
     report = {f"operation over {name}": check_operation(spec) for name, spec in SPECS.items()}
-    report |= {"plain jit": check_plain_jit(), "memory": check_memory()} | check_model(
-        CONFIG, PRESETS, 24
-    )
+    report |= {"memory": check_memory()} | check_model(CONFIG, PRESETS, 24)
     report |= {
         f"lsg {name}": found
         for name, found in check_model(LSG, {"fsdp+sequence": LONG}, 30).items()

@@ -47,11 +47,6 @@ def test_a_sharded_length_is_swapped_for_channels_and_back(report):
     assert not found["backward"]["all-gather"] + found["backward"]["collective-permute"]
 
 
-def test_plain_jit_gathers(report):
-    """The reason for shard_map; should this fail, GSPMD has learnt to partition FFTs."""
-    assert report["plain jit"]["all-gather"] > 0
-
-
 def test_parameters_born_on_a_mesh_are_those_of_one_device(report):
     assert report["creation"] < 1e-6
 

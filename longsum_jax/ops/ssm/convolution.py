@@ -96,9 +96,10 @@ def ssm_convolution_sharded(
 ) -> Float[Array, "batch length channels"]:
     """Computes ``ssm_convolution`` of ``u`` sharded as ``spec`` over the active mesh.
 
-    GSPMD does not partition FFTs and would gather the batch on every device; inside ``shard_map``
-    each device convolves its own rows and channels. Where ``spec`` shards the length, devices swap
-    it for channels and back: two all-to-alls, exactly what one device computes.
+    Before jax 0.12 XLA does not partition FFTs by itself, and gathers the batch on every device;
+    inside ``shard_map`` each device convolves its own rows and channels. Where ``spec`` shards the
+    length, devices swap it for channels and back: two all-to-alls, exactly what one device
+    computes.
 
     Args:
         u, ssm, D: see ``ssm_convolution``.
