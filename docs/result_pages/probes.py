@@ -95,8 +95,13 @@ def remembered_by_seed(rows: list[Row]) -> list[Row]:
 
 
 def draw_probes(rows: list[Row]) -> "Figure":
-    """Draws what every model makes of every task, by length and distance."""
-    return probes_figure([row | {"model": _model_of(row)} for row in having("seeds")(rows)], 7.0)
+    """Draws what every model makes of every task, by length and distance, of its most seeds."""
+    found = [row | {"model": _model_of(row)} for row in having("seeds")(rows)]
+    most: dict[tuple[str, str], int] = {}
+    for row in found:
+        key = row["task"], row["model"]
+        most[key] = max(most.get(key, 0), row["seeds"])
+    return probes_figure([x for x in found if x["seeds"] == most[x["task"], x["model"]]], 7.0)
 
 
 def _model_of(row: Row) -> str:

@@ -278,6 +278,7 @@ def probes_figure(rows: Sequence[Mapping[str, Any]], width: float) -> "Figure":
     """
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     lengths = sorted({row["length"] for row in rows})
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(row["model"] for row in rows))}
     models = {task: _models_of(rows, task) for task in tasks}
     heights = [max(1.6, 0.9 + 0.2 * len(models[task])) for task in tasks]
     with _style():
@@ -289,10 +290,10 @@ def probes_figure(rows: Sequence[Mapping[str, Any]], width: float) -> "Figure":
                 name: [row for row in rows if (row["task"], row["model"]) == (task, name)]
                 for name in models[task]
             }
-            _draw_lengths(lines, found)
+            _draw_lengths(lines, found, numbers)
             lines.set(ylabel=f"{task}: right answers", xticks=lengths)
-            lines.set_xticklabels([f"{length:,}" for length in lengths], rotation=30)
-            image = _draw_distances(map_axes, found, lengths)
+            lines.set_xticklabels(map(_short, lengths), rotation=30)
+            image = _draw_distances(map_axes, found, lengths, numbers)
         axes[-1][0].set_xlabel("length (tokens)")
         axes[-1][1].set_xlabel("length, and in it the distance of the fact")
         figure.colorbar(image, ax=axes[:, 1], label="right answers", aspect=40)
@@ -303,10 +304,17 @@ def _models_of(rows: Sequence[Mapping[str, Any]], task: str) -> list[str]:
     return list(dict.fromkeys(row["model"] for row in rows if row["task"] == task))
 
 
-def _draw_lengths(ax: "Axes", found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Draws a line per model, with its intervals."""
-    for number, (name, rows) in enumerate(found.items()):
-        color, style = _color_and_style(number)
+def _short(length: int) -> str:
+    """Returns 512 as "512" and 2,048 as "2K"."""
+    return f"{length // 1024}K" if length % 1024 == 0 else str(length)
+
+
+def _draw_lengths(
+    ax: "Axes", found: Mapping[str, Sequence[Mapping[str, Any]]], numbers: Mapping[str, int]
+) -> None:
+    """Draws a line per model, in the color of its number, with its intervals."""
+    for name, rows in found.items():
+        color, style = _color_and_style(numbers[name])
         x, y, interval = (
             np.array([row[key] for row in rows]) for key in ("length", "mean", "interval")
         )
@@ -319,7 +327,10 @@ def _draw_lengths(ax: "Axes", found: Mapping[str, Sequence[Mapping[str, Any]]]) 
 
 
 def _draw_distances(
-    ax: "Axes", found: Mapping[str, Sequence[Mapping[str, Any]]], lengths: Sequence[int]
+    ax: "Axes",
+    found: Mapping[str, Sequence[Mapping[str, Any]]],
+    lengths: Sequence[int],
+    numbers: Mapping[str, int],
 ) -> Any:
     """Draws a row per model: a cell per length and distance, gray where nothing was measured."""
     parts = max(len(row["mean_by_distance"]) for rows in found.values() for row in rows)
@@ -332,10 +343,10 @@ def _draw_distances(
     for place in range(1, len(lengths)):
         ax.axvline(parts * place - 0.5, color="0.4", linewidth=0.8)
     ax.set(yticks=range(len(found)), yticklabels=list(found))
-    for number, label in enumerate(ax.get_yticklabels()):
-        label.set_color(_color_and_style(number)[0])
+    for name, label in zip(found, ax.get_yticklabels(), strict=True):
+        label.set_color(_color_and_style(numbers[name])[0])
     middles = parts * (np.arange(len(lengths)) + 0.5) - 0.5
-    ax.set_xticks(middles, [f"{length:,}" for length in lengths])
+    ax.set_xticks(middles, map(_short, lengths))
     return image
 
 

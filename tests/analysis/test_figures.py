@@ -73,7 +73,7 @@ def test_probes_have_a_line_and_a_row_of_cells_for_every_model():
     expected = [[1.0, 0.5, 0.25, 0.75], [np.nan, np.nan, 0.0, 0.5]]
     np.testing.assert_array_equal(image.get_array().filled(np.nan), expected)
     assert [label.get_text() for label in needle_cells.get_yticklabels()] == ["s4d", "full"]
-    assert [label.get_text() for label in needle_cells.get_xticklabels()] == ["512", "2,048"]
+    assert [label.get_text() for label in needle_cells.get_xticklabels()] == ["512", "2K"]
 
 
 def test_points_have_a_name_each_and_panels_their_own_scale():
