@@ -15,36 +15,28 @@ TASKS = ("needle", "multi_needle", "recall", "salient_copy", "count", "entity")
 TASKS += ("query_focus", "redundancy", "distractor")
 
 
-def probed(task: str) -> Callable[[list[Row]], list[Row]]:
-    """Returns a function that makes one row per model of a task with a column per length."""
+def probed(task: str, per: str = "seeds") -> Callable[[list[Row]], list[Row]]:
+    """Returns a function that makes one row per model of a task with a column per length.
+
+    Args:
+        task: its name.
+        per: "seeds" for means over them, "seed" for a row of each.
+    """
 
     def turn(rows: list[Row]) -> list[Row]:
         found: dict[tuple[Any, ...], Row] = {}
-        for row in having("seeds")(where(task=task)(rows)):
-            model = {
-                key: row[key] for key in ("tasks", "plan", "encoder", "cross", "memory", "seeds")
-            }
+        for row in having(per)(where(task=task)(rows)):
+            model = {key: row[key] for key in ("tasks", "plan", "encoder", "cross", "memory", per)}
             line = found.setdefault(tuple(model.values()), model)
-            line[f"exact at {row['length']}"] = f"{row['mean']:.2f} ± {row['interval']:.2f}"
+            line[f"exact at {row['length']}"] = _exact(row)
         return list(found.values())
 
     return turn
 
 
-def probed_seeds(task: str) -> Callable[[list[Row]], list[Row]]:
-    """Returns a function that makes one row per model and seed of a task, a column per length."""
-
-    def turn(rows: list[Row]) -> list[Row]:
-        found: dict[tuple[Any, ...], Row] = {}
-        for row in having("seed")(where(task=task)(rows)):
-            model = {
-                key: row[key] for key in ("tasks", "plan", "encoder", "cross", "memory", "seed")
-            }
-            line = found.setdefault(tuple(model.values()), model)
-            line[f"exact at {row['length']}"] = f"{row['exact']:.2f}"
-        return list(found.values())
-
-    return turn
+def _exact(row: Row) -> str:
+    """Returns the share of right answers, of means with half its interval."""
+    return f"{row['mean']:.2f} ± {row['interval']:.2f}" if "mean" in row else f"{row['exact']:.2f}"
 
 
 def probed_lengths(rows: list[Row]) -> list[Column]:
@@ -70,9 +62,8 @@ def remembered(rows: list[Row]) -> list[Row]:
         parts = zip(row["mean_tokens_by_distance"], row["interval_tokens_by_distance"], strict=True)
         words = [f"{mean:.2f} ± {half:.2f}" for mean, half in parts]
         by_distance = dict(zip(QUARTERS, words, strict=True))
-        exact = f"{row['mean']:.2f} ± {row['interval']:.2f}"
         segments = row["length"] // SEGMENT_TOKENS
-        found.append(row | by_distance | {"segments": segments, "exact": exact})
+        found.append(row | by_distance | {"segments": segments, "exact": _exact(row)})
     return found
 
 
@@ -261,7 +252,7 @@ PAGES: Mapping[str, Page] = {
             Table(
                 "recall: exact answers of each seed, by length",
                 [*PROBED_MODEL[:-1], Column("seed", "seed")],
-                probed_seeds("recall"),
+                probed("recall", "seed"),
                 probed_lengths,
             ),
             Table(
