@@ -21,7 +21,6 @@ from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
     check_divisible,
-    check_fixed,
     check_known,
     check_pages,
     check_token_ids,
@@ -306,7 +305,6 @@ class LedConfig(BartConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fixed(self)
         check_num_windows(self.attention_window, self.encoder_layers)
 
     @property

@@ -18,7 +18,6 @@ from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
     ModelConfig,
     check_divisible,
-    check_fixed,
     check_known,
     check_token_ids,
 )
@@ -302,10 +301,6 @@ class DistilBertConfig(BertConfig):
     num_hidden_layers: Layers = 6
     classifier_dropout: float | None = 0.2
     qa_dropout: Rate = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_fixed(self)
 
     @property
     def head_dropout(self) -> float:

@@ -51,7 +51,7 @@ class ModelConfig(EncoderAttentionOptions):
         absent: what a config.json that lacks a field means by it, where that is not the default
             here. Defaults are those of published models, and transformers has others.
         fixed: fields whose value the class in transformers does not read, whatever a config.json
-            says; here they keep their defaults, see ``check_fixed``.
+            says; here they keep their defaults, and others are refused.
     """
 
     prefix: ClassVar[str] = ""
@@ -72,6 +72,10 @@ class ModelConfig(EncoderAttentionOptions):
     matmul_precision: MatmulPrecision = "highest"
     remat: bool = False
     length_chunk: LengthOrNone = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_fixed(self)
 
     @property
     def d_model(self) -> int:
@@ -195,14 +199,13 @@ def check_token_ids(config: ModelConfig) -> None:
             )
 
 
-def check_fixed(config: ModelConfig) -> None:
+def _check_fixed(config: ModelConfig) -> None:
     """Raises an InputError for a field of ``fixed`` with another value than its default."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if field.name in config.fixed and value != field.default:
+    for name in config.fixed:
+        value, default = getattr(config, name), getattr(type(config), name)
+        if value != default:
             raise InputError(
-                f"{field.name} is {value}, but models of this family have {field.default}; leave "
-                "it out"
+                f"{name} is {value}, but models of this family have {default}; leave it out"
             )
 
 
