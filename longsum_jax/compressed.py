@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import importlib
 import io
 import lzma
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
-from longsum_jax.errors import InputError
+from longsum_jax.extra import import_extra
 
 SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -49,10 +48,7 @@ def import_zstd(name: str) -> ModuleType:
     Raises:
         InputError: the package is not installed.
     """
-    try:
-        return importlib.import_module(ZSTD)
-    except ImportError:
-        raise InputError(f"{name}: to read Zstandard, pip install 'longsum_jax[files]'") from None
+    return import_extra(ZSTD, name, "Zstandard")
 
 
 class _Unpacked(io.RawIOBase):

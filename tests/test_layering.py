@@ -22,8 +22,8 @@ PACKAGE = ROOT / "longsum_jax"
 # A module imports modules of its own room and of rooms that stand further up in this list.
 RANKS = (
     {"errors", "typing", "configs", "atomic"},
-    {"schema", "files", "locks", "progress", "compressed"},
-    {"checksums"},
+    {"schema", "files", "locks", "progress", "extra"},
+    {"checksums", "compressed"},
     {"ops", "tokenizers", "decoding", "training"},
     {"layers", "text"},
     {"models", "data", "ranking", "readers"},

@@ -18,24 +18,22 @@ _CHUNK = 2**20
 DAMAGED_ARCHIVE = (*DAMAGED_ZIP, OSError, tarfile.TarError, ValueError)
 
 
-def gunzip(source: Source) -> Iterator[Source | Failure]:
-    """Yields what a .gz file holds."""
-    yield _decompressed(source, ".gz")
+def decompress(source: Source, suffix: str) -> Iterator[Source | Failure]:
+    """Yields what a compressed file holds.
 
-
-def unxz(source: Source) -> Iterator[Source | Failure]:
-    """Yields what a .xz file holds."""
-    yield _decompressed(source, ".xz")
-
-
-def bunzip2(source: Source) -> Iterator[Source | Failure]:
-    """Yields what a .bz2 file holds."""
-    yield _decompressed(source, ".bz2")
-
-
-def unzstd(source: Source) -> Iterator[Source | Failure]:
-    """Yields what a .zst file holds."""
-    yield _decompressed(source, ".zst")
+    Args:
+        source: the file.
+        suffix: of its format, one of ``compressed.SUFFIXES``.
+    """
+    try:
+        with open_compressed(io.BytesIO(source.content), suffix, source.name) as file:
+            content = _read_limited(file, source.name, len(source.content), source)
+    except InputError:
+        raise
+    except DAMAGED_ARCHIVE as error:
+        raise InputError(damaged(source.name, error)) from None
+    inner_name = re.sub(rf"{re.escape(suffix)}\Z", "", source.file_name, flags=re.IGNORECASE)
+    yield source.inner(source.name, content, inner_name)
 
 
 def unzip(source: Source) -> Iterator[Source | Failure]:
@@ -121,18 +119,6 @@ def read_member(archive: zipfile.ZipFile, member: str, name: str, source: Source
         raise
     except DAMAGED_ARCHIVE as error:
         raise InputError(f"{name}: damaged in the archive ({error}); copy it again") from None
-
-
-def _decompressed(source: Source, suffix: str) -> Source:
-    try:
-        with open_compressed(io.BytesIO(source.content), suffix, source.name) as file:
-            content = _read_limited(file, source.name, len(source.content), source)
-    except InputError:
-        raise
-    except DAMAGED_ARCHIVE as error:
-        raise InputError(damaged(source.name, error)) from None
-    inner_name = re.sub(rf"{re.escape(suffix)}\Z", "", source.file_name, flags=re.IGNORECASE)
-    return source.inner(source.name, content, inner_name)
 
 
 def _read_limited(file: Any, name: str, packed: int, source: Source) -> bytes:

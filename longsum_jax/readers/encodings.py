@@ -5,7 +5,7 @@ import re
 from typing import Any, NamedTuple
 
 from longsum_jax.errors import InputError
-from longsum_jax.readers.extra import import_extra
+from longsum_jax.extra import import_extra
 
 # UTF-32 first: its mark begins with that of UTF-16.
 _MARKS = (

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from longsum_jax.errors import InputError
+from longsum_jax.extra import import_extra
 from longsum_jax.readers.document import Document, Failure
-from longsum_jax.readers.extra import import_extra
 from longsum_jax.readers.rows import columns_read, row_documents
 from longsum_jax.readers.source import Source
 

@@ -4,6 +4,7 @@ import io
 import re
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -67,10 +68,15 @@ KINDS: dict[str, Kind] = {
     "json": Kind("JSON", (".json",), read=json_lines.read_json),
     "csv": Kind("CSV", (".csv", ".tsv"), read=comma_separated.read),
     "parquet": Kind("Parquet", (".parquet",), (b"PAR1",), read=parquet.read),
-    "gz": Kind("gzip", (".gz",), (b"\x1f\x8b",), unpack=archives.gunzip),
-    "xz": Kind("xz", (".xz",), (b"\xfd7zXZ\0",), unpack=archives.unxz),
-    "bz2": Kind("bzip2", (".bz2",), (b"BZh",), unpack=archives.bunzip2),
-    "zst": Kind("Zstandard", (".zst",), (b"\x28\xb5\x2f\xfd",), unpack=archives.unzstd),
+    "gz": Kind("gzip", (".gz",), (b"\x1f\x8b",), unpack=partial(archives.decompress, suffix=".gz")),
+    "xz": Kind("xz", (".xz",), (b"\xfd7zXZ\0",), unpack=partial(archives.decompress, suffix=".xz")),
+    "bz2": Kind("bzip2", (".bz2",), (b"BZh",), unpack=partial(archives.decompress, suffix=".bz2")),
+    "zst": Kind(
+        "Zstandard",
+        (".zst",),
+        (b"\x28\xb5\x2f\xfd",),
+        unpack=partial(archives.decompress, suffix=".zst"),
+    ),
     "zip": Kind("a zip archive", (".zip",), _ZIP, unpack=archives.unzip),
     "tar": Kind("a tar archive", (".tar",), unpack=archives.untar),
 }

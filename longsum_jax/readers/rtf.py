@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from longsum_jax.errors import InputError
+from longsum_jax.extra import import_extra
 from longsum_jax.readers.document import Document
-from longsum_jax.readers.extra import import_extra
 from longsum_jax.readers.plain_text import text_blocks
 from longsum_jax.readers.source import Source
 
