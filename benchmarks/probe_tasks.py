@@ -97,14 +97,15 @@ def count(rng: np.random.Generator, length: int) -> Text:
     """Counts marks and votes of four symbols:  a < b a x < a q < b  ->  3 a."""
     marks = int(rng.integers(1, len(DIGITS) + 1))
     body = _filler(rng, length)
-    winner = rng.choice(VOTES)
+    favorite = rng.choice(VOTES)
     is_vote = rng.random(length) < 0.5
-    votes = np.where(rng.random(length) < 0.25, winner, rng.choice(VOTES, length))
+    votes = np.where(rng.random(length) < 0.25, favorite, rng.choice(VOTES, length))
     body = np.where(is_vote, votes, body)
     body[rng.choice(length, marks, replace=False)] = MARK
-    while len(tied := _most_frequent(body)) > 1:
-        body[rng.choice(np.flatnonzero(body == tied[1]))] = tied[0]
-    return Text(body.tolist(), [DIGITS[marks - 1], tied[0]], 0, length)
+    winner, *others = _most_frequent(body)
+    if others:
+        body[rng.choice(np.flatnonzero((body != MARK) & (body != winner)))] = winner
+    return Text(body.tolist(), [DIGITS[marks - 1], winner], 0, length)
 
 
 def entity(rng: np.random.Generator, length: int) -> Text:

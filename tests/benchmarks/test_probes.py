@@ -96,6 +96,12 @@ def test_answers_are_what_a_reader_finds(tasks, name, length):
         assert tasks.spell(answer).split() == READERS[name](spelled(tasks, ids))
 
 
+def test_short_texts_without_votes_have_a_winner(tasks):
+    batch = tasks.draw("count", 1000, tasks.SHORTEST, 0)
+    for ids, answer in zip(batch.ids, batch.answers, strict=True):
+        assert tasks.spell(answer).split() == read_count(spelled(tasks, ids))
+
+
 def test_the_first_symbol_is_the_task(tasks):
     first = {int(tasks.draw(name, 1, 64, 0).ids[0, 0]) for name in tasks.TASKS}
     assert len(first) == len(tasks.TASKS)
