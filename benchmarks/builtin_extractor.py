@@ -107,13 +107,13 @@ def sumbasic(document: ParsedDocument) -> np.ndarray:
     """SumBasic (Nenkova & Vanderwende, 2005), as minus the turn at which a sentence is taken."""
     words, limit = document.words, 300
     kept = document.content[words.word]
-    total = words.by_word(words.count * kept)
+    total = words.by_word(words.counts * kept)
     probability = total / max(total.sum(), 1)
-    length = np.maximum(words.by_sentence(words.count * kept), 1)
+    length = np.maximum(words.by_sentence(words.counts * kept), 1)
     scores = np.full(words.num_sentences, -np.inf)
     bounds = np.searchsorted(words.row, np.arange(words.num_sentences + 1))
     for turn in range(min(limit, words.num_sentences)):
-        mean = words.by_sentence(words.count * kept * probability[words.word]) / length
+        mean = words.by_sentence(words.counts * kept * probability[words.word]) / length
         mean[scores > -np.inf] = -1
         best = int(mean.argmax())
         scores[best] = -turn

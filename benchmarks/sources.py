@@ -200,7 +200,7 @@ def nearest_by_rouge(size: int) -> Method:
         found = []
         for sentence in written:
             held, wanted = count_ngrams(sentences, [sentence], size, tokenize=unicode_words)
-            common = np.minimum(held.count, wanted.dense()[0][held.ngram])
+            common = np.minimum(held.counts, wanted.dense()[0][held.ngram])
             hits = np.bincount(held.text, common, len(sentences))
             f1 = 2 * hits / np.maximum(held.total + wanted.total.sum(), 1)
             found.append([int(f1.argmax())] if hits.any() else [])

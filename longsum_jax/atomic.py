@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 
 def write_text(path: Path, text: str) -> None:
@@ -60,7 +60,7 @@ def open_text(path: Path) -> Iterator[TextIO]:
             temporary.unlink()
 
 
-def _compressed(file: BinaryIO, suffix: str) -> contextlib.AbstractContextManager[BinaryIO]:
+def _compressed(file: BinaryIO, suffix: str) -> contextlib.AbstractContextManager[Any]:
     """Returns a stream into ``file``, which stays open when the stream is closed."""
     if suffix == ".gz":
         return gzip.GzipFile("", "wb", fileobj=file, mtime=0)

@@ -6,6 +6,7 @@ import io
 import lzma
 import sys
 import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -14,7 +15,7 @@ from longsum_jax.extra import import_extra
 
 SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-_OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
 _BUFFER = 2**18  # bytes
 

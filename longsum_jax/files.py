@@ -5,6 +5,7 @@ it is unpacked or parsed. Every reader of such files goes through these function
 """
 
 import gzip
+import io
 import json
 import lzma
 import os
@@ -32,7 +33,7 @@ DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zlib.
 DAMAGED_ZIP = (*DAMAGED, RuntimeError, UnicodeDecodeError)
 
 
-def open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: str | Path) -> io.BufferedReader:
     """Opens a file for reading bytes, and never waits for one.
 
     Raises:
@@ -77,8 +78,11 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
     Raises:
         ValueError: no JSON, more than ``MAX_CONTAINERS`` objects and lists, or too deep.
     """
-    opening = ("[", "{") if isinstance(text, str) else (b"[", b"{")
-    if sum(map(text.count, opening)) > MAX_CONTAINERS:
+    if isinstance(text, str):
+        containers = text.count("[") + text.count("{")
+    else:
+        containers = text.count(b"[") + text.count(b"{")
+    if containers > MAX_CONTAINERS:
         raise ValueError(f"more than {MAX_CONTAINERS} objects and lists")
     try:
         return json.loads(text, **options)

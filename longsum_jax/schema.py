@@ -10,11 +10,14 @@ import math
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, cast
 
 from longsum_jax.errors import InputError, did_you_mean
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 LARGEST = 2**31 - 1  # whole number of options: what indices of arrays may be
 
 
@@ -77,7 +80,8 @@ def check_ranges(options: Any, section: str = "") -> None:
     Raises:
         InputError: a number outside of its range.
     """
-    for name, allowed in _ranges(type(options)).items():
+    cls: Any = type(options)
+    for name, allowed in _ranges(cls).items():
         value = getattr(options, name)
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int | float) and not isinstance(number, bool):
@@ -226,7 +230,8 @@ def _fit(hint: Any, value: Any, where: str) -> Any:
             raise InputError(f'{where}: "{value}" is not allowed; {known}')
         return value
     if dataclasses.is_dataclass(hint):
-        return value if isinstance(value, hint) else from_dict(hint, value, where)
+        cls = cast(type, hint)
+        return value if isinstance(value, cls) else from_dict(cls, value, where)
     if origin is tuple and isinstance(value, list | tuple):
         inner = args[0] if args else Any
         return tuple(_fit(inner, item, where) for item in value)

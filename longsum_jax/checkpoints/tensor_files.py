@@ -87,7 +87,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, Any]) -> None:
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in names:
-            file.write(np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8))
+            file.write(np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8).data)
 
 
 def num_bytes(tensor: Any) -> int:
@@ -235,7 +235,7 @@ def _read(path: Path, shape: list[int], dtype: np.dtype, offset: int) -> np.ndar
     try:
         with open_regular(path) as file:
             file.seek(offset)
-            count = file.readinto(data.reshape(-1).view(np.uint8))
+            count = file.readinto(data.reshape(-1).view(np.uint8).data)
     except OSError as error:
         raise _damaged(path, error) from error
     if count < data.nbytes:

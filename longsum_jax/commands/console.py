@@ -35,7 +35,8 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     """
     keep_compiled_programs(os.environ)
     _open_closed_streams()
-    for stream in (sys.stdout, sys.stderr):
+    streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
+    for stream in streams:
         # Programs read what goes to a pipe or a file: JSON and pages are UTF-8 whatever the locale.
         encoding = stream.encoding if stream.isatty() else "utf-8"
         stream.reconfigure(encoding=encoding, errors="backslashreplace")  # names may be no text

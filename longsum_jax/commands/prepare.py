@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longsum_jax.commands import console, flags
@@ -92,7 +92,7 @@ _OBJECTIVES = {
     "max_target_length": ("gap_sentences", "summarize", "summarize_segments"),
     "max_parts": ("summarize_segments", "extract", "choose"),
 }
-GROUPS = {
+GROUPS: Mapping[str, Mapping[str, tuple[Any, str]]] = {
     "task": TASK_OPTIONS,
     "gap sentences": GAP_SENTENCE_OPTIONS,
     "segments": SEGMENT_OPTIONS,
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from longsum_jax.tokenizers.loading import load_tokenizer
 
     task = _task(args)
-    auxiliary = {}
+    auxiliary: dict[str, Any] = {}
     if task.objective == "summarize_segments":
         # Here, because jax takes a second to import, and no other objective needs it.
         from longsum_jax.inference.loading import load_auxiliary

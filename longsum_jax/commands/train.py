@@ -1,7 +1,7 @@
 """longsum train: pre-trains or fine-tunes a model, or resumes a run."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import TYPE_CHECKING
 
 from longsum_jax.commands import console, flags
@@ -220,11 +220,12 @@ def _describe_size(experiment: "Experiment", store: "ExampleStore") -> str:
     """Returns how many examples there are, and what became of the documents."""
     from longsum_jax.experiment.experiment import count_held_out
 
-    if not hasattr(store, "__len__"):
+    if not isinstance(store, Sized):
         return "streamed"
+    number = len(store)
     counts = getattr(store, "counts", None)
     if counts is None:
-        return str(len(store))
+        return str(number)
     task = experiment.setup.task
     held_out = ""
     if task.holds_out:
@@ -233,7 +234,7 @@ def _describe_size(experiment: "Experiment", store: "ExampleStore") -> str:
     if counts.unlabelled:
         unlabelled = f", {counts.unlabelled} without an answer in what is read"
     return (
-        f"{held_out}{len(store)} examples from {counts.read} documents, {counts.too_short} too "
+        f"{held_out}{number} examples from {counts.read} documents, {counts.too_short} too "
         f"short, {counts.dropped_source_tokens} of {counts.source_tokens} source tokens beyond the "
         f"length limit{unlabelled}"
     )

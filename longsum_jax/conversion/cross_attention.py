@@ -4,12 +4,12 @@ import dataclasses
 from typing import Any
 
 from longsum_jax.errors import InputError
-from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
+from longsum_jax.models.config import EncoderDecoderConfig
 from longsum_jax.models.family import Family
 
 
 def with_cross_attention(
-    family: Family, config: ModelConfig, cross_attention: str, **options: Any
+    family: Family, config: EncoderDecoderConfig, cross_attention: str, **options: Any
 ) -> EncoderDecoderConfig:
     """Returns the config of a model whose decoder has another cross-attention.
 

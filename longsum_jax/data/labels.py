@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 from longsum_jax.data.examples.classification import label_numbers, label_tuple
 from longsum_jax.data.sources import documents
@@ -43,9 +44,10 @@ def collect_labels(task: Task, split: str, names: Sequence[str] = ()) -> Task:
         raise InputError(
             f'task "{task.name}", split "{split}": no document has a label; check {task.source}'
         )
-    if not names and types == {int} and max(labels) >= MOST_LABELS:
+    largest = max(cast(set[int], labels)) if types == {int} else 0
+    if not names and largest >= MOST_LABELS:
         raise InputError(
-            f'task "{task.name}", split "{split}": there is a label {max(labels)}, and labels are '
+            f'task "{task.name}", split "{split}": there is a label {largest}, and labels are '
             f"numbered from 0 to {MOST_LABELS - 1} at most; name another field with "
             "task.label_key, or write them as texts"
         )
@@ -56,7 +58,7 @@ def collect_labels(task: Task, split: str, names: Sequence[str] = ()) -> Task:
 
 def _sorted_names(labels: Iterable[int | str]) -> tuple[str, ...]:
     """Returns names in sorted order; for numbers, 0 to the largest in decimal form."""
-    labels = sorted(labels)
-    if isinstance(labels[0], int):
-        return tuple(map(str, range(labels[-1] + 1)))
-    return tuple(labels)
+    ordered: list[Any] = sorted(labels)
+    if isinstance(ordered[0], int):
+        return tuple(map(str, range(ordered[-1] + 1)))
+    return tuple(ordered)

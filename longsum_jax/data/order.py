@@ -1,6 +1,7 @@
 """The order of examples: a pure function of seed, epoch and position."""
 
-from typing import Literal
+from collections.abc import Sized
+from typing import Literal, cast
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def count_from(store: ExampleStore, start: int, limit: int) -> int:
     """Returns the number of examples of ``store`` in [start, start + limit)."""
     if hasattr(store, "count_from"):
         return store.count_from(start, limit)
-    return max(0, min(limit, len(store) - start))
+    return max(0, min(limit, len(cast(Sized, store)) - start))
 
 
 def _block_size(store: ExampleStore, shuffle: Shuffle) -> int:
@@ -75,7 +76,7 @@ def _block_size(store: ExampleStore, shuffle: Shuffle) -> int:
                 'shuffle="all" needs a store of known length, this is a stream; '
                 f"use shuffle={window}"
             )
-        return max(1, len(store))
+        return max(1, len(cast(Sized, store)))
     size = 1 if shuffle is None else shuffle
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise InputError(f'shuffle={shuffle!r} is none of "all", a positive block size, None')

@@ -29,6 +29,8 @@ class Prefetcher(Iterator[NumpyBatch]):
             raise InputError(f"prefetch size={size} must be at least 1")
         self._batches = batches
         self._size = size
+        self._failure: BaseException | None = None
+        self._stop = threading.Event()
         self._start()
 
     def __enter__(self) -> "Prefetcher":
@@ -69,7 +71,7 @@ class Prefetcher(Iterator[NumpyBatch]):
 
     def _start(self) -> None:
         self._state = self._batches.state()
-        self._failure: BaseException | None = None
+        self._failure = None
         self._ready: queue.Queue = queue.Queue(self._size)
         self._stop = threading.Event()
         self._worker = threading.Thread(target=self._work, name="prefetch", daemon=True)

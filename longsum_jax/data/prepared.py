@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -211,7 +211,7 @@ class PreparedExamples(Sequence[Example]):
         there |= {"splitter": self.metadata.get("splitter")}
         here |= {"splitter": splitter_name()}
         if task.objective != "summarize_segments":
-            names = _OF_TEXTS
+            names: tuple[str, ...] = _OF_TEXTS
             names += ("max_parts",) if task.objective == "extract" else ()
             names += ("held_out",) if task.holds_out else ()
             there, here = (
@@ -234,7 +234,7 @@ class PreparedExamples(Sequence[Example]):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitem__(self, index: int) -> Example:
+    def __getitem__(self, index: int) -> Example:  # type: ignore[override] # no slices
         if not 0 <= index < len(self):
             raise IndexError(f"example {index} of {len(self)}")
         record, shard = divmod(index, len(self._shards))
@@ -267,7 +267,7 @@ def pack(example: Example) -> bytes:
 
     record = {_RECORD_NAMES.get(key, key): value for key, value in example.items()}
     if "vectors" in record:
-        record["vectors"] = list(record["vectors"])  # msgpack takes no tuples
+        record["vectors"] = list(example["vectors"])  # msgpack takes no tuples
     return serialization.msgpack_serialize(record)
 
 
@@ -279,7 +279,7 @@ def unpack(record: bytes) -> Example:
     example = {_EXAMPLE_NAMES.get(key, key): value for key, value in values.items()}
     if "vectors" in example:
         example["vectors"] = tuple(example["vectors"])
-    return example
+    return cast(Example, example)
 
 
 def shard_paths(directory: Path, split: str, num_shards: int) -> Iterator[Path]:
@@ -299,7 +299,7 @@ def _examples(
     auxiliary: Auxiliary,
 ) -> Iterator[Example]:
     """Makes the examples in this process or in several; ``work`` holds the tokenizer."""
-    options = {"seed": seed, "counts": counts, "auxiliary": auxiliary}
+    options: Any = {"seed": seed, "counts": counts, "auxiliary": auxiliary}
     docs = documents(task, split)
     if workers == 1:
         return make_examples(task, tokenizer, docs, **options)

@@ -32,7 +32,7 @@ class ExampleList(Sequence[Example]):
     def __len__(self) -> int:
         return len(self._examples)
 
-    def __getitem__(self, index: int) -> Example:
+    def __getitem__(self, index: int) -> Example:  # type: ignore[override] # no slices
         return self._examples[index]
 
 
@@ -90,6 +90,7 @@ class ExampleStream:
         self._split = split
         self._seed = seed
         self._auxiliary = auxiliary
+        self._examples: list[Example] = []
         self._restart()
 
     def __getitem__(self, index: int) -> Example:

@@ -46,9 +46,9 @@ def kendall(first: np.ndarray, second: np.ndarray) -> float:
     for row in range(1, len(first)):
         order = np.sign(first[row] - first[:row])
         other = np.sign(second[row] - second[:row])
-        agreement += order @ other
-        first_untied += np.count_nonzero(order)
-        second_untied += np.count_nonzero(other)
+        agreement += int(order @ other)
+        first_untied += int(np.count_nonzero(order))
+        second_untied += int(np.count_nonzero(other))
     return float(agreement / np.sqrt(first_untied * second_untied))
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class BartScore(ModelMetric):
 
     name = "bartscore"
     requirement = WRITER
-    columns: ClassVar[tuple[str, ...]] = (
+    columns: tuple[str, ...] = (
         *(f"bartscore_{direction}" for direction in DIRECTIONS),
         "bartscore_f",
         "bartscore_unread",

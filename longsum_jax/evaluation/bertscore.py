@@ -299,7 +299,7 @@ class _Reader:
         found = self._model.tokenizer.encode_batch([text and space + text for text in stripped])
         if self._options.long_texts == "windows" or self._limit is None:
             return [_Ids(tuple(ids), 0) for ids in found]
-        room = self._limit - self.special.count
+        room = self._limit - self.special.number
         return [_Ids(tuple(ids[:room]), max(len(ids) - room, 0)) for ids in found]
 
     def states(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:

@@ -40,4 +40,4 @@ class Choice(Metric):
 
 def _letter(answer: str) -> str | None:
     found = _LETTER.search(answer)
-    return found and found[0]
+    return found[0] if found else None

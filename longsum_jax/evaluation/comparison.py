@@ -295,7 +295,7 @@ def compare(
     columns = _columns(metrics)
     if not columns or not others:
         return {}
-    draws = {
+    draws: dict[str, Any] = {
         "rounds": sampling.rounds,
         "seed": sampling.seed,
         "statistic": _statistic(metrics),

@@ -99,7 +99,7 @@ class DiscoScore(ModelMetric):
         parsed = [self._parse(model, text) for text in texts]
         unread = [0] * len(texts)
         if limit is not None and self.options.long_texts == "cut":
-            room = limit - special.count
+            room = limit - special.number
             unread = [max(len(each.ids) - room, 0) for each in parsed]
             parsed = [each.first(room) for each in parsed]
         states = token_states(
@@ -112,9 +112,9 @@ class DiscoScore(ModelMetric):
         )
         found = []
         for each, rows, left_out in zip(parsed, states, unread, strict=True):
-            nouns = noun_vectors(each.nouns, rows[special.count :])
+            nouns = noun_vectors(each.nouns, rows[special.number :])
             # The tokens before the text belong to its first sentence.
-            sentences = np.concatenate([[0] * special.count, each.sentences]).astype(np.int64)
+            sentences = np.concatenate([[0] * special.number, each.sentences]).astype(np.int64)
             vectors = sentence_vectors(rows, sentences, entity_graph(each.sentence_nouns))
             found.append(Reading(nouns, vectors, len(each.ids), left_out))
         return found

@@ -79,7 +79,8 @@ class FactCC(ModelMetric):
 
     def __init__(self, options: Options | None = None, model: "Model | None" = None) -> None:
         super().__init__(options, model)
-        config, name = self.user_model.config, self.options.correct
+        config: Any = self.user_model.config
+        name = self.options.correct
         if not name and not config.id2label and config.num_labels == 2:
             self._correct = _PUBLISHED
         else:

@@ -51,7 +51,7 @@ class Meteor(Metric):
         return {"signature": signature} | super().describe()
 
     def _words(self, text: str) -> list[str]:
-        words = TOKENIZERS[self.options.tokenizer](text)
+        words: Sequence[Any] = TOKENIZERS[self.options.tokenizer](text)
         return [word.decode() if isinstance(word, bytes) else word for word in words]
 
 

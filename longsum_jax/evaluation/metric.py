@@ -3,7 +3,7 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +28,10 @@ class Metric(ABC):
     class Options:
         """No options."""
 
-    columns: ClassVar[tuple[str, ...]]
-    reads_references: ClassVar[bool] = True
-    reads_sources: ClassVar[bool] = True
-    scored_last: ClassVar[bool] = False
+    columns: tuple[str, ...]
+    reads_references: bool = True
+    reads_sources: bool = True
+    scored_last: bool = False
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options

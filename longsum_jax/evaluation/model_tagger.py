@@ -40,7 +40,8 @@ class ModelTagger:
     def __init__(self, option: str, path: str) -> None:
         self._user_model = UserModel(option, path, None, _REQUIREMENT)
         self.__name__ = path
-        names = self._user_model.config.id2label
+        config: Any = self._user_model.config
+        names = config.id2label
         if not names:
             raise InputError(
                 f'{option}: the labels of {path} have no names; write them as "id2label" in its '

@@ -25,7 +25,7 @@ class Novelty(Metric):
         def __post_init__(self):
             check_sizes("novelty", self.sizes)
 
-    columns = ("novel_1", "novel_2", "novel_3", "novel_4")
+    columns: tuple[str, ...] = ("novel_1", "novel_2", "novel_3", "novel_4")
     reads_references = False
     options: Options
 

@@ -109,7 +109,8 @@ def pair_of(document: Document) -> Pair:
 class ModelSummary(Protocol):
     """The attributes of ``inference.summary.Summary`` that are used here."""
 
-    text: str
+    @property
+    def text(self) -> str: ...
 
     def report(self) -> dict[str, Any]: ...
 

@@ -39,14 +39,14 @@ _CLASSES = {
 }
 
 
-class _Metrics(UserDict[str, "type[Metric]"]):
+class _Metrics(UserDict[str, Any]):
     """Classes by name, imported when they are asked for: commands list the names in their help."""
 
     def __getitem__(self, name: str) -> "type[Metric]":
         found = self.data[name]
         if isinstance(found, str):
-            module, _, class_name = found.partition(".")
-            module = importlib.import_module(f"longsum_jax.evaluation.{module}")
+            name_of_module, _, class_name = found.partition(".")
+            module = importlib.import_module(f"longsum_jax.evaluation.{name_of_module}")
             found = self.data[name] = getattr(module, class_name)
         return found
 

@@ -27,7 +27,14 @@ class Repetition(Metric):
         def __post_init__(self):
             check_sizes("repetition", self.sizes)
 
-    columns = ("unique_1", "unique_2", "unique_3", "repeated_1", "repeated_2", "repeated_3")
+    columns: tuple[str, ...] = (
+        "unique_1",
+        "unique_2",
+        "unique_3",
+        "repeated_1",
+        "repeated_2",
+        "repeated_3",
+    )
     reads_references = False
     reads_sources = False
     options: Options

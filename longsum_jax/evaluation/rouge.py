@@ -68,7 +68,7 @@ class Rouge(Metric):
                     f"{', '.join(get_args(RougeType))}"
                 )
 
-    columns = (*ROUGE_TYPES, "mean_rouge")
+    columns: tuple[str, ...] = (*ROUGE_TYPES, "mean_rouge")
     reads_sources = False
     options: Options
 
@@ -170,7 +170,7 @@ def rouge_parts(prediction: str, reference: str, options: Rouge.Options) -> dict
     wanted_words = list(itertools.chain.from_iterable(wanted))
     if not predicted_words or not wanted_words:
         return dict.fromkeys(options.types, _NOTHING)
-    parts = {}
+    parts: dict[RougeType, Any] = {}
     for name in options.types:
         if name == "rougeLsum":
             hits = _summary_hits(predicted, wanted)
@@ -237,7 +237,8 @@ def _tokenizer(name: str, stemmer: bool) -> Callable[[str], Sequence[Word]]:
         return words_of
 
     def stemmed_words(text: str) -> list[Word]:
-        words = [word.decode() if isinstance(word, bytes) else word for word in words_of(text)]
+        found: Sequence[Any] = words_of(text)
+        words = [word.decode() if isinstance(word, bytes) else word for word in found]
         return [stem(word) if len(word) > 3 else word for word in words]
 
     return stemmed_words

@@ -40,7 +40,7 @@ class Salience(Metric):
             if not 1 <= self.shares <= 100:
                 raise InputError(f"metrics.salience.shares={self.shares} must be from 1 to 100")
 
-    columns = tuple(f"salient_{percent}" for percent in range(10, 101, 10))
+    columns: tuple[str, ...] = tuple(f"salient_{percent}" for percent in range(10, 101, 10))
     reads_references = False
     options: Options
 

@@ -10,7 +10,7 @@ import io
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
@@ -282,7 +282,10 @@ def _zipped_rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
             name, packed = f"{path}/{chosen[0]}", path.stat().st_size
             with archive.open(chosen[0]) as file:
                 lines = bounded_lines(
-                    io.BufferedReader(file), name, max_bytes=MAX_BYTES, packed=packed
+                    io.BufferedReader(cast(io.RawIOBase, file)),
+                    name,
+                    max_bytes=MAX_BYTES,
+                    packed=packed,
                 )
                 for number, line in lines:
                     yield f"{name}:{number}", _parsed(line, f"{name}:{number}")

@@ -58,7 +58,7 @@ class SummaC(ModelMetric):
         contradiction: str = ""
 
     name = "summac"
-    columns = ("summac_zs", "summac_unread")
+    columns: tuple[str, ...] = ("summac_zs", "summac_unread")
     reads_references = False
     requirement: ClassVar = Requirement("a classifier of entailment", heads=("classification",))
     options: Options

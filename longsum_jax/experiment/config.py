@@ -165,7 +165,7 @@ class EvaluationOptions:
     def __post_init__(self) -> None:
         check_ranges(self, "evaluation")
         # The start model's values of the others are not known here; its ids do not matter.
-        options = {"max_new_tokens": MAX_NEW_TOKENS, "decoder_start_token_id": 0}
+        options: dict[str, Any] = {"max_new_tokens": MAX_NEW_TOKENS, "decoder_start_token_id": 0}
         options |= self.generation()
         try:
             GenerationOptions(**options)

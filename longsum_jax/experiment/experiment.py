@@ -294,7 +294,7 @@ def make_store(experiment: Experiment) -> ExampleStore:
     if data.reader == "prepared":
         store = _open_prepared(experiment)
     else:
-        options = {"seed": seed, "auxiliary": auxiliary}
+        options: dict[str, Any] = {"seed": seed, "auxiliary": auxiliary}
         store = load_examples(setup.task, setup.tokenizer, data.split, **options)
         auxiliary.release()
     if store.counts.unlabelled and len(store) == store.counts.unlabelled:
@@ -320,13 +320,14 @@ def make_batches(experiment: Experiment, store: ExampleStore) -> Batches:
     setup, objective = experiment.setup, experiment.objective
     data = setup.run.data
     feed = feed_of(make_mesh(setup.run.mesh))
+    shuffles: dict[str, Any] = {"all": "all", "block": data.shuffle_block, "none": None}
     return Batches(
         store,
         batch_size=data.batch_size,
         source_lengths=objective.source_lengths,
         **objective.batch_options(),
         seed=setup.run.training.seed,
-        shuffle={"all": "all", "block": data.shuffle_block, "none": None}[data.shuffle],
+        shuffle=shuffles[data.shuffle],
         epochs=data.epochs,
         host_index=feed.index,
         host_count=feed.count,

@@ -93,7 +93,7 @@ def summary_programs(
     if batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1:
         read = documents(batch_size)
         lower_read = partial(programs.read.lower, *read)
-        search = (params, layers, source, keys)
+        search: tuple[Any, ...] = (params, layers, source, keys)
         lower_search = partial(programs.search.program.lower, *search, **sizes)
         slots: Any = ()
     else:

@@ -152,7 +152,7 @@ class DocumentSummarizer:
             # Slots without a document would be decoded, too.
             batch_size = padded_rows(len(documents), batch_size)
             together = batch_size == 1
-        decode = self._in_batches if together else self._in_slots
+        decode: Callable[..., Any] = self._in_batches if together else self._in_slots
         sizes = {"batch_size": batch_size, "options": options, "seed": seed}
         return decode(documents, padded_length, **sizes)
 

@@ -157,7 +157,9 @@ def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:
         options: ``extractor`` and ``sentence_encoder`` are whatever ``load`` takes.
     """
     paths = {name: getattr(options, name) for name in AuxiliaryModels._fields}
-    loaders = {name: functools.partial(load_shared, path) for name, path in paths.items() if path}
+    loaders: dict[str, Any] = {
+        name: functools.partial(load_shared, path) for name, path in paths.items() if path
+    }
     return AuxiliaryModels(**loaders)
 
 
@@ -167,7 +169,7 @@ def _auxiliary_of(directory: Path, summarization: Mapping[str, Any]) -> Auxiliar
     if not isinstance(segments, Mapping):  # none, or a value that is refused when it is used
         return AuxiliaryModels()
     paths = {name: segments.get(name) for name in AuxiliaryModels._fields}
-    loaders = {
+    loaders: dict[str, Any] = {
         name: functools.partial(_load_named, directory, name, path)
         for name, path in paths.items()
         if path

@@ -128,7 +128,7 @@ class Model:
         """A short hash of the parameters; equal fingerprints mean equal weights."""
         digest = hashlib.blake2b(digest_size=8)
         for leaf in jax.tree.leaves(self.params):
-            digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8))
+            digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
     @property
@@ -461,7 +461,7 @@ class Model:
 
     @cached_property
     def _document_id(self) -> int | None:
-        return self.tokenizer and document_token_id(self.tokenizer)
+        return None if self.tokenizer is None else document_token_id(self.tokenizer)
 
     def extract(
         self, documents: Sequence[str | Sequence[str]] | str, **options: Any
@@ -517,7 +517,9 @@ class Model:
         See ``conversion.lsg.to_lsg``. Global tokens are made of the tokenizer's first and mask
         tokens, unless ``first_id`` and ``mask_id`` name others.
         """
-        ids = {name: options.pop(name) for name in ("first_id", "mask_id") if name in options}
+        ids: dict[str, Any] = {
+            name: options.pop(name) for name in ("first_id", "mask_id") if name in options
+        }
         if self.tokenizer is None and len(ids) < 2:
             raise InputError(
                 "the model directory holds no tokenizer, which LSG's global tokens need to know "

@@ -315,7 +315,8 @@ def kernel_limit(config: Any) -> int | None:
     Pages are read one at a time, so that a model with pages has no limit.
     """
     attentions = [name for name, _ in parse_hybrid(config.encoder_attention)]
-    if "s4d" not in attentions or getattr(config, "page_length", 0):
+    has_pages = bool(getattr(config, "page_length", 0))
+    if "s4d" not in attentions or has_pages:
         return None
     return MAX_LENGTH
 

@@ -37,10 +37,10 @@ from longsum_jax.layers.layer_groups import unstacked_layers
 from longsum_jax.layers.partitioning import constrain_rows, is_on_one_cpu
 from longsum_jax.ops.device_memory import check_memory
 from longsum_jax.ops.storage import Storage
-from longsum_jax.typing import Array, Params
+from longsum_jax.typing import AnyArray, Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
-Inputs = Mapping[str, Array]  # further inputs of some encoders
+Inputs = Mapping[str, AnyArray]  # further inputs of some encoders
 # What steps read besides the parameters: those of every layer, or None for slices of them.
 Weights = tuple[Any, ...] | StoredDecoder | None
 
@@ -77,8 +77,8 @@ class Programs:
     def generate(
         self,
         variables: Variables,
-        ids: Array,
-        mask: Array,
+        ids: AnyArray,
+        mask: AnyArray,
         inputs: Inputs,
         keys: Array | None,
         *,
@@ -223,7 +223,7 @@ class Search:
         *,
         batch_size: int,
         options: GenerationOptions,
-        is_done: Array | None = None,
+        is_done: AnyArray | None = None,
     ) -> Generated:
         """Decodes encoded documents.
 
@@ -327,7 +327,7 @@ def lies_on_one_cpu(leaf: Any) -> bool:
         return is_on_one_cpu()
     if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
         return False
-    devices = leaf.sharding.device_set
+    devices: set[Any] = leaf.sharding.device_set
     return len(devices) == 1 and next(iter(devices)).platform == "cpu"
 
 
@@ -378,7 +378,7 @@ def _search(
     layers: Weights,
     source: DecoderSource,
     keys: Array | None,
-    is_done: Array | None = None,
+    is_done: AnyArray | None = None,
     *,
     batch_size: int,
     options: GenerationOptions,

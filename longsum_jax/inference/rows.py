@@ -43,7 +43,7 @@ def row_logits(
     rows: Sequence[Sequence[int]],
     *,
     batch_size: int,
-    reduce: Callable[[Array], Array] = np.asarray,
+    reduce: Callable[[Any], Any] = np.asarray,
 ) -> list[np.ndarray]:
     """Returns the logits of the model's head for every row.
 
@@ -76,7 +76,7 @@ def _logits(
     rows: Sequence[Sequence[int]],
     types: Sequence[Sequence[int]] | None,
     batch_size: int,
-    reduce: Callable[[Array], Array],
+    reduce: Callable[[Any], Any],
 ) -> list[np.ndarray]:
     found: list[Any] = [None] * len(rows)
     is_by_token = model.config.head in TOKEN_HEADS
@@ -120,8 +120,8 @@ def _group_probabilities(
     model: ReadingModel, groups: Sequence[Sequence[TokenPair]], batch_size: int
 ) -> Iterator[np.ndarray]:
     pairs = list(itertools.chain(*groups))
-    logits = pair_logits(model, pairs, batch_size=batch_size)
-    logits = np.reshape(logits, (len(pairs), model.config.num_labels))
+    of_pairs = pair_logits(model, pairs, batch_size=batch_size)
+    logits = np.reshape(of_pairs, (len(pairs), model.config.num_labels))
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     probabilities = powers / powers.sum(-1, keepdims=True)
     ends = np.cumsum([len(group) for group in groups])

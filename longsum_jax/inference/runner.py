@@ -114,7 +114,9 @@ class Runner:
         if options.do_sample:
             # All rows have the same key: a row draws the same wherever it stands in a batch.
             keys = jnp.broadcast_to(jax.random.key(seed), (len(padded.ids),))
-        return self.programs.generate(self.variables(padded), *padded, keys, options=options)
+        ids, mask, extra = padded
+        variables = self.variables(padded)
+        return self.programs.generate(variables, ids, mask, extra, keys, options=options)
 
     def slots(self, pad: Pad, **sizes: Any) -> ContinuousBatch:
         """Returns slots, in which documents are decoded one by one.

@@ -193,7 +193,7 @@ class SegmentSummarizer:
                 _segment_keys(seed, index, batch_size) if generation.do_sample else None,
                 batch_size=batch_size,
                 options=generation,
-                is_done=~mask.any(1),  # documents that have ended
+                is_done=np.logical_not(mask.any(1)),  # documents that have ended
             )
             memory = self._write_segment(params, out, states, mask, memory)
             outputs.append(jax.device_get(out))

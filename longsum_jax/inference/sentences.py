@@ -180,7 +180,6 @@ def _sentence_vectors(
     lengths = [bucket_length(len(row)) for row in ids]
     for batch in batches_by_length(lengths, batch_size):
         padded, mask = pad_rows([ids[i] for i in batch], batch_size, model.config.pad_token_id)
-        states = model.encode(padded, mask)
-        states = without_globals(states, padded.shape[1])
+        states = without_globals(model.encode(padded, mask), padded.shape[1])
         vectors[batch] = mean_state(states, mask)[: len(batch)]
     return vectors

@@ -23,7 +23,7 @@ from longsum_jax.decoding.options import MAX_NEW_TOKENS
 from longsum_jax.errors import InputError
 from longsum_jax.inference.documents import TokenizedDocument, with_lead
 from longsum_jax.inference.stream import coarse_length
-from longsum_jax.inference.summary import Request, Summary
+from longsum_jax.inference.summary import Request, Strategy, Summary
 from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.ranker import builtin_ranker, without_fragments
 from longsum_jax.ranking.selection import Length, take_sentences
@@ -444,7 +444,7 @@ STRATEGIES: dict[str, Callable[[Source], Steps]] = {
 }
 
 
-def choose(source: Source) -> str:
+def choose(source: Source) -> Strategy:
     """Returns the strategy of "auto".
 
     A document that fits is read whole. For others there is "hierarchical", which of the strategies

@@ -41,7 +41,7 @@ class Work(NamedTuple):
 class _Read(NamedTuple):
     """A document of a window: its index in the stream, and its tokens or the error."""
 
-    index: int
+    index: int  # type: ignore[assignment] # a method of tuples
     request: Request
     document: Any
     length: int

@@ -6,11 +6,11 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from numbers import Integral
-from typing import Any, NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple, Protocol, cast, get_args
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError, did_you_mean
@@ -171,7 +171,7 @@ class StrategyEngine:
         """
         with (
             ThreadPoolExecutor(1, "tokenizer") as thread,
-            contextlib.closing(thread.map(self.plan, requests)) as read,
+            contextlib.closing(cast(Generator[Plan], thread.map(self.plan, requests))) as read,
         ):
             plans: Iterable[Plan] = read
             if self._options.length is not None:  # those of one limit go together
@@ -311,8 +311,8 @@ class MemoryEngine:
     def summaries(self, requests: Sequence[Request]) -> list[Summary]:
         """Returns a summary of every document, read as its batch comes."""
         if self._any_order:
-            found = dict(self._in_any_order(map(self._read, requests), self._options.batch_size))
-            return [found[i] for i in range(len(requests))]
+            done = dict(self._in_any_order(map(self._read, requests), self._options.batch_size))
+            return [done[i] for i in range(len(requests))]
         rows = self._rows(self._options.batch_size)
         found: list[Summary] = []
         for start in range(0, len(requests), rows):
@@ -414,7 +414,9 @@ class MemoryEngine:
         if self._options.length is None:
             return Joiner(merges=False)
         inputs = document.inputs
-        budget = budget_of(self._options.length, inputs.document.text, inputs.read_tokens)
+        budget = budget_of(
+            cast(Length, self._options.length), inputs.document.text, inputs.read_tokens
+        )
         return Joiner(budget.limit, budget.cost)
 
 
@@ -444,11 +446,21 @@ class SummarizingModel(Protocol):
     params: Params
     tokenizer: Tokenizer | None
     summarization: dict[str, Any]
-    trained_strategy: Strategy
-    separator: str
-    document_summarizer: DocumentSummarizer
-    segment_summarizer: SegmentSummarizer
-    segment_decoder: DocumentSummarizer
+
+    @property
+    def trained_strategy(self) -> Strategy: ...
+
+    @property
+    def separator(self) -> str: ...
+
+    @property
+    def document_summarizer(self) -> DocumentSummarizer: ...
+
+    @property
+    def segment_summarizer(self) -> SegmentSummarizer: ...
+
+    @property
+    def segment_decoder(self) -> DocumentSummarizer: ...
 
     def summary_options(self, **options: Any) -> GenerationOptions:
         """Returns options of the search."""
@@ -496,7 +508,7 @@ def make_engine(
         model.tokenizer,
         prefix=prefix,
         max_new_tokens=generation.max_new_tokens,
-        length=call.length,
+        length=cast(Length | None, call.length),
         separator=model.separator,
         on_segment=on_segment,
         **_lengths(model, call),

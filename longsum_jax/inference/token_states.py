@@ -38,8 +38,8 @@ class SpecialTokens(NamedTuple):
     after: tuple[int, ...]
 
     @property
-    def count(self) -> int:
-        """Their number."""
+    def number(self) -> int:
+        """How many they are."""
         return len(self.before) + len(self.after)
 
     def around(self, ids: Sequence[int]) -> list[int]:
@@ -105,21 +105,22 @@ def token_states(
     Returns:
         For each text float32 [tokens, d_model], special tokens included.
     """
-    size = None if limit is None else limit - special.count
+    size = None if limit is None else limit - special.number
     places = [
         (i, window)
         for i, ids in enumerate(texts)
-        if len(ids) + special.count  # an empty text of a model without special tokens has no states
+        if len(ids)
+        + special.number  # an empty text of a model without special tokens has no states
         for window in text_windows(len(ids), size)
     ]
     rows = [special.around(texts[i][window.start : window.stop]) for i, window in places]
-    shapes = [(len(ids) + special.count, model.config.d_model) for ids in texts]
+    shapes = [(len(ids) + special.number, model.config.d_model) for ids in texts]
     states = [np.zeros(shape, np.float32) for shape in shapes]
     lengths = [bucket_length(len(row), FINE_BUCKET) for row in rows]
     for batch in batches_by_length(lengths, batch_size):
         ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
-        found = np.asarray(model.encode(ids, mask, layer=layer, bucket=FINE_BUCKET))
-        found = without_globals(found, ids.shape[1])
+        encoded = np.asarray(model.encode(ids, mask, layer=layer, bucket=FINE_BUCKET))
+        found = without_globals(encoded, ids.shape[1])
         for place, read in zip(batch, found[: len(batch)], strict=True):
             text, window = places[place]
             kept = _kept(window, len(texts[text]), special)

@@ -63,7 +63,7 @@ class Family:
     name: str
     architecture: str
     config_class: type[ModelConfig]
-    module_class: type[nn.Module]
+    module_class: type[Any]
     presets: Mapping[str, ModelConfig]
     runtime_fields: tuple[str, ...]
     read_config: Callable[[Mapping[str, Any]], dict[str, Any]]

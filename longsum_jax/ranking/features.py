@@ -3,7 +3,7 @@
 All are computed in time linear in the document (sorting aside), so that whole books take a second.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -129,9 +129,9 @@ def _form(document: ParsedDocument) -> Features:
         "symbols": class_counts(document, classes.symbol) / chars,
         "names": names,
         "names_share": names / np.maximum(length, 1),
-        "stop_words": words.by_sentence(words.count * stops[words.word]) / np.maximum(length, 1),
-        "distinct": words.by_sentence(np.ones_like(words.count)) / np.maximum(length, 1),
-        "numbers": words.by_sentence(words.count * _is_word(words.names, str.isdigit)[words.word]),
+        "stop_words": words.by_sentence(words.counts * stops[words.word]) / np.maximum(length, 1),
+        "distinct": words.by_sentence(np.ones_like(words.counts)) / np.maximum(length, 1),
+        "numbers": words.by_sentence(words.counts * _is_word(words.names, str.isdigit)[words.word]),
     }
     for cue, stems in CUES.items():
         known = _is_word(words.names, stems.__contains__)
@@ -139,7 +139,7 @@ def _form(document: ParsedDocument) -> Features:
     return features
 
 
-def _is_word(names: list[str], test) -> np.ndarray:
+def _is_word(names: list[str], test: Callable[[str], bool]) -> np.ndarray:
     found = np.zeros(max(len(names), 1), bool)
     found[: len(names)] = [test(name) for name in names]
     return found
@@ -155,7 +155,7 @@ def _frequencies(document: ParsedDocument) -> Features:
     def mean(values: np.ndarray) -> np.ndarray:
         return words.by_sentence(kept * values[words.word]) / kinds
 
-    total = words.by_word(words.count) * content
+    total = words.by_word(words.counts) * content
     probability = total / max(total.sum(), 1)
     log_total = np.log1p(total)
     first, last = np.full(words.size, n), np.zeros(words.size, np.int64)
@@ -163,13 +163,13 @@ def _frequencies(document: ParsedDocument) -> Features:
     np.maximum.at(last, words.word, words.row)
     order = np.argsort(-total, kind="stable")
     is_new = first[words.word] == words.row
-    running = np.maximum(words.by_sentence(kept * words.count), 1)
+    running = np.maximum(words.by_sentence(kept * words.counts), 1)
     highest = np.zeros(n)
     np.maximum.at(highest, words.row, log_total[words.word])
     top_30 = words.by_sentence(np.isin(words.word, order[:30]) & (kept > 0))
     bigrams, content_bigrams = _bigrams(document)
     return {
-        "probability": words.by_sentence(words.count * probability[words.word]) / running,
+        "probability": words.by_sentence(words.counts * probability[words.word]) / running,
         "probability_sum": words.by_sentence(probability[words.word]),
         "log_frequency": mean(log_total),
         "log_frequency_sum": words.by_sentence(kept * log_total[words.word]),
@@ -272,8 +272,8 @@ def _like_neighbor(document: ParsedDocument, offset: int) -> np.ndarray:
 def _of_query(document: ParsedDocument, query: str | None) -> Features:
     """Features of a query; zeros without one, or where the document has none of its words."""
     words, n = document.words, len(document.sentences)
-    asked = dict.fromkeys(map(light_stem, unicode_words(query or "")))
-    asked = [stem for stem in asked if stem not in STOP_WORDS]
+    stems = dict.fromkeys(map(light_stem, unicode_words(query or "")))
+    asked = [stem for stem in stems if stem not in STOP_WORDS]
     is_asked = _is_word(words.names, set(asked).__contains__)
     vector = document.inverse * is_asked
     covered = words.by_sentence(vector[words.word]) / max(vector.sum(), 1e-12)

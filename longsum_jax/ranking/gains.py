@@ -28,7 +28,7 @@ def reference_gains(sentences: Sequence[str], reference: str) -> np.ndarray:
     for size in (1, 2):
         texts, wanted = count_ngrams(sentences, [reference], size, tokenize=stemmed_words)
         most = wanted.dense()[0][texts.ngram]
-        hits = np.bincount(texts.text, np.minimum(texts.count, most), len(sentences))
+        hits = np.bincount(texts.text, np.minimum(texts.counts, most), len(sentences))
         density += hits / (texts.total + SHRINKAGE)
     spread = density.std()
     return (density - density.mean()) / spread if spread > 0 else density * 0.0

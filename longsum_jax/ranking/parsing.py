@@ -1,7 +1,7 @@
 """Parses a document for a ranker: sentences, their places, layout, words and vectors."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -95,7 +95,7 @@ def parse_document(text: str) -> ParsedDocument:
         words=words,
         content=content,
         inverse=inverse,
-        weights=unit_weights(words, words.count * inverse[words.word] * content[words.word]),
+        weights=unit_weights(words, words.counts * inverse[words.word] * content[words.word]),
         characters=characters,
     )
 
@@ -124,16 +124,19 @@ def _classes(text: str) -> Characters:
 @functools.cache
 def _class_tables() -> Characters:
     """Returns the classes of the characters up to ``_LAST_CODE``, which stands for all others."""
-    tests = Characters(
-        space=str.isspace,
-        line_end=_is_line_end,
-        upper=str.isupper,
-        digit=str.isdigit,
-        mark=_is_mark,
-        symbol="_=<>{}|\\/@#*+~^[]".__contains__,
-    )
     known = [chr(code) for code in range(_LAST_CODE + 1)]
-    return Characters(*(np.array([test(char) for char in known]) for test in tests))
+
+    def table(test: Callable[[str], bool]) -> np.ndarray:
+        return np.array([test(char) for char in known])
+
+    return Characters(
+        space=table(str.isspace),
+        line_end=table(_is_line_end),
+        upper=table(str.isupper),
+        digit=table(str.isdigit),
+        mark=table(_is_mark),
+        symbol=table("_=<>{}|\\/@#*+~^[]".__contains__),
+    )
 
 
 def _is_line_end(char: str) -> bool:

@@ -71,7 +71,7 @@ class Ranker:
         """A short hash of the trees."""
         digest = hashlib.blake2b(" ".join(self.trees.names).encode(), digest_size=8)
         for array in (self.trees.features, self.trees.thresholds, self.trees.leaves):
-            digest.update(np.ascontiguousarray(array))
+            digest.update(array.tobytes())
         return digest.hexdigest()
 
     def summarize(

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def draw_rows(documents: Sequence[Document], options: RowOptions = RowOptions())
         count = len(parsed.sentences)
         drawn = np.sort(rng.choice(count, min(most, count), replace=False))
         tables.append(feature_table(features, names)[drawn])
-        gains.append(reference_gains(parsed.sentences, example.summary)[drawn])
+        gains.append(reference_gains(parsed.sentences, cast(str, example.summary))[drawn])
     table = np.concatenate(tables)
     weights = np.full(len(table), options.rows / len(table))
     return Rows(names, table, np.concatenate(gains), weights)
@@ -76,8 +76,10 @@ def train_trees(sets: Iterable[Rows], options: BoostingOptions) -> BoostedTrees:
     """Fits trees to the rows of several data sets, with their weights."""
     sets = list(sets)
     names = sets[0].names
-    parts = zip(*(rows[1:] for rows in sets), strict=True)
-    return fit_trees(*(np.concatenate(part) for part in parts), names, options)
+    table = np.concatenate([rows.table for rows in sets])
+    gains = np.concatenate([rows.gains for rows in sets])
+    weights = np.concatenate([rows.weights for rows in sets])
+    return fit_trees(table, gains, weights, names, options)
 
 
 def asked(document: Document, most: int, rng: np.random.Generator) -> Document | None:
@@ -97,9 +99,9 @@ def asked(document: Document, most: int, rng: np.random.Generator) -> Document |
     """
     known = set(map(light_stem, unicode_words(document.document))) - STOP_WORDS
     shared = []
-    for sentence in split_sentences(document.summary):
-        words = dict.fromkeys(unicode_words(sentence))
-        words = [word for word in words if light_stem(word) in known]
+    for sentence in split_sentences(cast(str, document.summary)):
+        distinct = dict.fromkeys(unicode_words(sentence))
+        words = [word for word in distinct if light_stem(word) in known]
         if len(words) >= 2:
             shared.append((sentence, words))
     if not shared:

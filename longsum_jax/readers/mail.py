@@ -5,7 +5,7 @@ import email.policy
 import re
 from collections.abc import Iterator
 from email.errors import MessageError
-from email.message import EmailMessage
+from email.message import EmailMessage, MIMEPart
 from typing import Any
 
 from longsum_jax.errors import InputError, in_one_line
@@ -100,7 +100,7 @@ def _read(source: Source) -> Iterator[Document | Source]:
     yield from attachments
 
 
-def _parts(part: EmailMessage, source: Source) -> tuple[list[EmailMessage], list[EmailMessage]]:
+def _parts(part: MIMEPart, source: Source) -> tuple[list[MIMEPart], list[MIMEPart]]:
     """Returns the parts that make the body, in reading order, and those attached to it."""
     source.check_time()
     if part.get_content_maintype() != "multipart":
@@ -121,7 +121,7 @@ def _parts(part: EmailMessage, source: Source) -> tuple[list[EmailMessage], list
     return [each for body in bodies for each in body], attached
 
 
-def _alternative(bodies: list[list[EmailMessage]], name: str) -> list[EmailMessage]:
+def _alternative(bodies: list[list[MIMEPart]], name: str) -> list[MIMEPart]:
     """Returns the one of several forms of a body that is read: plain text, unless it is blank."""
     for body in sorted(bodies, key=_has_html):
         if any(_text(part, name).strip() for part in body):
@@ -129,11 +129,11 @@ def _alternative(bodies: list[list[EmailMessage]], name: str) -> list[EmailMessa
     return []
 
 
-def _has_html(body: list[EmailMessage]) -> bool:
+def _has_html(body: list[MIMEPart]) -> bool:
     return any(part.get_content_type() == "text/html" for part in body)
 
 
-def _attachments(parts: list[EmailMessage], source: Source) -> tuple[list[Source], list[str]]:
+def _attachments(parts: list[MIMEPart], source: Source) -> tuple[list[Source], list[str]]:
     """Returns the attachments that may hold text, and a note about the others."""
     found, left_out = [], []
     names: set[str] = set()
@@ -152,7 +152,7 @@ def _attachments(parts: list[EmailMessage], source: Source) -> tuple[list[Source
     return found, [f"attachments not read: {', '.join(left_out)}"] if left_out else []
 
 
-def _content(part: EmailMessage) -> bytes | None:
+def _content(part: MIMEPart) -> bytes | None:
     """Returns what an attachment holds; None for pictures, sound, films and signatures."""
     is_signature = part.get_content_type() in _SIGNATURES
     if part.get_content_maintype() in ("image", "audio", "video") or is_signature:
@@ -179,7 +179,7 @@ def messages(source: Source) -> Iterator[Source | Failure]:
         yield source.inner(f"{source.name}:{number}", content, "message.eml")
 
 
-def _text(part: EmailMessage, name: str) -> str:
+def _text(part: MIMEPart, name: str) -> str:
     content = part.get_payload(decode=True)
     if not isinstance(content, bytes):
         return ""

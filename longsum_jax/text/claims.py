@@ -17,7 +17,9 @@ from longsum_jax.text.entities import Entity, EntityKind, find_entities
 from longsum_jax.text.seeding import document_rng
 from longsum_jax.text.sentences import split_sentences
 
-CORRECT, INCORRECT = "CORRECT", "INCORRECT"  # labels of the published models
+ClaimLabel = Literal["CORRECT", "INCORRECT"]  # of the published models
+CORRECT: ClaimLabel = "CORRECT"
+INCORRECT: ClaimLabel = "INCORRECT"
 
 PRONOUNS = {
     "subject": "you he she we they",
@@ -87,7 +89,7 @@ class Claim(NamedTuple):
     """
 
     text: str
-    label: Literal["CORRECT", "INCORRECT"]
+    label: ClaimLabel
     changed: tuple[int, int] | None = None
 
 

@@ -25,7 +25,7 @@ MAX_BYTES = 64 * 2**30  # largest size of a file, after decompression
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 
-Label = int | str | tuple[int, ...] | tuple[str, ...]  # a tuple for several labels
+Label = int | str | tuple[int | str, ...]  # a tuple for several labels
 
 
 class Document(NamedTuple):
@@ -92,7 +92,7 @@ def read_json_lines(
     for path in find_files(paths):
         for number, row in read_json_objects(path, max_bytes):
             where = f"{path}:{number}"
-            summaries = ()
+            summaries: tuple[str, ...] = ()
             if several_summaries and isinstance(row.get(summary_key), list):
                 summaries = _texts(row[summary_key], summary_key, where)
                 row[summary_key] = summaries[0]

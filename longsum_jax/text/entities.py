@@ -5,7 +5,7 @@ No model is needed; they miss and invent more than one would.
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 EntityKind = Literal["name", "date", "number"]
 
@@ -78,7 +78,7 @@ def _entities(sentence: str, names_inside: set[str]) -> Iterator[Entity]:
         uncertain = match.lastgroup == "name" and match.start() == 0 and " " not in found
         certain = not uncertain or found in names_inside or sum(map(str.isupper, found)) > 1
         if certain and not _is_function_word(found, sentence):  # as I is
-            yield Entity(match.lastgroup, found, match.start())
+            yield Entity(cast(EntityKind, match.lastgroup), found, match.start())
 
 
 def _without_first_capital(sentence: str) -> str:

@@ -45,7 +45,7 @@ def fragments(document: Sequence[Hashable], summary: Sequence[Hashable]) -> list
     one that overlaps it; here the longest is found.
     """
     # Positions of bigrams: those of single words would be too many.
-    positions = defaultdict(list)
+    positions: dict[tuple[Hashable, ...], list[int]] = defaultdict(list)
     for position, pair in enumerate(itertools.pairwise(document)):
         positions[pair].append(position)
     words = set(document)

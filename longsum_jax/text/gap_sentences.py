@@ -173,7 +173,7 @@ class _WordCounts(NamedTuple):
 
     sentence: np.ndarray  # [P] int, number of the sentence
     word: np.ndarray  # [P] int, number of the word
-    count: np.ndarray  # [P] int, occurrences of the word in the sentence
+    counts: np.ndarray  # [P] int, occurrences of the word in the sentence
     total: np.ndarray  # [V] int, occurrences of each word in the document
     num_sentences: int
     unique: bool
@@ -189,9 +189,9 @@ class _WordCounts(NamedTuple):
         words = np.fromiter(numbers, np.int64)
         rows = np.repeat(np.arange(len(sentences)), [len(line) for line in tokens])
         size = max(len(vocabulary), 1)
-        pairs, count = np.unique(rows * size + words, return_counts=True)
+        pairs, counts = np.unique(rows * size + words, return_counts=True)
         total = np.bincount(words, minlength=size)
-        return cls(pairs // size, pairs % size, count, total, len(sentences), counting == "unique")
+        return cls(pairs // size, pairs % size, counts, total, len(sentences), counting == "unique")
 
     def scores(self, metric: Metric, selected: np.ndarray | None = None) -> np.ndarray:
         """Returns the score [M] of the selection grown by each sentence.
@@ -205,7 +205,7 @@ class _WordCounts(NamedTuple):
         before = self._sums(chosen, rest)  # [V] each
         # Of each entry's word [P], before and after its sentence moves to the selection.
         entry_before = self._sums(chosen[self.word], rest[self.word])
-        grown = chosen[self.word] + self.count
+        grown = chosen[self.word] + self.counts
         entry_after = self._sums(grown, self.total[self.word] - grown)
         sums = []
         for old, entry_old, entry_new in zip(before, entry_before, entry_after, strict=True):
@@ -217,7 +217,7 @@ class _WordCounts(NamedTuple):
     def of_sentence(self, index: int) -> np.ndarray:
         """Returns the word counts [V] of one sentence."""
         entries = self.sentence == index
-        counts = np.bincount(self.word[entries], self.count[entries], len(self.total))
+        counts = np.bincount(self.word[entries], self.counts[entries], len(self.total))
         return counts.astype(np.int64)
 
     def _sums(

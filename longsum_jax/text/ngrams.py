@@ -113,21 +113,21 @@ class NgramCounts(NamedTuple):
     Attributes:
         text: int [P], the number of the text, ascending.
         ngram: int [P], the number of the n-gram in the vocabulary.
-        count: int [P], the occurrences of the n-gram in the text.
+        counts: int [P], the occurrences of the n-gram in the text.
         total: int [n], the n-grams of each text, in the vocabulary or not.
         size: the number of n-grams in the vocabulary.
     """
 
     text: np.ndarray
     ngram: np.ndarray
-    count: np.ndarray
+    counts: np.ndarray
     total: np.ndarray
     size: int
 
     def dense(self) -> np.ndarray:
         """Returns the counts as a table, int64 [n, size]."""
         table = np.zeros((len(self.total), self.size), np.int64)
-        table[self.text, self.ngram] = self.count
+        table[self.text, self.ngram] = self.counts
         return table
 
 
@@ -181,7 +181,7 @@ def _counts(
     size = max(len(vocabulary), 1)
     index = np.minimum(np.searchsorted(vocabulary, codes), size - 1)
     known = vocabulary[index] == codes if len(vocabulary) else np.zeros(len(codes), bool)
-    pairs, count = np.unique(owners[known] * size + index[known], return_counts=True)
+    pairs, counts = np.unique(owners[known] * size + index[known], return_counts=True)
     return NgramCounts(
-        pairs // size, pairs % size, count, np.bincount(owners, minlength=num_texts), size
+        pairs // size, pairs % size, counts, np.bincount(owners, minlength=num_texts), size
     )

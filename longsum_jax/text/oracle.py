@@ -27,7 +27,7 @@ def greedy_oracle(sentences: Sequence[str], summary: str) -> list[int]:
     chosen: list[int] = []
     best = 0.0
     while len(chosen) < len(sentences):
-        scores = sum(gram.scores_after_adding() for gram in grams)
+        scores = np.sum([gram.scores_after_adding() for gram in grams], axis=0)
         scores[chosen] = -1
         sentence = int((scores >= scores.max() - _TOLERANCE).argmax())
         if scores[sentence] <= best + _TOLERANCE:
@@ -57,12 +57,12 @@ def recalled_sentences(
         Indices in document order.
     """
     bigrams = _IncrementalRouge(*count_ngrams(sentences, [summary], 2))
-    sizes = np.asarray(sizes)
+    lengths = np.asarray(sizes)
     chosen: list[int] = []
     while len(chosen) < len(sentences):
         gains = bigrams.gains()
         gains[chosen] = 0
-        gains[sizes > room] = 0
+        gains[lengths > room] = 0
         best = int(gains.argmax())
         if not gains[best]:
             break
@@ -85,7 +85,7 @@ class _IncrementalRouge:
     def gains(self) -> np.ndarray:
         """Returns float64 [n]: n-grams of the reference that each of the texts would add."""
         texts, room = self._texts, np.maximum(self._wanted - self._held, 0)
-        counts = np.minimum(texts.count, room[texts.ngram])
+        counts = np.minimum(texts.counts, room[texts.ngram])
         return np.bincount(texts.text, counts, len(texts.total))
 
     def scores_after_adding(self) -> np.ndarray:
@@ -97,7 +97,7 @@ class _IncrementalRouge:
         """Adds a text to the collection."""
         start, stop = np.searchsorted(self._texts.text, [index, index + 1])
         ngrams = self._texts.ngram[start:stop]
-        count = self._texts.count[start:stop]
+        count = self._texts.counts[start:stop]
         room = np.maximum(self._wanted - self._held, 0)
         self._overlap += int(np.minimum(count, room[ngrams]).sum())
         self._held[ngrams] += count

@@ -67,7 +67,7 @@ def assign_sentences(
     if metric not in get_args(TargetMetric):
         known = did_you_mean(metric, get_args(TargetMetric))
         raise InputError(f'segments.target_metric: "{metric}" is not allowed; {known}')
-    scores = sum(_rouge_n(segments, sentences, n, metric, stemmer) for n in (1, 2))
+    scores = np.sum([_rouge_n(segments, sentences, n, metric, stemmer) for n in (1, 2)], axis=0)
     # Equal fractions may differ in the last digit.
     return scores.round(12).argmax(0)
 
@@ -80,7 +80,7 @@ def _rouge_n(
     segment_counts, sentence_counts = count_ngrams(segments, sentences, n, tokenize=tokenize)
     # [S, P]: how often the segment holds each of the P n-grams of the sentences, at most as often
     # as the sentence does. Sums over the n-grams of one sentence are differences of running sums.
-    shared = np.minimum(segment_counts.dense()[:, sentence_counts.ngram], sentence_counts.count)
+    shared = np.minimum(segment_counts.dense()[:, sentence_counts.ngram], sentence_counts.counts)
     starts = np.searchsorted(sentence_counts.text, np.arange(len(sentences) + 1))
     sums = np.concatenate([np.zeros((len(segments), 1)), shared.cumsum(1)], axis=1)
     overlap = sums[:, starts[1:]] - sums[:, starts[:-1]]

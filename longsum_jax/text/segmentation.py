@@ -144,8 +144,8 @@ def segment_document(
         InputError: a blank text.
     """
     if borders:
-        bounds = itertools.pairwise([0, *borders, len(text)])
-        parts = [text[start:stop] for start, stop in bounds]
+        cuts = [0, *borders, len(text)]
+        parts = [text[start:stop] for start, stop in itertools.pairwise(cuts)]
         return _together(
             [segment_document(part, tokenizer, options, encoder, (), headings) for part in parts]
         )

@@ -42,6 +42,9 @@ class Source(NamedTuple):
     score: float
 
 
+Missing = Literal["document", "sources"]
+
+
 class Flag(NamedTuple):
     """A name, number or date of a summary that is missing where it should stand.
 
@@ -55,7 +58,7 @@ class Flag(NamedTuple):
     kind: EntityKind
     text: str
     start: int
-    missing: Literal["document", "sources"]
+    missing: Missing
 
 
 class Statement(NamedTuple):

@@ -21,6 +21,7 @@ from longsum_jax.text.sentences import (
 from longsum_jax.text.statements import (
     NO_OUTLINE,
     Flag,
+    Missing,
     Outline,
     Source,
     Statement,
@@ -60,8 +61,8 @@ class PlacedSentences(NamedTuple):
         """Returns the sentences of a document."""
         sentences = bounded_sentences(join_wrapped_lines(text))
         empty = np.zeros(0, np.int64)
-        spans = sentence_spans(text, sentences) if sentences else (empty, empty)
-        return cls(text, sentences, *spans, outline)
+        starts, ends = sentence_spans(text, sentences) if sentences else (empty, empty)
+        return cls(text, sentences, starts, ends, outline)
 
     def source(self, number: int, score: float) -> Source:
         """Returns a sentence as a source with this score, without the mark of a list item."""
@@ -152,7 +153,7 @@ def find_flags(
 def _missing(entities: Iterable[Entity], known: "_Known", near: "_Known") -> Iterator[Flag]:
     for entity in entities:
         if not near.has(entity):
-            missing = "sources" if known.has(entity) else "document"
+            missing: Missing = "sources" if known.has(entity) else "document"
             yield Flag(entity.kind, entity.text, entity.start, missing)
 
 

@@ -22,7 +22,7 @@ def tfidf_vectors(sentences: Sequence[str], width: int = WIDTH) -> np.ndarray:
         float32 [n, width or fewer]; zeros for a sentence without words.
     """
     words = word_table(sentences, unicode_words)
-    weight = words.count * words.inverse_frequencies()[words.word]
+    weight = words.counts * words.inverse_frequencies()[words.word]
     vectors = np.zeros((words.num_sentences, min(words.size, width)), np.float32)
     np.add.at(vectors, (words.row, words.word % width), weight.astype(np.float32))
     return vectors

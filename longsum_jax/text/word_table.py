@@ -2,7 +2,7 @@
 
 import collections
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ class WordTable(NamedTuple):
     Attributes:
         ids: int [words], the number of every word; words are numbered in order of appearance.
         rows: int [words], the sentence that holds it, ascending.
-        row, word, count: int [pairs], one entry for each sentence and word in it, ordered by both.
+        row, word, counts: int [pairs], one entry for each sentence and word in it, ordered by both.
         names: the distinct words by their numbers.
         num_sentences: sentences of the document, with words or without.
     """
@@ -23,8 +23,8 @@ class WordTable(NamedTuple):
     rows: np.ndarray
     row: np.ndarray
     word: np.ndarray
-    count: np.ndarray
-    names: list[Hashable]
+    counts: np.ndarray
+    names: list[str]
     num_sentences: int
 
     @property
@@ -51,8 +51,8 @@ class WordTable(NamedTuple):
 
 def word_table(
     sentences: Sequence[str],
-    words_of: Callable[[str], Sequence[Hashable]],
-    stem: Callable[[Hashable], Hashable] | None = None,
+    words_of: Callable[[str], Sequence[str]],
+    stem: Callable[[str], str] | None = None,
 ) -> WordTable:
     """Returns the words of sentences.
 
@@ -62,7 +62,7 @@ def word_table(
         stem: what stands for a word, called once for each; None for the word itself.
     """
     words = [words_of(sentence) for sentence in sentences]
-    numbers: dict[Hashable, int] = collections.defaultdict(itertools.count().__next__)
+    numbers: dict[str, int] = collections.defaultdict(itertools.count().__next__)
     number_of = numbers
     if stem is not None:
         distinct = dict.fromkeys(itertools.chain.from_iterable(words))
@@ -70,6 +70,6 @@ def word_table(
     ids = np.fromiter(map(number_of.__getitem__, itertools.chain.from_iterable(words)), np.int64)
     rows = np.repeat(np.arange(len(words)), [len(line) for line in words])
     size = max(len(numbers), 1)
-    pairs, count = np.unique(rows * size + ids, return_counts=True)
+    pairs, counts = np.unique(rows * size + ids, return_counts=True)
     row, word = np.divmod(pairs, size)
-    return WordTable(ids, rows, row, word, count, list(numbers), len(words))
+    return WordTable(ids, rows, row, word, counts, list(numbers), len(words))

@@ -28,7 +28,7 @@ class ByteTokenizer(SpecialTokenTemplate):
     """
 
     pad_id, eos_id, unk_id = NAMED.values()
-    mask_id = None
+    mask_id: int | None = None
     middle_ids = suffix_ids = (eos_id,)
 
     def __init__(

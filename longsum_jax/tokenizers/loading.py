@@ -243,7 +243,7 @@ def _open_sentencepiece_directory(
         default = PEGASUS_OFFSET if offset is None else offset
         offset = whole_number(config, "offset", default, where)
         unused_ids = whole_number(config, "unused_ids", 0, where, MAX_ROWS)
-        tokenizer = _pegasus(path, offset, unused_ids, vocab_size, config)
+        tokenizer: SentencePieceTokenizer = _pegasus(path, offset, unused_ids, vocab_size, config)
     else:
         counts = _id_counts(config, T5_EXTRA_IDS, where)
         tokenizer = _t5(read_bytes(path), *counts, vocab_size, path, config)

@@ -16,7 +16,7 @@ def test_counts_are_those_of_a_dictionary():
     table = word_table(SENTENCES, str.split, singular)
     bags = [collections.Counter(map(singular, line.split())) for line in SENTENCES]
     found = [collections.Counter() for _ in SENTENCES]
-    for row, word, count in zip(table.row, table.word, table.count, strict=True):
+    for row, word, count in zip(table.row, table.word, table.counts, strict=True):
         found[row][table.names[word]] = count
     assert found == bags
     assert table.names == ["the", "cat", "sat", "a", "and", "dog"]
@@ -27,8 +27,8 @@ def test_counts_are_those_of_a_dictionary():
 
 def test_sums_and_inverse_frequencies():
     table = word_table(SENTENCES, str.split, singular)
-    assert table.by_sentence(table.count).tolist() == [3, 0, 5, 1]
-    assert table.by_word(table.count).tolist() == [2, 3, 1, 1, 1, 1]
+    assert table.by_sentence(table.counts).tolist() == [3, 0, 5, 1]
+    assert table.by_word(table.counts).tolist() == [2, 3, 1, 1, 1, 1]
     expected = [math.log(5 / (1 + df)) + 1 for df in (2, 2, 1, 1, 1, 1)]
     np.testing.assert_allclose(table.inverse_frequencies(), expected)
 
@@ -36,5 +36,5 @@ def test_sums_and_inverse_frequencies():
 def test_no_words():
     table = word_table(["", ""], str.split)
     assert (table.size, table.names) == (1, [])
-    assert table.by_sentence(table.count).tolist() == [0, 0]
-    assert table.by_word(table.count).dtype == np.float64
+    assert table.by_sentence(table.counts).tolist() == [0, 0]
+    assert table.by_word(table.counts).dtype == np.float64

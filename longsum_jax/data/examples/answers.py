@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -84,7 +85,7 @@ def answers_of(document: Document) -> tuple[str, ...]:
             f'document "{document.id}": its answer is {document.label!r}; give a text, or a list '
             "of texts any of which is right"
         )
-    return answers
+    return cast(tuple[str, ...], answers)
 
 
 def find_answer(text: str, answer: str) -> int:

@@ -54,7 +54,7 @@ class ExampleStore(Protocol):
     have ``window`` and ``count_from(start, limit)`` instead.
     """
 
-    def __getitem__(self, index: int) -> Example: ...
+    def __getitem__(self, index: int, /) -> Example: ...
 
 
 class Maker(Protocol):

@@ -68,7 +68,7 @@ def label_numbers(document: Document, names: Sequence[str]) -> np.ndarray:
     return np.array(numbers, np.int32)
 
 
-def label_tuple(label: Label | None) -> tuple[int, ...] | tuple[str, ...]:
+def label_tuple(label: Label | None) -> tuple[int | str, ...]:
     """Returns a document's labels as a tuple, whether it has one, several or none."""
     if label is None:
         return ()
@@ -79,7 +79,7 @@ def _number(label: int | str, names: Sequence[str], document_id: str) -> int:
     if isinstance(label, int) and label < len(names):
         return label
     if label in names:
-        return list(names).index(label)
+        return names.index(label)
     known = f"there are {len(names)} labels"
     if len(names) <= _MAX_NAMES_LISTED:
         known = did_you_mean(str(label), names)

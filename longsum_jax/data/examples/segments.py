@@ -128,9 +128,9 @@ def _check_auxiliary(task: Task, auxiliary: Auxiliary) -> None:
         )
 
 
-def _concatenate(ids: Sequence[Sequence[int]]) -> np.ndarray:
+def _concatenate(ids: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
     return np.concatenate([np.array(segment, np.int32) for segment in ids])
 
 
-def _lengths(ids: Sequence[Sequence[int]]) -> np.ndarray:
+def _lengths(ids: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
     return np.array([len(segment) for segment in ids], np.int32)

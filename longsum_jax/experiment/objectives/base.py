@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-import flax.linen as nn
 import jax
 import numpy as np
 from jax.sharding import PartitionSpec
@@ -194,7 +193,7 @@ class Objective(ABC):
         return self.first_examples(made)
 
     @cached_property
-    def module(self) -> nn.Module:
+    def module(self) -> Any:
         """The Flax module of the model."""
         return self.setup.family.module_class(self.setup.config)
 

@@ -4,7 +4,7 @@ AWESOME, appendix D.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -92,7 +92,7 @@ class Extraction(Objective):
         scores, labels = self._scores_and_labels(params)
         k = self.mean_taken
         random = np.random.default_rng(self.setup.run.evaluation.seed)
-        choices = {
+        choices: dict[str, Sequence[Any]] = {
             "": [taken_sentences(found) for found in scores],
             "best_k_": [np.argsort(-found, kind="stable")[:k] for found in scores],
             "lead_": [np.arange(min(k, len(found))) for found in scores],

@@ -71,12 +71,12 @@ class QuestionAnswering(Objective):
     def evaluate(self, params: Params) -> Evaluation:
         """Returns exact match and F1 of the answers, and the loss of those that can be read, NaN
         where none can."""
-        logits, labels = [], []
+        found_logits, found_labels = [], []
         examples = [example for _, example in self.documents_with_examples]
         for batch in self.evaluation_batches(examples, self.setup.task.max_source_length):
-            logits.append(jax.device_get(self.logits(params, batch)))
-            labels.append(batch["labels"])
-        logits, labels = np.concatenate(logits), np.concatenate(labels)
+            found_logits.append(jax.device_get(self.logits(params, batch)))
+            found_labels.append(batch["labels"])
+        logits, labels = np.concatenate(found_logits), np.concatenate(found_labels)
         loss_sum, weight = token_cross_entropy(logits, labels)
         rows = [
             self._row(*pair, found)
