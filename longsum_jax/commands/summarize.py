@@ -18,7 +18,7 @@ from longsum_jax.commands.summary_output import (
     write_report,
 )
 from longsum_jax.commands.summary_run import Run, Summarizer
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.inference.summary_formats import FORMATS
 from longsum_jax.readers.document import PARAGRAPH, Document, Failure, joined
 from longsum_jax.readers.paths import STDIN
@@ -352,8 +352,7 @@ def _print_summaries(
         printer.end()
         return
     finished = f", {run.num_finished} of them before" if run.num_finished else ""
-    summaries = "1 summary" if run.num_done == 1 else f"{run.num_done} summaries"
-    console.print_stderr(f"{summaries} in {args.out}{finished}")
+    console.print_stderr(f"{counted(run.num_done, 'summary')} in {args.out}{finished}")
 
 
 def _exit_code(failures: Sequence[Failure], num_done: int) -> int:

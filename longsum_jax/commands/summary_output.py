@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from longsum_jax.commands import console, flags
 from longsum_jax.commands.summary_run import Run, Shown
+from longsum_jax.errors import counted
 from longsum_jax.inference.summary import Summary
 from longsum_jax.inference.summary_formats import FORMATS, Entry
 from longsum_jax.progress import Bar
@@ -151,7 +152,7 @@ def _reading(summary: Summary) -> str:
 def print_failures(failures: Sequence[Failure]) -> None:
     """Prints which documents could not be summarized, and why."""
     if failures:
-        documents = "1 document" if len(failures) == 1 else f"{len(failures)} documents"
+        documents = counted(len(failures), "document")
         console.print_stderr(f"{documents} could not be summarized:")
     for line in _problems(failures):
         console.print_stderr(f"  {line}")

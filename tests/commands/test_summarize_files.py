@@ -765,6 +765,7 @@ def test_a_card_for_notebooks():
     assert "900 of 1,000 tokens read; 5 tokens written" in card
     assert "<details" not in card
     assert summary.sources == ()
+    assert Summary("a", 1000, 900, 100, 1, "eos").about().endswith("; 1 token written")
 
 
 def test_a_card_with_sources():
