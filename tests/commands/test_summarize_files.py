@@ -295,7 +295,7 @@ def test_two_documents_of_one_name(run, folder, tmp_path, model):
     assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
-@pytest.mark.parametrize(("one", "other"), [("A", "a"), ("a", "A")])
+@pytest.mark.parametrize(("one", "other"), [("A", "a"), ("a", "A"), ("\u00e9", "e\u0301")])
 def test_names_that_some_file_systems_take_for_one(run, tmp_path, model, one, other):
     for name in (one, other):
         (tmp_path / f"{name}.txt").write_text(f"The file {name} has a text.")
@@ -347,6 +347,12 @@ def test_strange_names(run, tmp_path):
     assert found[1] == "document_summary.txt"
     assert found[0].startswith("a_nb xxx")
     assert len(found[0]) < 100
+
+
+def test_marks_of_letters_stay_in_names(run, tmp_path):
+    (tmp_path / "हिन्दी: e\u0301.txt").write_text("Some text.")
+    assert run("--out=out", "हिन्दी: e\u0301.txt")[0] == 0
+    assert names(tmp_path / "out") == [f"हिन्दी_ e\u0301_summary.{end}" for end in ("json", "txt")]
 
 
 def test_the_output_inside_of_the_input_is_not_read(run, folder, model):
