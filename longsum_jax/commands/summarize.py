@@ -12,6 +12,7 @@ from longsum_jax.commands import console, flags
 from longsum_jax.commands.summary_output import (
     Printer,
     Progress,
+    print_empty,
     print_failures,
     print_reading,
     print_segment,
@@ -350,6 +351,8 @@ def _print_summaries(
         progress.show(run, len(unread), is_end=True)
     if not args.out:
         printer.end()
+    print_empty(run.empty)
+    if not args.out:
         return
     finished = f", {run.num_finished} of them before" if run.num_finished else ""
     console.print_stderr(f"{counted(run.num_done, 'summary')} in {args.out}{finished}")

@@ -17,6 +17,7 @@ from longsum_jax.inference.summary_formats import FORMATS, Entry
 from longsum_jax.progress import Bar
 from longsum_jax.readers.document import Failure
 from longsum_jax.readers.paths import expand, printable
+from longsum_jax.schema import first_names
 
 _MANY_FILES = 1_000_000  # of which the bar counts no more
 _MANY_ROWS = 10  # of which no more are listed
@@ -147,6 +148,16 @@ def _reading(summary: Summary) -> str:
     if summary.strategy != "direct":
         return f"{count} (--strategy={summary.strategy})"
     return f"only the first {count} (--max_source_length)" if summary.dropped_tokens else ""
+
+
+def print_empty(names: Sequence[str]) -> None:
+    """Prints which documents have an empty summary, if any."""
+    if names:
+        verb = "is" if len(names) == 1 else "are"
+        console.print_stderr(
+            f"{counted(len(names), 'summary')} {verb} empty: {first_names(names)}; raise "
+            "--min_new_tokens, or give another --model"
+        )
 
 
 def print_failures(failures: Sequence[Failure]) -> None:

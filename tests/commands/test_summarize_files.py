@@ -65,7 +65,8 @@ class FirstWords:
         words = request.text.split()
         for word in words[:3] if on_segment else ():
             on_segment(word)
-        text = self.text or " ".join([*filter(None, [request.query]), *words[:3]])
+        text = " ".join([*filter(None, [request.query]), *words[:3]])
+        text = text if self.text is None else self.text
         return Summary(text, len(words), len(words), 0, 3, "limit")
 
 
@@ -129,6 +130,18 @@ def test_output_has_the_order_of_the_files(run, folder, batch_size):
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["file"][6:] for row in rows] == ["b.txt", "a.txt", "b.txt", "below/c.txt"]
     assert [row["summary"] for row in rows[:2]] == ["Short. One.", "Longest of all."]
+
+
+def test_empty_summaries_are_named(run, folder, model):
+    assert "empty" not in run("--out=out", "files")[2]
+    model.text = " "
+    remedy = "raise --min_new_tokens, or give another --model"
+    _, _, err = run("files/a.txt")
+    assert err.splitlines()[-1] == f"1 summary is empty: files/a.txt; {remedy}"
+    _, _, err = run("--out=others", "files")
+    named = "files/a.txt, files/b.txt, files/below/c.txt"
+    last = [f"3 summaries are empty: {named}; {remedy}", "3 summaries in others"]
+    assert err.splitlines()[-2:] == last
 
 
 def test_formats(run, folder):
