@@ -50,9 +50,12 @@ class Reporter:
         self._writers: list[MetricsFile | TensorBoard] = []
         is_first = jax.process_index() == 0
         if is_first and tensorboard:
-            self._writers.append(TensorBoard(workdir / "tensorboard", start))
+            self._writers.append(TensorBoard(workdir / "tensorboard", start, is_evaluated))
         if is_first:
-            self._writers.append(MetricsFile(workdir / "metrics.jsonl", start, is_evaluated))
+            file = MetricsFile(workdir / "metrics.jsonl", start, is_evaluated)
+            for values in () if is_evaluated else file.found:
+                self._write(start, values)  # to TensorBoard, which shows none of them any more
+            self._writers.append(file)
         self._progress = ProgressLine(steps, start, shown=is_first and progress)
 
     def __enter__(self) -> "Reporter":
