@@ -44,6 +44,7 @@ class Reporter:
         progress: bool,
     ) -> None:
         self._log_every, self._max_bad_steps = log_every, max_bad_steps
+        self._compiled_step = start + 1
         self._throughput = Throughput()
         self._pending: tuple[int, dict[str, Array]] | None = None
         self._unwritten: tuple[int, dict[str, Any]] | None = None
@@ -85,7 +86,10 @@ class Reporter:
         self._check_finite(step, values["bad_streak"])
         _check_parameters(step, values["param_norm"])
         rate = self._throughput.add(values.get("tokens", values["weight"]))
-        self._progress.update(values["loss"], rate)
+        is_compiled = step == self._compiled_step
+        self._progress.update(values["loss"], rate, is_compiled)
+        if is_compiled:
+            self._throughput.restart()
         self._unwritten = (step, {**values, "tokens_per_second": round(rate, 1)})
         if self._log_every and step % self._log_every == 0:
             self.write_last_step()

@@ -139,10 +139,14 @@ class ProgressLine:
             dynamic_ncols=True,
         )
 
-    def update(self, loss: float, tokens_per_second: float) -> None:
-        self._bar.set_postfix_str(
-            f"loss {loss:.4f}, {tokens_per_second:,.0f} tokens/s", refresh=False
-        )
+    def update(self, loss: float, tokens_per_second: float, is_compiled: bool) -> None:
+        """Counts a step; ``is_compiled``: whether most of its time was that of compilation."""
+        text = f"loss {loss:.4f}"
+        if is_compiled:
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update_untimed()
+            return
+        self._bar.set_postfix_str(f"{text}, {tokens_per_second:,.0f} tokens/s", refresh=False)
         self._bar.update()
 
     def close(self) -> None:
