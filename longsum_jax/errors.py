@@ -1,4 +1,4 @@
-"""The one exception for bad input, and the sentence that suggests what was meant."""
+"""The one exception for bad input, and parts of sentences."""
 
 import difflib
 from collections.abc import Iterable
@@ -29,6 +29,13 @@ def in_one_line(text: str) -> str:
 def first_line(error: BaseException) -> str:
     """Returns the first line of what an error says, or its type where it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns "1 page" or "1,234 pages"."""
+    head, of, rest = noun.partition(" of ")
+    plural = f"{head[:-1]}ies" if head.endswith("y") else f"{head}s"
+    return f"{number:,} {head if number == 1 else plural}{of}{rest}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

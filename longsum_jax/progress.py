@@ -1,6 +1,7 @@
 """Bars of progress on standard error, which are lines where that is a file."""
 
 import sys
+import time
 from typing import Any
 
 from tqdm import tqdm
@@ -21,6 +22,14 @@ class Bar(tqdm):
             options |= {"mininterval": _SECONDS, "miniters": 1, "delay": _SECONDS}
             options |= {"dynamic_ncols": False, "ncols": 0, "leave": False}
         super().__init__(*arguments, **options)
+
+    def update_untimed(self) -> None:
+        """Counts one whose time says nothing of the others', such as a step that is compiled."""
+        self.n += 1
+        self.initial = self.last_print_n = self.n
+        self.last_print_t = time.time()
+        if self._is_animated:
+            self.refresh()
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """See ``tqdm.tqdm``."""

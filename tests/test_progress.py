@@ -38,3 +38,19 @@ def test_a_file_has_lines(draw, monkeypatch):
         "reading: 100% 3/3",
     ]
     assert all(line.endswith(" documents/s]\n") for line in lines)
+
+
+def test_what_says_nothing_of_the_others_counts_without_its_time(monkeypatch):
+    clock = 0.0
+    monkeypatch.setattr("tqdm.std.time", lambda: clock)
+    monkeypatch.setattr(progress.time, "time", lambda: clock)
+    stderr = io.StringIO()
+    stderr.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with Bar(total=5, initial=1, bar_format="{n_fmt} {remaining}") as bar:
+        clock = 100.0
+        bar.update_untimed()
+        assert stderr.getvalue().split("\r")[-1].strip() == "2 ?"
+        clock = 102.0
+        bar.update()
+        assert stderr.getvalue().split("\r")[-1].strip() == "3 00:04"

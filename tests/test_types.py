@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = '''
+PROGRAM = """
 from typing import assert_type
 
 import longsum_jax
@@ -30,7 +30,7 @@ assert_type(model.to_lsg(max_source_length=4096, block_size=128), Model)
 assert_type(get_family("t5"), Family)
 assert_type(LocostConfig(d_model=64).d_model, int)
 assert_type(S4D(d_model=64, d_state=16), S4D)
-'''
+"""
 
 
 @pytest.mark.slow

@@ -183,6 +183,7 @@ def write_model(
     tokenizer: Any = None,
     summarization: Mapping[str, Any] | None = None,
     subdirectories: Mapping[str, Callable[[Path], None]] = MappingProxyType({}),
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
 ) -> None:
     """Writes a directory that ``longsum_jax.load`` and the published PyTorch code read.
 
@@ -196,23 +197,30 @@ def write_model(
         tokenizer: whose files are added, if not None.
         summarization: as ``read_summarization`` gives it.
         subdirectories: functions that write one each, by name: models that this one needs.
+        dtype: of the weights in the file (those of state-space kernels stay float32); None for
+            that of the parameters.
 
     Raises:
-        InputError: the directory is not empty, or cannot be written.
+        InputError: the directory is not empty, or cannot be written, or a weight is beyond the
+            range of ``dtype``.
     """
     target = Path(directory)
     check_target(target)
-    tasks = {TASKS: {SUMMARIZATION: dict(summarization)}} if summarization else {}
+    config_json = family.config_json(config)
+    if summarization:
+        config_json |= {TASKS: {SUMMARIZATION: dict(summarization)}}
+    if dtype is not None:
+        config_json |= {"torch_dtype": dtype}
     try:
         with atomic.new_directory(target) as work:
-            _write_json(work / CONFIG, family.config_json(config) | tasks)
+            _write_json(work / CONFIG, config_json)
             if generation_config:
                 _write_json(work / GENERATION, dict(generation_config))
             if tokenizer is not None:
                 tokenizer.save(work)
                 _write_tokenizer_limit(work / TOKENIZER_CONFIG, config.max_source_length)
             if params is not None:
-                write_weights(work, to_lazy_state_dict(params, family.weight_map(config)))
+                write_weights(work, to_lazy_state_dict(params, family.weight_map(config), dtype))
             for name, write in subdirectories.items():
                 write(work / name)
             checksums.write(work)

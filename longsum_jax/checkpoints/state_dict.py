@@ -98,18 +98,30 @@ def to_state_dict(params: Params, weight_map: WeightMap) -> dict[str, np.ndarray
     return {key: np.asarray(value) for key, value in lazy.items()}
 
 
-def to_lazy_state_dict(params: Params, weight_map: WeightMap) -> dict[str, LazyArray]:
-    """Returns the state dict of a parameter tree, in arrays made only when they are read."""
+def to_lazy_state_dict(
+    params: Params, weight_map: WeightMap, dtype: Any = None
+) -> dict[str, LazyArray]:
+    """Returns the state dict of a parameter tree, in arrays made only when they are read.
+
+    Args:
+        params: the tree.
+        weight_map: the names of its parameters.
+        dtype: of the arrays, but for ``weight_map.exact``; None for that of each parameter.
+
+    Raises:
+        InputError: later, of an array with numbers beyond the range of ``dtype``.
+    """
     flat = flax.traverse_util.flatten_dict(params, sep="/")
     state = {}
     for row in weight_map.rows:
         value = flat[row.path]
         keys = _keys(row, value.shape)
-        if not _is_stacked(row):
-            state[keys[0]] = _lazy_torch(row, value)
-            continue
-        for layer, key in enumerate(keys):
-            state[key] = _lazy_torch(row, value, layer)
+        layers = range(len(keys)) if _is_stacked(row) else [None]
+        for layer, key in zip(layers, keys, strict=True):
+            array = _lazy_torch(row, value, layer)
+            if dtype is not None:
+                array = _cast(array, key, weight_map.dtype(row.path, dtype))
+            state[key] = array
     for key, compute in weight_map.constants.items():
         constant = compute()
         state[key] = LazyArray(constant.shape, constant.dtype, compute)
@@ -294,6 +306,22 @@ def _lazy_torch(row: WeightRow, value: Any, layer: int | None = None) -> LazyArr
         return np.ascontiguousarray(x.reshape(inputs, outputs).T)
 
     return LazyArray(shape, value.dtype, read)
+
+
+def _cast(array: LazyArray, key: str, dtype: np.dtype) -> LazyArray:
+    """Returns an array in another type, for a file."""
+
+    def read() -> np.ndarray:
+        x = np.asarray(array)
+        with np.errstate(over="ignore"):
+            rounded = x.astype(dtype)
+        if np.isinf(rounded).any():
+            raise InputError(
+                f'"{key}" holds {np.abs(x).max():.3g}, beyond the range of {dtype}; give bfloat16'
+            )
+        return rounded
+
+    return LazyArray(array.shape, dtype, read)
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -27,8 +27,9 @@ EXAMPLES = """\
   # a decoder whose heads read every fourth position, with a quarter of the keys and values to keep
   longsum convert bart-4096 bart-hepos --cross_attention=hepos --hepos_stride=4
 
-  # the best checkpoint of a training run, to share or to load in PyTorch
+  # the best checkpoint of a training run, to share or to load in PyTorch; a file of half the size
   longsum convert runs/reports reports-model
+  longsum convert runs/reports reports-half --dtype=bfloat16
 """
 
 
@@ -159,7 +160,7 @@ def main(argv: Sequence[str]) -> None:
     if args.cross_attention is not None:
         stride = {} if args.hepos_stride is None else {"hepos_stride": args.hepos_stride}
         model = model.with_cross_attention(args.cross_attention, **stride)
-    model.save(args.target)
+    model.save(args.target, dtype=args.dtype)
     note = "" if model.tokenizer else "; it holds no tokenizer, add one with --tokenizer"
     print(f"{args.target}: {model.family.name}, {model.num_parameters:,} parameters{note}")
     if args.run_test:
@@ -224,6 +225,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         metavar="N",
         help="with hepos: every head reads one position out of N",
     )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16", "float16"),
+        help="of the weights in the file, but for those of state-space kernels; default: float32",
+    )
     _add_lsg_flags(parser)
     args = parser.parse_args(argv)
     if args.hepos_stride is not None and args.cross_attention != "hepos":
@@ -233,5 +239,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         )
     if args.run_test and args.encoder_attention != "lsg":
         raise InputError("--run_test needs --encoder_attention=lsg; give both or neither")
+    if args.run_test and args.dtype not in (None, "float32"):
+        raise InputError(
+            f"--run_test compares exactly, which --dtype={args.dtype} does not allow; convert with "
+            "--run_test first, then to --dtype"
+        )
     _check_extension(args)
     return args

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
@@ -196,9 +196,9 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
             count = _write_rows(file, bar, _field_names(task))
     except OSError as error:
         raise console.unwritable(path, error) from error
-    report = f"{path}: {count:,} documents"
+    report = f"{path}: {counted(count, 'document')}"
     if left_out:
-        report += f"; {left_out:,} without a text or a summary are left out"
+        report += f"; {left_out:,} without a text or a summary left out"
     print(report)
 
 
@@ -279,7 +279,7 @@ def _write_split(source: str, split: str, path: Path) -> str:
         console.print_stderr(f"left out: {error}")
     means = [f"{statistics.fmean(counts):.1f} ({name})" for name, counts in sections.items()]
     left_out = f", {len(unreadable):,} left out" if unreadable else ""
-    return f"{written:,} reports{left_out}; sections of a report: {', '.join(means)}"
+    return f"{counted(written, 'report')}{left_out}; sections of a report: {', '.join(means)}"
 
 
 def _write(path: Path, text: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from longsum_jax import atomic, checksums
 from longsum_jax.commands import console, flags
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.files import read_json
 from longsum_jax.locks import locked
 from longsum_jax.progress import Bar
@@ -275,7 +275,8 @@ def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
             "--split"
         )
     if left_out:
-        console.print_stderr(f"{left_out} documents without a text or a summary are left out")
+        documents = counted(left_out, "document")
+        console.print_stderr(f"{documents} without a text or a summary left out")
     return pairs
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
         raise InputError(f"--out={out} is there already; remove it or give another name")
     documents, choose = _documents_and_choice(args)
     _write(out, documents, choose)
-    print(f"{out}: {len(documents):,} document{'s' if len(documents) > 1 else ''}")
+    print(f"{out}: {counted(len(documents), 'document')}")
 
 
 def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.readers.paths import short_names
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _prompts(args: argparse.Namespace) -> None:
             write_key(work / "key.json", key)
     except OSError as error:
         raise console.unwritable(out, error) from error
-    print(f"{out / 'requests.jsonl'}: {len(key.items)} requests")
+    print(f"{out / 'requests.jsonl'}: {counted(len(key.items), 'request')}")
 
 
 def _sample(
@@ -230,11 +230,11 @@ def _report(
         }
         _write(Path(args.out), json.dumps(result, indent=2) + "\n")
     print(score_table(key.systems, _rows(judgements)))
-    judges = "1 judge" if key.judges == 1 else f"{key.judges} judges"
-    print(f"{len(key.documents)} documents, {judges}, {_percent(args.level)} intervals")
+    documents, judges = counted(len(key.documents), "document"), counted(key.judges, "judge")
+    print(f"{documents}, {judges}, {_percent(args.level)} intervals")
     for name, found in judgements.items():
         alpha = f"{found.alpha:.2f}" if found.alpha is not None else f"none ({found.no_alpha})"
-        print(f"{name}: Krippendorff's alpha {alpha}, {found.missing} answers missing")
+        print(f"{name}: Krippendorff's alpha {alpha}, {counted(found.missing, 'answer')} missing")
     for name, columns in followed.items():
         print(f"\n{name}, over {next(iter(columns.values())).summaries} summaries")
         heads = ("pearson", "spearman", "kendall")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from longsum_jax.commands import console, flags
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 
 if TYPE_CHECKING:
     from longsum_jax.analysis.devices import Target
@@ -266,7 +266,8 @@ def dry_run_summaries(
         batch_size = num_slots(model.config, lengths)
     target = find_target(HERE).first()
     _announce(target)
-    print(f"{len(lengths)} documents of at most {max(lengths):,} tokens, {batch_size} at a time")
+    documents = counted(len(lengths), "document")
+    print(f"{documents} of at most {max(lengths):,} tokens, {batch_size} at a time")
     plans = plan_summaries(model, target, length=max(lengths), batch_size=batch_size, **options)
     _print_plans(plans, target, TOP)
     if not all(plan.fits for plan in plans):

@@ -7,7 +7,7 @@ from typing import Any
 
 from longsum_jax.commands import console, flags
 from longsum_jax.data.tasks import TASKS, Task, get_task
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 
 EXAMPLES = """\
   # the documentation inside Python, as bytes; nothing is downloaded
@@ -209,10 +209,11 @@ def _report(out: str, metadata: dict[str, Any]) -> str:
     if counts["pieces"] != counts["read"]:
         pieces = f" and cut into {counts['pieces']} pieces"
     return (
-        f"{metadata['examples']} examples in {out} ({metadata['num_shards']} shards); "
-        f"{counts['read']} documents read{pieces}, {counts['too_short']} too short; "
-        f"truncated: {counts['truncated_sources']} sources "
+        f"{counted(metadata['examples'], 'example')} in {out} "
+        f"({counted(metadata['num_shards'], 'shard')}); "
+        f"{counted(counts['read'], 'document')} read{pieces}, {counts['too_short']} too short; "
+        f"truncated: {counted(counts['truncated_sources'], 'source')} "
         f"({counts['dropped_source_tokens']} of {counts['source_tokens']} tokens dropped), "
-        f"{counts['truncated_targets']} targets "
+        f"{counted(counts['truncated_targets'], 'target')} "
         f"({counts['dropped_target_tokens']} of {counts['target_tokens']})"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
-from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.errors import InputError, counted, did_you_mean
 from longsum_jax.readers.paths import short_names
 
 if TYPE_CHECKING:
@@ -423,7 +423,7 @@ def _print(
     print(score_table([system.name for system in systems], rows))
     sampling = result["sampling"]
     print(
-        f"{_documents(result['examples'])}, intervals of {100 * sampling['level']:g} %"
+        f"{counted(result['examples'], 'document')}, intervals of {100 * sampling['level']:g} %"
         + _left_out_text(result)
     )
     if differences:
@@ -436,7 +436,8 @@ def _print(
             print(f"the score of {result[name]['task']} is {result[name]['column']}")
     for name, found in result["systems"].items():
         if found["empty_predictions"]:
-            print(f"{name}: {found['empty_predictions']} empty predictions, scored as they are")
+            empty = counted(found["empty_predictions"], "empty prediction")
+            print(f"{name}: {empty}, scored as is")
     for described in result["metrics"].values():
         if "signature" in described:
             print(described["signature"])
@@ -457,14 +458,10 @@ def _left_out(
 def _left_out_text(counts: Mapping[str, Any]) -> str:
     text = ""
     if "left_out" in counts:
-        text += f", {_documents(counts['left_out'])} left out"
+        text += f", {counted(counts['left_out'], 'document')} left out"
     if "without_references" in counts:
-        text += f", {_documents(counts['without_references'])} without references left out"
+        text += f", {counted(counts['without_references'], 'document')} without references left out"
     return text
-
-
-def _documents(count: int) -> str:
-    return "one document" if count == 1 else f"{count} documents"
 
 
 def _cell(system: "System", column: str, differences: Mapping[str, "Difference"] | None) -> str:

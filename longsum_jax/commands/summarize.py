@@ -12,13 +12,14 @@ from longsum_jax.commands import console, flags
 from longsum_jax.commands.summary_output import (
     Printer,
     Progress,
+    print_empty,
     print_failures,
     print_reading,
     print_segment,
     write_report,
 )
 from longsum_jax.commands.summary_run import Run, Summarizer
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.inference.summary_formats import FORMATS
 from longsum_jax.readers.document import PARAGRAPH, Document, Failure, joined
 from longsum_jax.readers.paths import STDIN
@@ -350,10 +351,11 @@ def _print_summaries(
         progress.show(run, len(unread), is_end=True)
     if not args.out:
         printer.end()
+    print_empty(run.empty)
+    if not args.out:
         return
     finished = f", {run.num_finished} of them before" if run.num_finished else ""
-    summaries = "1 summary" if run.num_done == 1 else f"{run.num_done} summaries"
-    console.print_stderr(f"{summaries} in {args.out}{finished}")
+    console.print_stderr(f"{counted(run.num_done, 'summary')} in {args.out}{finished}")
 
 
 def _exit_code(failures: Sequence[Failure], num_done: int) -> int:

@@ -11,11 +11,13 @@ from typing import TypeVar
 
 from longsum_jax.commands import console, flags
 from longsum_jax.commands.summary_run import Run, Shown
+from longsum_jax.errors import counted
 from longsum_jax.inference.summary import Summary
 from longsum_jax.inference.summary_formats import FORMATS, Entry
 from longsum_jax.progress import Bar
 from longsum_jax.readers.document import Failure
 from longsum_jax.readers.paths import expand, printable
+from longsum_jax.schema import first_names
 
 _MANY_FILES = 1_000_000  # of which the bar counts no more
 _MANY_ROWS = 10  # of which no more are listed
@@ -148,10 +150,20 @@ def _reading(summary: Summary) -> str:
     return f"only the first {count} (--max_source_length)" if summary.dropped_tokens else ""
 
 
+def print_empty(names: Sequence[str]) -> None:
+    """Prints which documents have an empty summary, if any."""
+    if names:
+        verb = "is" if len(names) == 1 else "are"
+        console.print_stderr(
+            f"{counted(len(names), 'summary')} {verb} empty: {first_names(names)}; raise "
+            "--min_new_tokens, or give another --model"
+        )
+
+
 def print_failures(failures: Sequence[Failure]) -> None:
     """Prints which documents could not be summarized, and why."""
     if failures:
-        documents = "1 document" if len(failures) == 1 else f"{len(failures)} documents"
+        documents = counted(len(failures), "document")
         console.print_stderr(f"{documents} could not be summarized:")
     for line in _problems(failures):
         console.print_stderr(f"  {line}")

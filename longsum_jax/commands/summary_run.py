@@ -70,6 +70,7 @@ class Run:
     Attributes:
         unit: of lengths.
         failures: documents that were read and could not be summarized.
+        empty: names of documents with a summary that has no text.
 
     Raises:
         InputError: no classifier of entailment, or --out cannot be made.
@@ -91,6 +92,7 @@ class Run:
         self._num_tokens = 0
         self._clock = _Clock()
         self.failures: list[Failure] = []
+        self.empty: list[str] = []
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which nobody else writes to --out."""
@@ -136,6 +138,8 @@ class Run:
             self._out.write(asked.place, entry)
         if self._args.report:
             self._shown.append(_shown(asked.number, asked.document, entry))
+        if not result.text.strip():
+            self.empty.append(asked.document.name)
         self._num_made += 1
         self._num_tokens += result.read_tokens
         return entry

@@ -5,6 +5,7 @@ from collections.abc import Sequence, Sized
 from typing import TYPE_CHECKING
 
 from longsum_jax.commands import console, flags
+from longsum_jax.errors import counted
 
 if TYPE_CHECKING:
     import argparse
@@ -198,7 +199,7 @@ def _announce(experiment: "Experiment", run: "RunConfig", size: str) -> None:
     steps, warmup = run.training.steps, run.optimizer.warmup_steps
     if warmup >= steps:
         _say(
-            f"the run ends after {steps} steps, within the warm-up of {warmup}; lower "
+            f"the run ends after {counted(steps, 'step')}, within the warm-up of {warmup}; lower "
             "optimizer.warmup_steps, or raise data.epochs or training.steps"
         )
     task, split = experiment.setup.task, run.evaluation.split
@@ -229,14 +230,14 @@ def _describe_size(experiment: "Experiment", store: "ExampleStore") -> str:
     task = experiment.setup.task
     held_out = ""
     if task.holds_out:
-        held_out = f"{count_held_out(task)} documents held out for evaluation, "
+        held_out = f"{counted(count_held_out(task), 'document')} held out for evaluation, "
     unlabelled = ""
     if counts.unlabelled:
         unlabelled = f", {counts.unlabelled} without an answer in what is read"
     return (
-        f"{held_out}{number} examples from {counts.read} documents, {counts.too_short} too "
-        f"short, {counts.dropped_source_tokens} of {counts.source_tokens} source tokens beyond the "
-        f"length limit{unlabelled}"
+        f"{held_out}{counted(number, 'example')} from {counted(counts.read, 'document')}, "
+        f"{counts.too_short} too short, {counts.dropped_source_tokens} of {counts.source_tokens} "
+        f"source tokens beyond the length limit{unlabelled}"
     )
 
 
@@ -261,7 +262,7 @@ def _report(experiment: "Experiment", evaluator: "Evaluator | None", result: "Fi
     if jax.process_index():
         return
     workdir = experiment.setup.workdir
-    print(f"{result.step} steps done; checkpoints and metrics are in {workdir}")
+    print(f"{counted(result.step, 'step')} done; checkpoints and metrics are in {workdir}")
     if evaluation is not None:
         print(f"\n{experiment.objective.report(evaluation)}")
     next_step = experiment.objective.next_step()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from longsum_jax import checksums
 from longsum_jax.commands import console
-from longsum_jax.errors import InputError, first_line, in_one_line
+from longsum_jax.errors import InputError, counted, first_line, in_one_line
 from longsum_jax.files import (
     DAMAGED_ZIP,
     MAX_RATIO,
@@ -125,7 +125,7 @@ def _read(root: Path, proof: str, paths: list[Path]) -> int:
 
 def _print(where: str, num_good: int, proof: str, damaged: list[str]) -> None:
     if num_good:
-        print(in_one_line(f"{where}: {num_good} file{'s' if num_good > 1 else ''} {proof}"))
+        print(in_one_line(f"{where}: {counted(num_good, 'file')} {proof}"))
     for problem in damaged:
         print(in_one_line(f"DAMAGED {problem}"))
 

@@ -12,6 +12,7 @@ once an epoch. All of this happens on the global batch and depends on nothing bu
 each host does the same steps and takes its rows.
 """
 
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -99,6 +100,7 @@ class Batches(Iterator[NumpyBatch]):
         # Examples of a stream cannot be fetched twice, so those that wait in a bucket are held.
         self._held: dict[int, Example] = {}
         self._check_lengths()
+        self._fingerprint = _fingerprint(store, self._lengths)
         self._order = ExampleOrder(store, seed=seed, shuffle=shuffle)
         self._epoch = 0
         self._position = 0
@@ -135,7 +137,7 @@ class Batches(Iterator[NumpyBatch]):
             "pending": [index for indices in self._buckets for index in indices],
             "seed": self._seed,
             "shuffle": self._shuffle,
-            "examples": None if self._lengths is None else len(self._lengths),
+            **self._fingerprint,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -145,11 +147,13 @@ class Batches(Iterator[NumpyBatch]):
         the same documents or the reverse (where ``shuffle`` is not "all").
 
         Raises:
-            InputError: the state belongs to another order of examples.
+            InputError: the state belongs to other examples, or to another order of them.
         """
-        current = self.state()
-        for key in ("seed", "shuffle", "examples"):
-            _check_same(key, state[key], current[key])
+        _check_same("seed", state["seed"], self._seed)
+        _check_same("shuffle", state["shuffle"], self._shuffle)
+        for key, value in self._fingerprint.items():
+            if None not in (state.get(key), value):  # of a stream, or of an older version
+                _check_same(key, state[key], value)
         numbers = [state["epoch"], state["position"], *state["pending"]]
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise InputError(f"the position in the data is damaged: {numbers!r:.200}")
@@ -273,10 +277,33 @@ def _no_examples() -> InputError:
     return InputError("the data holds no usable example; check the split and the document lengths")
 
 
+def _fingerprint(store: ExampleStore, lengths: np.ndarray | None) -> dict[str, int | None]:
+    """Returns what tells other examples at little cost; None is unknown, as of a stream.
+
+    Args:
+        store: of at least one example, unless it is a stream.
+        lengths: int [n, 2], those of the store.
+    """
+    try:
+        first = store[0]
+    except IndexError:  # of an empty stream, which is refused when it is read
+        return {}
+    ids = _crc32(first["input_ids"])
+    return {
+        "examples": None if lengths is None else len(lengths),
+        "crc32_of_lengths": None if lengths is None else _crc32(lengths),
+        "crc32_of_first_example": _crc32(first["labels"], ids),
+    }
+
+
+def _crc32(numbers: np.ndarray, start: int = 0) -> int:
+    return zlib.crc32(np.ascontiguousarray(numbers, np.int32), start)
+
+
 def _check_same(key: str, saved: Any, current: Any) -> None:
-    is_unknown_count = key == "examples" and None in (saved, current)
-    if saved != current and not is_unknown_count:
+    if saved != current:
         raise InputError(
             f"the saved data position was made with {key}={saved!r}, this run has {key}="
-            f"{current!r}; use the same data, seed and shuffle, or start from the first example"
+            f"{current!r}; use the same data, seed and shuffle, or start from the first example "
+            "(another workdir)"
         )

@@ -13,6 +13,7 @@ A prepared directory holds one split of one task:
 import dataclasses
 import json
 import os
+import shlex
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -59,6 +60,16 @@ _OF_TEXTS = (
     "query_key",
     "leading_query",
 )
+# Options of which every config has a value, and the flags that give it.
+_FLAGS = {
+    "prefix": "--config.task.prefix",
+    "max_source_length": "--config.task.max_source_length",
+    "max_target_length": "--config.task.max_target_length",
+    "query_key": "--config.task.query_key",
+    "piece_words": "--config.task.piece_words",
+    "held_out": "--config.task.held_out",
+    "split": "--config.data.split",
+}
 _EXAMPLE_NAMES = {record: example for example, record in _RECORD_NAMES.items()}
 
 
@@ -223,7 +234,7 @@ class PreparedExamples(Sequence[Example]):
         if differing := differing_keys(there, here):
             raise InputError(
                 f"{self.directory} was prepared otherwise than this run reads documents: "
-                f"{', '.join(differing)}; prepare it again, or change the config"
+                f"{', '.join(differing)}; prepare it again, or {_change_of_config(there, here)}"
             )
 
     @property
@@ -367,6 +378,23 @@ def _content(task: Mapping[str, Any], fingerprints: Mapping[str, str]) -> dict[s
     options = {key: value for key, value in task.items() if key not in _PLACES}
     options["segments"] = {**options["segments"], **dict.fromkeys(fingerprints, "")}
     return json.loads(json.dumps(options | {"auxiliary": dict(fingerprints)}))
+
+
+def _change_of_config(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Returns what makes a run read documents as they were prepared: flags where these can say it.
+
+    Args:
+        there, here: options of the prepared task and of the run's.
+    """
+    flags = []
+    for name in sorted(there.keys() | here.keys()):
+        value = there.get(name)
+        if value == here.get(name):
+            continue
+        if name not in _FLAGS or value is None:  # None in a config is the task's own value
+            return "change the config"
+        flags.append(f"{_FLAGS[name]}={shlex.quote(str(value))}")
+    return f"give {' '.join(flags)}"
 
 
 def _check_not_empty(lengths: np.ndarray, task: Task, split: str, counts: Counts) -> None:

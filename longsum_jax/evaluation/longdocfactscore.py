@@ -140,9 +140,9 @@ class LongDocFactScore(ModelMetric):
 
 
 def _unit_vectors(encode: SentenceEncoder, texts: Sequence[Sequence[str]]) -> list[np.ndarray]:
-    """Returns the vectors of the sentences of every text, of unit length, encoded together."""
+    """Returns the vectors of the sentences of every text, encoded together, of unit length or 0."""
     vectors = encode([sentence for sentences in texts for sentence in sentences])
-    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
     return np.split(vectors, np.cumsum([len(sentences) for sentences in texts])[:-1])
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.inference.rows import ReadingModel, pair_logits
 from longsum_jax.inference.token_states import text_windows
 from longsum_jax.models.registry import max_input_length
@@ -88,7 +88,8 @@ def answer(
         )
     if len(questions) != len(documents):
         raise InputError(
-            f"{len(questions)} questions for {len(documents)} documents; give one each"
+            f"{counted(len(questions), 'question')} for "
+            f"{counted(len(documents), 'document')}; give one each"
         )
     asked = zip(questions, documents, strict=True)
     windows = [_windows(model, question, document) for question, document in asked]

@@ -9,7 +9,7 @@ import numpy as np
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.inference.continuous import ContinuousBatch, num_slots
 from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.padding import check_kernel_length, padded_rows
@@ -42,7 +42,8 @@ def check_counts(number: int, **lists: Sequence[Any]) -> None:
             raise InputError(f"{name} is a text; give a list of one for each document")
         if len(items) != number:
             raise InputError(
-                f"{name} has {len(items)} items for {number} documents; give one for each"
+                f"{name} has {counted(len(items), 'item')} for {counted(number, 'document')}; give "
+                "one for each"
             )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -594,7 +594,12 @@ class Model:
             model._runner.share_programs(self._runner)
         return model
 
-    def save(self, path: str | Path) -> None:
+    def save(
+        self,
+        path: str | Path,
+        *,
+        dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+    ) -> None:
         """Writes config.json, generation_config.json, model.safetensors and tokenizer files.
 
         Auxiliary models are written to the subdirectories ``extractor`` and ``sentence_encoder``.
@@ -602,10 +607,12 @@ class Model:
 
         Args:
             path: a new directory.
+            dtype: of the weights in the file; those of state-space kernels and auxiliary models
+                stay as they are. None for that of ``params``.
 
         Raises:
-            InputError: the directory is not empty or cannot be written, or an auxiliary model
-                cannot be loaded.
+            InputError: the directory is not empty or cannot be written, a weight is beyond the
+                range of ``dtype``, or an auxiliary model cannot be loaded.
         """
         huggingface.write_model(
             path,
@@ -616,6 +623,7 @@ class Model:
             self.tokenizer,
             self.auxiliary.named_inside(self.summarization),
             self.auxiliary.writers(),
+            dtype,
         )
 
     def padded(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.text.documents import check_characters
 from longsum_jax.text.statements import NO_OUTLINE, Outline, Source, Statement
 
@@ -148,7 +148,8 @@ class Summary:
         if self.unit == "tokens" and self.strategy != "direct":
             read += f" ({self.strategy})"
         ended = "" if self.ended == "eos" else ", cut at the longest length"
-        return f"{read}; {self.summary_tokens:,} {self.unit} written{ended}"
+        written = counted(self.summary_tokens, self.unit.removesuffix("s"))
+        return f"{read}; {written} written{ended}"
 
 
 REPORTED = tuple(

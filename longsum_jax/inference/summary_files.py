@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -86,7 +87,7 @@ class SummaryDirectory:
         name = _stem(document)
         for number in itertools.count(1):
             stem = name if number == 1 else f"{name}-{number}"
-            claimed = stem.casefold()  # some file systems know no capitals
+            claimed = _without_case(stem)
             if self._claimed.get(claimed, source) != source:
                 continue
             place = Place(self._spellings.get(claimed, stem), source, content, key)
@@ -144,7 +145,7 @@ class SummaryDirectory:
         for name in names:
             stem, ending, _ = name.rpartition(_ENDING)
             if ending:
-                found[stem.casefold()] = stem
+                found[_without_case(stem)] = stem
         return found
 
     def _readable(self, place: Place) -> Path:
@@ -196,7 +197,26 @@ def _stem(document: Document) -> str:
     member = _member(document)
     inner = Path(member).stem if member.startswith("/") else member.removeprefix(":").strip()
     stem = path.stem + (f"_{inner}" if inner else "")
-    return _UNSAFE.sub("_", stem).strip(". ")[:_LONGEST_STEM] or "document"
+    return _UNSAFE.sub(_replacement, stem).strip(". ")[:_LONGEST_STEM] or "document"
+
+
+def _replacement(unsafe: re.Match[str]) -> str:
+    """Returns "_" for unsafe characters in a row, but keeps the marks of letters among them, such
+    as vowel signs, which are no word characters to ``re``.
+    """
+    found = ""
+    for is_mark, chars in itertools.groupby(unsafe[0], _is_mark):
+        found += "".join(chars) if is_mark else "_"
+    return found
+
+
+def _is_mark(char: str) -> bool:
+    return unicodedata.category(char).startswith("M")
+
+
+def _without_case(stem: str) -> str:
+    """Returns what is the same of stems that some file systems take for one."""
+    return unicodedata.normalize("NFC", stem.casefold())
 
 
 def _member(document: Document) -> str:

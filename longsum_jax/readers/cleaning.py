@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 
+from longsum_jax.errors import counted
 from longsum_jax.readers.document import Block
 
 # C0 and C1 but tab and line feed, soft hyphens, byte order marks and noncharacters.
@@ -211,9 +212,3 @@ def _keeps_hyphen(first: str, second: str, words: Set[str]) -> bool:
     if f"{first}{second}".casefold() in words:
         return False
     return "-" in first or f"{first}-{second}".casefold() in words
-
-
-def counted(number: int, noun: str) -> str:
-    """Returns "1 page" or "1,234 pages"."""
-    plural = noun.replace("line of", "lines of") if " of " in noun else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else plural}"

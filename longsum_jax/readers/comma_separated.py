@@ -6,8 +6,7 @@ import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from longsum_jax.errors import InputError
-from longsum_jax.readers.cleaning import counted
+from longsum_jax.errors import InputError, counted
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.rows import columns_read, row_documents
 from longsum_jax.readers.source import Source

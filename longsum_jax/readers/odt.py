@@ -3,9 +3,8 @@
 from collections.abc import Collection, Iterator
 from xml.etree.ElementTree import Element
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.readers.archives import open_zip
-from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 from longsum_jax.readers.xml_tree import inherited, read_xml, table_row, whole_number

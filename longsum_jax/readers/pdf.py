@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from typing import Any, NamedTuple
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.extra import import_extra
-from longsum_jax.readers.cleaning import counted, join_hyphens, lines_to_leave_out, words_of
+from longsum_jax.readers.cleaning import join_hyphens, lines_to_leave_out, words_of
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption

@@ -5,7 +5,8 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from longsum_jax.readers.cleaning import counted, join_hyphens, lines_to_leave_out
+from longsum_jax.errors import counted
+from longsum_jax.readers.cleaning import join_hyphens, lines_to_leave_out
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 from longsum_jax.text.sentences import (

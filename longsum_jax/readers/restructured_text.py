@@ -4,8 +4,8 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from longsum_jax.errors import counted
 from longsum_jax.readers.apart import put_back, set_apart
-from longsum_jax.readers.cleaning import counted
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 

@@ -1,5 +1,6 @@
 """RTF through striprtf; the format has no headings that programs agree on."""
 
+import re
 from collections.abc import Iterator
 
 from longsum_jax.errors import InputError
@@ -7,6 +8,15 @@ from longsum_jax.extra import import_extra
 from longsum_jax.readers.document import Document
 from longsum_jax.readers.plain_text import text_blocks
 from longsum_jax.readers.source import Source
+
+# A control word with its number, another control symbol, a brace, or plain text.
+_PART = re.compile(r"\\([a-z]{1,32})(-?\d{1,10})? ?|\\'[0-9a-fA-F]{2}|\\.|[{}]|[^\\{}]+|\\", re.S)
+_HIDES = re.compile(r"\\(v|deleted)(?![a-z])")
+# Control words that stand for characters; all others format, or begin what is not text.
+_CHARACTERS = re.compile(
+    "par|sect|page|line|tab|em(dash|space)|en(dash|space)|qmspace|bullet|[lr](dbl)?quote|row"
+    "|(nest)?cell|u"
+)
 
 
 def read(source: Source) -> Iterator[Document]:
@@ -17,7 +27,7 @@ def read(source: Source) -> Iterator[Document]:
     """
     striprtf = import_extra("striprtf.striprtf", source.name, "RTF")
     # Everything outside of ASCII is escaped; bytes that are not are in the usual code page.
-    content = source.content.decode("cp1252", errors="replace")
+    content = _without_hidden(source.content.decode("cp1252", errors="replace"))
     try:
         text = striprtf.rtf_to_text(content, errors="replace")
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
@@ -30,3 +40,32 @@ def read(source: Source) -> Iterator[Document]:
 def _row(line: str) -> str:
     """Returns the cells of a row, behind each of which a stroke stands, as other readers do."""
     return " | ".join(filter(None, map(str.strip, line.split("|"))))
+
+
+def _without_hidden(content: str) -> str:
+    """Returns RTF without the characters that are formatted as hidden or as deleted."""
+    if not _HIDES.search(content):
+        return content
+    kept = []
+    hiding: frozenset[str] = frozenset()
+    outer: list[frozenset[str]] = []  # what hides in the groups around
+    position = 0
+    while position < len(content):
+        part = _PART.match(content, position)
+        position = part.end()
+        text, word, number = part[0], part[1], part[2]
+        if text == "{":
+            outer.append(hiding)
+        elif text == "}":
+            hiding = outer.pop() if outer else frozenset()
+        elif word == "bin":  # bytes that may hold anything
+            position += max(int(number or 0), 0)
+            continue
+        elif word == "plain":
+            hiding = frozenset()
+        elif word in ("v", "deleted"):
+            hiding = hiding - {word} if number == "0" else hiding | {word}
+        elif hiding and text != "\\*" and (word is None or _CHARACTERS.fullmatch(word)):
+            continue
+        kept.append(text)
+    return "".join(kept)

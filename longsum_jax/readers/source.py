@@ -4,9 +4,9 @@ import dataclasses
 import time
 from collections.abc import Iterable
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.files import beyond
-from longsum_jax.readers.cleaning import clean, counted
+from longsum_jax.readers.cleaning import clean
 from longsum_jax.readers.document import Block, Document, lay_out
 from longsum_jax.readers.encodings import decode
 from longsum_jax.text.documents import replace_half_characters

@@ -44,15 +44,19 @@ class Reporter:
         progress: bool,
     ) -> None:
         self._log_every, self._max_bad_steps = log_every, max_bad_steps
+        self._compiled_step = start + 1
         self._throughput = Throughput()
         self._pending: tuple[int, dict[str, Array]] | None = None
         self._unwritten: tuple[int, dict[str, Any]] | None = None
         self._writers: list[MetricsFile | TensorBoard] = []
         is_first = jax.process_index() == 0
         if is_first and tensorboard:
-            self._writers.append(TensorBoard(workdir / "tensorboard", start))
+            self._writers.append(TensorBoard(workdir / "tensorboard", start, is_evaluated))
         if is_first:
-            self._writers.append(MetricsFile(workdir / "metrics.jsonl", start, is_evaluated))
+            file = MetricsFile(workdir / "metrics.jsonl", start, is_evaluated)
+            for values in () if is_evaluated else file.found:
+                self._write(start, values)  # to TensorBoard, which shows none of them any more
+            self._writers.append(file)
         self._progress = ProgressLine(steps, start, shown=is_first and progress)
 
     def __enter__(self) -> "Reporter":
@@ -82,7 +86,10 @@ class Reporter:
         self._check_finite(step, values["bad_streak"])
         _check_parameters(step, values["param_norm"])
         rate = self._throughput.add(values.get("tokens", values["weight"]))
-        self._progress.update(values["loss"], rate)
+        is_compiled = step == self._compiled_step
+        self._progress.update(values["loss"], rate, is_compiled)
+        if is_compiled:
+            self._throughput.restart()
         self._unwritten = (step, {**values, "tokens_per_second": round(rate, 1)})
         if self._log_every and step % self._log_every == 0:
             self.write_last_step()

@@ -26,15 +26,19 @@ class MetricsFile:
         is_evaluated: whether the evaluation of ``after_step`` is complete; else its line is
             removed, too.
 
+    Attributes:
+        found: values of the lines of ``after_step`` that stay.
+
     Raises:
         InputError: the file cannot be read or written, or holds something else.
     """
 
     def __init__(self, path: Path, after_step: int, is_evaluated: bool = True) -> None:
         self._path = path
+        self.found: list[dict[str, Any]] = []
         try:
             if path.exists():
-                _keep_earlier(path, after_step, is_evaluated)
+                self.found = _keep_earlier(path, after_step, is_evaluated)
             self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise self._unwritable(error) from error
@@ -66,11 +70,17 @@ class MetricsFile:
 class TensorBoard:
     """Writes scalars for TensorBoard through tensorboardX.
 
+    Args:
+        directory: of its files, which are made when they do not exist.
+        after_step: TensorBoard no longer shows values of later steps.
+        is_evaluated: whether the evaluation of ``after_step`` is complete; else no value of that
+            step is shown either, and those that stay are to be written again.
+
     Raises:
         InputError: tensorboardX is not installed.
     """
 
-    def __init__(self, directory: Path, after_step: int) -> None:
+    def __init__(self, directory: Path, after_step: int, is_evaluated: bool = True) -> None:
         try:
             from tensorboardX import SummaryWriter
         except ImportError as error:
@@ -78,7 +88,7 @@ class TensorBoard:
                 "training.tensorboard: needs the package tensorboardX; install it or switch this "
                 "off"
             ) from error
-        self._writer = SummaryWriter(str(directory), purge_step=after_step + 1)
+        self._writer = SummaryWriter(str(directory), purge_step=after_step + is_evaluated)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
@@ -129,18 +139,26 @@ class ProgressLine:
             dynamic_ncols=True,
         )
 
-    def update(self, loss: float, tokens_per_second: float) -> None:
-        self._bar.set_postfix_str(
-            f"loss {loss:.4f}, {tokens_per_second:,.0f} tokens/s", refresh=False
-        )
+    def update(self, loss: float, tokens_per_second: float, is_compiled: bool) -> None:
+        """Counts a step; ``is_compiled``: whether most of its time was that of compilation."""
+        text = f"loss {loss:.4f}"
+        if is_compiled:
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update_untimed()
+            return
+        self._bar.set_postfix_str(f"{text}, {tokens_per_second:,.0f} tokens/s", refresh=False)
         self._bar.update()
 
     def close(self) -> None:
         self._bar.close()
 
 
-def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> None:
-    """Removes from a file of metrics what a run will write anew; see `MetricsFile`."""
+def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> list[dict[str, Any]]:
+    """Removes from a file of metrics what a run will write anew; see `MetricsFile`.
+
+    Returns:
+        The values of the lines of ``after_step`` that stay.
+    """
     lines = read_bytes(path, MAX_ROWS_BYTES).splitlines(keepends=True)
     steps = [_step_of(line) for line in lines]
     if None in steps[:-1]:
@@ -156,6 +174,8 @@ def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> None:
             kept.append(line)
     if len(kept) < len(lines):
         atomic.write_text(path, b"".join(kept).decode())
+    found = [json.loads(line) for line in kept]
+    return [values for values in found if values.pop("step") == after_step]
 
 
 def _step_of(line: bytes) -> int | None:

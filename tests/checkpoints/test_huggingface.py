@@ -352,6 +352,18 @@ def test_half_precision_survives_saving(published, tmp_path):
         assert file.get_slice("shared.weight").get_dtype() == "BF16"
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_written_in_half_precision(published, golden, tmp_path, dtype):
+    model = longsum_jax.load(published())
+    model.save(tmp_path / "half", dtype=dtype)
+    state = golden("c_full_state")
+    for key, value in read_state(tmp_path / "half").items():
+        is_exact = ".ssm_layer.kernel." in key or key.endswith(".D")
+        expected = state[key] if is_exact else state[key].astype(dtype).astype(np.float32)
+        np.testing.assert_array_equal(value, expected, err_msg=key)
+    assert json.loads((tmp_path / "half" / "config.json").read_text())["torch_dtype"] == dtype
+
+
 def test_tensors_may_decide_the_config(published):
     """Output weights that differ from the embeddings are untied, whatever config.json says."""
 

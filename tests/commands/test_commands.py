@@ -16,6 +16,7 @@ from pathlib import Path
 
 import flax.linen as nn
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -826,6 +827,34 @@ def test_convert_continues_positions_as_asked(run, tmp_path):
         np.testing.assert_array_equal(
             table, np.r_[params["source_positions"], params["source_positions"][[row]]]
         )
+
+
+def test_convert_to_half_precision(run, refused, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    family = get_family("bart")
+    config = dataclasses.replace(family.presets["tiny"], vocab_size=20)
+    shapes = nn.meta.unbox(jax.eval_shape(family.init_params(config), jax.random.key(0)))
+    params = jax.tree.map(lambda x: np.full(x.shape, 70_003, np.float32), shapes)
+    source, target = tmp_path / "source", tmp_path / "target"
+    Model(family, config, params).save(source)
+
+    message = refused("convert", source, target, "--dtype=float16")
+    assert message.endswith("holds 7e+04, beyond the range of float16; give bfloat16")
+    assert not target.exists()
+    flags = ("--dtype=float16", "--encoder_attention=lsg", "--run_test")
+    message = refused("convert", source, target, *flags)
+    assert message.startswith("--run_test compares exactly, which --dtype=float16 does not allow")
+
+    assert run("convert", source, target, "--dtype=bfloat16")[0] == 0
+    sizes = [(path / "model.safetensors").stat().st_size for path in (source, target)]
+    assert sizes[1] < 0.7 * sizes[0]
+    assert run("verify", target)[0] == 0
+    rounded = float(ml_dtypes.bfloat16(70_003))
+    for leaf in jax.tree.leaves(longsum_jax.load(target).params):
+        np.testing.assert_array_equal(leaf, np.full(leaf.shape, rounded, np.float32))
+    theirs = transformers.BartForConditionalGeneration.from_pretrained(target)
+    assert str(theirs.dtype) == "torch.bfloat16"
+    assert {x.item() for x in theirs.model.shared.weight.unique()} == {rounded}
 
 
 # corpus

@@ -191,7 +191,7 @@ def test_parquet_without_the_rows_that_have_no_summary(evaluated, tmp_path, caps
         ("test-0:0", "A."),
         ("test-0:2", "E."),
     ]
-    assert "1 documents without a text or a summary are left out" in capsys.readouterr().err
+    assert "1 document without a text or a summary left out" in capsys.readouterr().err
     with pytest.raises(InputError, match=r'no document of split "validation" has a summary; give'):
         evaluated(*flags, "--split=validation")
     with pytest.raises(InputError, match=r"train-\*\.parquet: no file matches the pattern"):

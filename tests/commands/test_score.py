@@ -55,7 +55,7 @@ def test_two_systems_are_compared(files, tmp_path, capsys):
     assert out[-4:-1] == [
         "8 documents, intervals of 95 %",
         "* differs from good.jsonl at p < 0.05 (randomization, 2000 rounds, Holm over 1)",
-        "bad.jsonl: 1 empty predictions, scored as they are",
+        "bad.jsonl: 1 empty prediction, scored as is",
     ]
     assert out[-1].startswith("rouge|stem:no|")
     result = json.loads((tmp_path / "scores" / "scores.json").read_text())
@@ -222,15 +222,15 @@ def test_ids_that_are_not_everywhere_can_be_left_out(files, write, capsys):
     write("some.jsonl", predictions({"a": "x", "z": "y"}))
     score.main(["some.jsonl", "--references=test.jsonl", "--on_missing=skip"])
     out = capsys.readouterr().out
-    assert "one document, intervals of 95 %, 7 documents left out" in out
-    assert ", one document without references left out\n" in out
+    assert "1 document, intervals of 95 %, 7 documents left out" in out
+    assert ", 1 document without references left out\n" in out
 
 
 def test_tasks_say_what_they_leave_out(scrolls, write, capsys):
     write("predictions/qmsum.jsonl", predictions({"qmsum1": "red cat", "z": "x"}))
     score.main(["predictions", "--scrolls=all", "--references=releases", "--on_missing=skip"])
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "qmsum, one document without references left out"
+    assert last == "qmsum, 1 document without references left out"
 
 
 def test_halves_of_characters_are_shown_as_what_replaces_them(write, tmp_path, capsys):

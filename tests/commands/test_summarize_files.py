@@ -65,7 +65,8 @@ class FirstWords:
         words = request.text.split()
         for word in words[:3] if on_segment else ():
             on_segment(word)
-        text = self.text or " ".join([*filter(None, [request.query]), *words[:3]])
+        text = " ".join([*filter(None, [request.query]), *words[:3]])
+        text = text if self.text is None else self.text
         return Summary(text, len(words), len(words), 0, 3, "limit")
 
 
@@ -129,6 +130,18 @@ def test_output_has_the_order_of_the_files(run, folder, batch_size):
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row["file"][6:] for row in rows] == ["b.txt", "a.txt", "b.txt", "below/c.txt"]
     assert [row["summary"] for row in rows[:2]] == ["Short. One.", "Longest of all."]
+
+
+def test_empty_summaries_are_named(run, folder, model):
+    assert "empty" not in run("--out=out", "files")[2]
+    model.text = " "
+    remedy = "raise --min_new_tokens, or give another --model"
+    _, _, err = run("files/a.txt")
+    assert err.splitlines()[-1] == f"1 summary is empty: files/a.txt; {remedy}"
+    _, _, err = run("--out=others", "files")
+    named = "files/a.txt, files/b.txt, files/below/c.txt"
+    last = [f"3 summaries are empty: {named}; {remedy}", "3 summaries in others"]
+    assert err.splitlines()[-2:] == last
 
 
 def test_formats(run, folder):
@@ -295,7 +308,7 @@ def test_two_documents_of_one_name(run, folder, tmp_path, model):
     assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 
-@pytest.mark.parametrize(("one", "other"), [("A", "a"), ("a", "A")])
+@pytest.mark.parametrize(("one", "other"), [("A", "a"), ("a", "A"), ("\u00e9", "e\u0301")])
 def test_names_that_some_file_systems_take_for_one(run, tmp_path, model, one, other):
     for name in (one, other):
         (tmp_path / f"{name}.txt").write_text(f"The file {name} has a text.")
@@ -347,6 +360,12 @@ def test_strange_names(run, tmp_path):
     assert found[1] == "document_summary.txt"
     assert found[0].startswith("a_nb xxx")
     assert len(found[0]) < 100
+
+
+def test_marks_of_letters_stay_in_names(run, tmp_path):
+    (tmp_path / "हिन्दी: e\u0301.txt").write_text("Some text.")
+    assert run("--out=out", "हिन्दी: e\u0301.txt")[0] == 0
+    assert names(tmp_path / "out") == [f"हिन्दी_ e\u0301_summary.{end}" for end in ("json", "txt")]
 
 
 def test_the_output_inside_of_the_input_is_not_read(run, folder, model):
@@ -765,6 +784,7 @@ def test_a_card_for_notebooks():
     assert "900 of 1,000 tokens read; 5 tokens written" in card
     assert "<details" not in card
     assert summary.sources == ()
+    assert Summary("a", 1000, 900, 100, 1, "eos").about().endswith("; 1 token written")
 
 
 def test_a_card_with_sources():

@@ -262,3 +262,29 @@ def test_a_state_of_another_order_is_refused(stores, key, value):
     batches = Batches(stores["list"](), **OPTIONS)
     with pytest.raises(InputError, match=f"was made with {key}={value}"):
         batches.restore(batches.state() | {key: value})
+
+
+OTHER = [
+    ("crc32_of_first_example", example(9, 20)),
+    ("crc32_of_first_example", example(0, 20) | {"labels": np.full(2, 9, np.int32)}),
+    ("crc32_of_lengths", example(0, 21)),
+]
+
+
+@pytest.mark.parametrize(("key", "first"), OTHER)
+def test_a_state_of_as_many_other_examples_is_refused(key, first):
+    rest = [example(1, 30), example(2, 40)]
+    state = Batches(ExampleList([example(0, 20), *rest]), **OPTIONS).state()
+    other = Batches(ExampleList([first, *rest]), **OPTIONS)
+    with pytest.raises(InputError, match=f"was made with {key}=.*; use the same data"):
+        other.restore(state)
+
+
+def test_a_state_of_an_older_version_knows_the_number_of_examples_alone(stores):
+    batches = Batches(stores["list"](), **OPTIONS)
+    next(batches)
+    state = batches.state()
+    older = {key: value for key, value in state.items() if not key.startswith("crc32")}
+    resumed = Batches(stores["list"](), **OPTIONS)
+    resumed.restore(older)
+    assert resumed.state() == state

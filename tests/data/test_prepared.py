@@ -342,16 +342,21 @@ def test_texts_are_those_of_no_other_run(segment_task, tokenizer, tmp_path):
     found.check_task(task, "train", {})
     found.check_task(dataclasses.replace(task, source="json:elsewhere.jsonl"), "train", {})
     for changes, problem in (
-        ({"prefix": "say: "}, r'prefix \("" there, "say: " here\)'),
+        ({"prefix": "say: "}, r'prefix \("" there, .*or give --config\.task\.prefix=\'\'$'),
         ({"max_source_length": 4096}, r"max_source_length \(\d+ there, 4096 here\)"),
         ({"objective": "gap_sentences"}, "objective"),
         ({"source": "json:one.jsonl", "held_out": 0.1}, r"held_out \(0.0 there, 0.1 here\)"),
-        ({"query_key": "why"}, r"query_key"),
-        ({"leading_query": True}, r"leading_query"),
+        (
+            {"query_key": None},
+            r'"query" there, null here.*or give --config\.task\.query_key=query$',
+        ),
+        ({"leading_query": True}, "leading_query.*; prepare it again, or change the config$"),
     ):
         with pytest.raises(InputError, match=problem):
             found.check_task(dataclasses.replace(task, **changes), "train", {})
     with pytest.raises(InputError, match=r'split \("train" there, "test" here\)'):
+        found.check_task(task, "test", {})
+    with pytest.raises(InputError, match=r"or give --config\.data\.split=train$"):
         found.check_task(task, "test", {})
 
 

@@ -12,7 +12,11 @@ from tiny_checkpoints import SENTENCES
 import longsum_jax
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.bartscore import BartScore, target_ids
-from longsum_jax.evaluation.longdocfactscore import LongDocFactScore, surroundings
+from longsum_jax.evaluation.longdocfactscore import (
+    LongDocFactScore,
+    _unit_vectors,
+    surroundings,
+)
 from longsum_jax.evaluation.model_metric import text_ids
 from longsum_jax.models.registry import get_family
 
@@ -118,6 +122,12 @@ def test_empty_texts(bart):
     metric = LongDocFactScore(model=bart)
     scores = metric.score(["", "Rain."], ["", ""], ["", "The dam."])
     assert np.isfinite([score["longdocfactscore"] for score in scores]).all()
+
+
+def test_vectors_of_zeros_are_like_no_other():
+    with np.errstate(all="raise"):
+        vectors = _unit_vectors(np.array, [[[0.0, 0.0]], [[3.0, 4.0], [0.0, 2.0]]])
+    np.testing.assert_allclose(np.concatenate(vectors), [[0, 0], [0.6, 0.8], [0, 1]])
 
 
 def test_options_and_models_that_do_not_fit(bart, tiny_bert):

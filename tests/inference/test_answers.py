@@ -40,7 +40,7 @@ def test_what_cannot_answer(tiny_tokenizer):
     with pytest.raises(InputError, match="holds no tokenizer"):
         answer(Model(family, config, {}), ["Who?"], ["You."])
     model = Model(family, config, {}, tiny_tokenizer)
-    with pytest.raises(InputError, match="1 questions for 2 documents; give one each"):
+    with pytest.raises(InputError, match="1 question for 2 documents; give one each"):
         model.answer(["Who?"], ["You.", "I."])
     with pytest.raises(InputError, match="a document is empty"):
         model.answer(["Who?"], [""])

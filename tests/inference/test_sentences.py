@@ -122,7 +122,7 @@ def test_bad_input(make, extractor):
         extractor.extract([SENTENCES, " "])
     with pytest.raises(InputError, match="document 1 is empty; give it"):
         extractor.extract([[]])
-    with pytest.raises(InputError, match="queries has 1 items for 2 documents; give one for each"):
+    with pytest.raises(InputError, match="queries has 1 item for 2 documents; give one for each"):
         extractor.extract([SENTENCES, SENTENCES], queries=["Why?"])
     with pytest.raises(
         InputError, match=r"threshold=1.5 must lie between 0 and 1, and top_k=0 must be at least 1"

@@ -890,6 +890,21 @@ def test_rtf(read_one):
     assert read_one("b.rtf", row).text == "One.\n\nA | B\n\nEnd."
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        rb"A \v hid\'e9\u8364?\emdash den\par\v0 B",
+        rb"A {\v hidden {\b and} bold \{ \deleted both\v0 }B",
+        rb"A \v1 hidden\plain B",
+        rb"A {\deleted\revauthdel1 deleted}{\v\deleted0 hidden}B",
+        rb"A {\v{\*\bkmkstart place}\bin3 }}}hidden}B",
+        rb"A \v{\fldinst PAGE }{\fldrslt 7}\v0 B",
+    ],
+)
+def test_rtf_leaves_out_what_it_hides(read_one, content):
+    assert read_one("a.rtf", rb"{\rtf1\ansi\viewkind4 " + content + b"\\par}").text == "A B"
+
+
 # What is said and written to one another
 
 

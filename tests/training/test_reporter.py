@@ -4,7 +4,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from longsum_jax.training import writers
 from longsum_jax.training.reporter import Reporter
+
+METRICS = dict.fromkeys(("loss", "weight", "bad_streak", "param_norm"), jnp.zeros(()))
 
 
 class Device:
@@ -12,14 +15,25 @@ class Device:
         self.memory_stats = lambda: stats
 
 
+def test_the_step_that_is_compiled_is_not_in_later_rates(tmp_path, monkeypatch):
+    now = iter([0.0, 100.0, 100.0, 102.0])
+    monkeypatch.setattr(writers.time, "perf_counter", lambda: next(now))
+    options = {"start": 4, "is_evaluated": True, "steps": 9, "log_every": 1, "max_bad_steps": 1}
+    with Reporter(tmp_path, **options, tensorboard=False, progress=False) as reporter:
+        for step in (5, 6):
+            reporter.push(step, METRICS | {"tokens": jnp.full((), 50.0)})
+        reporter.flush()
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["tokens_per_second"] for line in lines] == [0.5, 25.0]
+
+
 @pytest.mark.parametrize("peak", [None, 3 * 2**29])
 def test_the_memory_of_devices_is_written_where_they_tell_it(tmp_path, monkeypatch, peak):
     devices = [Device(None), Device({"peak_bytes_in_use": peak})] if peak else [Device(None)]
     monkeypatch.setattr(jax, "local_devices", lambda: devices)
-    names = ("loss", "weight", "bad_streak", "param_norm")
     options = {"start": 0, "is_evaluated": False, "steps": 1, "log_every": 1, "max_bad_steps": 1}
     with Reporter(tmp_path, **options, tensorboard=False, progress=False) as reporter:
-        reporter.push(1, dict.fromkeys(names, jnp.zeros(())))
+        reporter.push(1, METRICS)
         reporter.write_last_step()
     [line] = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert line.get("peak_gib") == (peak and 1.5)

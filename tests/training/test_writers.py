@@ -8,6 +8,7 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.training import writers
+from longsum_jax.training.reporter import Reporter
 from longsum_jax.training.writers import MetricsFile, TensorBoard, Throughput
 
 
@@ -58,6 +59,17 @@ def test_tensorboard_gets_scalars_under_flat_names(tmp_path, monkeypatch):
     board.write(5, {"loss": 0.5, "eval": {"rouge": 0.1}, "note": "no scalar"})
     board.close()
     assert written == [(str(tmp_path), 5), ("loss", 0.5, 5), ("eval/rouge", 0.1, 5), "closed"]
+
+    # What a cut short evaluation has written goes, the metrics of its step stay.
+    written.clear()
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step": 3, "loss": 3}\n{"step": 4, "loss": 4, "x": null}\n{"step": 4, "eval": {"a": 1}}\n'
+    )
+    options = {"start": 4, "is_evaluated": False, "steps": 9, "log_every": 1, "max_bad_steps": 1}
+    with Reporter(tmp_path, **options, tensorboard=True, progress=False) as reporter:
+        reporter.write_evaluation(4, {"a": 2})
+    directory = str(tmp_path / "tensorboard")
+    assert written == [(directory, 4), ("loss", 4, 4), ("eval/a", 2, 4), "closed"]
 
 
 def test_the_line_of_an_evaluation_that_was_cut_short_goes(tmp_path):

@@ -8,7 +8,7 @@ from jaxtyping import Int
 from longsum_jax.data.examples.base import Example, add_special_tokens
 from longsum_jax.data.examples.classification import label_numbers
 from longsum_jax.data.tasks import Task
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.text.documents import Document
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import NO_TOKEN, Tokenizer, first_tokens
@@ -38,8 +38,8 @@ def tag_examples(
     numbers = label_numbers(document, task.labels)
     if len(numbers) != len(places):
         raise InputError(
-            f'document "{document.id}" has {len(places)} words and {len(numbers)} labels; give '
-            "each word a label"
+            f'document "{document.id}" has {counted(len(places), "word")} and '
+            f"{counted(len(numbers), 'label')}; give each word a label"
         )
     ids = tokenizer.encode(task.prefix) + tokenizer.encode(document.document)
     source = add_special_tokens(tokenizer, ids, task.max_source_length)

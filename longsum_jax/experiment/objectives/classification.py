@@ -15,7 +15,7 @@ from longsum_jax.data.padding import ClassLabels
 from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, counted
 from longsum_jax.evaluation.classification import classification_scores, majority
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
@@ -103,7 +103,7 @@ class Classification(Objective):
         }
         row = evaluation.rows[0]
         return (
-            f"{score_table(COLUMNS, lines)}\n\n{len(evaluation.rows)} documents, labels "
+            f"{score_table(COLUMNS, lines)}\n\n{counted(len(evaluation.rows), 'document')}, labels "
             f"{', '.join(self.setup.task.labels)}; the first ({row['id']}) is {row['label']}, "
             f"predicted {row['prediction']}"
         )

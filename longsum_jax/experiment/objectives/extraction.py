@@ -16,6 +16,7 @@ from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.padding import SegmentShape, pad_batch
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
+from longsum_jax.errors import counted
 from longsum_jax.evaluation.classification import binary_scores
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
@@ -128,8 +129,8 @@ class Extraction(Objective):
         }
         row = evaluation.rows[0]
         return (
-            f"{score_table(COLUMNS, lines)}\n\n{len(evaluation.rows)} documents; of the first "
-            f"({row['id']}) the oracle takes the sentences {row['label']}, the model "
+            f"{score_table(COLUMNS, lines)}\n\n{counted(len(evaluation.rows), 'document')}; of the "
+            f"first ({row['id']}) the oracle takes the sentences {row['label']}, the model "
             f"{row['prediction']}"
         )
 

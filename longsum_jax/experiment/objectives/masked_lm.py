@@ -18,6 +18,7 @@ from longsum_jax.data.examples.masked_lm import masked_lm_examples
 from longsum_jax.data.padding import pad_batch
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
+from longsum_jax.errors import counted
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import (
@@ -158,7 +159,7 @@ class MaskedLanguageModel(Objective):
         chosen = sum(row["chosen"] for row in rows)
         tokens = sum(row["tokens"] for row in rows)
         table = score_table(COLUMNS, {"model": [scores[name] for name in COLUMNS]})
-        return f"{table}\n\n{chosen} of {tokens} tokens guessed in {len(rows)} documents"
+        return f"{table}\n\n{chosen} of {tokens} tokens guessed in {counted(len(rows), 'document')}"
 
     def _batches(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yields numbers [b] of pieces, which seed their masks, ids [b, l] and masks [b, l]."""

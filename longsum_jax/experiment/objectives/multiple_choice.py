@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from longsum_jax.data.examples.choices import right_choice
 from longsum_jax.data.padding import SegmentShape
 from longsum_jax.data.tasks import Task
+from longsum_jax.errors import counted
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, loss_with_counts
@@ -97,8 +98,9 @@ class MultipleChoice(Objective):
         scores = evaluation.scores
         lines = {"model": [scores["accuracy"]], "chance": [scores[CHANCE]]}
         row = evaluation.rows[0]
+        documents = counted(len(evaluation.rows), "document")
         return (
-            f"{score_table(('accuracy',), lines)}\n\n{len(evaluation.rows)} documents; of the "
+            f"{score_table(('accuracy',), lines)}\n\n{documents}; of the "
             f"choices of the first ({row['id']}) number {row['label']} is right, number "
             f"{row['prediction']} predicted (from 0 on)"
         )

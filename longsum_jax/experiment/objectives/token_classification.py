@@ -12,6 +12,7 @@ import numpy as np
 from longsum_jax.data.examples.classification import label_numbers
 from longsum_jax.data.examples.tags import word_places
 from longsum_jax.data.tasks import Task
+from longsum_jax.errors import counted
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.evaluation.tags import tag_scores
 from longsum_jax.experiment.config import RunConfig
@@ -104,7 +105,8 @@ class TokenClassification(Objective):
             "majority": [scores[MAJORITY + name] for name in COLUMNS],
         }
         words = sum(len(row["label"]) for row in evaluation.rows)
+        documents = counted(len(evaluation.rows), "document")
         return (
-            f"{score_table(COLUMNS, lines)}\n\n{words} words of {len(evaluation.rows)} documents, "
+            f"{score_table(COLUMNS, lines)}\n\n{counted(words, 'word')} of {documents}, "
             f"labels {', '.join(self.setup.task.labels)}"
         )

@@ -120,5 +120,5 @@ def test_loss_and_scores(run, params_of):
 
 
 def test_every_word_needs_a_label(run):
-    with pytest.raises(InputError, match='document "a" has 3 words and 1 labels; give each word'):
+    with pytest.raises(InputError, match='document "a" has 3 words and 1 label; give each word'):
         list(run([ROWS[0] | {"label": ["O"]}]).store)
