@@ -275,8 +275,8 @@ def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
             "--split"
         )
     if left_out:
-        documents = counted(left_out, "document")
-        console.print_stderr(f"{documents} without a text or a summary left out")
+        unusable = counted(left_out, "document")
+        console.print_stderr(f"{unusable} without a text or a summary left out")
     return pairs
 
 

@@ -297,7 +297,7 @@ def _fingerprint(store: ExampleStore, lengths: np.ndarray | None) -> dict[str, i
 
 
 def _crc32(numbers: np.ndarray, start: int = 0) -> int:
-    return zlib.crc32(np.ascontiguousarray(numbers, np.int32), start)
+    return zlib.crc32(np.ascontiguousarray(numbers, np.int32).data, start)
 
 
 def _check_same(key: str, saved: Any, current: Any) -> None:
