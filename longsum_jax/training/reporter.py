@@ -54,8 +54,9 @@ class Reporter:
             self._writers.append(TensorBoard(workdir / "tensorboard", start, is_evaluated))
         if is_first:
             file = MetricsFile(workdir / "metrics.jsonl", start, is_evaluated)
-            for values in () if is_evaluated else file.found:
-                self._write(start, values)  # to TensorBoard, which shows none of them any more
+            if not is_evaluated:  # TensorBoard shows nothing of this step any more
+                for line in file.found:
+                    self._write(line.pop("step"), line)
             self._writers.append(file)
         self._progress = ProgressLine(steps, start, shown=is_first and progress)
 

@@ -27,7 +27,7 @@ class MetricsFile:
             removed, too.
 
     Attributes:
-        found: values of the lines of ``after_step`` that stay.
+        found: the lines of ``after_step`` that stay, parsed.
 
     Raises:
         InputError: the file cannot be read or written, or holds something else.
@@ -157,7 +157,7 @@ def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> list[dict[
     """Removes from a file of metrics what a run will write anew; see `MetricsFile`.
 
     Returns:
-        The values of the lines of ``after_step`` that stay.
+        The lines of ``after_step`` that stay, parsed.
     """
     lines = read_bytes(path, MAX_ROWS_BYTES).splitlines(keepends=True)
     steps = [_step_of(line) for line in lines]
@@ -167,15 +167,17 @@ def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> list[dict[
             f"{path}, line {number}: not a line of metrics, the file is damaged; mend it or move "
             "it away"
         )
-    kept = []
+    kept, found = [], []
     for line, step in zip(lines, steps, strict=True):
         is_repeated = step == after_step and not is_evaluated and b'"eval"' in line
-        if step is not None and step <= after_step and not is_repeated:
-            kept.append(line)
+        if step is None or step > after_step or is_repeated:
+            continue
+        kept.append(line)
+        if step == after_step:
+            found.append(json.loads(line))
     if len(kept) < len(lines):
         atomic.write_text(path, b"".join(kept).decode())
-    found = [json.loads(line) for line in kept]
-    return [values for values in found if values.pop("step") == after_step]
+    return found
 
 
 def _step_of(line: bytes) -> int | None:
