@@ -24,13 +24,14 @@ class Prefetcher(Iterator[NumpyBatch]):
         InputError: a size below 1.
     """
 
+    _failure: BaseException | None
+    _stop: threading.Event
+
     def __init__(self, batches: BatchIterator, size: int = 2):
         if size < 1:
             raise InputError(f"prefetch size={size} must be at least 1")
         self._batches = batches
         self._size = size
-        self._failure: BaseException | None = None
-        self._stop = threading.Event()
         self._start()
 
     def __enter__(self) -> "Prefetcher":

@@ -71,6 +71,8 @@ class ExampleStream:
         InputError: a window below 1, or an unknown split.
     """
 
+    _examples: list[Example]
+
     def __init__(
         self,
         task: Task,
@@ -90,7 +92,6 @@ class ExampleStream:
         self._split = split
         self._seed = seed
         self._auxiliary = auxiliary
-        self._examples: list[Example] = []
         self._restart()
 
     def __getitem__(self, index: int) -> Example:
