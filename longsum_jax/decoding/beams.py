@@ -116,10 +116,10 @@ def _rank_continuations(
         documents: see ``decoder.Decoder``.
     """
     batch_size, beams, vocab_size = logits.shape
-    count = max(2, 1 + len(options.eos_token_id)) * beams
+    count = max(2, 1 + len(options.eos_ids)) * beams
     if count > beams * vocab_size:
         raise InputError(
-            f"beam search with {len(options.eos_token_id)} eos_token_id needs a vocabulary of at "
+            f"beam search with {len(options.eos_ids)} eos_token_id needs a vocabulary of at "
             f"least {count // beams}, not {vocab_size}"
         )
     log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))

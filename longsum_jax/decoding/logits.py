@@ -50,17 +50,17 @@ def process_scores(
         size = options.encoder_no_repeat_ngram_size
         scores = forbid_document_ngrams(scores, history, length, documents, size)
     for word in options.bad_words_ids:
-        is_end = len(word) == 1 and word[0] in options.eos_token_id
+        is_end = len(word) == 1 and word[0] in options.eos_ids
         if not is_end:  # the end itself is never a bad word
             scores = forbid_sequence(scores, history, length, word)
-    if options.min_new_tokens > 0 and options.eos_token_id:
+    if options.min_new_tokens > 0 and options.eos_ids:
         too_short = new_tokens < options.min_new_tokens
-        scores = jnp.where(too_short, forbid_tokens(scores, options.eos_token_id), scores)
+        scores = jnp.where(too_short, forbid_tokens(scores, options.eos_ids), scores)
     if options.forced_bos_token_id is not None:
         forced = force_tokens(scores, (options.forced_bos_token_id,))
         scores = jnp.where(new_tokens == 0, forced, scores)
-    if options.forced_eos_token_id:
-        forced = force_tokens(scores, options.forced_eos_token_id)
+    if options.forced_eos_ids:
+        forced = force_tokens(scores, options.forced_eos_ids)
         scores = jnp.where(new_tokens == options.max_new_tokens - 1, forced, scores)
     if options.suppress_tokens:
         scores = forbid_tokens(scores, options.suppress_tokens)
@@ -197,11 +197,11 @@ def _token_mask(
 
 def _check_vocabulary(options: GenerationOptions, vocab_size: int) -> None:
     forced_bos = () if options.forced_bos_token_id is None else (options.forced_bos_token_id,)
-    named = {
+    named: dict[str, Sequence[int]] = {
         "decoder_start_token_id": (options.decoder_start_token_id,),
-        "eos_token_id": options.eos_token_id,
+        "eos_token_id": options.eos_ids,
         "forced_bos_token_id": forced_bos,
-        "forced_eos_token_id": options.forced_eos_token_id,
+        "forced_eos_token_id": options.forced_eos_ids,
         "bad_words_ids": [token for word in options.bad_words_ids for token in word],
     }
     for name, tokens in named.items():

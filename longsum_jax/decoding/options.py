@@ -135,7 +135,7 @@ class GenerationOptions:
         for name in ("eos_token_id", "forced_eos_token_id"):
             object.__setattr__(self, name, _as_tuple(getattr(self, name)))
         if self.pad_token_id is None:
-            first_eos = self.eos_token_id[0] if self.eos_token_id else self.decoder_start_token_id
+            first_eos = self.eos_ids[0] if self.eos_ids else self.decoder_start_token_id
             object.__setattr__(self, "pad_token_id", first_eos)
         check_ranges(self)
         _check_values(self)
@@ -178,6 +178,16 @@ class GenerationOptions:
         return from_dict(
             cls, {k: v for k, v in values.items() if k in fields and v is not None}, _CONFIG
         )
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """``eos_token_id`` as the tuple that it has become."""
+        return _as_tuple(self.eos_token_id)
+
+    @property
+    def forced_eos_ids(self) -> tuple[int, ...]:
+        """``forced_eos_token_id`` as the tuple that it has become."""
+        return _as_tuple(self.forced_eos_token_id)
 
     @property
     def decoder_beams(self) -> int:

@@ -15,6 +15,7 @@ always followed by ``pad_token_id``, where transformers' beam search puts the en
 the padding id is 0.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -138,7 +139,8 @@ def advance(
         num_done: number of rows, those counted that were done before.
     """
     batch_size = len(state.done)
-    num_done = batch_size if num_done is None else num_done
+    wanted = batch_size if num_done is None else num_done
+    step: Callable[..., SearchState]
     if options.prompt_lookup_num_tokens:
         step = partial(extend_by_draft, decoder, options=options)
     elif _is_sampled(options):
@@ -146,7 +148,7 @@ def advance(
         step = partial(extend_samples, decoder, options=options, keys=keys)
     else:
         step = partial(extend_beams, decoder, options=options)
-    return jax.lax.while_loop(lambda state: jnp.sum(state.done) < num_done, step, state)
+    return jax.lax.while_loop(lambda state: jnp.sum(state.done) < wanted, step, state)
 
 
 def result(state: SearchState, options: GenerationOptions) -> Generated:
@@ -156,7 +158,7 @@ def result(state: SearchState, options: GenerationOptions) -> Generated:
     sequences = best.sequences[:, :count].reshape(-1, best.sequences.shape[-1])
     lengths = best.lengths[:, :count].reshape(-1)
     last = jnp.take_along_axis(sequences, lengths[:, None], axis=1)[:, 0]
-    forced = bool(options.forced_eos_token_id) & (lengths == options.max_new_tokens)
+    forced = bool(options.forced_eos_ids) & (lengths == options.max_new_tokens)
     ended = is_eos(last, options) & ~forced
     return Generated(sequences, lengths, ended, best.scores[:, :count].reshape(-1))
 

@@ -56,7 +56,7 @@ def write_several(
 
 def is_eos(tokens: Int[AnyArray, "*any"], options: GenerationOptions) -> Bool[Array, "*any"]:
     """Tells which tokens end a sequence."""
-    return jnp.isin(tokens, np.asarray(options.eos_token_id, np.int32))
+    return jnp.isin(tokens, np.asarray(options.eos_ids, np.int32))
 
 
 def pick(
