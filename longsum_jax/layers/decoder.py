@@ -83,7 +83,7 @@ class DecoderLayer(Layer):
         deterministic: bool,
         state: MemoryState | tuple[()],
         valid: Bool[AnyArray, "batch target_length"],
-    ) -> tuple[Float[Array, "batch target_length d_model"], MemoryState | tuple[()]]:
+    ) -> tuple[Float[AnyArray, "batch target_length d_model"], MemoryState | tuple[()]]:
         """Applies the layer to all positions at once.
 
         Args:
@@ -136,7 +136,7 @@ class DecoderLayer(Layer):
             cross_kv = KeyValueCache.of(*self.cross_attention.project_kv(encoder_states))
         return LayerSource(cross_kv, self._memory_source(memory) if memory else ())
 
-    def _memory_source(self, memory: MemoryState) -> tuple[KeyValueCache, Array]:
+    def _memory_source(self, memory: MemoryState) -> tuple[KeyValueCache, AnyArray]:
         memories, extra = self.replay_memory(memory)
         slots = memories[-1]
         if extra is None:
@@ -155,7 +155,7 @@ class DecoderLayer(Layer):
         mask: Bool[AnyArray, "batch 1 beams num_columns"],
         cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
         column: Int[AnyArray, "*rows"],
-    ) -> tuple[Float[Array, "batch beams d_model"], KeyValueCache]:
+    ) -> tuple[Float[AnyArray, "batch beams d_model"], KeyValueCache]:
         """Applies the layer to one token of every beam, or to several of one sequence.
 
         Args:
@@ -289,7 +289,7 @@ class Decoder(nn.Module):
         encoder_states: Float[AnyArray, "batch length d_model"],
         encoder_mask: Bool[AnyArray, "batch length"],
         deterministic: bool = True,
-    ) -> Float[Array, "batch target_length d_model"]:
+    ) -> Float[AnyArray, "batch target_length d_model"]:
         """Decodes all target positions at once.
 
         Args:
@@ -312,7 +312,7 @@ class Decoder(nn.Module):
         encoder_mask: Bool[AnyArray, "batch length"],
         memory: StackMemory,
         deterministic: bool = True,
-    ) -> tuple[Float[Array, "batch target_length d_model"], StackMemory]:
+    ) -> tuple[Float[AnyArray, "batch target_length d_model"], StackMemory]:
         """Decodes the target of one segment of a document.
 
         Args:
@@ -368,11 +368,11 @@ class Decoder(nn.Module):
         to_project, to_store = (None, encoder_states) if stores_states else (encoder_states, None)
         memory = self.empty_memory(batch, 0) if memory is None else memory
         rows = zip(self._single_layers, self._unstacked(), self._by_layer(memory), strict=True)
-        layers = tuple(
-            layer.apply({"params": params}, to_project, state, method="read_source")
-            for layer, params, state in rows
-        )
-        return DecoderSource(layers, to_store, mask)
+        layers = []
+        for layer, params, state in rows:
+            read = nn.apply(DecoderLayer.read_source, layer)
+            layers.append(read({"params": params}, to_project, state))
+        return DecoderSource(tuple(layers), to_store, mask)
 
     def _by_layer(self, memory: StackMemory) -> Iterator[MemoryState | tuple[()]]:
         """Yields the memory of every layer."""
@@ -414,7 +414,7 @@ class Decoder(nn.Module):
         cache: DecoderCache | DraftCache,
         source: DecoderSource,
         layers: tuple[Any, ...] | None = None,
-    ) -> tuple[Float[Array, "batch beams d_model"], DecoderCache | DraftCache]:
+    ) -> tuple[Float[AnyArray, "batch beams d_model"], DecoderCache | DraftCache]:
         """Decodes one token of every beam, or several of one sequence.
 
         Args:
@@ -433,7 +433,8 @@ class Decoder(nn.Module):
         rows = zip(self._single_layers, layers, cache.layers, source.layers, strict=True)
         kept = []
         for layer, params, self_kv, layer_source in rows:
-            x, self_kv = layer.apply(
+            step = nn.apply(DecoderLayer.step, layer)
+            x, self_kv = step(
                 {"params": params},
                 x,
                 self_kv,
@@ -443,7 +444,6 @@ class Decoder(nn.Module):
                 mask,
                 source.mask,
                 column,
-                method="step",
             )
             kept.append(self_kv)
         return self._normalize(x), cache.advanced(tuple(kept))
@@ -460,5 +460,5 @@ class Decoder(nn.Module):
             return None
         return self.relative_attention_bias(query_positions, key_positions)
 
-    def _normalize(self, x: AnyArray) -> Array:
+    def _normalize(self, x: AnyArray) -> AnyArray:
         return self.final_norm(x) if self.stack.final_norm else x

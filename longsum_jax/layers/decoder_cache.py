@@ -67,7 +67,7 @@ class StoredKeyValues(NamedTuple):
 
 # Keys and values of a memory [batch, slots, ...] and which slots hold something, bool [batch,
 # slots]; () without a memory.
-MemorySource = tuple[KeyValueCache, Array] | tuple[()]
+MemorySource = tuple[KeyValueCache, AnyArray] | tuple[()]
 
 
 class LayerSource(NamedTuple):
@@ -110,7 +110,7 @@ class DecoderSource(NamedTuple):
         return self._replace(ids=jnp.where(jnp.asarray(mask).astype(bool), ids + 1, 0))
 
     @property
-    def documents(self) -> Int[Array, "documents length"] | None:
+    def documents(self) -> Int[AnyArray, "documents length"] | None:
         """The ids as ``decoding.decoder.Decoder`` has them: -1 where there is no token."""
         return None if self.ids is None else self.ids - 1
 
@@ -118,7 +118,10 @@ class DecoderSource(NamedTuple):
         """Returns the document with keys and values of the encoder states in a storage type."""
         if storage == "float32" or self.states is not None:
             return self
-        layers = [x._replace(cross_kv=x.cross_kv.stored(storage)) for x in self.layers]
+        layers = []
+        for layer in self.layers:
+            stored = layer.cross_kv.stored(storage)  # type: ignore[union-attr]  # not stored yet
+            layers.append(layer._replace(cross_kv=stored))
         return self._replace(layers=tuple(layers))
 
 

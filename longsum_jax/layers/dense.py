@@ -102,7 +102,7 @@ class RMSNorm(nn.Module):
     @nn.compact
     def __call__(self, x: Float[AnyArray, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
         scale = self.param("scale", logical(nn.initializers.ones, "embed"), (x.shape[-1],))
-        x = x.astype(jnp.float32)
+        x = jnp.asarray(x, jnp.float32)
         x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
         return (x * _broadcast_to_rows(scale, x)).astype(self.dtype)
 
@@ -117,7 +117,7 @@ class LayerNorm(nn.Module):
     def __call__(self, x: Float[AnyArray, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
         scale = self.param("scale", logical(nn.initializers.ones, "embed"), (x.shape[-1],))
         bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (x.shape[-1],))
-        x = x.astype(jnp.float32)
+        x = jnp.asarray(x, jnp.float32)
         x = x - x.mean(-1, keepdims=True)
         x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
         return (x * _broadcast_to_rows(scale, x) + _broadcast_to_rows(bias, x)).astype(self.dtype)
@@ -247,8 +247,8 @@ class FeedForward(nn.Module):
         hidden = ACTIVATIONS[activation](hidden)
         if is_gated:
             hidden = hidden * self._linear("wi_1", d_model, self.d_ff)(x)
-        hidden = Dropout(self.dropout_rate)(hidden, deterministic, keys)
-        return self._linear("wo", self.d_ff, d_model)(hidden)
+        kept = Dropout(self.dropout_rate)(hidden, deterministic, keys)
+        return self._linear("wo", self.d_ff, d_model)(kept)
 
     def _linear(self, name: str, num_inputs: int, num_outputs: int) -> Linear:
         names = ("mlp", "embed") if name == "wo" else ("embed", "mlp")

@@ -59,7 +59,7 @@ class EncoderLayer(Layer):
         state: MemoryState | tuple[()],
         mask: Bool[AnyArray, "batch text_length"],
         salient: SalientVectors | None,
-    ) -> tuple[Float[Array, "batch length d_model"], MemoryState | tuple[()]]:
+    ) -> tuple[Float[AnyArray, "batch length d_model"], MemoryState | tuple[()]]:
         """Applies the layer to one segment.
 
         Args:
@@ -85,7 +85,9 @@ class EncoderLayer(Layer):
 
         # Feed-forward, in chunks along the length. With keys of positions, dropout does not depend
         # on the chunks; devices with a generator of their own do without.
-        def feed_forward(layer: EncoderLayer, x: AnyArray, keys: AnyArray | None = None) -> Array:
+        def feed_forward(
+            layer: EncoderLayer, x: AnyArray, keys: AnyArray | None = None
+        ) -> AnyArray:
             inputs = layer.sublayer_input(layer.ff_norm, x)
             outputs = layer.feed_forward(inputs, deterministic, keys)
             return layer.add_residual(layer.ff_norm, x, outputs, deterministic, keys)
@@ -106,7 +108,7 @@ class EncoderLayer(Layer):
 
     def text_states(
         self, x: Float[AnyArray, "batch length d_model"], length: int
-    ) -> Float[Array, "batch text_length d_model"]:
+    ) -> Float[AnyArray, "batch text_length d_model"]:
         return self.self_attention.text_states(x, length)
 
     def _salient_map(self) -> Linear:
@@ -181,9 +183,12 @@ class Encoder(nn.Module):
             policy=self.stack.remat_policy,
         )
         is_shared = self.stack.shares_layers
+        axes: dict[Any, Any] = {KERNELS: 0, LOSSES: 0}
+        if not is_shared:
+            axes["params"] = 0
         scanned = nn.scan(
             layer,
-            variable_axes={KERNELS: 0, LOSSES: 0} | ({} if is_shared else {"params": 0}),
+            variable_axes=axes,
             variable_broadcast="params" if is_shared else False,
             split_rngs={"params": not is_shared, "dropout": True},
             # layer_input and state are scanned over, the other arguments are broadcast.
@@ -226,7 +231,7 @@ class Encoder(nn.Module):
         if stack.embedding_size is None:
             return None
         shape, names = (stack.embedding_size, stack.d_model), ("embed", "embed_out")
-        init, zeros = normal(stack.attention_init), nn.initializers.zeros
+        init, zeros = normal(stack.kernel_std), nn.initializers.zeros
         return Linear(shape, names, init, zeros, dtype=stack.dtype)
 
     def empty_memory(self, batch: int, length: int, pending: int = 0) -> StackMemory:
@@ -239,7 +244,7 @@ class Encoder(nn.Module):
         mask: Bool[AnyArray, "batch length"],
         deterministic: bool = True,
         **inputs: Any,
-    ) -> Float[Array, "batch output_length d_model"]:
+    ) -> Float[AnyArray, "batch output_length d_model"]:
         """Encodes an input that is one segment.
 
         Args:
@@ -267,7 +272,7 @@ class Encoder(nn.Module):
         embedding_norm: nn.Module | None = None,
         layer: int | None = None,
         **inputs: Any,
-    ) -> tuple[Float[Array, "batch output_length d_model"], StackMemory]:
+    ) -> tuple[Float[AnyArray, "batch output_length d_model"], StackMemory]:
         """Encodes one segment of a document.
 
         Args:

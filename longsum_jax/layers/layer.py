@@ -15,7 +15,7 @@ import dataclasses
 from typing import Any
 
 import flax.linen as nn
-from jaxtyping import Array, Bool, Float, UInt32
+from jaxtyping import Bool, Float, UInt32
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues
@@ -51,7 +51,7 @@ class Layer(nn.Module):
         y: Float[AnyArray, "batch length d_model"],
         deterministic: bool = True,
         keys: UInt32[AnyArray, "rows length words"] | None = None,
-    ) -> Float[Array, "batch length d_model"]:
+    ) -> Float[AnyArray, "batch length d_model"]:
         """Adds the output ``y`` of a sublayer to ``x``; normalises the sum in post-norm stacks.
 
         Args:
@@ -97,7 +97,7 @@ class Layer(nn.Module):
         memories: list[Slots],
         mask: Bool[AnyArray, "batch text_length"],
         deterministic: bool,
-    ) -> tuple[Float[Array, "batch length d_model"], MemoryState | tuple[()]]:
+    ) -> tuple[Float[AnyArray, "batch length d_model"], MemoryState | tuple[()]]:
         """Reads an attentive memory, and hands this segment to either memory.
 
         Args:
@@ -187,7 +187,7 @@ def empty_memory(
 ) -> StackMemory:
     """Returns the memories of a stack before the first segment; see
     ``layers.memory.empty_state``."""
-    states = []
+    states: list[MemoryState | tuple[()]] = []
     for group in groups:
         if group.spec.memory:
             states.append(empty_state(stack, group.size, batch, length, pending))

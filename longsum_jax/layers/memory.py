@@ -297,7 +297,7 @@ class AttentiveMemory(Memory):
         )
         update = self.update_memory(x) + self.update_segment(summary)
         gate = self.gate_memory(x) + self.gate_segment(summary)
-        has_tokens = mask.any(1)
+        has_tokens = jnp.any(mask, 1)
         values = gated_update(memory, update, gate, has_tokens)
         return Slots(values, slots.valid | has_tokens[:, None])
 

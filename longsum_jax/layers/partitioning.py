@@ -25,7 +25,8 @@ def logical(initializer: Initializer, *names: str) -> Initializer:
     """
     # Explicitly, because the default of initializers is float64 under JAX_ENABLE_X64.
     in_float32 = functools.partial(initializer, dtype=jnp.float32)
-    return nn.with_logical_partitioning(in_float32, names)
+    # ``Module.param`` takes the array out of the box with the names.
+    return nn.with_logical_partitioning(in_float32, names)  # type: ignore[return-value]
 
 
 def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpec | None:

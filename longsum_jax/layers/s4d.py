@@ -105,10 +105,17 @@ class S4D(nn.Module):
 
     def ssm(self) -> DiagonalSSM:
         """Returns the parameters of the SSM in the form of ``ops.ssm``."""
-        dynamics = (self.log_dt, -jnp.exp(self.inv_A_real), self.A_imag, self.B)
-        if self.shared_dynamics:
-            dynamics = tuple(x[None] for x in dynamics)
-        return DiagonalSSM(*dynamics, self.C)
+
+        def in_sets(x: Array) -> Array:
+            return x[None] if self.shared_dynamics else x
+
+        return DiagonalSSM(
+            in_sets(self.log_dt),
+            in_sets(-jnp.exp(self.inv_A_real)),
+            in_sets(self.A_imag),
+            in_sets(self.B),
+            self.C,
+        )
 
     def __call__(
         self,
@@ -141,7 +148,7 @@ class S4D(nn.Module):
         """Convolves [batch, length, channels] along the length."""
         ssm = self.ssm()
         spec = mesh_spec(k.shape, ("batch", "length", "channels"))
-        options = {
+        options: dict[str, Any] = {
             "discretization": self.discretization,
             "backend": self.backend,
             "operands": self.operands,

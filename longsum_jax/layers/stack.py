@@ -86,11 +86,10 @@ def with_attention(options: EncoderAttentionOptions, name: str) -> EncoderAttent
 
     Memories are switched off: they are checked for all layers of a stack together.
     """
+    changes: dict[str, Any] = {"encoder_attention": name}
     if isinstance(options, MemoryOptions):
-        return dataclasses.replace(
-            options, encoder_attention=name, memory="none", salient_vectors=0
-        )
-    return dataclasses.replace(options, encoder_attention=name)
+        changes |= {"memory": "none", "salient_vectors": 0}
+    return dataclasses.replace(options, **changes)
 
 
 class AttentionInitializers(NamedTuple):
@@ -171,7 +170,7 @@ class StackConfig:
     @property
     def kernel_std(self) -> float | None:
         """The standard deviation of all kernels, None where each has its own (T5, PyTorch)."""
-        return self.attention_init if isinstance(self.attention_init, float) else None
+        return None if isinstance(self.attention_init, str) else self.attention_init
 
     def make_norm(self, **names: Any) -> nn.Module:
         """Makes a norm of this stack."""

@@ -33,7 +33,7 @@ from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.key_sets import Dropout
 from longsum_jax.ops.attention.local import local_block_size, local_distances
-from longsum_jax.ops.sequence_sharding import ByHead, shard_map_heads, shard_map_sequence
+from longsum_jax.ops.sequence_sharding import ByHead, Output, shard_map_heads, shard_map_sequence
 from longsum_jax.typing import AnyArray
 
 
@@ -96,6 +96,7 @@ class EncoderAttention:
             token sees beside those of the input.
         can_be_causal: whether it has a form in which tokens see no later ones (``StackConfig``).
         own_tokens: whether its context puts tokens of its own in front of the text.
+        options: a dataclass with the fields of ``Options``, of modules with tokens of their own.
     """
 
     Options: ClassVar[type] = NoOptions
@@ -106,6 +107,7 @@ class EncoderAttention:
     extra_keys: ClassVar[bool] = False
     can_be_causal: ClassVar[bool] = False
     own_tokens: ClassVar[bool] = False
+    options: Any
 
     @classmethod
     def option_names(cls, name: str) -> tuple[str, ...]:
@@ -127,7 +129,7 @@ class EncoderAttention:
 
     def text_states(
         self, x: Float[AnyArray, "batch extended_length d_model"], length: int
-    ) -> Float[Array, "batch length d_model"]:
+    ) -> Float[AnyArray, "batch length d_model"]:
         """Returns the states of a text of ``length`` tokens, without what the context added."""
         if self.own_tokens:
             _, x = split_tokens(x, self.options.num_global_tokens)
@@ -188,7 +190,7 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         rows: Mapping[str, Any] | None = None,
         shared: Mapping[str, Any] | None = None,
         block: int = 1,
-        outputs: tuple[str, ...] | str = "text",
+        outputs: tuple[Output, ...] | Output = "text",
         has_kernels: bool = False,
     ) -> Any:
         """Calls ``attention``, on every device with its shard where a mesh shards the sequence.
@@ -248,7 +250,7 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
 
 
 def _with_own_key(
-    attention: Callable[..., Any], options: Mapping[str, Any]
+    attention: Callable[..., Any], options: dict[str, Any]
 ) -> tuple[Callable[..., Any], Array | None]:
     """Returns ``attention`` as a function of arrays and of a device's own key.
 

@@ -71,7 +71,7 @@ class BigBirdAttention(FullAttention):
     extra_keys = False
     can_be_causal = False
 
-    def __call__(
+    def __call__(  # type: ignore[override]  # without extra keys
         self,
         x: Float[AnyArray, "batch length d_model"],
         context: Any,

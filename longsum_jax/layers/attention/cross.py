@@ -110,7 +110,7 @@ class SourceAttention(CrossAttention):
     long source are computed in pieces, see ``ops.attention.blockwise``.
     """
 
-    def attend(
+    def attend(  # type: ignore[override]  # without a bias
         self,
         x: Float[AnyArray, "batch query_length d_model"],
         k: Float[AnyArray, "batch num_keys heads head_dim"],
@@ -140,7 +140,7 @@ class SourceAttention(CrossAttention):
             axes: Axes = (),
         ) -> Array:
             dropout = None if rng is None else Dropout(rng, rate)
-            options = {"scale": self.scale, "dropout": dropout, "axes": axes}
+            options: dict[str, Any] = {"scale": self.scale, "dropout": dropout, "axes": axes}
             if in_pieces:
                 key_mask = None if mask is None else mask[:, None]  # the same for all blocks
                 return attend_shared_keys(q, [KeySet(k, v, key_mask)], **options)
@@ -303,7 +303,7 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
     ]:
         states = jnp.where(mask[..., None], states, 0)
         # Means over a source are all read or, without a single real token, none of them.
-        has_tokens = mask.any(-1)
+        has_tokens = jnp.any(mask, -1)
         return states, has_tokens[:, None, None, None]
 
     @classmethod
@@ -327,7 +327,7 @@ class NearestAttention(CrossAttention):
 
     Options = NearestOptions
 
-    def attend(
+    def attend(  # type: ignore[override]  # without a bias
         self,
         x: Float[AnyArray, "batch query_length d_model"],
         k: Float[AnyArray, "batch num_keys heads head_dim"],

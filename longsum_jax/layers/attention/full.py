@@ -56,7 +56,8 @@ class FullAttention(EncoderSelfAttention):
     ) -> Float[Array, "batch length d_model"]:
         mask, bias = context
         k, v = self.project_kv(x)
-        kernel, extra_arrays = None, ()
+        kernel = None
+        extra_arrays: tuple[AnyArray, AnyArray, AnyArray] | None = None
         if extra is None:
             kernel = self.fused_kernel(
                 x,
@@ -83,7 +84,7 @@ class FullAttention(EncoderSelfAttention):
         if bias is not None:
             positions = jnp.arange(length)
             bias = bias[None, :, distance_entries(bias, positions - positions[:, None])]
-        if extra_arrays:
+        if extra_arrays is not None:
             k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
         return self.attend(x, k, v, mask=mask, bias=bias, deterministic=deterministic)
 
@@ -117,10 +118,10 @@ class FullAttention(EncoderSelfAttention):
         v: Float[AnyArray, "batch length heads head_dim"],
         mask: Bool[AnyArray, "batch length"],
         bias: Float[AnyArray, "heads distances"] | None,
-        extra: tuple[AnyArray, ...],
+        extra: tuple[AnyArray, AnyArray, AnyArray] | None,
         deterministic: bool,
     ) -> Float[Array, "batch length heads head_dim"]:
-        """Attends block by block; ``extra`` are keys, values and mask of extra states, or ()."""
+        """Attends block by block; ``extra`` are keys, values and mask of extra states."""
 
         def attend(
             extra_k: Array | None, extra_v: Array | None, valid: Array | None, **arrays: Any

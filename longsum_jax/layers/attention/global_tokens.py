@@ -9,7 +9,7 @@ room for those of another. For 3 tokens (g) and 8 others on 2 devices:
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Shaped
+from jaxtyping import Shaped
 
 from longsum_jax.layers.partitioning import active_sequence_sharding, constrain
 from longsum_jax.ops.padding import append_zeros
@@ -35,7 +35,7 @@ def pad_to_shards(
 def join_tokens(
     tokens: Shaped[AnyArray, "batch num_globals *rest"],
     text: Shaped[AnyArray, "batch length *rest"],
-) -> Shaped[Array, "batch extended_length *rest"]:
+) -> Shaped[AnyArray, "batch extended_length *rest"]:
     """Puts global tokens in front of a sequence, or of each of its shards.
 
     Args:
@@ -74,13 +74,13 @@ def without_globals(
     return states[:, states.shape[1] - length :]
 
 
-def _split_shards(x: AnyArray, num_shards: int) -> Array:
+def _split_shards(x: AnyArray, num_shards: int) -> AnyArray:
     """Reshapes [batch, length, ...] to [batch, shards, length / shards, ...]."""
     x = x.reshape(x.shape[0], num_shards, -1, *x.shape[2:])
     return constrain(x, "batch", "length", *[None] * (x.ndim - 2))
 
 
-def _merge_shards(x: AnyArray) -> Array:
+def _merge_shards(x: AnyArray) -> AnyArray:
     """Reshapes [batch, shards, length / shards, ...] to [batch, length, ...]."""
     x = x.reshape(x.shape[0], -1, *x.shape[3:])
     return constrain(x, "batch", "length", *[None] * (x.ndim - 2))

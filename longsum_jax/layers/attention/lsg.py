@@ -94,7 +94,7 @@ class LsgContext(Context):
 
     def finish(
         self, x: Float[AnyArray, "batch extended_length d_model"], length: int
-    ) -> Float[Array, "batch output_length d_model"]:
+    ) -> Float[AnyArray, "batch output_length d_model"]:
         """Removes the global tokens, or keeps them for the decoder.
 
         Where they are removed, the first one may take the place of the first token.
@@ -111,7 +111,7 @@ class LsgContext(Context):
 
     def _global_tokens(
         self, x: AnyArray, embedding_norm: nn.Module | None, deterministic: bool
-    ) -> Float[Array, "batch num_globals embedding_size"]:
+    ) -> Float[AnyArray, "batch num_globals embedding_size"]:
         count = self.stack.options.num_global_tokens
         tokens = self.global_embeddings[:count].astype(x.dtype)
         if embedding_norm is not None:

@@ -324,7 +324,7 @@ class MultiHeadAttention(nn.Module):
         if self.use_bias:
             bias = self.v.bias.astype(self.dtype)
             if mask is not None:
-                reads_any = mask.any(-1).swapaxes(1, 2)[..., None]
+                reads_any = jnp.any(mask, -1).swapaxes(1, 2)[..., None]
                 bias = jnp.where(reads_any, bias, 0)
             values += bias
         return self.o(values)

@@ -2,7 +2,7 @@
 al. 2021)."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -40,7 +40,10 @@ PATTERNS: dict[str, type] = {
     "random": RandomBlockOptions,
 }
 # Dimensions of heads of a ``KeyPattern``.
-_HEADS_OF_FIELDS = {"span": ("heads",), "draws": (None, None, "heads")}
+_HEADS_OF_FIELDS: dict[str, tuple[Literal["heads"] | None, ...]] = {
+    "span": ("heads",),
+    "draws": (None, None, "heads"),
+}
 SPAN_INIT = 1.0  # initial span of a head: the logit of its share of the window
 
 
@@ -173,7 +176,7 @@ class PatternAttention(EncoderSelfAttention):
         return self.o(y)
 
     def _pattern(
-        self, radius: AnyArray, layer: AnyArray, length: int, deterministic: bool
+        self, radius: Array, layer: AnyArray, length: int, deterministic: bool
     ) -> KeyPattern:
         options = self.options
         names = self.patterns

@@ -77,6 +77,7 @@ def get_encoder_attention(options: EncoderAttentionOptions) -> type[EncoderAtten
         InputError: an unknown name, or options that do not fit together.
     """
     name = options.encoder_attention
+    attention: type[EncoderAttention]
     if is_hybrid(name):
         names = [layer_name for layer_name, _ in parse_hybrid(name)]
         attention = HybridAttention.of({name: _uniform_attention(name) for name in names})

@@ -53,7 +53,7 @@ class StaggeredContext(Context):
 
     def finish(
         self, x: Float[AnyArray, "batch extended_length d_model"], length: int
-    ) -> Float[Array, "batch output_length d_model"]:
+    ) -> Float[AnyArray, "batch output_length d_model"]:
         _, x = split_tokens(x, self.stack.options.num_global_tokens)
         return x[:, :length]
 
@@ -66,7 +66,7 @@ class StaggeredNorm(nn.Module):
     @nn.compact
     def __call__(
         self, x: Float[AnyArray, "batch length d_model"]
-    ) -> Float[Array, "batch length d_model"]:
+    ) -> Float[AnyArray, "batch length d_model"]:
         tokens, text = split_tokens(x, self.stack.options.num_global_tokens)
         tokens = self.stack.make_norm(name="globals")(tokens)
         text = self.stack.make_norm(name="text")(text)
@@ -94,11 +94,10 @@ class StaggeredAttention(EncoderSelfAttention):
     ) -> Float[Array, "batch length d_model"]:
         options = self.options
         mask, bias = context
-        q = self.q(x)
-        k, v = self.project_kv(x)
-        global_q, q = split_tokens(q, options.num_global_tokens)
-        global_k, k = split_tokens(k, options.num_global_tokens)
-        global_v, v = split_tokens(v, options.num_global_tokens)
+        keys, values = self.project_kv(x)
+        global_q, q = split_tokens(self.q(x), options.num_global_tokens)
+        global_k, k = split_tokens(keys, options.num_global_tokens)
+        global_v, v = split_tokens(values, options.num_global_tokens)
         size = options.block_size
         num_keys = size + options.num_global_tokens
         fused = self.fused_rows(

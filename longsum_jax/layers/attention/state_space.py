@@ -37,7 +37,7 @@ class StateSpaceAttention(EncoderAttention, S4D):
             dtype=stack.dtype,
         )
 
-    def __call__(
+    def __call__(  # type: ignore[override]  # it is called as an attention
         self,
         x: Float[AnyArray, "batch length d_model"],
         context: Any,
