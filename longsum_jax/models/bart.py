@@ -83,7 +83,7 @@ class Bart(EncoderDecoder):
             self.source_norm = LayerNorm(1e-5, c.compute_dtype)
             self.target_norm = LayerNorm(1e-5, c.compute_dtype)
         if c.head == "classification":
-            self.head = TextHead(
+            self.head: nn.Module = TextHead(
                 c.d_model,
                 c.num_labels,
                 c.init_std,
@@ -210,7 +210,7 @@ def infer_from_weights(config: BartConfig, tensors: Mapping[str, Any]) -> BartCo
 
     One that is the sinusoids, rounded to half precision at most, is computed.
     """
-    if config.positions != "pegasus":
+    if not isinstance(config, PegasusConfig) or config.positions != "pegasus":
         return config
     stored = tuple(side for side in SIDES if _differs(_stored_table(config, tensors, side), config))
     return dataclasses.replace(config, stored_positions=stored)

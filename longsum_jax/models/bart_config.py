@@ -59,11 +59,8 @@ class BartConfig(EncoderDecoderConfig, LabelOptions):
         normalize_embedding: a norm follows the embeddings.
         positions: "learned" tables, or sinusoids, which differ in their wave lengths.
         position_offset: unused rows at the start of a learned table.
-        attention_bias: the linear layers of attention have biases.
         has_logits_bias: a stored bias is added to the logits.
         final_norm_name: name of the norm at the end of a stack in state dicts.
-        stored_positions: stacks whose position table is a parameter although ``positions`` are
-            sinusoids, see ``PegasusConfig``.
         wraps_source: a decoder that reads the source begins with its last token, not with
             ``decoder_start_token_id``.
 
@@ -77,11 +74,9 @@ class BartConfig(EncoderDecoderConfig, LabelOptions):
     normalize_embedding: ClassVar[bool] = True
     positions: ClassVar[Positions] = "learned"
     position_offset: ClassVar[int] = 2
-    attention_bias: ClassVar[bool] = True
     has_logits_bias: ClassVar[bool] = True
     final_norm_name: ClassVar[str] = "layer_norm"
     prefix: ClassVar[str] = "model"
-    stored_positions: ClassVar[tuple[Side, ...]] = ()
     wraps_source: ClassVar[bool] = False
 
     vocab_size: Positive = 50265
@@ -119,6 +114,17 @@ class BartConfig(EncoderDecoderConfig, LabelOptions):
         get_cross_attention(self, self.decoder_attention_heads)
         check_memory(self, self.encoder_layers, self.decoder_layers)
         check_pages(self, self.source_rows)
+
+    @property
+    def attention_bias(self) -> bool:
+        """Whether the linear layers of attention have biases."""
+        return True
+
+    @property
+    def stored_positions(self) -> tuple[Side, ...]:
+        """Stacks whose position table is a parameter although ``positions`` are sinusoids, see
+        ``PegasusConfig``."""
+        return ()
 
     @property
     def dropout_rate(self) -> float:
@@ -231,7 +237,8 @@ class PegasusConfig(BartConfig):
     normalize_embedding: ClassVar[bool] = False
     positions: ClassVar[Positions] = "pegasus"
     position_offset: ClassVar[int] = 0
-    absent: ClassVar[Mapping[str, Any]] = MbartConfig.absent | {
+    absent: ClassVar[Mapping[str, Any]] = {
+        **MbartConfig.absent,
         "encoder_layers": 12,
         "decoder_layers": 12,
         "activation_function": "gelu",
@@ -321,9 +328,11 @@ class LedConfig(BartConfig):
         """Returns this config with positions for ``length`` tokens of the source."""
         if self.head == "language_model":
             return dataclasses.replace(self, max_encoder_position_embeddings=length)
-        rows = {"encoder": self.source_rows, "decoder": self.target_rows}
-        longer = {f"max_{side}_position_embeddings": max(length, n) for side, n in rows.items()}
-        return dataclasses.replace(self, **longer)
+        return dataclasses.replace(
+            self,
+            max_encoder_position_embeddings=max(length, self.source_rows),
+            max_decoder_position_embeddings=max(length, self.target_rows),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,7 +371,7 @@ def sinusoids(config: BartConfig) -> np.ndarray:
     return np.concatenate([np.sin(angles), np.cos(angles)], -1).astype(np.float32)
 
 
-_SMALL = {
+_SMALL: dict[str, Any] = {
     "d_model": 256,
     "encoder_layers": 4,
     "decoder_layers": 4,
@@ -371,7 +380,7 @@ _SMALL = {
     "encoder_attention_heads": 4,
     "decoder_attention_heads": 4,
 }
-_TINY = {
+_TINY: dict[str, Any] = {
     "vocab_size": 512,
     "d_model": 64,
     "encoder_layers": 2,
@@ -382,7 +391,7 @@ _TINY = {
     "decoder_attention_heads": 4,
     "dropout": 0.0,
 }
-_BASE = {
+_BASE: dict[str, Any] = {
     "d_model": 768,
     "encoder_layers": 6,
     "decoder_layers": 6,

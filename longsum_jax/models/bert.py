@@ -75,7 +75,7 @@ class Bert(PreciseModule):
         self.embedding_norm = LayerNorm(c.layer_norm_eps, c.compute_dtype)
         self.encoder = Encoder(c.encoder_stack)
         if c.head in VOCABULARY_HEADS:
-            self.head = VocabularyHead(c)
+            self.head: nn.Module = VocabularyHead(c)
         elif c.head == "classification":
             self.head = self._text_head(c.num_labels)
         elif c.head == "multiple_choice":
@@ -121,7 +121,7 @@ class Bert(PreciseModule):
         deterministic: bool = True,
         token_type_ids: Int[AnyArray, "*leading length"] | None = None,
         **inputs: Any,
-    ) -> Float[Array, "..."]:
+    ) -> Float[AnyArray, "..."]:
         """Returns the output that ``head`` selects.
 
         Logits float32 [batch, length, vocab], [batch, length, num_labels] or [batch, num_labels];
@@ -259,7 +259,7 @@ class Bert(PreciseModule):
         deterministic: bool = True,
         token_type_ids: Int[AnyArray, "batch length"] | None = None,
         **inputs: Any,
-    ) -> Float[Array, "batch length d_model"]:
+    ) -> Float[AnyArray, "batch length d_model"]:
         """Returns the encoder's states; ``token_type_ids`` are zeros by default.
 
         Args:

@@ -73,7 +73,6 @@ class BertConfig(ModelConfig, LabelOptions):
         always_projects_embeddings: a projection follows the embeddings even if they have the size
             of the states.
         vocabulary_activation: in the head over the vocabulary; None for hidden_act.
-        head_activation: in heads over the first state of a text.
         drops_head_input: the head over the labels of a text has dropout before its first layer.
     """
 
@@ -84,7 +83,6 @@ class BertConfig(ModelConfig, LabelOptions):
     shares_layers: ClassVar[bool] = False
     always_projects_embeddings: ClassVar[bool] = False
     vocabulary_activation: ClassVar[str | None] = None
-    head_activation: ClassVar[str] = "tanh"
     drops_head_input: ClassVar[bool] = False
 
     vocab_size: Positive = 30522
@@ -139,6 +137,21 @@ class BertConfig(ModelConfig, LabelOptions):
     def embedding_size(self) -> int:
         """Features of an embedding, which a projection makes ``hidden_size`` if they differ."""
         return self.hidden_size
+
+    @property
+    def head_activation(self) -> str:
+        """The activation in heads over the first state of a text."""
+        return "tanh"
+
+    @property
+    def sep_token_id(self) -> int:
+        """The token after a question, of configs whose models look for it."""
+        raise NotImplementedError
+
+    @property
+    def max_global_tokens(self) -> int:
+        """The most tokens of a question or choice that are global, see ``LongformerConfig``."""
+        raise NotImplementedError
 
     @property
     def global_tokens(self) -> GlobalTokens:
@@ -261,7 +274,7 @@ class XlmRobertaConfig(RobertaConfig):
     """The config of XLM-RoBERTa; defaults of XLM-RoBERTa base."""
 
     class_name: ClassVar[str] = "XLMRoberta"
-    absent: ClassVar[Mapping[str, Any]] = RobertaConfig.absent | {"vocab_size": 30522}
+    absent: ClassVar[Mapping[str, Any]] = {**RobertaConfig.absent, "vocab_size": 30522}
 
     vocab_size: Positive = 250002
 
@@ -271,7 +284,8 @@ class CamembertConfig(RobertaConfig):
     """The config of CamemBERT; defaults of CamemBERT base."""
 
     class_name: ClassVar[str] = "Camembert"
-    absent: ClassVar[Mapping[str, Any]] = XlmRobertaConfig.absent | {
+    absent: ClassVar[Mapping[str, Any]] = {
+        **XlmRobertaConfig.absent,
         "bos_token_id": 0,
         "eos_token_id": 2,
     }
@@ -471,13 +485,13 @@ class BigBirdConfig(BertConfig):
         return "tanh" if self.head == "multiple_choice" else self.hidden_act
 
 
-_SMALL = {
+_SMALL: dict[str, Any] = {
     "hidden_size": 256,
     "num_hidden_layers": 4,
     "num_attention_heads": 4,
     "intermediate_size": 1024,
 }
-_TINY = {
+_TINY: dict[str, Any] = {
     "vocab_size": 512,
     "hidden_size": 64,
     "num_hidden_layers": 2,

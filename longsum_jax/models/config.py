@@ -29,7 +29,8 @@ class ModelConfig(EncoderAttentionOptions):
     Besides these fields and properties a config has the options of all encoder attentions
     (``EncoderAttentionOptions``), so that any attention goes into any encoder.
 
-    Class attributes hold what a family fixes; a family may replace one by a field of its own.
+    Class attributes hold what every family fixes. What some fix and others have as a field is a
+    property here.
 
     Attributes:
         vocab_size: rows of the embedding table; ids lie below it.
@@ -41,13 +42,8 @@ class ModelConfig(EncoderAttentionOptions):
         remat: gradients compute layers again from their inputs instead of storing what costs much.
         length_chunk: positions that dense maps of the encoder compute at a time; 0 for all.
         prefix: of the bare model's keys in state dicts.
-        position_offset: rows of the position table in front of that of the first token.
-        head: the output; "language_model" writes with a decoder, ``models.bert`` lists others.
         heads: those that models of the family may have.
         has_token_types: the model adds an embedding of ``token_type_ids``.
-        scale_embedding: embeddings of tokens are multiplied by sqrt(d_model).
-        bos_token_id, eos_token_id: the first and the last token of a text, None where the config
-            names none.
         absent: what a config.json that lacks a field means by it, where that is not the default
             here. Defaults are those of published models, and transformers has others.
         fixed: fields whose value the class in transformers does not read, whatever a config.json
@@ -55,13 +51,8 @@ class ModelConfig(EncoderAttentionOptions):
     """
 
     prefix: ClassVar[str] = ""
-    position_offset: ClassVar[int] = 0
-    head: ClassVar[str] = "none"
     heads: ClassVar[tuple[str, ...]] = ("none",)
     has_token_types: ClassVar[bool] = False
-    scale_embedding: ClassVar[bool] = False
-    bos_token_id: ClassVar[int | None] = None
-    eos_token_id: ClassVar[int | None] = None
     absent: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     fixed: ClassVar[tuple[str, ...]] = ()
 
@@ -76,6 +67,31 @@ class ModelConfig(EncoderAttentionOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_fixed(self)
+
+    @property
+    def head(self) -> str:
+        """The output; "language_model" writes with a decoder, ``models.bert`` lists others."""
+        return "none"
+
+    @property
+    def position_offset(self) -> int:
+        """Rows of the position table in front of that of the first token."""
+        return 0
+
+    @property
+    def scale_embedding(self) -> bool:
+        """Whether embeddings of tokens are multiplied by sqrt(d_model)."""
+        return False
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The first token of a text, None where the config names none."""
+        return None
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The last token of a text, None where the config names none."""
+        return None
 
     @property
     def d_model(self) -> int:
@@ -132,11 +148,15 @@ class EncoderDecoderConfig(ModelConfig, CrossAttentionOptions, MemoryOptions, Pa
         decoder_start_token_id: begins the decoder's input.
     """
 
-    head: ClassVar[str] = "language_model"
     heads: ClassVar[tuple[str, ...]] = ("language_model",)
 
     eos_token_id: Count = 1
     decoder_start_token_id: Count = 0
+
+    @property
+    def head(self) -> str:
+        """A decoder writes, unless a family has other heads."""
+        return "language_model"
 
     @property
     def max_target_length(self) -> int | None:

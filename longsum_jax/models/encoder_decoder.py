@@ -106,7 +106,7 @@ class EncoderDecoder(PreciseModule):
         deterministic: bool = True,
         layer: int | None = None,
         **inputs: Any,
-    ) -> Float[Array, "batch states_length d_model"]:
+    ) -> Float[AnyArray, "batch states_length d_model"]:
         """Returns the encoder's states, global tokens first.
 
         Args:
@@ -133,7 +133,7 @@ class EncoderDecoder(PreciseModule):
         mask: Bool[AnyArray, "batch length"],
         deterministic: bool,
         layer: int | None,
-    ) -> Float[Array, "batch length d_model"]:
+    ) -> Float[AnyArray, "batch length d_model"]:
         """Encodes pages, each as if it were alone; a source of one page as without pages."""
         c = self.config
         if ids.shape[1] <= c.page_length:
@@ -149,7 +149,7 @@ class EncoderDecoder(PreciseModule):
         mask: Bool[AnyArray, "batch length"],
         deterministic: bool,
         layer: int | None,
-    ) -> Float[Array, "batch length d_model"]:
+    ) -> Float[AnyArray, "batch length d_model"]:
         """Returns the states of tokens, without those of global tokens."""
         x = self.embed_source(ids)
         norm = self.source_embedding_norm()
@@ -288,8 +288,8 @@ class EncoderDecoder(PreciseModule):
         mask = self._states_mask(encoder_states, attention_mask)
         if self.config.page_decoding:
             encoder_states, mask = self._in_pages(encoder_states), self._in_pages(mask)
-        memory = memory and memory.decoder
-        return self.decoder.read_source(encoder_states, mask, memory, stores_states)
+        decoder_memory = None if memory is None else memory.decoder
+        return self.decoder.read_source(encoder_states, mask, decoder_memory, stores_states)
 
     def init_cache(
         self, source: DecoderSource, beams: int, length: int, drafted: int = 0

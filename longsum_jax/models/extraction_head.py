@@ -51,7 +51,7 @@ class ExtractionHead(Layer):
         )
         self.attention = get_encoder_attention(full.options).from_stack(full)
         self.attention_norm = s.make_norm()
-        init, zeros = normal(s.attention_init), nn.initializers.zeros
+        init, zeros = normal(s.kernel_std), nn.initializers.zeros
         self.dense = Linear(
             (s.d_model, s.d_model), ("embed", "embed_out"), init, zeros, dtype=s.dtype
         )

@@ -63,7 +63,7 @@ class Family:
     name: str
     architecture: str
     config_class: type[ModelConfig]
-    module_class: type[Any]
+    module_class: Callable[[Any], Any]
     presets: Mapping[str, ModelConfig]
     runtime_fields: tuple[str, ...]
     read_config: Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -105,7 +105,7 @@ class Family:
         """
         unused = _attention_fields() - _used_attention_fields(config)
         left_out = unused.union(self.runtime_fields)
-        values = {
+        values: dict[str, Any] = {
             "model_type": self.name,
             "architectures": [self.architecture],
             "is_encoder_decoder": True,
@@ -126,7 +126,7 @@ class Family:
             stored: options that go before the defaults; None counts as absent. ``max_new_tokens``
                 replace the default ``max_length``, which is never more than the decoder reads.
         """
-        if config.head != "language_model":
+        if not isinstance(config, EncoderDecoderConfig) or config.head != "language_model":
             return {}
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         defaults = {name: getattr(config, name) for name in ids}
@@ -190,7 +190,7 @@ class Family:
 # A compiled function is traced once, whoever calls it.
 @functools.lru_cache(maxsize=64)
 def _init_fn(
-    module_class: type[nn.Module], config: ModelConfig, num_inputs: int
+    module_class: Callable[[Any], nn.Module], config: ModelConfig, num_inputs: int
 ) -> Callable[[jax.Array], Any]:
     module = module_class(config)
 
@@ -204,7 +204,7 @@ def _init_fn(
 
 @functools.lru_cache(maxsize=64)
 def _parameters(
-    module_class: type[nn.Module], config: ModelConfig, num_inputs: int
+    module_class: Callable[[Any], nn.Module], config: ModelConfig, num_inputs: int
 ) -> Mapping[str, nn.LogicallyPartitioned]:
     """Returns the shape of every parameter, boxed with the names of its axes, by its path."""
     tree = jax.eval_shape(_init_fn(module_class, config, num_inputs), jax.random.key(0))

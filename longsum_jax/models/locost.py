@@ -75,7 +75,7 @@ def encoder_rows(config: LocostConfig) -> list[WeightRow]:
     path = "encoder/layers"
     key = "encoder.block.{i}.layer"
     ssm = f"{key}.0.ssm_layer"
-    projections = ("k_proj", "output_linear")
+    projections: tuple[str, ...] = ("k_proj", "output_linear")
     if config.gating:
         projections = ("q_proj", *projections)
     kernel = ("C", "B", "log_dt", "inv_A_real", "A_imag")

@@ -18,7 +18,7 @@ from longsum_jax.typing import AnyArray
 
 def store_vectors(
     module: EncoderDecoder,
-    vectors: Float[AnyArray, "batch slots d_model"],
+    vectors: Float[Array, "batch slots d_model"],
     input_ids: Int[AnyArray, "batch length"],
     attention_mask: Shaped[AnyArray, "batch length"],
     slots: Int[AnyArray, "batch length"],
@@ -31,8 +31,7 @@ def store_vectors(
         vectors: stored so far.
         slots: the slot of each token's state, -1 for tokens that are not stored.
     """
-    states = module.encode(input_ids, attention_mask)
-    states = without_globals(states, slots.shape[1])
+    states = without_globals(module.encode(input_ids, attention_mask), slots.shape[1])
     rows = jnp.arange(len(slots))[:, None]
     columns = jnp.where(slots < 0, vectors.shape[1], slots)
     return vectors.at[rows, columns].set(states.astype(vectors.dtype), mode="drop")
@@ -57,8 +56,8 @@ def document_vectors(
         batch: "input_ids", "attention_mask" and "slots", each [batch, segments, length].
     """
 
-    def add(vectors: AnyArray, segment: tuple[AnyArray, AnyArray, AnyArray]) -> tuple[Array, None]:
-        def add_segment(vectors: AnyArray) -> Array:
+    def add(vectors: Array, segment: tuple[AnyArray, ...]) -> tuple[Array, None]:
+        def add_segment(vectors: Array) -> Array:
             return apply(vectors, *segment, method=store_vectors)
 
         has_slots = (segment[2] >= 0).any()

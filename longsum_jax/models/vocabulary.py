@@ -1,6 +1,7 @@
 """Scores of the vocabulary: logits, and losses of labels without the logits of all positions."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from longsum_jax.ops.losses import TokenScores, token_scores
 from longsum_jax.ops.storage import Stored, stored_product
 from longsum_jax.typing import AnyArray
 
+Model = TypeVar("Model", bound=nn.Module)
 MAX_LOGIT_BYTES = 2**28  # float32 logits of labels in a device's memory at once
 
 
@@ -28,8 +30,8 @@ def vocabulary_logits(
 
 
 def score_labels(
-    module: nn.Module,
-    logits: Callable[[nn.Module, AnyArray], Array],
+    module: Model,
+    logits: Callable[[Model, AnyArray], Array],
     x: Float[AnyArray, "batch length d_model"],
     labels: Int[AnyArray, "batch length"],
     *,
@@ -48,7 +50,7 @@ def score_labels(
         label_smoothing: see ``ops.losses.token_scores``.
     """
 
-    def score(module: nn.Module, x: AnyArray, labels: AnyArray) -> TokenScores:
+    def score(module: Model, x: AnyArray, labels: AnyArray) -> TokenScores:
         return token_scores(logits(module, x), labels, label_smoothing=label_smoothing)
 
     position_bytes = 4 * rows_per_device(x.shape[0]) * module.config.vocab_size
