@@ -61,45 +61,45 @@ def fit_length(
             "0, and longest not below multiple"
         )
 
-    def bytes_at(count: int) -> int:
-        return bytes_of(count * multiple)
+    def bytes_at(multiples: int) -> int:
+        return bytes_of(multiples * multiple)
 
     most = longest // multiple
-    fitting, candidate = Point(0, 0), Point(1, bytes_at(1))  # in multiples
+    fitting, candidate = Point(0, 0), Point(1, bytes_at(1))
     while candidate.num_bytes <= budget:
-        if candidate.count == most:
+        if candidate.multiples == most:
             return most * multiple
         # As far as the line through both points says, at least twice as far.
-        guess = max(_crossing(fitting, candidate, budget), 2 * candidate.count)
+        guess = max(_crossing(fitting, candidate, budget), 2 * candidate.multiples)
         fitting, guess = candidate, min(guess, most)
         candidate = Point(guess, bytes_at(guess))
     # ``fitting`` fits, ``too_long`` does not. Bytes grow about in proportion, so that the line
     # between both finds the place soon; every other step is a bisection, which bounds their number.
     too_long, bisects = candidate, False
-    while too_long.count - fitting.count > 1:
-        middle = (fitting.count + too_long.count) // 2
+    while too_long.multiples - fitting.multiples > 1:
+        middle = (fitting.multiples + too_long.multiples) // 2
         if not bisects:
             guess = _crossing(fitting, too_long, budget)
-            middle = min(max(guess, fitting.count + 1), too_long.count - 1)
+            middle = min(max(guess, fitting.multiples + 1), too_long.multiples - 1)
         bisects = not bisects
         found = Point(middle, bytes_at(middle))
         if found.num_bytes <= budget:
             fitting = found
         else:
             too_long = found
-    return fitting.count * multiple
+    return fitting.multiples * multiple
 
 
 class Point(NamedTuple):
     """Bytes of a step over a number of multiples."""
 
-    count: int
+    multiples: int
     num_bytes: int
 
 
 def _crossing(first: Point, second: Point, budget: int) -> int:
-    """Returns the count at which the line through two points reaches the budget, rounded down."""
-    slope = (second.num_bytes - first.num_bytes) / (second.count - first.count)
+    """Returns where the line through two points reaches the budget, in multiples, rounded down."""
+    slope = (second.num_bytes - first.num_bytes) / (second.multiples - first.multiples)
     if slope <= 0:
-        return second.count
-    return first.count + math.floor((budget - first.num_bytes) / slope)
+        return second.multiples
+    return first.multiples + math.floor((budget - first.num_bytes) / slope)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # more runs apart.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 LINE_STYLES = ("-", "--", ":", "-.")
-STYLE = {
+Numbers = Sequence[float] | np.ndarray
+STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -73,7 +74,7 @@ def curves_figure(runs: Sequence[Run], size: tuple[float, float]) -> "Figure":
 
 
 def _draw_curve(ax: "Axes", run: Run, name: str, number: int) -> None:
-    curve = (run.training | run.evaluation).get(name)
+    curve = {**run.training, **run.evaluation}.get(name)
     if curve is None:
         return
     color, style = _color_and_style(number)
@@ -173,15 +174,15 @@ def lines_figure(
     with _style():
         figure, [[ax]] = _figure(size, 1, 1)
         for number, name in enumerate(dict.fromkeys(row[by] for row in rows)):
-            points = [(row[x], row[y]) for row in rows if row[by] == name]
-            _draw_line(ax, *zip(*points, strict=True), name, number)
+            line = [row for row in rows if row[by] == name]
+            _draw_line(ax, [row[x] for row in line], [row[y] for row in line], name, number)
         ax.set(xlabel=x, ylabel=y.replace("_", " "), xscale=scale, yscale=scale)
         ax.grid(alpha=0.3, linewidth=0.5)
         ax.legend(frameon=False)
     return figure
 
 
-def _draw_line(ax: "Axes", x: Sequence[float], y: Sequence[float], name: str, number: int) -> None:
+def _draw_line(ax: "Axes", x: Numbers, y: Numbers, name: str, number: int) -> None:
     """Draws the ``number``-th line, from 0, with a marker on each point."""
     color, style = _color_and_style(number)
     ax.plot(x, y, style, color=color, marker="o", markersize=3, label=name)
@@ -319,8 +320,8 @@ def _draw_lengths(
             np.array([row[key] for row in rows]) for key in ("length", "mean", "interval")
         )
         within = np.minimum(interval, y), np.minimum(interval, 1 - y)  # of 0 to 1
-        options = {"color": color, "linestyle": style, "markersize": 3, "elinewidth": 0.4}
-        ax.errorbar(x, y, within, marker="o", label=name, **options)
+        options: dict[str, Any] = {"color": color, "linestyle": style, "label": name}
+        ax.errorbar(x, y, within, marker="o", markersize=3, elinewidth=0.4, **options)
     ax.set(xscale="log", ylim=(-0.05, 1.05))
     ax.minorticks_off()
     ax.grid(alpha=0.3, linewidth=0.5)

@@ -59,10 +59,10 @@ def kernels(
 def _layer_ssm(params: Mapping[str, Any]) -> DiagonalSSM:
     names = ("log_dt", "inv_A_real", "A_imag", "B", "C")
     log_dt, inv_A_real, A_imag, B, C = (np.asarray(params[name]) for name in names)
-    shared = (log_dt, -np.exp(inv_A_real), A_imag, B)
+    A_real = -np.exp(inv_A_real)
     if log_dt.ndim == 1:  # the directions share their dynamics
-        shared = tuple(x[None] for x in shared)
-    return DiagonalSSM(*shared, C)
+        return DiagonalSSM(log_dt[None], A_real[None], A_imag[None], B[None], C)
+    return DiagonalSSM(log_dt, A_real, A_imag, B, C)
 
 
 def _layer_kernels(

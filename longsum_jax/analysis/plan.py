@@ -170,11 +170,11 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         compiled.as_text(), trips=program.trips, devices_per_host=target.devices_per_host
     )
     work = functools.reduce(Work.plus, (part.work for part in found), Work())
-    parts = [PlannedPart(part, roofline(part.work, target.hardware)) for part in found]
-    parts.sort(key=lambda part: (part.least_seconds, part.part.work.num_bytes), reverse=True)
+    planned = [PlannedPart(part, roofline(part.work, target.hardware)) for part in found]
+    planned.sort(key=lambda part: (part.least_seconds, part.part.work.num_bytes), reverse=True)
     fits = memory["total"] <= target.memory if target.memory else None
     times = roofline(work, target.hardware)
-    return ProgramPlan(program.name, memory, fits, work, times, seconds, attention, parts)
+    return ProgramPlan(program.name, memory, fits, work, times, seconds, attention, planned)
 
 
 def roofline(work: Work, hardware: Hardware | None) -> dict[str, float]:

@@ -123,7 +123,7 @@ def _begun(arrays: Sequence[ArrayType], num_operands: int) -> Sequence[ArrayType
     return arrays[num_operands : 2 * num_operands]
 
 
-def results(instruction: Instruction) -> Sequence[ArrayType]:
+def results(instruction: Instruction) -> tuple[ArrayType, ...]:
     """Returns the arrays that an instruction gives, without the room that libraries work in."""
     if instruction.target.startswith(_WITH_WORKSPACE):
         return instruction.arrays[:-1] or instruction.arrays

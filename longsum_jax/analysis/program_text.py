@@ -89,7 +89,7 @@ class Instruction:
             return tuple(_NAME.findall(listed.group(1)))
         if self.opcode.endswith(("-update", "-done")):
             return ()  # named again; the start runs it
-        names = ("calls", "body", "true_computation", "false_computation")
+        names: tuple[str, ...] = ("calls", "body", "true_computation", "false_computation")
         if self.opcode == "call":
             names = (*names, "to_apply")
         found = (self.attribute(name).lstrip("%") for name in names)

@@ -46,7 +46,7 @@ class Traffic(NamedTuple):
         sent_between_hosts: those of ``sent`` in groups that reach over several hosts.
     """
 
-    count: float = 0.0
+    count: float = 0.0  # type: ignore[assignment] # hides tuple.count
     num_bytes: float = 0.0
     sent: float = 0.0
     sent_between_hosts: float = 0.0
@@ -91,8 +91,8 @@ class Work(NamedTuple):
         for name, value in other.products.items():
             products[name] = products.get(name, 0.0) + value
         collectives = dict(self.collectives)
-        for name, value in other.collectives.items():
-            collectives[name] = collectives.get(name, Traffic()).plus(value)
+        for kind, traffic in other.collectives.items():
+            collectives[kind] = collectives.get(kind, Traffic()).plus(traffic)
         return Work(
             products,
             self.num_bytes + other.num_bytes,
@@ -196,7 +196,7 @@ class _Walk:
         if known:
             return int(known.group(1)), False
         condition = self._computations.get(loop.attribute("condition").lstrip("%"))
-        bound = condition and self._bound(condition)
+        bound = self._bound(condition) if condition else None
         return (self._trips, True) if bound is None else (bound, False)
 
     def _bound(self, condition: Computation) -> int | None:

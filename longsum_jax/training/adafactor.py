@@ -31,7 +31,7 @@ class AdafactorState(NamedTuple):
         full: of every other parameter, the mean squared gradient in its own shape.
     """
 
-    count: Array
+    count: Array  # type: ignore[assignment] # hides tuple.count
     rows: Any
     columns: Any
     full: Any
@@ -100,6 +100,7 @@ def scale_by_adafactor(
         del params
         count = optax.safe_increment(state.count)
         decay = 1.0 - count.astype(jnp.float32) ** -decay_rate
+        tree: Any
         flat, tree = jax.tree_util.tree_flatten_with_path(updates)
         slots = (tree.flatten_up_to(slot) for slot in (state.rows, state.columns, state.full))
 

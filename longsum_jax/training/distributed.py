@@ -74,7 +74,8 @@ def find_cluster(
             )
         return None
     if has_flags:
-        return _checked(Cluster("the flags", **flags), flags, "--")
+        cluster = Cluster("the flags", coordinator, num_processes, process_id)
+        return _checked(cluster, flags, "--")
     found = _from_variables(environment) or _from_launchers(environment) or _from_tpu(environment)
     if found is None and mode == "on":
         raise InputError(
@@ -89,7 +90,7 @@ def _from_variables(environment: Mapping[str, str]) -> Cluster | None:
     if not environment.get("JAX_COORDINATOR_ADDRESS"):
         return None
     index = environment.get("JAX_PROCESS_ID") or environment.get("JOB_COMPLETION_INDEX")
-    values = {
+    values: dict[str, Any] = {
         "JAX_COORDINATOR_ADDRESS": environment["JAX_COORDINATOR_ADDRESS"],
         "JAX_NUM_PROCESSES": _number(environment.get("JAX_NUM_PROCESSES"), "JAX_NUM_PROCESSES"),
         "JAX_PROCESS_ID": _number(index, "JAX_PROCESS_ID"),

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import optax
@@ -82,6 +82,9 @@ class LoopOptions:
             )
 
 
+StopReason = Literal["steps", "data", "SIGTERM", "SIGINT"]
+
+
 class FitResult(NamedTuple):
     """The end of a run.
 
@@ -95,7 +98,7 @@ class FitResult(NamedTuple):
 
     state: TrainState
     step: int
-    stopped_by: Literal["steps", "data", "SIGTERM", "SIGINT"]
+    stopped_by: StopReason
     compilations: int
 
 
@@ -235,7 +238,7 @@ def fit(
             milestones.save(step, state, batches.state())
         reporter.flush()
         checkpoints.wait()
-        return FitResult(state, step, stopped_by, watch.compilations)
+        return FitResult(state, step, cast(StopReason, stopped_by), watch.compilations)
 
 
 def initialization_key(seed: int) -> Array:

@@ -124,8 +124,8 @@ def make_mesh(options: MeshOptions, devices: Sequence[jax.Device] | None = None)
 class Feed(NamedTuple):
     """The rows of every batch that a process feeds: one of ``count`` equal parts."""
 
-    index: int
-    count: int
+    index: int  # type: ignore[assignment] # hides tuple.index
+    count: int  # type: ignore[assignment]
 
 
 @functools.lru_cache(maxsize=8)
@@ -142,7 +142,8 @@ def feed_of(mesh: Mesh) -> Feed:
         InputError: two processes share some of their rows, but not all.
     """
     shards = np.arange(math.prod(mesh.shape[axis] for axis in BATCH_AXES))
-    places = NamedSharding(mesh, P(BATCH_AXES)).devices_indices_map(shards.shape)
+    sharding = NamedSharding(mesh, P(BATCH_AXES))
+    places: Mapping[Any, Any] = sharding.devices_indices_map(shards.shape)
     rows: dict[int, set[int]] = {}
     for device, index in places.items():
         rows.setdefault(device.process_index, set()).update(shards[index].tolist())

@@ -109,14 +109,14 @@ class NonfiniteWatch:
                 return found if self._accumulation == 1 else f"{found} (micro-batch {index})"
         return None
 
-    def _in_loss(self, params: Any, batch: NumpyBatch, rng: Array) -> str | None:
+    def _in_loss(self, params: Any, batch: dict[str, Array], rng: Array) -> str | None:
         self._outputs.forget()
         with nn.intercept_methods(self._outputs.intercept):
             out = self._loss(params, batch, rng)
         jax.effects_barrier()
         return self._outputs.first or _in_tree("of the loss", out._asdict())
 
-    def _in_gradient(self, params: Any, batch: NumpyBatch, rng: Array) -> str | None:
+    def _in_gradient(self, params: Any, batch: dict[str, Array], rng: Array) -> str | None:
         grads, _ = self._gradient(params, batch, rng)
         return _in_tree("of the gradient", grads)
 

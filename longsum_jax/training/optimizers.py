@@ -240,7 +240,7 @@ class SpikesState(NamedTuple):
 
     inner: Any
     mean_norm: Array
-    count: Array
+    count: Array  # type: ignore[assignment] # hides tuple.count
     spikes: Array
 
 
@@ -336,7 +336,7 @@ def _adafactor(
 class DescendState(NamedTuple):
     """The number of updates so far, and the learning rate of the last of them."""
 
-    count: Array
+    count: Array  # type: ignore[assignment] # hides tuple.count
     learning_rate: Array
 
 

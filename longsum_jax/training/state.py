@@ -1,6 +1,7 @@
 """The training state: the arrays that a step takes and returns, and their creation on a mesh."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -94,7 +95,7 @@ def plan_state(
     """
     layout = plan_layout(init, mesh, rules, rng)
     shapes = jax.eval_shape(lambda: init_state(layout.shapes, optimizer))
-    replicated = NamedSharding(mesh, P())
+    replicated: Any = NamedSharding(mesh, P())  # where states have arrays
     shardings = TrainState(
         step=replicated,
         params=layout.shardings,
@@ -139,10 +140,10 @@ def create_state(
         params = jax.tree.map(_place_host_array, params, abstract.params)
 
     def rest_of_state(params: Any) -> TrainState:
-        return init_state(params, optimizer).replace(params=None)
+        return replace(init_state(params, optimizer), params=None)
 
-    create_rest = jax.jit(rest_of_state, out_shardings=shardings.replace(params=None))
-    return create_rest(params).replace(params=params)
+    create_rest = jax.jit(rest_of_state, out_shardings=replace(shardings, params=None))
+    return replace(create_rest(params), params=params)
 
 
 def shardings_of(abstract: Any) -> Any:

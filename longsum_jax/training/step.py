@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 from longsum_jax.training.mesh import BATCH_AXES
 from longsum_jax.training.optimizers import find_trained, global_norm
 from longsum_jax.training.state import TrainState
-from longsum_jax.typing import Array, NumpyBatch
+from longsum_jax.typing import AnyArray, Array, NumpyBatch
 
 OPTIMIZER_METRICS = ("learning_rate", "spikes")  # where the optimizer's state has them
 RESERVED_METRICS = (
@@ -125,7 +125,16 @@ GradientFn = Callable[..., Sums]
 _COMPILER_OPTIONS: dict[str, dict[str, str | bool]] = {
     "tpu": {"xla_tpu_spmd_rng_bit_generator_unsafe": True}
 }
-TrainStep = Callable[[TrainState, dict[str, Array]], tuple[TrainState, dict[str, Array]]]
+
+
+class TrainStep(Protocol):
+    """A step as ``jax.jit`` gives it, which is compiled when it is first called."""
+
+    def __call__(
+        self, state: TrainState, batch: dict[str, Array]
+    ) -> tuple[TrainState, dict[str, Array]]: ...
+
+    def lower(self, state: TrainState, batch: dict[str, Array]) -> jax.stages.Lowered: ...
 
 
 def make_train_step(
@@ -134,7 +143,7 @@ def make_train_step(
     *,
     accumulation: int = 1,
     seed: int = 0,
-    shardings: TrainState | None = None,
+    shardings: Any | None = None,
     donate: bool = True,
 ) -> TrainStep:
     """Compiles ``step(state, batch) -> (state, metrics)``, which consumes (donates) the state.
@@ -229,7 +238,7 @@ class CompilationWatch:
     @property
     def compilations(self) -> int:
         """Number of compilations of the step so far."""
-        return self._train_step._cache_size()
+        return self._train_step._cache_size()  # type: ignore[attr-defined] # as jax names it
 
     def check_program(self, state: TrainState, batch: dict[str, Array]) -> None:
         """Compiles the step for a new shape of batches, and has the program checked.
@@ -376,7 +385,7 @@ def _zeros_of(gradient: Callable[..., Any], *args: Any) -> Sums:
 
 
 def _summed_gradient_fn(
-    loss_fn: LossFn | SegmentedLoss, accumulation: int, shardings: TrainState | None
+    loss_fn: LossFn | SegmentedLoss, accumulation: int, shardings: Any | None
 ) -> GradientFn:
     """Returns ``gradient(params, batch, rng)`` of all micro-batches; arguments of the step."""
     if shardings is None:
@@ -448,7 +457,8 @@ def _accumulate(
         return one(batch, 0)
 
     def body(sums: Sums, inputs: Any) -> tuple[Sums, None]:
-        return one(*inputs, sums), None
+        micro_batch, index = inputs
+        return one(micro_batch, index, sums), None
 
     inputs = (_deal(batch, accumulation, rows), jnp.arange(accumulation))
     zeros = _zeros_of(one, *jax.tree.map(lambda x: x[0], inputs))
@@ -456,7 +466,7 @@ def _accumulate(
     return grads, out
 
 
-def micro_batches(batch: NumpyBatch, count: int) -> Iterator[NumpyBatch]:
+def micro_batches(batch: NumpyBatch, count: int) -> Iterator[dict[str, Array]]:
     """Yields the micro-batches of a batch, see `make_train_step`."""
     dealt = _deal(batch, count, None)
     for index in range(count):
@@ -469,14 +479,16 @@ def _bad_streak(streak: Array, finite: Array, weight: Array) -> Array:
     return jnp.where(finite, 0, longer)
 
 
-def _deal(batch: dict[str, Array], count: int, rows: NamedSharding | P | None) -> dict[str, Array]:
+def _deal(
+    batch: Mapping[str, AnyArray], count: int, rows: NamedSharding | P | None
+) -> dict[str, Array]:
     """Reshapes [rows, ...] to [count, rows / count, ...].
 
     Micro-batch i gets the rows i, i + count, i + 2 count, ... Dealing, not cutting, keeps every row
     on its device: each micro-batch is again spread over all devices.
     """
 
-    def deal(x: Array) -> Array:
+    def deal(x: AnyArray) -> Array:
         if x.shape[0] % count:
             raise ValueError(f"{x.shape[0]} rows do not divide into {count} micro-batches")
         x = jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)

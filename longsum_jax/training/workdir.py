@@ -120,13 +120,13 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         old: description of the run that is there, sections nested.
         new: description of the run to be continued.
     """
-    old, new = _flatten(old), _flatten(new)
+    there, here = _flatten(old), _flatten(new)
     differing = []
-    for key in sorted(old.keys() | new.keys()):
-        is_same = old.get(key, ...) == new.get(key, ...)
-        is_new_and_off = key not in old and not new[key]
+    for key in sorted(there.keys() | here.keys()):
+        is_same = there.get(key, ...) == here.get(key, ...)
+        is_new_and_off = key not in there and not here[key]
         if not (is_same or is_new_and_off or _CHANGEABLE.intersection(key)):
-            values = f"{_describe(old, key)} there, {_describe(new, key)} here"
+            values = f"{_describe(there, key)} there, {_describe(here, key)} here"
             differing.append(f"{'.'.join(key)} ({values})")
     return differing
 
@@ -155,7 +155,7 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def _check_same_run(old: dict[str, Any], new: dict[str, Any], workdir: Path) -> None:
+def _check_same_run(old: Mapping[str, Any], new: Mapping[str, Any], workdir: Path) -> None:
     differing = differing_keys(old, new)
     if differing:
         raise InputError(

@@ -55,11 +55,11 @@ class DiagonalSSM(NamedTuple):
         B, C: input and output coefficients.
     """
 
-    log_dt: Float[Array, "sets channels"]
-    A_real: Float[Array, "sets channels modes"]
-    A_imag: Float[Array, "sets channels modes"]
-    B: Float[Array, "sets channels modes 2"]
-    C: Float[Array, "directions channels modes 2"]
+    log_dt: Float[AnyArray, "sets channels"]
+    A_real: Float[AnyArray, "sets channels modes"]
+    A_imag: Float[AnyArray, "sets channels modes"]
+    B: Float[AnyArray, "sets channels modes 2"]
+    C: Float[AnyArray, "directions channels modes 2"]
 
     @property
     def directions(self) -> int:
