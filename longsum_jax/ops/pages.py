@@ -29,7 +29,7 @@ class Pages(NamedTuple):
     """
 
     positions: Int[Array, "batch pages page_length"]
-    index: Int[Array, "batch length"]
+    index: Int[Array, "batch length"]  # type: ignore[assignment] # hides tuple.index
 
     def split(self, x: Shaped[AnyArray, "batch length"]) -> Shaped[Array, "all_pages page_length"]:
         """Returns the pages of all rows; zeros (False) beyond the end of a row."""

@@ -33,4 +33,6 @@ def target_kind() -> str:
 def _target_device() -> Any | None:
     """Returns the device of the mesh, else ``jax.default_device`` (maybe a name), else None."""
     device = jax.sharding.get_abstract_mesh().abstract_device
-    return jax.config.jax_default_device if device is None else device
+    if device is None:
+        return jax.config.jax_default_device  # type: ignore[attr-defined] # no declared options
+    return device

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from longsum_jax.typing import AnyArray
 
@@ -28,7 +28,7 @@ def define_gradient(
 
     def forward_with_precision(*arguments: Any) -> tuple[Any, Any]:
         out, kept = forward(*arguments)
-        precision = jax.config.jax_default_matmul_precision
+        precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
         # What is kept for the gradient is a tree of arrays; this one has none.
         context = jax.tree_util.Partial(partial(jax.default_matmul_precision, precision))
         return out, (kept, context)
@@ -41,7 +41,7 @@ def define_gradient(
     function.defvjp(forward_with_precision, backward_with_precision)
 
 
-def scaled(x: Float[AnyArray, "*shape"], factor: float) -> Float[Array, "*shape"]:
+def scaled(x: Float[AnyArray, "*shape"], factor: float) -> Float[AnyArray, "*shape"]:
     """Multiplies by a number in float32, and returns the type of ``x``.
 
     In bfloat16 the number itself would be rounded, 768**-0.5 to one that is 0.13 % larger.

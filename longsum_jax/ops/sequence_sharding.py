@@ -72,7 +72,7 @@ def first_position(length: int, axes: Axes) -> Int[Array, ""] | int:
     return lax.axis_index(axes) * length if axes else 0
 
 
-def sum_over(x: Shaped[AnyArray, "..."], axes: Axes) -> Shaped[Array, "..."]:
+def sum_over(x: Shaped[Array, "..."], axes: Axes) -> Shaped[Array, "..."]:
     """Sums ``x`` over all shards."""
     return lax.psum(x, axes) if axes else x
 
@@ -146,12 +146,15 @@ def shard_map_sequence(
     padding = -length % (sharding.num_shards * block)
 
     def run(
-        text: dict[str, Any], rows: dict[str, Any], shared: dict[str, Any], rng: Array | None
+        text: Mapping[str, Any],
+        rows: Mapping[str, Any],
+        shared: Mapping[str, Any],
+        rng: Array | None,
     ) -> Any:
         options = _own_key(rng, sharding)
         return function(**text, **rows, **shared, **options, axes=sharding.length)
 
-    def unpad(x: AnyArray, output: Output) -> Array:
+    def unpad(x: Array, output: Output) -> Array:
         return x[:, :length] if output == "text" else x
 
     text = dict(text)
@@ -159,16 +162,20 @@ def shard_map_sequence(
         text = jax.tree.map(lambda x: append_zeros(x, padding), text)
     batch = sharding.batch or None
     specs = {"text": P(batch, sharding.length), "rows": P(batch), "shared": P()}
-    is_single = isinstance(outputs, str)
+    out_specs: P | tuple[P, ...]
+    if isinstance(outputs, str):
+        out_specs = specs[outputs]
+    else:
+        out_specs = tuple(specs[name] for name in outputs)
     out = jax.shard_map(
         run,
         in_specs=(specs["text"], specs["rows"], specs["shared"], specs["shared"]),
-        out_specs=specs[outputs] if is_single else tuple(specs[name] for name in outputs),
+        out_specs=out_specs,
         check_vma=not has_kernels,
     )(text, dict(rows or {}), dict(shared or {}), rng)
     if not padding:
         return out
-    if is_single:
+    if isinstance(outputs, str):
         return unpad(out, outputs)
     return tuple(unpad(x, name) for x, name in zip(out, outputs, strict=True))
 
@@ -223,7 +230,7 @@ def shard_map_heads(
     axes, length = sharding.length, jax.tree.leaves(text)[0].shape[1]
     padding = -length % sharding.num_shards
 
-    def pad(x: AnyArray) -> Array:
+    def pad(x: AnyArray) -> AnyArray:
         return append_zeros(x, padding) if padding else x
 
     def gather(x: AnyArray) -> Array:

@@ -100,21 +100,21 @@ def stored_attention(
 _AddUp = Callable[[Sequence[Array]], Sequence[Array]]
 
 
-def _product(x: Array, values: Array, add_up: _AddUp) -> Array:
+def _product(x: AnyArray, values: Array, add_up: _AddUp) -> Array:
     """Returns products [..., rows, outputs] of rows [..., rows, inputs] with values [..., inputs,
     outputs]."""
     *leading, rows, num_inputs = x.shape
     # XLA would move the conversion alone out of the loop of steps.
-    x, values = jax.lax.optimization_barrier((_computed(x), values))
+    factors, values = jax.lax.optimization_barrier((_computed(x), values))
     values = values.astype(jnp.float32)
     parts = _parts(rows)
     if rows > MAX_ROWS or num_inputs % (parts * _TERMS):
-        return x @ values
-    x = x.reshape(*leading, rows, parts, -1, _TERMS, 1)
+        return factors @ values
+    factors = factors.reshape(*leading, rows, parts, -1, _TERMS, 1)
     values = values.reshape(*leading, parts, -1, _TERMS, values.shape[-1])
     axis = len(leading)
     pairs = [(i, j) for i in range(rows) for j in range(parts)]
-    terms = [_at(_at(x, i, axis), j, axis) * _at(values, j, axis) for i, j in pairs]
+    terms = [_at(_at(factors, i, axis), j, axis) * _at(values, j, axis) for i, j in pairs]
     sums = add_up(_sums(terms, axis + 1))
     return _rows([jnp.expand_dims(y, axis) for y in sums], parts, axis)
 
@@ -140,7 +140,7 @@ def _by_eights(sums: Sequence[Array]) -> Sequence[Array]:
     return _at_once(sums)
 
 
-def _computed(x: Array) -> Array:
+def _computed(x: AnyArray) -> Array:
     """Returns ``x`` as the result of a product, which is in memory: XLA would compute other
     operations again in the loop over weights, for every output."""
     row = x.reshape(1, -1)

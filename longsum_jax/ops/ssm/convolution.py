@@ -125,7 +125,7 @@ def ssm_convolution_sharded(
         return swap(y, split_axis=1, concat_axis=2)
 
     layout = PartitionSpec(batch, length, channels)
-    parameters = DiagonalSSM(*(PartitionSpec(None, axes or None) for _ in ssm))
+    parameters = jax.tree.map(lambda _: PartitionSpec(None, axes or None), ssm)
     return jax.shard_map(
         convolve,
         in_specs=(layout, parameters, PartitionSpec(axes or None)),
@@ -209,11 +209,11 @@ def convolve_with_spectrum(
 class _Floats(NamedTuple):
     """What a convolution has gradients for: inputs, the floats of ``Modes``, and the skip."""
 
-    u: Float[Array, "batch length channels"]
+    u: Float[AnyArray, "batch length channels"]
     decay: Float[Array, "sets channels modes"]
     theta: Float[Array, "sets channels modes"]
     Ct: Complex[Array, "sets channels groups modes"]
-    D: Float[Array, " channels"]
+    D: Float[AnyArray, " channels"]
 
 
 _CHANNEL_AXES = (2, 1, 1, 1, 0)  # of the arrays of _Floats
@@ -291,7 +291,7 @@ define_gradient(_convolve, _convolve_forward, _convolve_backward)
 
 
 def _slice_block(
-    plan: ConvolutionPlan, start: AnyArray | int, floats: _Floats, high: AnyArray, low: AnyArray
+    plan: ConvolutionPlan, start: AnyArray | int, floats: _Floats, high: Array, low: Array
 ) -> tuple[Array, Modes, Array]:
     """Returns inputs (as float32), modes and skip of the channels of one block."""
     u = lax.dynamic_slice_in_dim(floats.u, start, plan.block, 2).astype(jnp.float32)

@@ -18,18 +18,17 @@ from jaxtyping import Array, Complex, Float, Int, UInt
 
 from longsum_jax.typing import AnyArray
 
-DoubleFloat = tuple[Array, Array]  # an unevaluated sum: value = high + low, |low| <= ulp(high) / 2
+# An unevaluated sum: value = high + low, |low| <= ulp(high) / 2.
+DoubleFloat = tuple[AnyArray, AnyArray]
 
 _LOW_BITS = 16  # fixed point: 32 bits of a turn in the high word, 16 more in the low word
 # ln 2 as 12 + 12 + 24 bits: the first two products with a small integer are exact.
 _LN2_PARTS = (0.693115234375, 3.193318843841553e-05, 1.2996506893889889e-08)
 # 1/13!, ..., 1/1!, 1/0! as double-floats; |r| <= ln(2) / 2, so the first term left out is below
 # 1e-17.
-_COEFFICIENTS = [1 / math.factorial(n) for n in range(13, -1, -1)]
-_TAYLOR = (
-    np.float32(_COEFFICIENTS),
-    np.float32(np.float64(_COEFFICIENTS) - np.float32(_COEFFICIENTS)),
-)
+_COEFFICIENTS = np.array([1 / math.factorial(n) for n in range(13, -1, -1)])
+_ROUNDED = _COEFFICIENTS.astype(np.float32)
+_TAYLOR = (_ROUNDED, (_COEFFICIENTS - _ROUNDED).astype(np.float32))
 
 
 def turns_per_step(
@@ -122,7 +121,7 @@ def _series(square: AnyArray, first: int, terms: int) -> Array:
 
 def exp_double(
     x: Float[AnyArray, "*shape"],
-) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
+) -> tuple[Float[AnyArray, "*shape"], Float[AnyArray, "*shape"]]:
     """Computes exp(x) as a double-float, for float32 |x| <= 80; relative error about 2**-46."""
     k = jnp.round(x * (1 / math.log(2)))
     r = _add(_two_sum(x, -k * _LN2_PARTS[0]), _two_sum(-k * _LN2_PARTS[1], -k * _LN2_PARTS[2]))
@@ -152,7 +151,7 @@ def _to_fixed_point(x: DoubleFloat) -> tuple[Array, Array]:
     word = (upper.astype(jnp.int32) << 16) + (lower + integer + carry).astype(jnp.int32)
     high_word = word.astype(jnp.uint32)
     low_word = ((fraction - carry) * 2.0**_LOW_BITS).astype(jnp.uint32)
-    return high_word, low_word
+    return high_word, low_word  # type: ignore[return-value] # what is added to an Array is one
 
 
 def _two_sum(a: AnyArray, b: AnyArray) -> DoubleFloat:
@@ -162,7 +161,7 @@ def _two_sum(a: AnyArray, b: AnyArray) -> DoubleFloat:
     return total, (a - (total - shadow)) + (b - shadow)
 
 
-def _halves(a: AnyArray) -> tuple[Array, Array]:
+def _halves(a: AnyArray) -> tuple[Array, AnyArray]:
     """Splits float32 into two numbers of at most 12 significant bits, whose products are exact."""
     bits = lax.bitcast_convert_type(a, jnp.uint32) & jnp.uint32(0xFFFFF000)
     high = lax.bitcast_convert_type(bits, jnp.float32)
