@@ -104,12 +104,11 @@ def _window_keys(k: AnyArray, v: AnyArray, mask: AnyArray, bias: AnyArray | None
 def _random_keys(k: AnyArray, v: AnyArray, mask: AnyArray, random_blocks: AnyArray) -> KeySet:
     """Gathers the keys of ``random_blocks``, which differ from head to head."""
 
-    def take_blocks(x: AnyArray, blocks: AnyArray) -> Array:
-        return x[:, blocks]
+    take_blocks = jax.vmap(lambda x, blocks: x[:, blocks], in_axes=(3, 0), out_axes=4)
 
     def gather(x: AnyArray) -> Array:
-        x = jax.vmap(take_blocks, in_axes=(3, 0), out_axes=4)(x, random_blocks)
-        return x.reshape(x.shape[0], random_blocks.shape[1], -1, *x.shape[4:])
+        taken = take_blocks(x, random_blocks)
+        return taken.reshape(taken.shape[0], random_blocks.shape[1], -1, *taken.shape[4:])
 
     k, v = gather(k), gather(v)
     mask = mask[:, random_blocks].swapaxes(1, 2)  # [batch, inner_blocks, heads, count, block_size]

@@ -70,7 +70,7 @@ def loop_over(axis: Axis, attend: Attend, size: int = 1, *, recompute: bool = Fa
             x = jnp.moveaxis(x, place, 0)
             return to_blocks(x[None], size)[0]
 
-        def join(x: AnyArray) -> Array:
+        def join(x: Array) -> Array:
             return jnp.moveaxis(from_blocks(x[None], length)[0], 0, axis.queries)
 
         arrays = [cut(*looped) for looped in _looped_arrays(inputs.key_sets, axis, length)]

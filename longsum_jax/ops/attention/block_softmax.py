@@ -17,7 +17,6 @@ from longsum_jax.ops.attention.key_sets import (
     FOLDED_MASK,
     Dropout,
     KeySet,
-    LazyBias,
     PartialSoftmax,
     softmax_of_values,
 )
@@ -81,8 +80,7 @@ def _scores(q: AnyArray, key_set: KeySet, scale: float) -> Array:
     """Returns float32 scores [batch, num_blocks, heads, block_size, num_keys]."""
     keys = "bnwhk" if key_set.k.ndim == 5 else "bhkw"
     products = jnp.einsum(f"bnchk,{keys}->bnhcw", q, key_set.k, preferred_element_type=jnp.float32)
-    scores = products * scale
-    return _biased(scores, _evaluate_bias(key_set))
+    return _biased(products * scale, key_set)
 
 
 def attend_one_block(inputs: BlockInputs) -> PartialSoftmax:
@@ -91,7 +89,7 @@ def attend_one_block(inputs: BlockInputs) -> PartialSoftmax:
     q, key_sets, log_sum_exp, scale, dropout = inputs
     sets = [_of_one_block(key_set) for key_set in key_sets]
     products = [dot(q[0, 0, :, 0], s.k) * scale for s in sets]
-    scores = [_biased(x, s.bias) for x, s in zip(products, sets, strict=True)]
+    scores = [_biased(x, s) for x, s in zip(products, sets, strict=True)]
     log_sum_exp = None if log_sum_exp is None else log_sum_exp[0, 0, :, 0]
     softmax = softmax_of_values(scores, sets, log_sum_exp, dropout, dot)
     return jax.tree.map(lambda x: x[None, None, :, None], softmax)
@@ -103,18 +101,15 @@ def _of_one_block(key_set: KeySet) -> KeySet:
     Returns:
         k [head_dim, num_keys], v [num_keys, head_dim], mask and bias [block_size or 1, num_keys].
     """
-    k, v, mask, bias = key_set._replace(bias=_evaluate_bias(key_set))
+    k, v, mask, bias = key_set.k, key_set.v, key_set.mask, key_set.bias_of_all()
     k, v = (k[0, 0, :, 0].T, v[0, 0, :, 0]) if k.ndim == 5 else (k[0, 0], v[0, 0])
     mask, bias = (None if x is None else x[0, 0, 0] for x in (mask, bias))
     return KeySet(k, v, mask, bias)
 
 
-def _biased(scores: AnyArray, bias: AnyArray | None) -> Array:
+def _biased(scores: Array, key_set: KeySet) -> Array:
+    bias = key_set.bias_of_all()
     return scores if bias is None else scores + bias.astype(jnp.float32)
-
-
-def _evaluate_bias(key_set: KeySet) -> Any:
-    return key_set.bias() if isinstance(key_set.bias, LazyBias) else key_set.bias
 
 
 def with_folded_masks(attend: Attend) -> Attend:

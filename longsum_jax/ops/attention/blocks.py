@@ -25,7 +25,7 @@ def to_blocks(
 
 
 def from_blocks(
-    x: Shaped[AnyArray, "batch num_blocks block_size ..."], length: int
+    x: Shaped[Array, "batch num_blocks block_size ..."], length: int
 ) -> Shaped[Array, "batch length ..."]:
     """Joins blocks to a sequence and cuts it to ``length`` tokens: the inverse of ``to_blocks``."""
     return x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])[:, :length]

@@ -216,7 +216,7 @@ def _attend(
 
 def _widen_outside_jit(
     q: AnyArray, arrays: Sequence[Any], probe: AnyArray
-) -> tuple[Array, Sequence[Any]]:
+) -> tuple[AnyArray, Sequence[Any]]:
     """Casts bfloat16 arrays to float32 on CPUs where ``probe`` is an array, not a tracer.
 
     XLA on CPUs cannot run some layouts of a product of bfloat16 arrays with a float32 result if
@@ -238,8 +238,8 @@ def _select(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
 
 def _replace(items: Sequence[Any], flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
     """Returns ``items`` with ``values`` in place of the flagged ones."""
-    values = iter(values)
-    return [next(values) if flag else item for item, flag in zip(items, flags, strict=True)]
+    rest = iter(values)
+    return [next(rest) if flag else item for item, flag in zip(items, flags, strict=True)]
 
 
 # The number of pieces

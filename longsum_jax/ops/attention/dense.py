@@ -18,9 +18,9 @@ LEAST_SCORE = -1e29
 class QKV(NamedTuple):
     """Queries, keys and values of one attention, for functions that take several such triples."""
 
-    q: Array
-    k: Array
-    v: Array
+    q: AnyArray
+    k: AnyArray
+    v: AnyArray
 
     def map(self, function: Callable[[AnyArray], Any]) -> "QKV":
         """Returns ``function`` of each of the three."""
@@ -35,7 +35,7 @@ def dot_product_attention(
     mask: Bool[AnyArray, "#batch #heads #query_length #key_length"] | None = None,
     bias: Float[AnyArray, "#batch #heads #query_length #key_length"] | None = None,
     scale: float = 1.0,
-    dropout: Callable[[AnyArray], AnyArray] | None = None,
+    dropout: Callable[[Array], AnyArray] | None = None,
     axes: Axes = (),
 ) -> Float[Array, "batch query_length heads head_dim"]:
     """Computes softmax(scale q k + bias) v with float32 scores.
@@ -56,9 +56,8 @@ def dot_product_attention(
     if bias is not None:
         scores = scores + bias.astype(jnp.float32)
     weights = masked_softmax(scores, mask, axes).astype(v.dtype)
-    if dropout is not None:
-        weights = dropout(weights)
-    return sum_over(save_for_backward(jnp.einsum("bhtl,blhk->bthk", weights, v)), axes)
+    kept = weights if dropout is None else dropout(weights)
+    return sum_over(save_for_backward(jnp.einsum("bhtl,blhk->bthk", kept, v)), axes)
 
 
 def mix_states(
@@ -84,7 +83,7 @@ def largest_scores(
     scores: Float[AnyArray, "*rows num_keys"],
     mask: Bool[AnyArray, "..."] | None,
     count: int,
-) -> Bool[Array, "*rows num_keys"]:
+) -> Bool[AnyArray, "*rows num_keys"]:
     """Returns a mask of the ``count`` largest allowed scores of every row.
 
     Scores that equal the smallest of them are all in it.

@@ -232,13 +232,13 @@ def _attend(
     return _rows_as_heads(out, batch, heads) if differs_by_head else out
 
 
-def _heads_as_rows(x: AnyArray) -> Array:
+def _heads_as_rows(x: AnyArray) -> AnyArray:
     """Reshapes [batch, length, heads, head_dim] to [batch * heads, length, 1, head_dim]."""
     _, length, _, head_dim = x.shape
     return x.swapaxes(1, 2).reshape(-1, length, 1, head_dim)
 
 
-def _rows_as_heads(x: AnyArray, batch: int, heads: int) -> Array:
+def _rows_as_heads(x: Array, batch: int, heads: int) -> Array:
     """Reshapes [batch * heads, length, 1, head_dim] to [batch, length, heads, head_dim]."""
     _, length, _, head_dim = x.shape
     return x.reshape(batch, heads, length, head_dim).swapaxes(1, 2)
@@ -281,7 +281,7 @@ def fused_key_sets(
         x = x[:, None] if x.ndim == 4 else x
         return jnp.broadcast_to(x, (*rows, *x.shape[2:]))
 
-    def flat(x: AnyArray) -> Array:
+    def flat(x: AnyArray) -> AnyArray:
         return x.reshape(-1, *x.shape[2:])
 
     mask = None

@@ -36,8 +36,8 @@ class LazyBias(NamedTuple):
     """
 
     function: Callable[..., Array]
-    blocks: Array
-    arrays: tuple[Array, ...] = ()
+    blocks: AnyArray
+    arrays: tuple[AnyArray, ...] = ()
 
     def __call__(self) -> Array:
         """Returns the bias of all blocks."""
@@ -55,10 +55,14 @@ class KeySet(NamedTuple):
         bias: float, broadcastable to the same shape, or a LazyBias.
     """
 
-    k: Array
-    v: Array
-    mask: Array | None = None
-    bias: Array | LazyBias | None = None
+    k: AnyArray
+    v: AnyArray
+    mask: AnyArray | None = None
+    bias: AnyArray | LazyBias | None = None
+
+    def bias_of_all(self) -> AnyArray | None:
+        """Returns the bias of all blocks, computed if it is lazy."""
+        return self.bias() if isinstance(self.bias, LazyBias) else self.bias
 
 
 class PartialSoftmax(NamedTuple):
@@ -72,7 +76,7 @@ class PartialSoftmax(NamedTuple):
     out: Array
     log_sum_exp: Array
 
-    def map(self, function: Callable[[AnyArray], AnyArray]) -> "PartialSoftmax":
+    def map(self, function: Callable[[Array], Array]) -> "PartialSoftmax":
         """Reorders both arrays with ``function``, which gets [..., heads, head_dim or 1]."""
         out = function(self.out)
         return PartialSoftmax(out, function(self.log_sum_exp[..., None])[..., 0])
@@ -84,7 +88,7 @@ class Dropout(NamedTuple):
     rng: PRNGKeyArray
     rate: float
 
-    def __call__(self, weights: Float[AnyArray, "..."]) -> Float[Array, "..."]:
+    def __call__(self, weights: Float[Array, "..."]) -> Float[Array, "..."]:
         """Sets weights to zero at the rate and scales the others, to keep the expected value."""
         if self.rate == 0:
             return weights
@@ -102,11 +106,11 @@ def split_dropout(dropout: Dropout | None) -> tuple[Dropout | None, Dropout | No
 
 
 def softmax_of_values(
-    scores: Sequence[Float[AnyArray, "..."]],
+    scores: Sequence[Float[Array, "..."]],
     key_sets: Sequence[KeySet],
     log_sum_exp: Float[AnyArray, "*rows block_size"] | None,
     dropout: Dropout | None,
-    mix: Callable[[AnyArray, Array], AnyArray],
+    mix: Callable[[Array, AnyArray], Array],
 ) -> PartialSoftmax:
     """Applies one softmax over the scores of all sets to their values.
 
@@ -123,6 +127,7 @@ def softmax_of_values(
         gradient is all that the backward pass needs.
     """
     scores = [_masked(*pair) for pair in zip(scores, key_sets, strict=True)]
+    total: Array | float
     if log_sum_exp is None:
         maxima = [x.max(-1, keepdims=True, initial=MASK_VALUE) for x in scores]
         largest = lax.stop_gradient(functools.reduce(jnp.maximum, maxima))
@@ -145,13 +150,13 @@ def softmax_of_values(
     return PartialSoftmax(functools.reduce(operator.add, products) / total, log_or_sum)
 
 
-def _masked(scores: AnyArray, key_set: KeySet) -> Array:
+def _masked(scores: Array, key_set: KeySet) -> Array:
     if key_set.mask is None:
         return scores
     return jnp.where(key_set.mask, scores, jnp.finfo(scores.dtype).min)
 
 
-def _sum_of_rows(weights: Sequence[AnyArray]) -> Array:
+def _sum_of_rows(weights: Sequence[Array]) -> Array:
     """Returns the sum of every row over all sets, [..., block_size, 1]."""
     return functools.reduce(operator.add, [x.sum(-1, keepdims=True) for x in weights])
 
@@ -173,9 +178,10 @@ def attend_jointly(
     scores = []
     for x in key_sets:
         products = jnp.einsum("bthk,blhk->bhtl", q, x.k, preferred_element_type=jnp.float32)
-        scores.append(products * scale if x.bias is None else products * scale + x.bias)
+        bias = x.bias_of_all()
+        scores.append(products * scale if bias is None else products * scale + bias)
 
-    def mix(weights: AnyArray, v: Array) -> Array:
+    def mix(weights: Array, v: AnyArray) -> Array:
         # The axes of ``dot_product_attention``, swapped afterwards: for "bhtk", XLA on CPUs would
         # transpose the values of a decoder's cache.
         return jnp.einsum("bhtl,blhk->bthk", weights, v).swapaxes(1, 2)

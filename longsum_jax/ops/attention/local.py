@@ -1,7 +1,7 @@
 """Local and transient-global attention of LongT5."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -88,9 +88,9 @@ def local_attention(
     """
     if fused is not None:
         tokens, key_mask = QKV(q, k, v), mask if key_mask is None else key_mask
-        out = _attend_in_rows(tokens, key_mask, radius, extra, scale, fused, axes)
+        out = _attend_in_rows(tokens, key_mask, cast(int, radius), extra, scale, fused, axes)
         return zero_padding(out, mask)
-    widest = radius if max_radius is None else max_radius
+    widest = cast(int, radius) if max_radius is None else max_radius
     if block_size is None:
         block_size = local_block_size(widest)
     if widest < 0:
@@ -111,10 +111,10 @@ def local_attention(
     # The radius is a bias, the same for all blocks. The boolean mask is then one of keys alone,
     # which ``blockwise`` folds into the products on CPUs.
     within_radius = abs(distances[:, window]) <= radius
-    bias = 0.0 if bias is None else bias[:, :, window]
-    bias = jnp.where(within_radius, bias, FOLDED_MASK)
+    window_bias = 0.0 if bias is None else bias[:, :, window]
+    reach = jnp.where(within_radius, window_bias, FOLDED_MASK)
     window_mask = windows(mask if key_mask is None else key_mask)[:, :, None, None]
-    window_keys = KeySet(windows(k), windows(v), window_mask, bias)
+    window_keys = KeySet(windows(k), windows(v), window_mask, reach)
     blocks = to_blocks(q, block_size)
     out = attend_key_sets(blocks, [window_keys, *extra], scale=scale, dropout=dropout)
     return zero_padding(from_blocks(out, q.shape[1]), mask)
@@ -227,7 +227,7 @@ def _sums_at_places(
     """Sums every ``size`` tokens of the sequence, in float32; the first ``count`` of these sums."""
     batch, length, *features = x.shape
     local_count = -(-length // size)
-    place = 0
+    place: Array | int = 0
     if axes:  # shards may begin and end inside a block
         first = first_position(length, axes)
         local_count = length // size + 2
@@ -242,7 +242,7 @@ def _sums_at_places(
     return sum_over(sums, axes)[:, :count]
 
 
-def _columns(mask: AnyArray, x: AnyArray) -> Array:
+def _columns(mask: AnyArray, x: AnyArray) -> AnyArray:
     """Returns ``mask`` [batch, length] with the axes of ``x``."""
     return mask.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
 

@@ -26,11 +26,8 @@ def gather_positions(
         axes: mesh axes that shard the sequence; every device gets all rows.
     """
     indices = _shard_positions(indices, x.shape[1], axes)
-
-    def gather(x: AnyArray, indices: AnyArray) -> Array:
-        return x.at[indices].get(mode="fill", fill_value=0)
-
-    rows = jax.vmap(gather)(x, indices)
+    gather = jax.vmap(lambda x, indices: x.at[indices].get(mode="fill", fill_value=0))
+    rows = gather(x, indices)
     if axes and x.dtype == bool:
         # Devices cannot sum booleans.
         return sum_over(rows.astype(jnp.int8), axes).astype(bool)
@@ -51,11 +48,8 @@ def scatter_positions(
         indices, axes: see ``gather_positions``.
     """
     indices = _shard_positions(indices, x.shape[1], axes)
-
-    def scatter(x: AnyArray, rows: AnyArray, indices: AnyArray) -> Array:
-        return x.at[indices].set(rows.astype(x.dtype), mode="drop")
-
-    return jax.vmap(scatter)(x, rows, indices)
+    scatter = jax.vmap(lambda x, rows, i: x.at[i].set(rows.astype(x.dtype), mode="drop"))
+    return scatter(x, rows, indices)
 
 
 def _shard_positions(indices: AnyArray, length: int, axes: Axes) -> Array:

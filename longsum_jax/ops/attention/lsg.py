@@ -121,7 +121,7 @@ def lsg_attention(
     axes: Axes = (),
     fused: FusedAttention | None = None,
 ) -> tuple[
-    Float[Array, "batch length heads head_dim"], Float[Array, "batch num_globals heads head_dim"]
+    Float[Array, "batch length heads head_dim"], Float[AnyArray, "batch num_globals heads head_dim"]
 ]:
     """Attends to global tokens, a window of three blocks, and sparse keys on both sides of it.
 
@@ -168,9 +168,15 @@ def lsg_attention(
         if selection:
             first_query = _first_row(q, axes)
             blocks = (to_blocks(x, block_size) for x in (k, v, key_mask))
-            padded = [from_blocks(x, x.shape[1] * block_size) for x in blocks]
+            text_k, text_v, text_mask = (from_blocks(x, x.shape[1] * block_size) for x in blocks)
             sparse = sparse_keys(
-                *padded, selection, first_query=first_query, scale=scale, projections=projections
+                text_k,
+                text_v,
+                text_mask,
+                selection,
+                first_query=first_query,
+                scale=scale,
+                projections=projections,
             )
             runs += _side_runs(sparse, selection, spec.sparse_block_size, causal, axes)
         q_blocks = to_blocks(q, block_size)
@@ -247,11 +253,11 @@ def _all_keys(
 # keys on either side. Query block n = 3 of a text of 8 blocks:
 #
 #     tokens         |0...|1...|2...|3...|4...|5...|6...|7...|
-#     window                   [2    3    4  ]                     first = -1, count = 3
+#     window                   [2    3    4  ]                     first = -1, blocks = 3
 #     sparse keys    |0 0'|1 1'|2 2'|3 3'|4 4'|5 5'|6 6'|7 7'|
-#     left run       [0 0'  1 1']                                  first = -3, count = 2
+#     left run       [0 0'  1 1']                                  first = -3, blocks = 2
 #       of it used      0'  1 1'                                   the last 3
-#     right run                               [5 5'  6 6']         first = +2, count = 2
+#     right run                               [5 5'  6 6']         first = +2, blocks = 2
 #       of it used                             5 5'  6             the first 3
 #
 # Every run is a fixed number of neighboring blocks, so that it is built from shifted slices without
@@ -261,13 +267,13 @@ def _all_keys(
 class _Run(NamedTuple):
     """A run of neighboring blocks of keys for every block of queries.
 
-    Block n of the queries attends to blocks n + first to n + first + count - 1 of the keys. A block
-    of keys has ``step`` entries: tokens, or sparse keys.
+    Block n of the queries attends to blocks n + first to n + first + blocks - 1 of the keys. A
+    block of keys has ``step`` entries: tokens, or sparse keys.
 
     Attributes:
         k, v: keys and values of all blocks.
         key_mask: bool [batch, num_blocks, step], or with a last axis of heads or 1.
-        first, count: first block relative to that of the queries, and number of blocks.
+        first, blocks: first block relative to that of the queries, and number of blocks.
         used: the part of a run's keys that is used, where it is not a whole number of blocks.
         mask, bias: for queries of a block and keys of a run, broadcastable to [batch, num_blocks,
             heads, block_size, num_keys].
@@ -277,25 +283,25 @@ class _Run(NamedTuple):
     v: Float[Array, "batch num_blocks step heads head_dim"]
     key_mask: Bool[Array, "batch num_blocks step *mask_heads"]
     first: int
-    count: int
+    blocks: int
     used: slice = slice(None)
-    mask: Bool[Array, "..."] | None = None
-    bias: Float[Array, "..."] | None = None
+    mask: Bool[AnyArray, "..."] | None = None
+    bias: Float[AnyArray, "..."] | None = None
 
     def of_pieces(self, size: int, pieces: int, axes: Axes) -> list[Array]:
         """Splits k, v and key_mask into pieces for ``size`` blocks of queries each.
 
         Returns:
-            Three arrays [pieces, batch, size + count - 1, step, ...].
+            Three arrays [pieces, batch, size + blocks - 1, step, ...].
         """
         arrays = (self.k, self.v, self.key_mask)
-        extra = self.count - 1
+        extra = self.blocks - 1
         return [overlapping(x, self.first, size, extra, pieces, axes) for x in arrays]
 
     def key_set(self, k: AnyArray, v: AnyArray, key_mask: AnyArray) -> KeySet:
         """Returns the keys of one piece from its arrays, see ``of_pieces``."""
         arrays = (k, v, key_mask)
-        k, v, mask = (_join_neighbors(x, self.count)[:, :, self.used] for x in arrays)
+        k, v, mask = (_join_neighbors(x, self.blocks)[:, :, self.used] for x in arrays)
         mask = _of_scores(mask)
         if self.mask is not None:
             mask = mask & self.mask
@@ -314,8 +320,8 @@ def _window(
     count, mask = (2, jnp.tri(size, 2 * size, size, dtype=bool)) if causal else (3, None)
     if bias is not None:
         bias = bias[None, None, :, :, : count * size]
-    blocks = [to_blocks(x, size) for x in (k, v, key_mask)]
-    return _Run(*blocks, -1, count, mask=mask, bias=bias)
+    k, v, key_mask = (to_blocks(x, size) for x in (k, v, key_mask))
+    return _Run(k, v, key_mask, -1, count, mask=mask, bias=bias)
 
 
 def _side_runs(
@@ -323,15 +329,15 @@ def _side_runs(
 ) -> list[_Run]:
     """Returns the ``count`` sparse keys on either side of each local window."""
     step = selection.block_size // selection.factor
-    arrays = [to_blocks(x, step) for x in sparse]
+    k, v, mask = (to_blocks(x, step) for x in sparse)
     after = 0 if selection.reference_quirks and step == 1 else 2
-    total = arrays[0].shape[1] * count_shards(axes)
+    total = k.shape[1] * count_shards(axes)
     blocks = min(-(-count // step), total - after)  # farther blocks are outside for every query
     if blocks < 1:
         return []
     count = min(count, blocks * step)
-    left = _Run(*arrays, -1 - blocks, blocks, slice(-count, None))
-    return [left] if causal else [left, _Run(*arrays, after, blocks, slice(count))]
+    left = _Run(k, v, mask, -1 - blocks, blocks, slice(-count, None))
+    return [left] if causal else [left, _Run(k, v, mask, after, blocks, slice(count))]
 
 
 def _attend_runs(
@@ -344,7 +350,7 @@ def _attend_runs(
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
     """Attends from blocks of queries to their runs of keys, some blocks at a time.
 
-    A run copies its keys, ``count`` times each: all runs at once would take that much more memory.
+    A run copies its keys, ``blocks`` times each: all runs at once would take that much more memory.
     """
     blocks, pieces = q.shape[1], _count_pieces(q, runs)
     size = -(-blocks // pieces)
@@ -385,7 +391,8 @@ class _RunPattern(NamedTuple):
 
     def __call__(self, queries: AnyArray, keys: AnyArray) -> AnyArray:
         block = queries - queries % self.block_size
-        start, reads = 0, False
+        start = 0
+        reads: AnyArray | bool = False
         for number, (num_keys, step, first, end) in enumerate(self.runs):
             factor = self.block_size // step  # compared in tokens, which takes no division
             places = (keys - start) * factor - block
@@ -408,11 +415,11 @@ def _attend_in_rows(
     """Computes ``_attend_runs`` by a kernel, in rows of some blocks with all that their runs
     read."""
     num_blocks, block_size = q.shape[1:3]
-    margin = block_size * (max(run.count for run in runs) - 1)
+    margin = block_size * (max(run.blocks for run in runs) - 1)
     size = row_size(num_blocks * block_size, margin=margin, multiple=block_size) // block_size
     num_rows = -(-num_blocks // size)
 
-    def rows(x: AnyArray) -> Array:
+    def rows(x: Array) -> Array:
         return x.swapaxes(0, 1).reshape(x.shape[1], num_rows, -1, *x.shape[4:])
 
     key_sets, reads = [], []
@@ -420,7 +427,7 @@ def _attend_in_rows(
         k, v, mask = (rows(x) for x in run.of_pieces(size, num_rows, axes))
         key_sets.append(KeySet(k, v, _of_scores(mask)))
         step = run.k.shape[2]
-        first, end, _ = run.used.indices(run.count * step)
+        first, end, _ = run.used.indices(run.blocks * step)
         reads.append((k.shape[2], step, first, end))
     pattern = _RunPattern(block_size, tuple(reads), causal=runs[0].mask is not None)
     q_rows = rows(overlapping(q, 0, size, 0, num_rows, ()))
@@ -429,7 +436,7 @@ def _attend_in_rows(
 
 
 def _of_scores(
-    mask: Bool[AnyArray, "batch num_runs num_keys *mask_heads"],
+    mask: Bool[Array, "batch num_runs num_keys *mask_heads"],
 ) -> Bool[Array, "batch num_runs mask_heads 1 num_keys"]:
     """Returns the mask of keys in the layout of scores."""
     return mask[:, :, None, None] if mask.ndim == 3 else mask.swapaxes(2, 3)[:, :, :, None]
@@ -438,9 +445,9 @@ def _of_scores(
 def _count_pieces(q: AnyArray, runs: Sequence[_Run]) -> int:
     """Returns the number of pieces: with scores of limited size, none shorter than its overlap."""
     batch, blocks, size, heads, _ = q.shape
-    width = sum(run.k.shape[2] * run.count for run in runs)
+    width = sum(run.k.shape[2] * run.blocks for run in runs)
     most = max(MIN_PIECE_BLOCKS, max_score_bytes() // (4 * batch * size * heads * width))
-    shared = max(run.count - 1 for run in runs)
+    shared = max(run.blocks - 1 for run in runs)
     return max(1, min(-(-blocks // most), blocks // shared))
 
 

@@ -69,9 +69,9 @@ def chunk_size(block_size: int, sparse_block_size: int, factor: int) -> int:
 
 
 def sparse_keys(
-    k: Float[AnyArray, "batch length heads head_dim"],
-    v: Float[AnyArray, "batch length heads head_dim"],
-    mask: Bool[AnyArray, "batch length"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
     selection: Selection,
     *,
     first_query: Float[AnyArray, "batch heads head_dim"],
@@ -104,20 +104,20 @@ def sparse_keys(
 
 
 def _groups(
-    x: Shaped[AnyArray, "batch length ..."], size: int
-) -> Shaped[AnyArray, "batch num_groups group_size ..."]:
+    x: Shaped[Array, "batch length ..."], size: int
+) -> Shaped[Array, "batch num_groups group_size ..."]:
     """Splits a sequence into groups of ``size`` tokens."""
     return x.reshape(x.shape[0], -1, size, *x.shape[2:])
 
 
 def _join_groups(
-    x: Shaped[AnyArray, "batch num_groups group_size ..."],
-) -> Shaped[AnyArray, "batch length ..."]:
+    x: Shaped[Array, "batch num_groups group_size ..."],
+) -> Shaped[Array, "batch length ..."]:
     """Joins groups to a sequence: the inverse of ``_groups``."""
     return x.reshape(x.shape[0], -1, *x.shape[3:])
 
 
-def _largest(k: AnyArray, v: AnyArray, mask: AnyArray, selection: Selection) -> SparseKeys:
+def _largest(k: Array, v: Array, mask: Array, selection: Selection) -> SparseKeys:
     """Selects the keys of largest norm in each chunk, padding only if real keys are too few."""
     k, v, mask = (_groups(x, selection.chunk) for x in (k, v, mask[..., None]))
     squares = jnp.square(lax.stop_gradient(k).astype(jnp.float32)).sum(-1)
@@ -152,8 +152,8 @@ def _multiplied_largest(x: Float[AnyArray, "batch num_chunks heads chunk"], coun
     is_there = places[..., None, :] == np.arange(count)[:, None]
 
     def take(x: AnyArray) -> Array:
-        exactly = {"precision": lax.Precision.HIGHEST}
-        return jnp.einsum("bnhsc,bnchk->bnshk", is_there.astype(x.dtype), x, **exactly)
+        picked = is_there.astype(x.dtype)
+        return jnp.einsum("bnhsc,bnchk->bnshk", picked, x, precision=lax.Precision.HIGHEST)
 
     return take
 
@@ -168,11 +168,11 @@ def _runs(selection: Selection, heads: int) -> tuple[int, int, np.ndarray]:
 
 
 def _strided(
-    k: AnyArray, v: AnyArray, mask: AnyArray, size: int, run: int, starts: np.ndarray
+    k: Array, v: Array, mask: Array, size: int, run: int, starts: np.ndarray
 ) -> SparseKeys:
     """Selects a run of tokens in each group of ``size`` tokens, one for every head."""
 
-    def take(x: AnyArray) -> Array:
+    def take(x: Array) -> Array:
         groups = _groups(x, size)
         of_heads = [groups[:, :, start : start + run, head] for head, start in enumerate(starts)]
         return _join_groups(jnp.stack(of_heads, 3))
@@ -180,7 +180,7 @@ def _strided(
     return SparseKeys(take(k), take(v), take(jnp.broadcast_to(mask[..., None], k.shape[:3])))
 
 
-def _pooled(k: AnyArray, v: AnyArray, mask: AnyArray, factor: int) -> SparseKeys:
+def _pooled(k: Array, v: Array, mask: Array, factor: int) -> SparseKeys:
     """Averages the real tokens of each group."""
     mask = _groups(mask, factor)
     weights = mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
@@ -189,9 +189,9 @@ def _pooled(k: AnyArray, v: AnyArray, mask: AnyArray, factor: int) -> SparseKeys
 
 
 def _bos_pooled(
-    k: AnyArray,
-    v: AnyArray,
-    mask: AnyArray,
+    k: Array,
+    v: Array,
+    mask: Array,
     selection: Selection,
     first_query: AnyArray,
     scale: float,
@@ -215,8 +215,8 @@ def _bos_pooled(
 
 
 def _weighted_sums(
-    x: Float[AnyArray, "batch length heads head_dim"],
-    weights: Float[AnyArray, "batch num_groups group_size #heads"],
+    x: Float[Array, "batch length heads head_dim"],
+    weights: Float[Array, "batch num_groups group_size #heads"],
     factor: int,
 ) -> Float[Array, "batch num_groups heads head_dim"]:
     """Returns the weighted sum of each group of ``factor`` tokens."""
@@ -247,9 +247,9 @@ def lsh_projections(
 
 
 def _clusters(
-    k: AnyArray,
-    v: AnyArray,
-    mask: AnyArray,
+    k: Array,
+    v: Array,
+    mask: Array,
     selection: Selection,
     projections: Sequence[AnyArray],
 ) -> SparseKeys:

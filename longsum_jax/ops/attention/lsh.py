@@ -115,7 +115,7 @@ def lsh_attention(
     inverse = jnp.argsort(order, -1)[..., None]
 
     # [S, num_chunks, C, 1, ...] -> [rounds, batch, length, heads, ...]
-    def unsort(x: AnyArray) -> Array:
+    def unsort(x: Array) -> Array:
         x = from_blocks(x, length).reshape(batch, heads, rounds, length, -1)
         return jnp.moveaxis(jnp.take_along_axis(x, inverse, 3), (2, 0, 3, 1), (0, 1, 2, 3))
 
@@ -125,7 +125,7 @@ def lsh_attention(
     return zero_padding(out, mask).astype(v.dtype)
 
 
-def _bias_rows(bias: AnyArray, batch: int, rounds: int) -> tuple[Array, Array]:
+def _bias_rows(bias: AnyArray, batch: int, rounds: int) -> tuple[AnyArray, Array]:
     """Returns the table and, for each of batch heads rounds sequences, the row of its head."""
     heads = jnp.repeat(jnp.arange(bias.shape[0]), rounds)
     return bias, jnp.tile(heads, batch)

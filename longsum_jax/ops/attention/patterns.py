@@ -15,7 +15,7 @@ Without strides, cost is linear in the length; with a stride S, every query has 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -63,19 +63,19 @@ class KeyPattern(NamedTuple):
         block_size: tokens of a block for ``draws``; the window then works in the same blocks.
     """
 
-    radius: int | Array | None = None
+    radius: int | AnyArray | None = None
     max_radius: int | None = None
-    span: Array | None = None
+    span: AnyArray | None = None
     ramp: int = 16
     num_global: int = 0
     stride: int = 0
-    draws: Array | None = None
+    draws: AnyArray | None = None
     block_size: int = 64
 
     @property
     def radius_bound(self) -> int | None:
         """The largest value that ``radius`` can have."""
-        return self.radius if self.max_radius is None else self.max_radius
+        return cast(int, self.radius) if self.max_radius is None else self.max_radius
 
     @property
     def query_block_size(self) -> int:
@@ -144,8 +144,8 @@ class _Inputs(NamedTuple):
     """Arguments of ``pattern_attention``."""
 
     qkv: QKV
-    mask: Array
-    distance_bias: Array | None
+    mask: AnyArray
+    distance_bias: AnyArray | None
     scale: float
     axes: Axes
 
@@ -228,12 +228,12 @@ def _attend_to_union(
     (q, _, v), length = x.qkv, x.mask.shape[1]
     key_sets = _block_key_sets(x, pattern)
     blocks = to_blocks(q, pattern.query_block_size)
-    options = {"scale": x.scale, "dropout": block_dropout}
     if not pattern.stride:
-        return from_blocks(attend_key_sets(blocks, key_sets, **options), length)
+        out = attend_key_sets(blocks, key_sets, scale=x.scale, dropout=block_dropout)
+        return from_blocks(out, length)
     softmaxes = [_attend_strided(x, pattern, stride_dropout)]
     if key_sets:
-        softmax = attend_partially(blocks, key_sets, **options)
+        softmax = attend_partially(blocks, key_sets, scale=x.scale, dropout=block_dropout)
         softmaxes.append(softmax.map(lambda x: from_blocks(x, length)))
     return merge_partial_softmaxes(softmaxes).astype(v.dtype)
 
@@ -341,7 +341,7 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
         rows = to_blocks(array, stride).swapaxes(1, 2)
         return rows.reshape(batch * stride, -1, *array.shape[2:])
 
-    def from_classes(blocks: AnyArray) -> Array:
+    def from_classes(blocks: Array) -> Array:
         rows = from_blocks(blocks, num_keys)
         rows = rows.reshape(batch, stride, num_keys, *blocks.shape[3:]).swapaxes(1, 2)
         return rows.reshape(batch, -1, *blocks.shape[3:])[:, :length]
@@ -349,7 +349,7 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
     blocks = to_blocks(to_classes(x.qkv.q), min(STRIDE_BLOCK, num_keys))
     # Places of the queries in their class.
     places = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, -1, 1, blocks.shape[2])
-    table = ()
+    table: tuple[AnyArray, ...] = ()
     if x.distance_bias is not None:
         table = (_bias_at(x.distance_bias, stride * jnp.arange(1 - num_keys, num_keys)),)
     radius = jnp.asarray([-1 if pattern.radius is None else pattern.radius])
@@ -364,7 +364,7 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
         if not table:
             return jnp.where(in_window, FOLDED_MASK, 0.0)
         starts = jnp.maximum(num_keys - 1 - places[:, :, 0], 0)
-        return jnp.where(in_window, FOLDED_MASK, sliced_bias(*table, starts, num_keys)())
+        return jnp.where(in_window, FOLDED_MASK, sliced_bias(table[0], starts, num_keys)())
 
     bias = None
     if pattern.radius is not None or x.distance_bias is not None:
@@ -400,7 +400,7 @@ def _attend_from_globals(x: _Inputs, global_q: AnyArray, dropout: Dropout | None
 # The first tokens of a sequence, which the first shards hold
 
 
-def _first_rows(x: AnyArray, count: int, axes: Axes) -> Array:
+def _first_rows(x: AnyArray, count: int, axes: Axes) -> AnyArray:
     """Returns the first ``count`` rows of the sequence: [batch, count, ...]."""
     return gather_positions(x, _first_indices(x, count), axes) if axes else x[:, :count]
 
@@ -419,7 +419,7 @@ def _first_indices(x: AnyArray, count: int) -> Array:
 # Entries of a distance bias [heads, 2 length - 1]
 
 
-def _bias_at(bias: AnyArray, distances: AnyArray) -> Array:
+def _bias_at(bias: AnyArray, distances: AnyArray) -> AnyArray:
     """Returns the entries [heads, ...] at ``distances``."""
     return bias[:, distance_entries(bias, distances)]
 

@@ -79,7 +79,7 @@ def _exponents(
     x: Float[AnyArray, "batch length heads head_dim"],
     projection: Float[AnyArray, "features head_dim"],
     scale: float,
-) -> Float[Array, "batch length heads features"]:
+) -> Float[AnyArray, "batch length heads features"]:
     """Returns the logarithms of the features, in float32."""
     x = x.astype(jnp.float32) * scale**0.5
     return x @ projection.T - jnp.square(x).sum(-1, keepdims=True) / 2

@@ -31,7 +31,7 @@ def relative_position_bucket(
         max_distance: the distance, in tokens, from which on all are in one bucket.
     """
     distance = jnp.asarray(distance)
-    offset = 0
+    offset: Array | int = 0
     if bidirectional:
         num_buckets //= 2
         offset = jnp.where(distance > 0, num_buckets, 0)

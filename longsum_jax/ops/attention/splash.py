@@ -45,6 +45,7 @@ def splash_attention(
     if mask is not None:
         mask = jnp.pad(mask, ((0, 0), (0, padded_keys - num_keys)))
     shape = (padded_queries, padded_keys)
+    pairs: masks.Mask
     if pattern is not None:
         pairs = _PatternMask(shape, pattern)
     else:
@@ -92,8 +93,8 @@ class _PatternMask(masks.Mask):
 
     def __getitem__(self, index: tuple[slice, slice]) -> np.ndarray:
         queries, keys = index
-        keys = np.arange(keys.start, keys.stop, dtype=np.int32)
-        return self.mask_function(self.q_sequence[queries, None], keys)
+        places = np.arange(keys.start, keys.stop, dtype=np.int32)
+        return self.mask_function(self.q_sequence[queries, None], places)
 
     # JAX keeps the tables of blocks of the last masks.
     def __eq__(self, other: object) -> bool:
@@ -123,9 +124,7 @@ def _count_pairs(pairs: masks.Mask, query_block: int, key_block: int) -> int:
 
 
 @jax.custom_vjp
-def _call(
-    kernel: Callable[..., Array], q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray | None
-) -> Array:
+def _call(kernel: Callable[..., Array], q: Array, k: Array, v: Array, mask: Array | None) -> Array:
     """Calls a kernel and its gradients with the products that its operands allow.
 
     Mosaic refuses bfloat16 operands under a default precision above that of bfloat16, under which
@@ -135,19 +134,19 @@ def _call(
 
 
 def _call_forward(
-    kernel: Callable[..., Array], q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray | None
+    kernel: Callable[..., Array], q: Array, k: Array, v: Array, mask: Array | None
 ) -> tuple[Array, Any]:
     segments = axes = None
     if mask is not None:
         # Queries see the keys of their own segment: all of them are in segment 1.
         queries = jnp.ones(q.shape[2], jnp.int32)
         segments = splash.SegmentIds(queries, mask.astype(jnp.int32))
-        axes = splash.SegmentIds(None, 0)
+        axes = splash.SegmentIds(None, 0)  # type: ignore[arg-type] # axes of arrays
     # A sink adds to the sum of exponentials, here what counts only for a query without a key: its
     # result and its gradients are zeros then.
     sinks = jnp.full(q.shape[1], MASK_VALUE)
 
-    def call(q: AnyArray, k: AnyArray, v: AnyArray) -> Array:
+    def call(q: Array, k: Array, v: Array) -> Array:
         of_rows = jax.vmap(kernel, in_axes=(0, 0, 0, axes, None))
         return of_rows(q, k, v, segments, sinks)
 
@@ -155,7 +154,7 @@ def _call_forward(
         return jax.vjp(call, q, k, v)
 
 
-def _call_backward(pull_back: Any, gradient: AnyArray) -> tuple[Any, ...]:
+def _call_backward(pull_back: Any, gradient: Array) -> tuple[Any, ...]:
     with _products_of(gradient.dtype):
         return None, *pull_back(gradient), None  # a kernel is a tree of tables of blocks
 

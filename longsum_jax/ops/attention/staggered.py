@@ -57,10 +57,12 @@ def block_staggered_attention(
     q, k, v = tokens
     length = q.shape[1]
     half = block_size // 2
-    is_traced = isinstance(stagger, jax.Array)
-    shift = jnp.where(stagger, half, 0) if is_traced else half * bool(stagger)
-    # A traced shift needs the same number of blocks with and without it.
-    following = half if is_traced else shift
+    shift: Array | int
+    if isinstance(stagger, jax.Array):
+        # A traced shift needs the same number of blocks with and without it.
+        shift, following = jnp.where(stagger, half, 0), half
+    else:
+        shift = following = half * bool(stagger)
     if axes:
         following = block_size  # tokens of the next shard
     padded_length = length + following

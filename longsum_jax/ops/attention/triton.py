@@ -194,7 +194,7 @@ class _Instances(NamedTuple):
         return self.length // self.problem.block
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """All of them."""
         return self.num_blocks * self.problem.heads * self.problem.rows
 
@@ -253,7 +253,7 @@ def _call(
 
     call = pl.pallas_call(
         run,
-        grid=(instances.count,),
+        grid=(instances.total,),
         in_specs=[whole(places), whole(counts), *parts],
         out_specs=list(results),
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes],
