@@ -427,7 +427,7 @@ def test_the_largest_are_the_same_without_sorts_and_gathers(monkeypatch):
     """As accelerators choose and take them; equal norms and padding among the keys."""
     k, v = np.random.default_rng(0).normal(size=(2, B, 32, H, K)).astype(np.float32)
     k[:, 9:14] = k[:, 8:9]
-    mask = np.arange(32) < np.array([32, 18])[:, None]
+    mask = jnp.arange(32) < jnp.array([32, 18])[:, None]
     selection = LsgSpec(16, 8, 4, "norm").selection()
 
     def values_and_gradients(k, v):
