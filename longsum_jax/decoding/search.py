@@ -69,7 +69,7 @@ def generate(
     batch_size: int,
     options: GenerationOptions,
     rng: RandomKeys | None = None,
-    is_done: Bool[AnyArray, " batch"] | None = None,
+    is_done: Bool[Array, " batch"] | None = None,
 ) -> Generated:
     """Decodes a batch.
 

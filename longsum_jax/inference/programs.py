@@ -378,7 +378,7 @@ def _search(
     layers: Weights,
     source: DecoderSource,
     keys: Array | None,
-    is_done: AnyArray | None = None,
+    is_done: Array | None = None,
     *,
     batch_size: int,
     options: GenerationOptions,
