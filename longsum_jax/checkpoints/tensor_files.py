@@ -24,7 +24,7 @@ from longsum_jax.files import open_regular, parse_json
 Tensors = dict[str, LazyArray]
 
 _MAX_HEADER = 100_000_000  # bytes, the limit of the format's own library
-_DTYPES = {
+_DTYPES: dict[str, Any] = {
     "F64": np.float64,
     "F32": np.float32,
     "F16": np.float16,

@@ -198,7 +198,8 @@ def merge_partial_softmaxes(softmaxes: Sequence[PartialSoftmax]) -> Float[Array,
         float32 [..., heads, head_dim]; zeros where none has a key.
     """
     shares = jax.nn.softmax(jnp.stack([softmax.log_sum_exp for softmax in softmaxes]), axis=0)
-    return sum(x.out * share[..., None] for x, share in zip(softmaxes, shares, strict=True))
+    weighted = [x.out * share[..., None] for x, share in zip(softmaxes, shares, strict=True)]
+    return sum(weighted[1:], start=weighted[0])
 
 
 def merge_shards(softmax: PartialSoftmax, axes: Axes) -> PartialSoftmax:

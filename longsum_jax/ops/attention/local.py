@@ -213,7 +213,7 @@ def block_sums(
     Returns:
         The sums in the type of ``x``; zeros for blocks that are not full.
     """
-    num_full = (sum_over(mask.sum(1), axes) // size)[:, None]
+    num_full = (sum_over(jnp.sum(mask, 1), axes) // size)[:, None]
     sums = _sums_at_places(jnp.where(_columns(mask, x), x, 0), size, num_blocks + 1, axes)
     block = jnp.arange(num_blocks)
     own = jnp.where(_columns(block < num_full, sums), sums[:, :-1], 0)

@@ -108,12 +108,12 @@ def _cis_of_word(word: AnyArray) -> Array:
     return lax.complex(real, imag)
 
 
-def _series(square: AnyArray, first: int, terms: int) -> Array:
+def _series(square: AnyArray, first: int, terms: int) -> AnyArray:
     """Computes 1 - x**2 / (first - 1) first (1 - x**2 / (first + 1) (first + 2) (...)).
 
     The series of the sine for ``first`` 3, and of the cosine without its first term for 4.
     """
-    value = jnp.ones_like(square)
+    value: AnyArray = jnp.ones_like(square)
     for n in range(first + 2 * (terms - 2), first - 1, -2):
         value = 1.0 - square * value * jnp.float32(1 / ((n - 1) * n))
     return value
