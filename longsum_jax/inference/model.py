@@ -36,6 +36,7 @@ from longsum_jax.inference.stream import Result, summarize_stream
 from longsum_jax.inference.summarizer import (
     MemoryEngine,
     SummaryOptions,
+    check_arguments,
     make_engine,
     make_requests,
     summarize_all,
@@ -355,6 +356,7 @@ class Model:
                 on_overflow="error" or for the model, an unknown strategy or one that this model
                 does not have, a number or length out of range, num_return_sequences above 1.
         """
+        check_arguments(options)
         call = SummaryOptions(
             strategy=strategy,
             length=length,

@@ -12,7 +12,7 @@ from functools import partial
 from numbers import Integral
 from typing import Any, NamedTuple, Protocol, get_args
 
-from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.options import GenerationOptions, check_option_names
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.documents import (
@@ -452,6 +452,12 @@ class SummarizingModel(Protocol):
 
     def summary_options(self, **options: Any) -> GenerationOptions:
         """Returns options of the search."""
+
+
+def check_arguments(options: Iterable[str]) -> None:
+    """Raises InputError for an option that ``Model.summaries`` does not take."""
+    arguments = {field.name for field in dataclasses.fields(SummaryOptions)}
+    check_option_names(options, arguments | {"join", "names", "queries"})
 
 
 def make_engine(
