@@ -6,7 +6,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from numbers import Integral
@@ -41,6 +41,7 @@ from longsum_jax.inference.summary import (
     Summary,
     check_no_file_name,
     check_text,
+    listed,
 )
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.ranking.selection import Length, parse_length
@@ -112,7 +113,7 @@ def make_requests(
         InputError: another number of names or queries; a document or query that is no text, an
             empty document, or the name of a file in place of its text.
     """
-    texts = _documents(texts)
+    texts = listed(texts, "texts")
     names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
     queries = queries or [None] * len(texts)
     check_counts(len(texts), names=names, queries=queries)
@@ -124,19 +125,6 @@ def make_requests(
         return requests
     text, borders = join_documents(texts, separator)
     return [requests[0]._replace(text=text, borders=borders)]
-
-
-def _documents(texts: Any) -> list[Any]:
-    """Returns the documents as a list."""
-    if isinstance(texts, str):
-        return [texts]
-    # What dictionaries, sets and named tuples (``readers.Document``) iterate over are no documents.
-    is_record = isinstance(texts, bytes | Mapping | Set) or hasattr(texts, "_fields")
-    if is_record or not isinstance(texts, Iterable):
-        raise InputError(
-            f"texts is of type {type(texts).__name__}; give a string, or a list of strings"
-        )
-    return list(texts)
 
 
 class StrategyEngine:
