@@ -11,7 +11,7 @@ extractor of configs/extractor.py predicts:
     python -m longsum_jax.train \
         --config=configs/extract_abstract.py:model=bart-large,data='short/{split}.jsonl' \
         --workdir=runs/abstractor
-    longsum evaluate --model=runs/abstractor --data=short/test.jsonl
+    longsum evaluate --model=runs/abstractor --data=short/test.jsonl --out=results
 
 `model` is a checkpoint of any encoder-decoder, `data` what the extract command wrote. Published:
 1,024 tokens of source, learning rate, passes, warm-up and 8 documents a step as for AWESOME, of

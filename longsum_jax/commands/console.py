@@ -275,7 +275,11 @@ def _guess(flag: str, known: Set[str]) -> str:
     if "." in name and _CONFIG_KEY in known:
         return f"; did you mean --config.{name.removeprefix('--')}?"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-    return f"; did you mean {close[0]}?" if close else ""
+    if close:
+        return f"; did you mean {close[0]}?"
+    if _CONFIG_KEY in known:
+        return "; values of the config are --config.SECTION.KEY=VALUE"
+    return ""
 
 
 def _check_value(action: argparse.Action, value: Any) -> None:

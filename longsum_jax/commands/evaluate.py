@@ -417,7 +417,7 @@ def _check_settings(out: Path, settings: dict[str, Any]) -> None:
     path = out / SETTINGS
     try:
         before = read_json(path) if path.exists() and _holds_predictions(out) else settings
-        differing = [key for key in settings if before.get(key) != settings[key]]
+        differing = _differing(before, settings)
         if differing:
             raise InputError(
                 f"{out}: holds predictions made with another {', '.join(differing)}; give another "
@@ -426,6 +426,14 @@ def _check_settings(out: Path, settings: dict[str, Any]) -> None:
         (out / checksums.SUMS).unlink(missing_ok=True)  # until all is written again
     except OSError as error:
         raise InputError(f"{out}: cannot be used ({error}); give another --out") from error
+
+
+def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Returns the settings that differ, those of generation by the names of their options."""
+    before = before | before.get("generation", {})
+    now = now | now.get("generation", {})
+    names = [name for name in now if before.get(name) != now[name]]
+    return [name for name in names if name != "generation"] or names
 
 
 def _holds_predictions(out: Path) -> bool:

@@ -346,10 +346,12 @@ def _summary_programs(
 
 
 def _compiled(programs: Iterable["AbstractProgram"], target: "Target") -> Iterator["ProgramPlan"]:
+    from longsum_jax.analysis.devices import HERE
     from longsum_jax.analysis.plan import plan_program
 
+    name = "this machine" if target.name == HERE else target.name
     for program in programs:
-        with console.spinner(f"compiling {program.name} for {target.name}"):
+        with console.spinner(f"compiling {program.name} for {name}"):
             plan = plan_program(program, target)
         yield plan
 

@@ -36,6 +36,7 @@ In figures of kernels, memory is the time after which a mode has decayed to 1/e,
 are sorted by the mean decay of their modes, the longest memory on top.
 """
 FORMATS = (".png", ".pdf", ".svg")
+_NGRAMS = {1: "words", 2: "bigrams"}
 
 
 def main(argv: Sequence[str]) -> None:
@@ -182,6 +183,8 @@ def _bigrams(args: argparse.Namespace) -> Any:
     for path in args.data:
         with console.spinner(f"reading {path}"):
             curves[path] = mean_salient_ngrams(read_pairs(path, args), size=args.ngram)
+    what = _NGRAMS.get(args.ngram, f"{args.ngram}-grams")
+    print(f"{what} that summaries share with documents, in the first 10, 20, ... 100 % of these:")
     for path, curve in curves.items():
         print(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
     # Complete paths would leave no room for the lines.

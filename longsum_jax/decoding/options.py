@@ -1,7 +1,7 @@
 """Options of decoding under their generation_config names, and reading generation_config.json."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -54,6 +54,7 @@ _NEUTRAL_UNLESS_SAMPLING: dict[str, tuple[Any, ...]] = {
     "top_h": (),
     "typical_p": (1.0,),
 }
+_UNIMPLEMENTED = _NEUTRAL.keys() | _NEUTRAL_UNLESS_SAMPLING.keys()
 
 # Keys of a generation_config that never change which ids come out of this library.
 _NO_EFFECT = frozenset(
@@ -207,14 +208,29 @@ def _count(name: str, value: Any) -> int:
     return value
 
 
+def check_option_names(names: Iterable[str], also: Collection[str] = ()) -> None:
+    """Raises InputError for a name that is no option of generation.
+
+    Args:
+        names: as they were given.
+        also: other names that the function takes, which may be meant.
+    """
+    options = _options()
+    for name in names:
+        if name not in options | _UNIMPLEMENTED:
+            meant = did_you_mean(name, options.union(also))
+            raise InputError(f'generate: unknown option "{name}"; {meant}')
+
+
+def _options() -> set[str]:
+    return {f.name for f in dataclasses.fields(GenerationOptions)}.union(_LENGTHS)
+
+
 def _check_names(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
-    options = {f.name for f in dataclasses.fields(GenerationOptions)} | set(_LENGTHS)
-    unimplemented = set(_NEUTRAL) | set(_NEUTRAL_UNLESS_SAMPLING)
-    for name in overrides:
-        if name not in options | unimplemented:
-            raise InputError(f'generate: unknown option "{name}"; {did_you_mean(name, options)}')
+    check_option_names(overrides)
+    options = _options()
     for name, value in config.items():
-        known = name in options | unimplemented | _NO_EFFECT or name.startswith("_")
+        known = name in options | _UNIMPLEMENTED | _NO_EFFECT or name.startswith("_")
         if not known and value is not None:
             raise InputError(
                 f'{_CONFIG}: unknown key "{name}"={value!r}; {did_you_mean(name, options)}'

@@ -93,7 +93,7 @@ def pairs_by_id(documents: Iterable[Document], place: str) -> dict[str, Pair]:
     for document in documents:
         if document.id in pairs:
             raise InputError(
-                f'{place}: the id "{document.id}" is there twice; ids tell finished documents apart'
+                f'{place}: the id "{document.id}" is there twice; give every row an id of its own'
             )
         pairs[document.id] = pair_of(document)
     return pairs

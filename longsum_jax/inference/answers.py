@@ -8,6 +8,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError, counted
 from longsum_jax.inference.rows import ReadingModel, pair_logits
+from longsum_jax.inference.summary import Request, check_text, listed
 from longsum_jax.inference.token_states import text_windows
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.tokenizers.special_tokens import TokenPair
@@ -54,8 +55,8 @@ def span_text(text: str, spans: Sequence[tuple[int, int]], first: int, last: int
 
 def answer(
     model: ReadingModel,
-    questions: Sequence[str],
-    documents: Sequence[str],
+    questions: Sequence[str] | str,
+    documents: Sequence[str] | str,
     *,
     max_answer_length: int = MAX_ANSWER_LENGTH,
     batch_size: int = 16,
@@ -67,13 +68,13 @@ def answer(
 
     Args:
         model: with a head for question answering.
-        questions, documents: as many of each.
+        questions, documents: as many of each, or one.
         max_answer_length: tokens of the longest answer.
         batch_size: windows read together.
 
     Raises:
-        InputError: another kind of model, no tokenizer, an empty document, a question that leaves
-            no room for it, an option out of range.
+        InputError: another kind of model, no tokenizer, what is no text, an empty document, a
+            question that leaves no room for it, an option out of range.
     """
     if model.config.head != "question_answering":
         raise InputError(
@@ -86,11 +87,18 @@ def answer(
         raise InputError(
             f"max_answer_length={max_answer_length} and batch_size={batch_size} must be at least 1"
         )
+    questions = listed(questions, "questions")
+    documents = listed(documents, "documents")
     if len(questions) != len(documents):
         raise InputError(
             f"{counted(len(questions), 'question')} for "
             f"{counted(len(documents), 'document')}; give one each"
         )
+    for number, (question, document) in enumerate(zip(questions, documents, strict=True), 1):
+        if not isinstance(question, str):
+            kind = type(question).__name__
+            raise InputError(f"question {number} is of type {kind}; give a string")
+        check_text(Request(document, f"document {number}", question))
     asked = zip(questions, documents, strict=True)
     windows = [_windows(model, question, document) for question, document in asked]
     pairs = [window.pair for of_document in windows for window in of_document]

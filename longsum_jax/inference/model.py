@@ -36,6 +36,7 @@ from longsum_jax.inference.stream import Result, summarize_stream
 from longsum_jax.inference.summarizer import (
     MemoryEngine,
     SummaryOptions,
+    check_arguments,
     make_engine,
     make_requests,
     summarize_all,
@@ -50,6 +51,8 @@ from longsum_jax.typing import Array, Params
 
 # Inputs of some encoders besides ids and mask.
 _EXTRA_INPUTS = ("global_attention_mask", "token_type_ids")
+# What a head is for that writes no text.
+_OTHER_USES = {"extraction": "extract", "question_answering": "answer"}
 
 
 class Model:
@@ -261,9 +264,8 @@ class Model:
         self, generation_config: Mapping[str, Any], options: Mapping[str, Any]
     ) -> GenerationOptions:
         if self.config.head != "language_model":
-            raise InputError(
-                f"this model ({self._runner.name}) cannot generate; use encode or logits"
-            )
+            other = _OTHER_USES.get(self.config.head, "encode or logits")
+            raise InputError(f"this model ({self._runner.name}) cannot generate; use {other}")
         found = GenerationOptions.from_config(generation_config, **options)
         check_length(found.max_new_tokens, self.config.max_target_length, "max_new_tokens")
         return found
@@ -355,6 +357,7 @@ class Model:
                 on_overflow="error" or for the model, an unknown strategy or one that this model
                 does not have, a number or length out of range, num_return_sequences above 1.
         """
+        check_arguments(options)
         call = SummaryOptions(
             strategy=strategy,
             length=length,
@@ -486,18 +489,18 @@ class Model:
         return sentences.extract(self, documents, **options)
 
     def answer(
-        self, questions: Sequence[str], documents: Sequence[str], **options: Any
+        self, questions: Sequence[str] | str, documents: Sequence[str] | str, **options: Any
     ) -> list[answers.Answer]:
         """Finds the answer to each question in its document, with a head for question answering.
 
         Args:
-            questions, documents: as many of each.
+            questions, documents: as many of each, or one.
             **options: ``max_answer_length``, tokens of the longest answer (30); ``batch_size``,
                 windows of documents read together (16).
 
         Raises:
-            InputError: another kind of model, no tokenizer, an empty document, a question that
-                leaves no room for it, an option out of range.
+            InputError: another kind of model, no tokenizer, what is no text, an empty document, a
+                question that leaves no room for it, an option out of range.
         """
         return answers.answer(self, questions, documents, **options)
 

@@ -10,6 +10,7 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.inference.documents import check_counts
 from longsum_jax.inference.padding import batches_by_length, bucket_length, pad_rows
+from longsum_jax.inference.summary import listed
 from longsum_jax.layers.attention.global_tokens import without_globals
 from longsum_jax.models.extraction_head import mean_state
 from longsum_jax.models.family import Family
@@ -78,17 +79,27 @@ def extract(
         )
     _check_tokenizer(model)
     _check_choice(threshold, top_k)
-    documents = [documents] if isinstance(documents, str) else documents
+    documents = listed(documents, "documents")
     queries = queries or [None] * len(documents)
     check_counts(len(documents), queries=queries)
     chosen = []
     for number, (document, query) in enumerate(zip(documents, queries, strict=True), 1):
-        sentences = split_sentences(document) if isinstance(document, str) else list(document)
-        if not sentences:
-            raise InputError(f"document {number} is empty; give it some text or leave it out")
+        sentences = _sentences(document, f"document {number}")
         scores = _scores(model, sentences, query, batch_size)
         chosen.append(taken_sentences(scores, threshold=threshold, top_k=top_k))
     return chosen
+
+
+def _sentences(document: str | Sequence[str], name: str) -> list[str]:
+    sentences = split_sentences(document) if isinstance(document, str) else listed(document, name)
+    if not sentences:
+        raise InputError(f"{name} is empty; give it some text or leave it out")
+    for sentence in sentences:
+        if not isinstance(sentence, str):
+            raise InputError(
+                f"{name} holds a {type(sentence).__name__}; give a text, or a list of its sentences"
+            )
+    return sentences
 
 
 def taken_sentences(

@@ -6,13 +6,13 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from numbers import Integral
 from typing import Any, NamedTuple, Protocol, cast, get_args
 
-from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.options import GenerationOptions, check_option_names
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.documents import (
@@ -41,6 +41,7 @@ from longsum_jax.inference.summary import (
     Summary,
     check_no_file_name,
     check_text,
+    listed,
 )
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.ranking.selection import Length, parse_length
@@ -112,7 +113,7 @@ def make_requests(
         InputError: another number of names or queries; a document or query that is no text, an
             empty document, or the name of a file in place of its text.
     """
-    texts = _documents(texts)
+    texts = listed(texts, "texts")
     names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
     queries = queries or [None] * len(texts)
     check_counts(len(texts), names=names, queries=queries)
@@ -124,19 +125,6 @@ def make_requests(
         return requests
     text, borders = join_documents(texts, separator)
     return [requests[0]._replace(text=text, borders=borders)]
-
-
-def _documents(texts: Any) -> list[Any]:
-    """Returns the documents as a list."""
-    if isinstance(texts, str):
-        return [texts]
-    # What dictionaries, sets and named tuples (``readers.Document``) iterate over are no documents.
-    is_record = isinstance(texts, bytes | Mapping | Set) or hasattr(texts, "_fields")
-    if is_record or not isinstance(texts, Iterable):
-        raise InputError(
-            f"texts is of type {type(texts).__name__}; give a string, or a list of strings"
-        )
-    return list(texts)
 
 
 class StrategyEngine:
@@ -464,6 +452,12 @@ class SummarizingModel(Protocol):
 
     def summary_options(self, **options: Any) -> GenerationOptions:
         """Returns options of the search."""
+
+
+def check_arguments(options: Iterable[str]) -> None:
+    """Raises InputError for an option that ``Model.summaries`` does not take."""
+    arguments = {field.name for field in dataclasses.fields(SummaryOptions)}
+    check_option_names(options, arguments | {"join", "names", "queries"})
 
 
 def make_engine(

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import html
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
@@ -48,6 +48,24 @@ def check_request(request: Request) -> Request:
             "longsum_jax.inference.summary.Request(text, name, query), or texts to summarize"
         )
     return request
+
+
+def listed(texts: Any, name: str) -> list[Any]:
+    """Returns texts, or one, as a list; or raises InputError for what is neither.
+
+    Args:
+        texts: as they were given; those in a list are not checked.
+        name: of the argument.
+    """
+    if isinstance(texts, str):
+        return [texts]
+    # What dictionaries, sets and named tuples (``readers.Document``) iterate over are no texts.
+    is_record = isinstance(texts, bytes | Mapping | Set) or hasattr(texts, "_fields")
+    if is_record or not isinstance(texts, Iterable):
+        raise InputError(
+            f"{name} is of type {type(texts).__name__}; give a string, or a list of strings"
+        )
+    return list(texts)
 
 
 def check_text(request: Request) -> None:

@@ -48,4 +48,5 @@ def _objects(
         else:
             name = f"{source.name}:{number}"
             kind = type(value).__name__
-            yield number, InputError(f"{name}: expected a JSON object, got {kind}")
+            remedy = 'give each document as {"document": "its text"}'
+            yield number, InputError(f"{name}: expected a JSON object, got {kind}; {remedy}")

@@ -61,7 +61,8 @@ def expand(paths: Sequence[str], exclude: str | None = None) -> Iterator[str | F
 def _local_url(url: str, exclude: str | None) -> Iterator[str | Failure]:
     parts = urllib.parse.urlsplit(url)
     if parts.netloc not in ("", "localhost"):
-        yield _failed(url, f"lies on {parts.netloc}; only files of this machine are read")
+        remedy = "only files of this machine are read; write file:/// before a whole path"
+        yield _failed(url, f"lies on {parts.netloc}; {remedy}")
         return
     path = urllib.request.url2pathname(parts.path)
     if "\0" not in path and os.path.exists(path):

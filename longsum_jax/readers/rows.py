@@ -53,7 +53,10 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
     if value is None:
         value = ""
     if not isinstance(value, str):
-        raise InputError(f'{name}: "{key}" must be a string, got {type(value).__name__}')
+        remedy = "mend or remove the row"
+        if isinstance(value, dict | list):
+            remedy = "write what it holds as JSON lines, for example with jq"
+        raise InputError(f'{name}: "{key}" must be a string, got {type(value).__name__}; {remedy}')
     value = value.replace("\r\n", "\n").replace("\r", "\n")
     if not value.strip():
         raise InputError(f'{name}: "{key}" is empty; remove the row')

@@ -470,7 +470,7 @@ def test_evaluate_refuses_a_directory_made_with_other_settings(
     message = refused("evaluate", *arguments, "--num_beams=2", "--stemmer")
     assert (
         message
-        == f"{tmp_path / 'out'}: holds predictions made with another generation, rouge; give "
+        == f"{tmp_path / 'out'}: holds predictions made with another rouge, num_beams; give "
         "another --out"
     )
 
@@ -499,7 +499,7 @@ def refuse_evaluation(refused, model, data, tmp_path, *flags):
         (
             '{"document": "x", "summary": "y", "id": "a"}',
             (),
-            ': the id "a" is there twice; ids tell',
+            ': the id "a" is there twice; give every row',
         ),
         ("", ("--batch_size=0",), "--batch_size=0 must be at least 1"),
         ("", ("--examples=-1",), "--examples=-1 must be at least 1"),

@@ -118,6 +118,13 @@ def test_a_flag_that_is_left_out_is_another_setting(evaluated, source, flag):
         evaluated(*flags)
 
 
+def test_an_option_of_generation_that_differs_is_named(evaluated, source):
+    flags = ("--task=qmsum", f"--source={source}")
+    evaluated(*flags, "--seed=5")
+    with pytest.raises(InputError, match="made with another seed; give"):
+        evaluated(*flags, "--seed=6")
+
+
 def test_a_model_that_was_converted_again_is_another(evaluated, model, source):
     """It has the weights and the path of the one before."""
     evaluated("--task=qmsum", f"--source={source}")

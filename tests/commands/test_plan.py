@@ -260,7 +260,8 @@ def test_dry_runs_say_what_programs_take_and_do_nothing_else(
     text.write_text(TEXT)
     tokens = load(small_model).read_lengths([TEXT])[0]
     summarize.main([f"--model={small_model}", "--dry_run", str(text)])
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "compiling read for this machine" in err
     assert f"1 document of at most {tokens} tokens, 1 at a time" in out
     data, results = tmp_path / "data.jsonl", tmp_path / "results"
     data.write_text(json.dumps({"id": "a", "document": TEXT, "summary": "Cat."}) + "\n")

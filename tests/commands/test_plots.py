@@ -82,7 +82,9 @@ def test_bigrams_draws_every_data_set(tmp_path, capsys):
     )
     assert png_size(tmp_path / "b.png") == (200, 130)
     curve = ": 0.0 25.0 25.0 25.0 25.0 25.0 25.0 25.0 25.0 100.0 %"
-    assert capsys.readouterr().out.splitlines()[:2] == [f"{path}{curve}", f"{other}{curve}"]
+    says, *lines = capsys.readouterr().out.splitlines()
+    assert says.startswith("bigrams that summaries share with documents, in the first 10, 20, ...")
+    assert lines[:2] == [f"{path}{curve}", f"{other}{curve}"]
     figure = figures.ngrams_figure({"one": np.array([0.25, 1.0])}, 2, (4, 2))
     (drawn,) = figure.axes[0].lines
     assert np.array(drawn.get_xydata()).tolist() == [[0, 0], [50, 25], [100, 100]]

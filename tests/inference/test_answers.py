@@ -42,8 +42,16 @@ def test_what_cannot_answer(tiny_tokenizer):
     model = Model(family, config, {}, tiny_tokenizer)
     with pytest.raises(InputError, match="1 question for 2 documents; give one each"):
         model.answer(["Who?"], ["You.", "I."])
-    with pytest.raises(InputError, match="a document is empty"):
+    with pytest.raises(InputError, match="document 1 is empty"):
         model.answer(["Who?"], [""])
+    with pytest.raises(InputError, match="document 2 is of type NoneType; give its text"):
+        model.answer(["Who?", "What?"], ["You.", None])
+    with pytest.raises(InputError, match="question 1 is of type NoneType; give a string"):
+        model.answer([None], "You.")
+    with pytest.raises(InputError, match="cannot generate; use answer"):
+        model.summarize("You.")
+    with pytest.raises(InputError, match="questions is of type NoneType; give a string, or a list"):
+        model.answer(None, ["You."])
     with pytest.raises(InputError, match="max_answer_length=0 and batch_size=16 must be"):
         model.answer(["Who?"], ["You."], max_answer_length=0)
 
@@ -86,6 +94,8 @@ def test_long_documents_are_read_in_windows():
         assert (given.text, given.score) == best
     covered = {bytes(i - 3 for i in row if i > 2) for row in reader.rows}
     assert any(b"9" in text for text in covered)
+    assert answer(reader, questions[0], documents[0], max_answer_length=4) == found[:1]
+    assert answer(reader, iter(questions), tuple(documents), max_answer_length=4) == found
     with pytest.raises(InputError, match="leaves no room for two texts"):
         answer(reader, ["?" * 22], ["text"])
 

@@ -296,6 +296,8 @@ def test_config_fingerprints_tell_models_of_the_same_weights_apart(random_model,
             lambda m: m.generate([[1]], num_beam=2),
             'unknown option "num_beam"; did you mean "num_beams"',
         ),
+        (lambda m: m.summarize("x", query="y"), 'option "query"; did you mean "queries"'),
+        (lambda m: m.summarize("x", batch=2), 'option "batch"; did you mean "batch_size"'),
         (
             lambda m: m.summarize(["x", " \n"]),
             "document 2 is empty; give it some text or leave it out",

@@ -122,6 +122,10 @@ def test_bad_input(make, extractor):
         extractor.extract([SENTENCES, " "])
     with pytest.raises(InputError, match="document 1 is empty; give it"):
         extractor.extract([[]])
+    with pytest.raises(InputError, match="document 1 is of type NoneType; give a string, or a"):
+        extractor.extract([None])
+    with pytest.raises(InputError, match="document 1 holds a int; give a text, or a list of its"):
+        extractor.extract([[3]])
     with pytest.raises(InputError, match="queries has 1 item for 2 documents; give one for each"):
         extractor.extract([SENTENCES, SENTENCES], queries=["Why?"])
     with pytest.raises(
