@@ -96,8 +96,9 @@ def _sentences(document: str | Sequence[str], name: str) -> list[str]:
         raise InputError(f"{name} is empty; give it some text or leave it out")
     for sentence in sentences:
         if not isinstance(sentence, str):
+            kind = type(sentence).__name__
             raise InputError(
-                f"{name} holds a {type(sentence).__name__}; give a text, or a list of its sentences"
+                f"{name} holds a value of type {kind}; give a text, or a list of its sentences"
             )
     return sentences
 
