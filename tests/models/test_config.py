@@ -32,6 +32,18 @@ def test_fields_that_transformers_does_not_read(name, field, ignored, kept):
         dataclasses.replace(found, **{field: ignored})
 
 
+@pytest.mark.parametrize("name", ["bart", "t5", "roberta"])
+def test_the_first_of_several_ends_is_that_of_the_model(name):
+    """All of them end what is generated."""
+    family, raw = get_family(name), {"model_type": name, "eos_token_id": [7, 5]}
+    config = family.config_of_json(raw, "config.json")
+    assert config.eos_token_id == 7
+    if family.is_encoder_decoder:
+        assert family.generation_config(config, raw)["eos_token_id"] == [7, 5]
+    with pytest.raises(InputError, match=r"eos_token_id: expected int, got \[\]"):
+        family.config_of_json(raw | {"eos_token_id": []}, "config.json")
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_config_has_the_attributes_that_the_library_reads(name):
     family = get_family(name)
