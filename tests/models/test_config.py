@@ -13,7 +13,7 @@ from longsum_jax.models.bart_config import (
     PegasusConfig,
     PegasusXConfig,
 )
-from longsum_jax.models.bert_config import BertConfig, RobertaConfig
+from longsum_jax.models.bert_config import BertConfig, BigBirdConfig, RobertaConfig
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
 from longsum_jax.models.registry import FAMILIES, get_family
 from longsum_jax.models.t5 import T5Config
@@ -123,6 +123,12 @@ def test_positions_that_cannot_be_computed(config, values, problem):
 def test_positions_begin_behind_the_padding_token():
     with pytest.raises(InputError, match="position pad_token_id=50000; raise the one or lower"):
         RobertaConfig(pad_token_id=50000, max_position_embeddings=20)
+
+
+def test_answers_of_big_bird_need_a_second_token_type():
+    with pytest.raises(InputError, match="type_vocab_size is 1, but tokens behind a question are"):
+        BigBirdConfig(head="question_answering", type_vocab_size=1)
+    assert BigBirdConfig(type_vocab_size=1).type_vocab_size == 1
 
 
 def test_widths_without_computed_positions_may_be_odd():
