@@ -78,6 +78,7 @@ _NO_EFFECT = frozenset(
         "output_scores",
         "prefill_chunk_size",
         "return_dict_in_generate",
+        "return_legacy_cache",
         "speculation_type",
         "target_lookbehind",
         "transformers_version",

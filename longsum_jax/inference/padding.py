@@ -148,13 +148,25 @@ def pad_inputs(
         if name == "global_attention_mask" and "global_indices" in attention.inputs:
             extra["global_indices"] = global_indices(like_ids(ids, value, name))
         elif name == "token_type_ids" and config.has_token_types:
-            extra[name] = np.pad(like_ids(ids, value, name), widths)
+            types = like_ids(ids, value, name)
+            _check_types(types, config.type_vocab_size)
+            extra[name] = np.pad(types, widths)
         else:
             raise InputError(
                 f"{name} is given, but {family} with this attention does not take it; leave it out"
             )
     padded_ids = np.pad(ids, widths, constant_values=config.pad_token_id)
     return PaddedInputs(padded_ids, np.pad(mask, widths), extra)
+
+
+def _check_types(types: np.ndarray, count: int) -> None:
+    """Raises InputError for a token type that a model with ``count`` of them lacks."""
+    if types.min() < 0 or types.max() >= count:
+        outside = types.min() if types.min() < 0 else types.max()
+        raise InputError(
+            f"token_type_ids holds {outside}, but this model has type_vocab_size={count}; give "
+            f"types from 0 to {count - 1}"
+        )
 
 
 def document_inputs(

@@ -3,6 +3,7 @@
 import math
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -143,11 +144,17 @@ def _in_float32(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     return lambda x: function(x.astype(jnp.float32)).astype(x.dtype)
 
 
-# Names as in Hugging Face configs.
+_GELU = _in_float32(partial(nn.gelu, approximate=False))
+_TANH_GELU = _in_float32(partial(nn.gelu, approximate=True))
+# Names as in Hugging Face configs, several of which mean the same function.
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
-    "gelu": _in_float32(lambda x: nn.gelu(x, approximate=False)),
-    "gelu_new": _in_float32(lambda x: nn.gelu(x, approximate=True)),
+    "gelu": _GELU,
+    "gelu_python": _GELU,
+    "gelu_new": _TANH_GELU,
+    "gelu_fast": _TANH_GELU,
+    "gelu_accurate": _TANH_GELU,
+    "gelu_pytorch_tanh": _TANH_GELU,
     "silu": _in_float32(nn.silu),
     "swish": _in_float32(nn.silu),
     "tanh": _in_float32(jnp.tanh),

@@ -467,6 +467,14 @@ class BigBirdConfig(BertConfig):
     eos_token_id: Count = 2
     sep_token_id: Count = 66
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.head == "question_answering" and self.type_vocab_size < 2:
+            raise InputError(
+                f"type_vocab_size is {self.type_vocab_size}, but tokens behind a question are of "
+                "type 1 here; give at least 2"
+            )
+
     @property
     def head_dropout(self) -> float:
         """See ``BertConfig``; answers have the dropout of the layers."""

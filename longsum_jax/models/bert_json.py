@@ -60,7 +60,6 @@ _HEADS: dict[str, Head] = {
 _PLAIN = {
     "position_embedding_type": "absolute",
     "add_cross_attention": False,
-    "sinusoidal_pos_embds": False,
     "num_hidden_groups": 1,
     "inner_group_num": 1,
     "use_bias": True,

@@ -64,14 +64,16 @@ _DECODERS = {
     AlbertConfig: "predictions.decoder",
 }
 # Heads that files may hold beside the one in use: of next sentences, of the order of sentences, and
-# of replaced tokens; and, in files read as bare models, those over the vocabulary.
+# of replaced tokens; and, in files read as bare models, those over the vocabulary and over labels.
 _UNUSED_HEADS = (r"^cls\.seq_relationship\.", r"^sop_classifier\.", r"^discriminator_predictions\.")
-_VOCABULARY_HEADS = (
+_HEADS = (
     r"^cls\.",
     r"^lm_head\.",
     r"^vocab_(transform|layer_norm|projector)\.",
     r"^generator_(predictions|lm_head)\.",
     r"^predictions\.",
+    r"^(pre_)?classifier\.",
+    r"^(qa_outputs|qa_classifier|sequence_summary)\.",
 )
 
 
@@ -88,7 +90,7 @@ def weight_map(config: BertConfig) -> WeightMap:
     if config.head not in ("none", "pooler"):
         tied = _tied_keys(config)
         return WeightMap(rows, tied, tuple(ignored), prefix=prefix, aliases=aliases)
-    ignored += _VOCABULARY_HEADS
+    ignored += _HEADS
     # Bare models are written without the prefix.
     rows = [row._replace(key=row.key.removeprefix(prefix)) for row in rows]
     return WeightMap(rows, ignored=tuple(ignored), aliases=(*aliases, (rf"^{prefix}", "")))

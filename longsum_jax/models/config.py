@@ -318,6 +318,8 @@ def read_fields(
     """Returns the fields of ``config_class`` that a config.json holds, and those it means
     otherwise than ``config_class`` by leaving them out.
 
+    Of several end-of-sequence tokens, all of which end what is generated, the first is the model's.
+
     Args:
         raw: content of the config.json; its other keys, and those that are null, are left out.
         runtime_fields: fields that are never read from a file, as those of ``config_class.fixed``.
@@ -329,4 +331,7 @@ def read_fields(
         key = (json_names or {}).get(name, name)
         if raw.get(key) is not None:
             values[name] = raw[key]
+    ends = values.get("eos_token_id")
+    if isinstance(ends, list) and ends:
+        values["eos_token_id"] = ends[0]
     return values

@@ -132,6 +132,7 @@ def test_every_neutral_key_is_accepted():
         "renormalize_logits": False,
         "num_beam_groups": 1,
         "use_cache": True,
+        "return_legacy_cache": True,
     }
     neutral |= {
         "begin_suppress_tokens": [],

@@ -430,6 +430,16 @@ def test_inputs_end_where_the_positions_do(random_model):
             "token_type_ids is given, but t5 .* does not take it",
         ),
         (
+            "bert",
+            lambda m, ids: m.encode(ids, token_type_ids=ids - ids[0, 0] - 1),
+            "token_type_ids holds -1, but this model has type_vocab_size=2; give types from 0 to 1",
+        ),
+        (
+            "roberta",
+            lambda m, ids: m.encode(ids, token_type_ids=ids // ids),
+            "token_type_ids holds 1, but this model has type_vocab_size=1; give types from 0 to 0",
+        ),
+        (
             "led",
             lambda m, ids: m.encode(ids, global_attention_mask=ids[:, :2]),
             r"global_attention_mask has shape \(1, 2\)",

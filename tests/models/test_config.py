@@ -13,7 +13,7 @@ from longsum_jax.models.bart_config import (
     PegasusConfig,
     PegasusXConfig,
 )
-from longsum_jax.models.bert_config import BertConfig, RobertaConfig
+from longsum_jax.models.bert_config import BertConfig, BigBirdConfig, RobertaConfig
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
 from longsum_jax.models.registry import FAMILIES, get_family
 from longsum_jax.models.t5 import T5Config
@@ -30,6 +30,18 @@ def test_fields_that_transformers_does_not_read(name, field, ignored, kept):
     assert getattr(found, field) == kept
     with pytest.raises(InputError, match=f"{field} is {ignored}, but .* have {kept}; leave it"):
         dataclasses.replace(found, **{field: ignored})
+
+
+@pytest.mark.parametrize("name", ["bart", "t5", "roberta"])
+def test_the_first_of_several_ends_is_that_of_the_model(name):
+    """All of them end what is generated."""
+    family, raw = get_family(name), {"model_type": name, "eos_token_id": [7, 5]}
+    config = family.config_of_json(raw, "config.json")
+    assert config.eos_token_id == 7
+    if family.is_encoder_decoder:
+        assert family.generation_config(config, raw)["eos_token_id"] == [7, 5]
+    with pytest.raises(InputError, match=r"eos_token_id: expected int, got \[\]"):
+        family.config_of_json(raw | {"eos_token_id": []}, "config.json")
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -111,6 +123,12 @@ def test_positions_that_cannot_be_computed(config, values, problem):
 def test_positions_begin_behind_the_padding_token():
     with pytest.raises(InputError, match="position pad_token_id=50000; raise the one or lower"):
         RobertaConfig(pad_token_id=50000, max_position_embeddings=20)
+
+
+def test_answers_of_big_bird_need_a_second_token_type():
+    with pytest.raises(InputError, match="type_vocab_size is 1, but tokens behind a question are"):
+        BigBirdConfig(head="question_answering", type_vocab_size=1)
+    assert BigBirdConfig(type_vocab_size=1).type_vocab_size == 1
 
 
 def test_widths_without_computed_positions_may_be_odd():

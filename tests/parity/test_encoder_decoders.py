@@ -127,6 +127,24 @@ def test_bigbird_chooses_full_or_sparse_by_this_call_alone(saved, loaded):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["longt5_global", "led", "bigbird_pegasus"])
+def test_padding_may_stand_anywhere(name, saved, loaded):
+    theirs, ours = saved(name)[0], loaded(name)
+    ids, mask, decoder_ids = make_batch(ours.config.pad_token_id)
+    mask[0, 5::7] = False
+    mask[1:] = mask[1:, ::-1]
+    mask[:, 0] = True  # LED's global token
+    with torch.no_grad():
+        wanted = theirs(
+            input_ids=torch.tensor(ids),
+            attention_mask=torch.tensor(mask).long(),
+            decoder_input_ids=torch.tensor(decoder_ids),
+            **further_inputs(name, ids),
+        )
+    assert_close(ours.logits(ids, mask, decoder_ids), wanted.logits)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("counts", [(0, 0, 0), (5, 1, 2)], ids=["none", "several"])
 def test_led_global_attention_is_where_it_is_asked_for(counts, saved, loaded):
     theirs, ours = saved("led")[0], loaded("led")

@@ -244,6 +244,32 @@ def test_names_of_old_files_are_understood(saved, loaded, tmp_path):
     np.testing.assert_array_equal(found, loaded("bert").logits(ids, mask))
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["bert_tokens", "roberta_answers", "distilbert_labels", "electra_choices", "big_bird_answers"],
+)
+def test_a_head_over_labels_is_left_out_of_a_bare_model(name, saved, loaded):
+    theirs, directory = saved(name)
+    bare = longsum_jax.load(directory, architecture=type(theirs.base_model).__name__)
+    assert bare.config.head in ("none", "pooler")
+    wanted, found = ({**model.params, "head": None} for model in (loaded(name), bare))
+    assert jax.tree.all(jax.tree.map(np.array_equal, found, wanted))
+
+
+def test_a_stored_table_of_sinusoids_is_a_table_like_others(saved, loaded, tmp_path):
+    """Files of DistilBERT may say that training began with sinusoids; transformers reads what they
+    hold."""
+    theirs, directory = saved("distilbert")
+    config = json.loads((directory / "config.json").read_text()) | {"sinusoidal_pos_embds": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    shutil.copy(directory / "model.safetensors", tmp_path)
+    ids, mask = make_batch(0)
+    found = longsum_jax.load(tmp_path).logits(ids, mask)
+    np.testing.assert_array_equal(found, loaded("distilbert").logits(ids, mask))
+    again = type(theirs).from_pretrained(tmp_path).eval()
+    np.testing.assert_array_equal(output_of(again, ids, mask), output_of(theirs, ids, mask))
+
+
 def test_label_names_and_problem_type_come_along(saved, tmp_path):
     directory = shutil.copytree(saved("bert_labels")[1], tmp_path / "theirs")
     config = json.loads((directory / "config.json").read_text())

@@ -173,10 +173,11 @@ def transient_blocks(
     """Assigns tokens to blocks of ``size``, whose sums are LongT5's global tokens.
 
     Guo et al. 2022, section 3.2. Tokens after the last full block of their row belong to that
-    block; a row without a full block has none.
+    block; a row without a full block has none. A block is full if its last token is real, and the
+    first blocks count as the full ones, as in transformers.
 
     Args:
-        mask: True on real tokens, padding on the right.
+        mask: True on real tokens.
         size: tokens of a block; ``num_globals`` is length // size.
 
     Returns:
@@ -184,11 +185,15 @@ def transient_blocks(
         global_mask: True on the blocks that the row fills.
     """
     position = jnp.arange(mask.shape[1])
-    is_block_end = position % size == size - 1
-    num_full = (mask & is_block_end).sum(1)
+    num_full = (mask & _ends_block(position, size)).sum(1)
     block_ids = jnp.where(mask, jnp.minimum(position // size, num_full[:, None] - 1), -1)
     global_mask = jnp.arange(mask.shape[1] // size) <= block_ids.max(1)[:, None]
     return block_ids.astype(jnp.int32), global_mask
+
+
+def _ends_block(places: Int[AnyArray, " length"], size: int) -> Bool[Array, " length"]:
+    """Tells which places are the last of a block."""
+    return places % size == size - 1
 
 
 def block_sums(
@@ -205,7 +210,7 @@ def block_sums(
 
     Args:
         x: vectors of tokens.
-        mask: True on real tokens, padding on the right.
+        mask: True on real tokens.
         size: tokens of a block.
         num_blocks: number of blocks.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``).
@@ -213,11 +218,15 @@ def block_sums(
     Returns:
         The sums in the type of ``x``; zeros for blocks that are not full.
     """
-    num_full = (sum_over(jnp.sum(mask, 1), axes) // size)[:, None]
+    places = first_position(mask.shape[1], axes) + jnp.arange(mask.shape[1])
+    ends_of_blocks = jnp.sum(mask & _ends_block(places, size), 1)
+    num_full = sum_over(ends_of_blocks, axes)[:, None]
     sums = _sums_at_places(jnp.where(_columns(mask, x), x, 0), size, num_blocks + 1, axes)
-    block = jnp.arange(num_blocks)
-    own = jnp.where(_columns(block < num_full, sums), sums[:, :-1], 0)
-    rest = jnp.where(_columns(block == num_full - 1, sums), sums[:, 1:], 0)
+    is_full = _columns(jnp.arange(num_blocks + 1) < num_full, sums)
+    rest = jnp.where(is_full, 0, sums).sum(1, keepdims=True)
+    is_last = _columns(jnp.arange(num_blocks) == num_full - 1, sums)
+    own = jnp.where(is_full, sums, 0)[:, :-1]
+    rest = jnp.where(is_last, rest, 0)
     return (own + rest).astype(x.dtype)
 
 
