@@ -94,7 +94,8 @@ def fit_trees(
         drawn = rng.choice(len(columns), num_drawn, replace=False)
         residuals = (targets - predicted)[rows] * weights[rows]
         features, bins, leaves = _fit_tree(binned[rows], residuals, weights[rows], drawn, options)
-        predicted += leaves[tree_leaves(binned, features, bins)]
+        [leaf] = tree_leaves(binned, features[None], bins[None])
+        predicted += leaves[leaf]
         trees.append((features, bins, leaves))
     all_features, all_bins, all_leaves = (np.stack(part) for part in zip(*trees, strict=True))
     # A split at the last bin, or a missing one, has no edge: all rows go to the left.

@@ -8,6 +8,8 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 
+_AT_ONCE = 16384  # leaves that are looked for together
+
 
 class BoostedTrees(NamedTuple):
     """Trees of depth d, each with 2^d - 1 splits and 2^d leaves, numbered as in a heap.
@@ -38,10 +40,11 @@ class BoostedTrees(NamedTuple):
             table: float32 [rows, features], in the order of ``names``.
         """
         total = np.zeros(len(table))
-        for features, thresholds, leaves in zip(
-            self.features, self.thresholds, self.leaves, strict=True
-        ):
-            total += leaves[tree_leaves(table, features, thresholds)]
+        together = max(1, _AT_ONCE // max(1, len(table)))
+        for start in range(0, len(self.features), together):
+            features, thresholds, leaves = (x[start : start + together] for x in self[1:])
+            values = np.take_along_axis(leaves, tree_leaves(table, features, thresholds), 1)
+            total = np.concatenate([total[None], values]).sum(0)  # in the order of the trees
         return total
 
     def save(self, path: str | Path) -> None:
@@ -51,17 +54,22 @@ class BoostedTrees(NamedTuple):
 
 
 def tree_leaves(table: np.ndarray, features: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Returns the leaf of one tree that each row reaches, int64 [rows].
+    """Returns the leaf of every tree that each row reaches, int64 [trees, rows].
 
     Args:
         table: [rows, features].
-        features, thresholds: [2^d - 1], the splits of a tree.
+        features, thresholds: [trees, 2^d - 1], the splits.
     """
-    rows = np.arange(len(table))
-    node = np.zeros(len(table), np.int64)
-    while len(node) and node[0] < len(features):
-        node = 2 * node + 1 + (table[rows, features[node]] > thresholds[node])
-    return node - len(features)
+    num_trees, num_splits = features.shape
+    # Numbers in flat arrays are read several times as fast as pairs of indices.
+    first_split = num_splits * np.arange(num_trees)[:, None]
+    first_value = table.shape[1] * np.arange(len(table))
+    node = np.zeros((num_trees, len(table)), np.int64)
+    for _ in range(num_splits.bit_length()):
+        split = first_split + node
+        values = table.take(first_value + features.take(split))
+        node = 2 * node + 1 + (values > thresholds.take(split))
+    return node - num_splits
 
 
 def load_trees(path: str | Path) -> BoostedTrees:

@@ -36,6 +36,8 @@ def test_prediction_walks_from_question_to_question():
     table[0] = trees.thresholds[0, 0]  # equal to a threshold: to the left
     expected = [walk(trees, row) for row in table]
     np.testing.assert_allclose(trees.predict(table), expected, rtol=1e-6)
+    many = np.tile(table, (400, 1))  # of which trees are walked one by one
+    np.testing.assert_allclose(trees.predict(many), np.tile(expected, 400), rtol=1e-6)
     assert trees.predict(table[:0]).shape == (0,)
 
 
@@ -90,7 +92,7 @@ def test_first_tree_is_the_greedy_one():
     for child, side in ((1, table[:, feature] <= cut), (2, table[:, feature] > cut)):
         below = slow_split(table[side], targets[side], options)
         assert (trees.features[0, child], trees.thresholds[0, child]) == below
-    leaf = tree_leaves(table, trees.features[0], trees.thresholds[0])
+    [leaf] = tree_leaves(table, trees.features, trees.thresholds)
     for number in range(4):
         mine = targets[leaf == number]
         expected = 0.5 * mine.sum() / (len(mine) + 1.0)
