@@ -124,9 +124,7 @@ def test_bad_input(make, extractor):
         extractor.extract([[]])
     with pytest.raises(InputError, match="document 1 is of type NoneType; give a string, or a"):
         extractor.extract([None])
-    with pytest.raises(
-        InputError, match="document 1 holds a value of type int; give a text"
-    ):
+    with pytest.raises(InputError, match="document 1 holds a value of type int; give a text"):
         extractor.extract([[3]])
     with pytest.raises(InputError, match="queries has 1 item for 2 documents; give one for each"):
         extractor.extract([SENTENCES, SENTENCES], queries=["Why?"])
