@@ -344,7 +344,8 @@ def _print_summaries(
                 for index, result in batch:
                     entry = run.finish(index, result)
                     if entry is not None:
-                        print_reading(run.name(index), entry.summary)
+                        is_told = args.format == "text" and not args.out
+                        print_reading(run.name(index), entry.summary, is_told=is_told)
                     if not args.out:
                         printer.add(index, entry)
             progress.show(run, len(unread))

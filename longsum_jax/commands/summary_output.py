@@ -3,8 +3,6 @@
 import argparse
 import contextlib
 import itertools
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -60,8 +58,7 @@ class Printer:
         if self._has_summary:
             print(before + self._format.show(entry), end="", flush=True)
         if self._is_text:
-            about = entry._replace(statements=None).report()
-            print(json.dumps(about, ensure_ascii=False), file=sys.stderr)
+            console.print_stderr(f"{printable(entry.about())}; {entry.seconds:.2f} s")
 
 
 class Progress:
@@ -134,10 +131,17 @@ def print_segment(text: str) -> None:
         print(text, flush=True)
 
 
-def print_reading(name: str, summary: Summary) -> None:
-    """Prints how a document was read, unless it was read whole at once."""
+def print_reading(name: str, summary: Summary, *, is_told: bool) -> None:
+    """Prints how a document was read, unless it was read whole.
+
+    Args:
+        name: of the document.
+        summary: of it.
+        is_told: whether a line about the document follows, which tells how it was read; then only
+            what was left out is printed.
+    """
     about = _reading(summary)
-    if about:
+    if about and (summary.dropped_tokens or not is_told):
         console.print_stderr(f"{name}: {about}")
 
 

@@ -52,6 +52,10 @@ class Entry(NamedTuple):
         about = document.title, document.notes, summary, round(seconds, 2), statements
         return cls(file, *about, document.id)
 
+    def about(self) -> str:
+        """Returns in one line the file, what was read of it and written, and the notes."""
+        return "; ".join([f"{self.file}: {self.summary.about()}", *self.notes])
+
     def report(self) -> dict[str, Any]:
         """Returns everything but the summary's text, ready for JSON."""
         about: dict[str, Any] = {"file": self.file}
@@ -95,7 +99,7 @@ def _markdown(entry: Entry) -> str:
     text = entry.summary.text
     if entry.statements is not None:
         text = "\n".join(_item(statement) for statement in entry.statements)
-    return f"## {title}\n\n{text}\n\n*{entry.file}: {entry.summary.about()}*\n"
+    return f"## {title}\n\n{text}\n\n*{entry.about()}*\n"
 
 
 def _item(statement: Statement) -> str:
@@ -104,9 +108,8 @@ def _item(statement: Statement) -> str:
 
 
 def _html(entry: Entry) -> str:
-    about = f"{entry.file}: {entry.summary.about()}"
     shown = entry.statements or ()
-    return card(entry.summary.text, about, entry.title or entry.file, shown) + "\n"
+    return card(entry.summary.text, entry.about(), entry.title or entry.file, shown) + "\n"
 
 
 def _json(entry: Entry) -> str:
