@@ -133,7 +133,8 @@ class NothingRunsError(Exception):
 
 
 def parse_only(parser, argv):
-    parser.parse_known_args(argv)
+    _, unknown = parser.parse_known_args(argv)
+    assert unknown == []
     raise NothingRunsError
 
 
