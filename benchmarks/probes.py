@@ -62,12 +62,17 @@ from longsum_jax.typing import IGNORED_LABEL, Array, Params
 
 Row = dict[str, Any]
 # A query of the sparse encoders sees about 64 tokens around it; LSG as many sparse ones, LongT5 a
-# mean of every 16. "full_near" has one bias for all keys from 32 tokens on, where T5's biases
-# tell distances up to 128 apart.
+# mean of every 16. Variants: "full_near" has one bias for all keys from 32 tokens on, where T5's
+# biases tell distances up to 128 apart; state spaces without the backward direction, the gates or
+# most modes; or "s4d_fast", whose modes begin with a memory of 40 tokens, not 2,000, at most.
 ENCODERS: dict[str, Mapping[str, Any]] = {
     "full": {},
     "full_near": {"encoder_attention": "full", "relative_attention_max_distance": 32},
     "s4d": {"d_state": 32},
+    "s4d_forward": {"encoder_attention": "s4d", "d_state": 32, "bidirectional": False},
+    "s4d_ungated": {"encoder_attention": "s4d", "d_state": 32, "gating": False},
+    "s4d_four": {"encoder_attention": "s4d", "d_state": 4},
+    "s4d_fast": {"encoder_attention": "s4d", "d_state": 32, "ssm_dt_min": 5e-2},
     "lsg": {
         "block_size": 32,
         "sparse_block_size": 32,
