@@ -23,18 +23,20 @@ def make_batch(pad_id, length=LENGTH, rows=(LENGTH, 41, 3)):
     return ids, mask, rng.integers(5, 99, (len(ids), TARGET))
 
 
+def output_of(model, ids, mask, decoder_ids, **inputs):
+    """Returns what a model of transformers makes of a batch of NumPy arrays."""
+    names = ("input_ids", "attention_mask", "decoder_input_ids")
+    arrays = [torch.tensor(x).long() for x in (ids, mask, decoder_ids)]
+    with torch.no_grad():
+        return model(**dict(zip(names, arrays, strict=True)), **inputs)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_states_and_logits(name, saved, loaded):
     theirs, ours = saved(name)[0], loaded(name)
     ids, mask, decoder_ids = make_batch(ours.config.pad_token_id)
-    with torch.no_grad():
-        out = theirs(
-            input_ids=torch.tensor(ids),
-            attention_mask=torch.tensor(mask).long(),
-            decoder_input_ids=torch.tensor(decoder_ids),
-            **further_inputs(name, ids),
-        )
+    out = output_of(theirs, ids, mask, decoder_ids, **further_inputs(name, ids))
     assert_close(
         np.asarray(ours.encode(ids, mask))[mask], out.encoder_last_hidden_state.numpy()[mask]
     )
@@ -102,10 +104,9 @@ def test_saved_again_it_is_the_same_model_in_pytorch(name, saved, loaded, tmp_pa
             rtol=0,
             atol=1e-6 if name == "pegasus" and "embed_positions" in key else 0,
         )
-    ids, mask, decoder_ids = (torch.tensor(x) for x in make_batch(theirs.config.pad_token_id))
-    arguments = {"input_ids": ids, "attention_mask": mask.long(), "decoder_input_ids": decoder_ids}
-    with torch.no_grad():
-        torch.testing.assert_close(again.eval()(**arguments).logits, theirs(**arguments).logits)
+    batch = make_batch(theirs.config.pad_token_id)
+    found, wanted = output_of(again.eval(), *batch), output_of(theirs, *batch)
+    torch.testing.assert_close(found.logits, wanted.logits)
 
 
 @pytest.mark.slow
@@ -117,12 +118,7 @@ def test_bigbird_chooses_full_or_sparse_by_this_call_alone(saved, loaded):
     for length in (SHORT, LENGTH, SHORT):
         ids, mask, decoder_ids = make_batch(ours.config.pad_token_id, length)
         fresh = make_reference("bigbird_pegasus")
-        with torch.no_grad():
-            wanted = fresh(
-                input_ids=torch.tensor(ids),
-                attention_mask=torch.tensor(mask).long(),
-                decoder_input_ids=torch.tensor(decoder_ids),
-            )
+        wanted = output_of(fresh, ids, mask, decoder_ids)
         assert_close(ours.logits(ids, mask, decoder_ids), wanted.logits)
 
 
@@ -134,13 +130,7 @@ def test_padding_may_stand_anywhere(name, saved, loaded):
     mask[0, 5::7] = False
     mask[1:] = mask[1:, ::-1]
     mask[:, 0] = True  # LED's global token
-    with torch.no_grad():
-        wanted = theirs(
-            input_ids=torch.tensor(ids),
-            attention_mask=torch.tensor(mask).long(),
-            decoder_input_ids=torch.tensor(decoder_ids),
-            **further_inputs(name, ids),
-        )
+    wanted = output_of(theirs, ids, mask, decoder_ids, **further_inputs(name, ids))
     assert_close(ours.logits(ids, mask, decoder_ids), wanted.logits)
 
 
@@ -152,13 +142,7 @@ def test_led_global_attention_is_where_it_is_asked_for(counts, saved, loaded):
     globals_ = np.zeros_like(ids)
     for row, count in enumerate(counts):
         globals_[row, : 7 * count : 7] = mask[row, : 7 * count : 7]
-    with torch.no_grad():
-        wanted = theirs(
-            input_ids=torch.tensor(ids),
-            attention_mask=torch.tensor(mask).long(),
-            decoder_input_ids=torch.tensor(decoder_ids),
-            global_attention_mask=torch.tensor(globals_),
-        )
+    wanted = output_of(theirs, ids, mask, decoder_ids, global_attention_mask=torch.tensor(globals_))
     assert_close(ours.logits(ids, mask, decoder_ids, global_attention_mask=globals_), wanted.logits)
     states = np.asarray(ours.encode(ids, mask, global_attention_mask=globals_))
     assert_close(states[mask], wanted.encoder_last_hidden_state.numpy()[mask])
@@ -207,13 +191,8 @@ def test_weights_of_cross_attention(saved, loaded, name):
     targets = rng.integers(3, 99, (2, 9)).astype(np.int32)
     groups = rng.random((2, 9, 3)).astype(np.float32)
     start = np.full((2, 1), model.config.decoder_start_token_id)
-    with torch.no_grad():
-        found = reference(
-            input_ids=torch.tensor(ids).long(),
-            attention_mask=torch.tensor(ids != model.config.pad_token_id).long(),
-            decoder_input_ids=torch.tensor(np.hstack([start, targets[:, :-1]])).long(),
-            output_attentions=True,
-        )
+    mask, decoder_ids = ids != model.config.pad_token_id, np.hstack([start, targets[:, :-1]])
+    found = output_of(reference, ids, mask, decoder_ids, output_attentions=True)
     weights = torch.stack(found.cross_attentions).mean((0, 2)).numpy()
     expected = np.einsum("btl,btg->bgl", weights, groups)
     ours = cross_attention_weights(model, ids, targets, groups)
