@@ -7,7 +7,7 @@ import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO
 
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
@@ -102,7 +102,7 @@ def read_pairs(path: str, args: argparse.Namespace) -> Iterator[tuple[str, str]]
     from longsum_jax.text.documents import read_json_lines
 
     rows = read_json_lines(path, document_key=args.document_key, summary_key=args.summary_key)
-    return ((row.document, cast(str, row.summary)) for row in itertools.islice(rows, args.examples))
+    return ((row.document, row.only_summary) for row in itertools.islice(rows, args.examples))
 
 
 def _statistics(args: argparse.Namespace) -> None:
@@ -203,7 +203,7 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
 
 
 def _is_complete(task: "Task", document: "Document") -> bool:
-    has_summary = bool(cast(str, document.summary or "").strip())
+    has_summary = bool(document.only_summary and document.only_summary.strip())
     has_answer = task.objective == "cloze"  # made of a summary
     return bool(document.document.strip()) and (has_summary or has_answer or not task.needs_summary)
 

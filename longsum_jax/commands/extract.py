@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
@@ -88,7 +88,7 @@ def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:
     documents = list(read_json_lines(args.data, **keys, require_summary=args.oracle))
 
     def choose_by_reference(document: "Document", sentences: list[str]) -> list[int]:
-        return greedy_oracle(sentences, cast(str, document.summary))
+        return greedy_oracle(sentences, document.only_summary)
 
     if args.oracle:
         return documents, choose_by_reference

@@ -5,7 +5,6 @@ whose label people gave.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import cast
 
 from longsum_jax.data.pieces import cut_text
 from longsum_jax.text.claims import ClaimOptions, claims_of
@@ -35,7 +34,7 @@ def with_cloze_questions(docs: Iterable[Document], options: ClozeOptions) -> Ite
     2021, section 5.1). Ids are ``<id>#<n>``, the label is the answer.
     """
     for document in docs:
-        summary = cast(str, document.summary)
+        summary = document.only_summary
         found = find_entities(split_sentences(summary))
         entities = [entity.text for sentence in found for entity in sentence]
         questions = cloze_questions(summary, entities, options)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,7 +66,7 @@ def draw_rows(documents: Sequence[Document], options: RowOptions = RowOptions())
         count = len(parsed.sentences)
         drawn = np.sort(rng.choice(count, min(most, count), replace=False))
         tables.append(feature_table(features, names)[drawn])
-        gains.append(reference_gains(parsed.sentences, cast(str, example.summary))[drawn])
+        gains.append(reference_gains(parsed.sentences, example.only_summary)[drawn])
     table = np.concatenate(tables)
     weights = np.full(len(table), options.rows / len(table))
     return Rows(names, table, np.concatenate(gains), weights)
@@ -99,7 +99,7 @@ def asked(document: Document, most: int, rng: np.random.Generator) -> Document |
     """
     known = set(map(light_stem, unicode_words(document.document))) - STOP_WORDS
     shared = []
-    for sentence in split_sentences(cast(str, document.summary)):
+    for sentence in split_sentences(document.only_summary):
         distinct = dict.fromkeys(unicode_words(sentence))
         words = [word for word in distinct if light_stem(word) in known]
         if len(words) >= 2:

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from longsum_jax.compressed import SUFFIXES, open_compressed
 from longsum_jax.errors import InputError, did_you_mean
@@ -40,6 +40,11 @@ class Document(NamedTuple):
     query: str | None
     label: Label | None = None
     choices: tuple[str, ...] | None = None
+
+    @property
+    def only_summary(self) -> str | None:
+        """The summary, of rows of which several are not asked for."""
+        return cast(str | None, self.summary)
 
 
 def read_json_lines(

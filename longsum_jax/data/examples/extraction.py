@@ -1,7 +1,5 @@
 """Examples of sentences with labels, for extractors."""
 
-from typing import cast
-
 import numpy as np
 
 from longsum_jax.data.examples.base import Example, add_special_tokens
@@ -60,7 +58,7 @@ def extraction_examples(
 
 
 def _summary(task: Task, document: Document, seed: int) -> str:
-    if document.summary is not None:
-        return cast(str, document.summary)
+    if document.only_summary is not None:
+        return document.only_summary
     texts = gap_sentence_texts(document.document, task.gap_sentences, seed)
     return "" if texts is None else texts[1]

@@ -1,7 +1,6 @@
 """Examples of a source and its summary, which may be gap sentences."""
 
 import dataclasses
-from typing import cast
 
 from longsum_jax.data.examples.base import Example, add_special_tokens, source_text
 from longsum_jax.data.tasks import Task
@@ -69,7 +68,7 @@ def source_and_target(task: Task, document: Document, seed: int = 0) -> tuple[st
     A document of a gap-sentence task that has a summary comes from a seqio pipeline, which has
     selected the sentences before; there an empty summary marks a document as too short.
     """
-    source, target = document.document, cast(str | None, document.summary)
+    source, target = document.document, document.only_summary
     if target is None and task.objective in ("gap_sentences", "summarize_segments"):
         texts = gap_sentence_texts(source, task.gap_sentences, seed)
         if texts is None:
