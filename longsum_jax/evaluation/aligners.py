@@ -120,8 +120,12 @@ class VectorAligner:
         if not sentences:
             return np.zeros((0, model.config.d_model), np.float32)
         longest = longest_text(model, MAX_SENTENCE_LENGTH)
-        vectors = sentence_encoder(model, max_sentence_length=longest)(sentences)
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
+        return unit_rows(sentence_encoder(model, max_sentence_length=longest)(sentences))
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors [n, d] of unit length; zeros stay zeros."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
 
 
 def nearest_sentences(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.evaluation.aligners import unit_rows
 from longsum_jax.evaluation.bartscore import WRITER, mean_log_probs, target_ids
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import (
@@ -141,8 +142,7 @@ class LongDocFactScore(ModelMetric):
 
 def _unit_vectors(encode: SentenceEncoder, texts: Sequence[Sequence[str]]) -> list[np.ndarray]:
     """Returns the vectors of the sentences of every text, encoded together, of unit length or 0."""
-    vectors = encode([sentence for sentences in texts for sentence in sentences])
-    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
+    vectors = unit_rows(encode([sentence for sentences in texts for sentence in sentences]))
     return np.split(vectors, np.cumsum([len(sentences) for sentences in texts])[:-1])
 
 
