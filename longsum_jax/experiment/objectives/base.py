@@ -143,6 +143,17 @@ class Objective(ABC):
         longest = self.source_lengths[-1]
         return pad_batch([], rows=rows, source_length=longest, **self.batch_options())
 
+    def logits_and_labels(
+        self, params: Params, examples: Sequence[Example], source_length: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the logits and the labels of examples, and of the empty rows behind them; see
+        ``evaluation_batches``."""
+        logits, labels = [], []
+        for batch in self.evaluation_batches(examples, source_length):
+            logits.append(jax.device_get(self.logits(params, batch)))
+            labels.append(batch["labels"])
+        return np.concatenate(logits), np.concatenate(labels)
+
     def evaluation_batches(
         self, examples: Sequence[Example], source_length: int
     ) -> Iterator[NumpyBatch]:

@@ -110,12 +110,9 @@ class Classification(Objective):
 
     def _logits_and_labels(self, params: Params) -> tuple[np.ndarray, np.ndarray]:
         """Returns logits [documents, classes] and labels of the documents to evaluate on."""
-        logits, labels = [], []
-        for batch in self.evaluation_batches(self.examples, self.setup.task.max_source_length):
-            logits.append(jax.device_get(self.logits(params, batch)))
-            labels.append(batch["labels"])
-        count = len(self.examples)  # the last batch has empty rows at its end
-        return np.concatenate(logits)[:count], np.concatenate(labels)[:count]
+        length, count = self.setup.task.max_source_length, len(self.examples)
+        logits, labels = self.logits_and_labels(params, self.examples, length)
+        return logits[:count], labels[:count]
 
     def _predicted(self, logits: np.ndarray) -> np.ndarray:
         """Returns the predicted classes, bool [documents, classes]."""

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array as JaxArray
@@ -77,12 +76,8 @@ class MultipleChoice(Objective):
 
     def evaluate(self, params: Params) -> Evaluation:
         """Returns accuracy and loss, and "chance_accuracy" that of a choice at random."""
-        found_logits, found_labels = [], []
         documents, examples = zip(*self.documents_with_examples, strict=True)
-        for batch in self.evaluation_batches(examples, self.source_lengths[-1]):
-            found_logits.append(jax.device_get(self.logits(params, batch)))
-            found_labels.append(batch["labels"])
-        logits, labels = np.concatenate(found_logits), np.concatenate(found_labels)
+        logits, labels = self.logits_and_labels(params, examples, self.source_lengths[-1])
         loss_sum, weight = class_cross_entropy(logits, right_numbers(labels))
         rows = [_row(*pair) for pair in zip(documents, logits, strict=False)]
         right = [row["prediction"] == row["label"] for row in rows]

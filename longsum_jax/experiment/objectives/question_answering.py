@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array as JaxArray
@@ -71,12 +70,9 @@ class QuestionAnswering(Objective):
     def evaluate(self, params: Params) -> Evaluation:
         """Returns exact match and F1 of the answers, and the loss of those that can be read, NaN
         where none can."""
-        found_logits, found_labels = [], []
         examples = [example for _, example in self.documents_with_examples]
-        for batch in self.evaluation_batches(examples, self.setup.task.max_source_length):
-            found_logits.append(jax.device_get(self.logits(params, batch)))
-            found_labels.append(batch["labels"])
-        logits, labels = np.concatenate(found_logits), np.concatenate(found_labels)
+        length = self.setup.task.max_source_length
+        logits, labels = self.logits_and_labels(params, examples, length)
         loss_sum, weight = token_cross_entropy(logits, labels)
         rows = [
             self._row(*pair, found)
