@@ -109,7 +109,7 @@ def count(rng: np.random.Generator, length: int) -> Text:
 
 
 def entity(rng: np.random.Generator, length: int) -> Text:
-    """Follows a name to a second mention:  < a b x < c d q { d f m { b e ? a  ->  b e."""
+    """Follows a name to a second mention:  < a b x < c d q { d f m { b e ? a  ->  a b e."""
     number = min(NUM_CHAINS, (length - 2) // 6)
     names, aliases, values = (_draw(rng, number) for _ in range(3))
     chains = list(zip(names, aliases, values, strict=True))
@@ -118,7 +118,7 @@ def entity(rng: np.random.Generator, length: int) -> Text:
     order = rng.permutation(len(pieces))
     body, places = _scatter(rng, length - 2, [pieces[i] for i in order])
     mentions = [places[np.flatnonzero(order == i)[0]] for i in (0, number)]
-    return Text([*body, QUESTION, name], [alias, value], min(mentions), max(mentions))
+    return Text([*body, QUESTION, name], [name, alias, value], min(mentions), max(mentions))
 
 
 def query_focus(rng: np.random.Generator, length: int) -> Text:

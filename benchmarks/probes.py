@@ -23,7 +23,9 @@ those before, at the end of training for each length.
 Memory "none" reads a text whole. The others read it in segments, one up to 16 tokens, four up to
 256, then as many of 64 tokens as there are, and answer after the last one: "se3" without a memory,
 which must fail for what stands in earlier ones, "compressive" (full encoder attention alone) and
-"attentive". They have two encoder layers, and 64 slots a layer.
+"attentive". They have two encoder layers, and 64 slots a layer. With "text" and "vectors" a segment
+also reads marked facts of the others, as a perfect extractor finds them: their tokens behind its
+own, or the states that the encoder made of them; "attentive_text" has both.
 
 Rows with `seeds` are means over seeds of one cell; `interval` is half the 95 % interval, by
 Student's t over seeds, or Wilson's over texts where there is one seed. Started again with the same
@@ -46,7 +48,7 @@ import jax
 import numpy as np
 import probe_tasks
 from common import Deadline, numbers, print_table, rows_before, write_report
-from probe_tasks import EOS, PAD, TASKS, VOCABULARY
+from probe_tasks import EOS, MARK, PAD, TASKS, VOCABULARY
 from scipy import stats
 
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
@@ -54,6 +56,7 @@ from longsum_jax.inference.model import Model
 from longsum_jax.inference.programs import Search
 from longsum_jax.models.family import Family
 from longsum_jax.models.registry import get_family
+from longsum_jax.models.salient_vectors import document_vectors, gather_vectors
 from longsum_jax.ops.losses import count_labels
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import init_state
@@ -64,7 +67,17 @@ Row = dict[str, Any]
 # A query of the sparse encoders sees about 64 tokens around it; LSG as many sparse ones, LongT5 a
 # mean of every 16. Variants: "full_near" has one bias for all keys from 32 tokens on, where T5's
 # biases tell distances up to 128 apart; state spaces without the backward direction, the gates or
-# most modes; or "s4d_fast", whose modes begin with a memory of 40 tokens, not 2,000, at most.
+# most modes; or "s4d_fast", whose modes begin with a memory of 40 tokens, not 2,000, at most. LSG
+# selects keys of the largest norms; "lsg_pooling" takes means of four, "lsg_stride" each fourth,
+# "lsg_lsh" means of similar ones, "lsg_none" none. "_deep" has three layers: what one layer of
+# windows, or of LSG's global token, cannot carry across a text, several may.
+LSG = {
+    "encoder_attention": "lsg",
+    "block_size": 32,
+    "sparse_block_size": 32,
+    "sparsity_factor": 4,
+    "num_global_tokens": 1,
+}
 ENCODERS: dict[str, Mapping[str, Any]] = {
     "full": {},
     "full_near": {"encoder_attention": "full", "relative_attention_max_distance": 32},
@@ -73,20 +86,25 @@ ENCODERS: dict[str, Mapping[str, Any]] = {
     "s4d_ungated": {"encoder_attention": "s4d", "d_state": 32, "gating": False},
     "s4d_four": {"encoder_attention": "s4d", "d_state": 4},
     "s4d_fast": {"encoder_attention": "s4d", "d_state": 32, "ssm_dt_min": 5e-2},
-    "lsg": {
-        "block_size": 32,
-        "sparse_block_size": 32,
-        "sparsity_factor": 4,
-        "num_global_tokens": 1,
-    },
+    "s4d_deep": {"encoder_attention": "s4d", "d_state": 32, "num_layers": 3},
+    "lsg": LSG,
+    "lsg_pooling": LSG | {"sparsity_type": "pooling"},
+    "lsg_stride": LSG | {"sparsity_type": "stride"},
+    "lsg_lsh": LSG | {"sparsity_type": "lsh"},
+    "lsg_none": LSG | {"sparsity_type": "none"},
+    "lsg_deep": LSG | {"num_layers": 3},
     "local": {"local_radius": 31},
+    "local_deep": {"encoder_attention": "local", "local_radius": 31, "num_layers": 3},
     "longformer": {"attention_window": (64,)},
     "transient_global": {"local_radius": 31, "global_block_size": 16},
 }
 CROSSES: dict[str, Mapping[str, Any]] = {
     "full": {},
     "hepos": {"hepos_stride": 4},
+    "hepos_2": {"cross_attention": "hepos", "hepos_stride": 2},
     "nearest": {"cross_nearest": 64},
+    # As many keys at 1,024 tokens, its longest source, as hepos has there.
+    "linformer": {"cross_linformer_size": 256, "cross_linformer_max_length": 1024},
 }
 # Decoders write nothing before the last segment, so that they need no memory.
 MEMORY = {
@@ -95,12 +113,17 @@ MEMORY = {
     "memory_size": 64,
     "memory_backprop": 0,
 }
+FACT = 5  # tokens: a mark, and the most that stands behind it
 MEMORIES: dict[str, Mapping[str, Any]] = {
     "none": {},
     "se3": {},
     "compressive": {"memory": "compressive", **MEMORY},
     "attentive": {"memory": "attentive", **MEMORY},
+    "text": {},
+    "vectors": {"salient_vectors": FACT},
+    "attentive_text": {"memory": "attentive", **MEMORY},
 }
+WITH_TEXT = ("text", "attentive_text")
 SEGMENTS, SHORTEST_SEGMENT, LONGEST_SEGMENT = 4, 16, 64
 SIZE = {
     "vocab_size": VOCABULARY,
@@ -119,6 +142,7 @@ SIZE = {
 # neighbours. An attentive one has many parameters, which the inner width makes up for.
 SIZE_IN_SEGMENTS = {"num_layers": 2, "d_ff": 256}
 GLOBAL_TABLE = "encoder/attention/global_embeddings"  # of LSG; rows of its unused tokens
+LENGTH_MAPS = "length_projection"  # of Linformer, more than all else; they know no token
 PARTS = 4  # of the distances of a length
 MOST_TEXTS = 128  # of a step
 READ_AT_ONCE = 32768  # tokens that are decoded together
@@ -161,11 +185,12 @@ def make_config(encoder: str, cross: str, memory: str) -> tuple[Family, Any]:
 
 
 def num_parameters(family: Family, config: Any) -> int:
-    """Parameters that inputs reach."""
+    """Parameters that inputs reach, without Linformer's maps of the length."""
     shapes = family.parameter_shapes(config)
     if GLOBAL_TABLE in shapes:
         shapes[GLOBAL_TABLE] = (config.num_global_tokens, config.d_model)
-    return sum(math.prod(shape) for shape in shapes.values())
+    counted = [shape for name, shape in shapes.items() if not name.endswith(LENGTH_MAPS)]
+    return sum(math.prod(shape) for shape in counted)
 
 
 class Probe:
@@ -291,34 +316,54 @@ class SegmentProbe(Probe):
     """A model that reads segment by segment and answers after the last one."""
 
     def __init__(self, cell: Cell, args: argparse.Namespace) -> None:
+        self._reads_text = cell.memory in WITH_TEXT
         super().__init__(cell, args)
-        apply = self._module.apply
+        apply, config = self._module.apply, self._module.config
+        self._reads_vectors = config.salient_vectors > 0
         self._start = jax.jit(partial(apply, method="init_memory"), static_argnums=(1, 2, 3))
         self._read = jax.jit(partial(apply, method="read_segment"))
         self._source = jax.jit(partial(apply, method="read_source"))
         self._keep = jax.jit(partial(apply, method="write_segment"))
+        self._vectors = jax.jit(
+            lambda variables, batch: document_vectors(partial(apply, variables), config, batch)
+        )
         self._search = Search(self._module)
 
     def _make_loss(self) -> LossFn | SegmentedLoss:
         return segment_loss_fn(self._module, self._module.config)
 
     def _inputs(self, ids: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-        parts = segments(ids)
-        of_parts = np.full((*parts.shape[:2], labels.shape[1]), IGNORED_LABEL, np.int32)
+        batch = self._sources(ids)
+        rows, number = batch["input_ids"].shape[:2]
+        of_parts = np.full((rows, number, labels.shape[1]), IGNORED_LABEL, np.int32)
         of_parts[:, -1] = labels
-        return super()._inputs(parts, of_parts)
+        return batch | {"labels": of_parts}
+
+    def _sources(self, ids: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns what every segment reads, arrays [rows, segments, ...]."""
+        parts = segments(ids)
+        batch = {"input_ids": parts, "attention_mask": np.ones(parts.shape, bool)}
+        if self._reads_text:
+            return with_text(batch, ids)
+        return with_vectors(batch, ids) if self._reads_vectors else batch
 
     def _write(self, ids: np.ndarray) -> np.ndarray:
-        variables, rows, parts = {"params": self._model.params}, len(ids), segments(ids)
-        length, target = parts.shape[2], self._longest + 1
+        variables, rows, batch = {"params": self._model.params}, len(ids), self._sources(ids)
+        vectors = self._vectors(variables, batch) if self._reads_vectors else None
+        number, length = batch["input_ids"].shape[1:]
+        target = self._longest + 1
         memory = self._start(variables, rows, length, target)
-        mask, nothing = np.ones((rows, length), bool), np.zeros((rows, target), bool)
+        nothing = np.zeros((rows, target), bool)
         ids_of_nothing = nothing.astype(np.int32)
-        *earlier, last = parts.swapaxes(0, 1)
-        for part in earlier:
-            states, memory = self._read(variables, part, mask, memory)
-            _, memory = self._keep(variables, ids_of_nothing, nothing, states, mask, memory)
-        states, memory = self._read(variables, last, mask, memory)
+        for i in range(number):
+            part = {name: values[:, i] for name, values in batch.items()}
+            of_others = {}
+            if vectors is not None:
+                of_others["salient"] = gather_vectors(vectors, part["reads"])
+            mask = part["attention_mask"]
+            states, memory = self._read(variables, part["input_ids"], mask, memory, **of_others)
+            if i < number - 1:
+                _, memory = self._keep(variables, ids_of_nothing, nothing, states, mask, memory)
         source = self._source(variables, states, mask, memory)
         options = self._model.generation_options(max_new_tokens=target)
         out = self._search(self._model.params, source, None, batch_size=rows, options=options)
@@ -332,6 +377,39 @@ def segments(ids: np.ndarray) -> np.ndarray:
     if length % tokens:
         raise SystemExit(f"{length} tokens are no whole number of segments of {tokens}")
     return ids.reshape(len(ids), -1, tokens)
+
+
+def facts(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the first mark of each text, with the four tokens behind it.
+
+    Returns:
+        places: of these tokens in the text, int64 [rows, FACT].
+        elsewhere: bool [rows, segments, FACT], tokens of other segments.
+    """
+    _, number, tokens = segments(ids).shape
+    places = (ids == MARK).argmax(1)[:, None] + np.arange(FACT)
+    elsewhere = places[:, None] // tokens != np.arange(number)[:, None]
+    return places, elsewhere
+
+
+def with_text(batch: dict[str, np.ndarray], ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns segments with the tokens of marked facts of other segments behind their own."""
+    places, elsewhere = facts(ids)
+    fact = np.take_along_axis(ids, places, 1)
+    text = np.where(elsewhere, fact[:, None], PAD)
+    return {
+        "input_ids": np.concatenate([batch["input_ids"], text], 2),
+        "attention_mask": np.concatenate([batch["attention_mask"], elsewhere], 2),
+    }
+
+
+def with_vectors(batch: dict[str, np.ndarray], ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns segments, which of their tokens are stored in which slot, and what each reads."""
+    places, elsewhere = facts(ids)
+    slots = np.full(ids.shape, -1, np.int32)
+    np.put_along_axis(slots, places, np.arange(FACT, dtype=np.int32)[None], 1)
+    reads = np.where(elsewhere, np.arange(FACT), -1).astype(np.int32)
+    return batch | {"slots": slots.reshape(batch["input_ids"].shape), "reads": reads}
 
 
 def plan_of(text: str) -> list[tuple[list[int], int]]:

@@ -60,7 +60,7 @@ def read_entity(text):
     aliases = {text[i]: text[i + 1] for i in after(text, "<")}
     values = {text[i]: text[i + 1] for i in after(text, "{")}
     alias = aliases[text[-1]]
-    return [alias, values[alias]]
+    return [text[-1], alias, values[alias]]
 
 
 def read_query_focus(text):
@@ -121,7 +121,7 @@ def test_distance_is_from_the_fact_to_the_question(tasks):
     entity = tasks.draw("entity", 50, 100, 0)
     for ids, distance in zip(entity.ids, entity.distances, strict=True):
         text = spelled(tasks, ids)
-        alias = read_entity(text)[0]
+        _, alias, _ = read_entity(text)
         places = [after(text, "<", text[-1])[0] - 2, after(text, "{", alias)[0] - 2]
         assert distance == abs(places[0] - places[1])
 
@@ -139,6 +139,7 @@ def test_texts_that_are_too_short_are_refused(tasks):
 
 def test_models_have_as_many_parameters(probes):
     whole = [(encoder, "hepos", "none") for encoder in probes.ENCODERS]
+    whole += [("s4d", cross, "none") for cross in probes.CROSSES]
     in_segments = [("full", "full", memory) for memory in probes.MEMORIES if memory != "none"]
     for models in (whole, in_segments):
         sizes = [probes.num_parameters(*probes.make_config(*model)) for model in models]
@@ -152,6 +153,22 @@ def test_lengths_of_a_plan_take_turns(probes):
 def test_segments_are_of_sixteen_to_sixty_four_tokens(probes):
     shapes = [probes.segments(np.zeros((2, n), int)).shape for n in (16, 32, 64, 256, 1024)]
     assert shapes == [(2, 1, 16), (2, 2, 16), (2, 4, 16), (2, 4, 64), (2, 16, 64)]
+
+
+def test_segments_read_marked_facts_of_others(tasks, probes):
+    ids = np.full((1, 64), tasks.SYMBOLS[0], np.int32)
+    fact = [tasks.MARK, *tasks.SYMBOLS[1:5]]
+    ids[0, 14:19] = fact  # two tokens in the first segment of sixteen, three in the second
+    parts = probes.segments(ids)
+    batch = {"input_ids": parts, "attention_mask": np.ones(parts.shape, bool)}
+    text = probes.with_text(batch, ids)
+    tails, masks = text["input_ids"][0, :, 16:], text["attention_mask"][0, :, 16:]
+    assert masks.tolist() == [[False] * 2 + [True] * 3, [True] * 2 + [False] * 3] + [[True] * 5] * 2
+    assert (tails == np.where(masks, fact, tasks.PAD)).all()
+    assert (text["input_ids"][..., :16] == parts).all()
+    vectors = probes.with_vectors(batch, ids)
+    assert vectors["slots"].reshape(64).tolist() == [-1] * 14 + [0, 1, 2, 3, 4] + [-1] * 45
+    assert vectors["reads"][0].tolist() == np.where(masks, np.arange(5), -1).tolist()
 
 
 def test_means_by_distance(probes):
