@@ -1,13 +1,14 @@
 """Cells of studies compared: which differ by more than chance, and by how much they would have to.
 
     python benchmarks/compare_cells.py LABEL=WORKDIR [LABEL=WORKDIR ...] --against=LABEL/s4d-full \\
-        [--data=validation.jsonl] [--out=compare_cells.json]
+        [--data=validation.jsonl [--metrics=rouge,support,...]] [--out=compare_cells.json]
 
 WORKDIR is one of study.py, whose cells have the same validation documents in all of them; several
 may hold the same cell with other seeds. Seeds of a cell are averaged, document by document. Two
 cells are compared by paired approximate randomization over the documents, and the p-values adjusted
 for their number (Holm). With --data, documents of it are summarised by every cell, as its
-evaluation did, and ROUGE is compared, too; predictions stay in WORKDIR/CELL-SEED/predictions.
+evaluation did, and the values of --metrics (those of longsum score; default: rouge, stemmed) are
+compared, too, documents weighing alike; predictions stay in WORKDIR/CELL-SEED/predictions.
 
 `least_documents` is the smallest difference that a test with these documents finds four times out
 of five, at p < .05; `least_seeds` the same of seeds, whose spread is pooled over all cells. A
@@ -27,10 +28,10 @@ import numpy as np
 from common import print_table, write_report
 from study import DOCUMENT_BITS, bits_per_token, document_bits, write_document_bits
 
-from longsum_jax.commands import console, evaluate
+from longsum_jax.commands import console, evaluate, flags
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.comparison import read_predictions
-from longsum_jax.evaluation.rouge import rouge
+from longsum_jax.evaluation.predictions import Metrics, Pair, example_scores, read_pairs
 from longsum_jax.evaluation.significance import (
     holm,
     percentile_interval,
@@ -51,11 +52,11 @@ class Scores(NamedTuple):
 
     Attributes:
         bits: of every document: bits of its summary, with another source, and how many tokens.
-        rouge: mean ROUGE F1 of every document, in %; empty without --data.
+        summaries: every value of the metrics, of every document; empty without --data.
     """
 
     bits: Mapping[str, np.ndarray]
-    rouge: np.ndarray
+    summaries: Mapping[str, np.ndarray]
 
 
 def find_cells(places: Sequence[str]) -> dict[str, dict[int, Path]]:
@@ -81,25 +82,31 @@ def read_bits(directory: Path) -> dict[str, np.ndarray]:
     return {name: np.array(value) for name, value in json.loads(path.read_text()).items()}
 
 
-def read_rouge(directory: Path, data: str) -> np.ndarray:
-    """Returns mean ROUGE of every document, by the evaluation of the cell's own config."""
+def write_summaries(directory: Path, data: str) -> Path:
+    """Summarises documents as the evaluation of a cell's own config did; returns the file."""
     path = directory / "predictions" / "predictions.jsonl"
+    if path.exists():
+        return path
     run = json.loads((directory / "run.json").read_text())
     options = run["evaluation"]
-    if not path.exists():
-        settings = {name: options[name] for name in SETTINGS if options[name] is not None}
-        if run["task"].get("objective", "summarize") == "summarize":  # segments are read to the end
-            limit = options["max_source_length"] or run["task"]["max_source_length"]
-            settings |= {"max_source_length": limit, "strategy": "direct"}
-        flags = [f"--{name}={value}" for name, value in settings.items()]
-        flags += [f"--model={directory}", "--which=latest", f"--data={data}"]
-        evaluate.main([*flags, f"--out={path.parent}"])
-    predictions = read_predictions(path)
-    scores = [
-        rouge(found.text, found.references[0], stemmer=bool(options["stemmer"]))
-        for _, found in sorted(predictions.items())
-    ]
-    return np.array([score["mean_rouge"] for score in scores])
+    settings = {name: options[name] for name in SETTINGS if options[name] is not None}
+    if run["task"].get("objective", "summarize") == "summarize":  # segments are read to the end
+        limit = options["max_source_length"] or run["task"]["max_source_length"]
+        settings |= {"max_source_length": limit, "strategy": "direct"}
+    given = [f"--{name}={value}" for name, value in settings.items()]
+    given += [f"--model={directory}", "--which=latest", f"--data={data}"]
+    evaluate.main([*given, f"--out={path.parent}"])
+    return path
+
+
+def score_summaries(
+    path: Path, pairs: Mapping[str, Pair], metrics: Metrics
+) -> dict[str, np.ndarray]:
+    """Returns every value of the metrics, of every document."""
+    predictions = sorted(read_predictions(path).items())
+    texts = [found.text for _, found in predictions]
+    rows = example_scores(metrics, texts, [pairs[number] for number, _ in predictions])
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
 def corpus_bits(means: np.ndarray) -> np.ndarray:
@@ -147,17 +154,19 @@ def compare(cells: Mapping[str, Mapping[int, Scores]], against: str) -> list[dic
             "least_seeds": least_seeds,
             "documents_needed": needed(len(pair[0]), error, found),
         }
-        if base_rouge := rows[against].get("rouge"):
-            mine, theirs = (mean_rouge(c) for c in (cell, base))
+        mine, theirs = mean_summaries(cell), mean_summaries(base)
+        for column in mine:
+            of_pair = mine[column], theirs[column]
             rows[name] |= {
-                "rouge_difference": rows[name]["rouge"] - base_rouge,
-                "rouge_p_value": float(randomization_test(mine, theirs)),
-                "rouge_least": POWER * float(resampled_differences(mine, theirs).std()),
+                f"{column}_difference": float(np.mean(of_pair[0] - of_pair[1])),
+                f"{column}_p_value": float(randomization_test(*of_pair)),
+                f"{column}_least": POWER * float(resampled_differences(*of_pair).std()),
             }
-    for column in ("p_value", "rouge_p_value"):
-        tested = [rows[name] for name in others if column in rows[name]]
-        adjusted = holm(np.array([row[column] for row in tested])) if tested else []
-        for row, value in zip(tested, adjusted, strict=True):
+    compared = [rows[name] for name in others]
+    tested = {column for row in compared for column in row if column.endswith("p_value")}
+    for column in tested:
+        adjusted = holm(np.array([row[column] for row in compared]))
+        for row, value in zip(compared, adjusted, strict=True):
             row[column] = float(value)
     return list(rows.values())
 
@@ -167,9 +176,10 @@ def needed(documents: int, error: float, difference: float) -> int | None:
     return math.ceil(documents * (POWER * error / difference) ** 2) if difference else None
 
 
-def mean_rouge(cell: Mapping[int, Scores]) -> np.ndarray:
-    """Returns ROUGE of every document, averaged over seeds."""
-    return np.mean([scores.rouge for scores in cell.values()], 0)
+def mean_summaries(cell: Mapping[int, Scores]) -> dict[str, np.ndarray]:
+    """Returns every value of the metrics, of every document, averaged over seeds."""
+    seeds = [scores.summaries for scores in cell.values()]
+    return {column: np.mean([seed[column] for seed in seeds], 0) for column in seeds[0]}
 
 
 def describe(name: str, cell: Mapping[int, Scores]) -> dict[str, Any]:
@@ -180,9 +190,7 @@ def describe(name: str, cell: Mapping[int, Scores]) -> dict[str, Any]:
     row |= {key: float(np.mean([b[key] for b in bits])) for key in ("bits", "bits_other")}
     row["documents"] = len(next(iter(cell.values())).bits["bits"])
     row["by_seed"] = [b["bits"] for b in bits]
-    if (values := mean_rouge(cell)).size:
-        row["rouge"] = float(values.mean())
-    return row
+    return row | {column: float(x.mean()) for column, x in mean_summaries(cell).items()}
 
 
 def rounded(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,6 +211,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("places", nargs="+", metavar="LABEL=WORKDIR")
     parser.add_argument("--against", required=True, metavar="LABEL/CELL")
     parser.add_argument("--data", default="", help="JSON lines to summarise; default: none")
+    flags.add_metric_flags(parser)
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args(argv)
     directories = find_cells(args.places)
@@ -210,12 +219,19 @@ def main(argv: Sequence[str]) -> None:
         raise InputError(
             f'--against: no cell "{args.against}"; there are {", ".join(directories) or "none"}'
         )
+    if args.metrics and not args.data:
+        raise InputError(f"--metrics={args.metrics} is of summaries; give --data to write them")
+    metrics = flags.metrics_of(args, default_options={"rouge": {"stemmer": True}})
+    pairs = read_pairs(args.data) if args.data else {}
     cells: dict[str, dict[int, Scores]] = {}
     for name, seeds in directories.items():
         for seed, directory in seeds.items():
             console.print_stderr(f"== {directory}")
-            scores = read_rouge(directory, args.data) if args.data else np.array([])
-            cells.setdefault(name, {})[seed] = Scores(read_bits(directory), scores)
+            summaries = {}
+            if args.data:
+                path = write_summaries(directory, args.data)
+                summaries = score_summaries(path, pairs, metrics)
+            cells.setdefault(name, {})[seed] = Scores(read_bits(directory), summaries)
     sizes = {len(scores.bits["bits"]) for cell in cells.values() for scores in cell.values()}
     if len(sizes) > 1:
         raise InputError(f"cells have {sizes} validation documents; compare those of one data set")

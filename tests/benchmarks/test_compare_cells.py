@@ -17,7 +17,8 @@ def compare_cells(scripts):
 def scores(compare_cells, bits, rouge=()):
     bits = np.array(bits, float)
     documents = {"bits": bits, "bits_other": bits + 1, "tokens": np.full(len(bits), 2.0)}
-    return compare_cells.Scores(documents, np.array(rouge, float))
+    summaries = {"mean_rouge": np.array(rouge, float)} if len(rouge) else {}
+    return compare_cells.Scores(documents, summaries)
 
 
 def test_seeds_are_averaged_and_their_spread_is_pooled(compare_cells):
@@ -52,7 +53,8 @@ def test_a_difference_of_all_documents_is_found_and_one_of_none_is_not(compare_c
     # The noise of a mean of 100 documents of two tokens has a standard deviation of .05.
     assert less["least_documents"] == pytest.approx(2.8 * 0.05, rel=0.2)
     assert less["documents_needed"] < 100
-    assert (less["rouge_difference"], same["rouge_p_value"]) == (pytest.approx(5), 1.0)
+    assert less["mean_rouge_difference"] == pytest.approx(5)
+    assert same["mean_rouge_p_value"] == 1.0
 
 
 def test_documents_that_a_difference_needs(compare_cells):
@@ -88,19 +90,22 @@ def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
     )
     out = tmp_path / "compared.json"
     flags = [f"a={tmp_path}/study", f"--data={tmp_path}/validation.jsonl", f"--out={out}"]
-    compare_cells.main([*flags, "--against=a/se3"])
+    compare_cells.main([*flags, "--against=a/se3", "--metrics=rouge,support"])
     rows = json.loads(out.read_text())["rows"]
     assert [(row["cell"], row["documents"]) for row in rows] == [("attentive", 5), ("se3", 5)]
     results = (tmp_path / "study" / "results.jsonl").read_text().splitlines()
     for row, trained in zip(rows[::-1], map(json.loads, results), strict=True):
         assert row["bits"] == pytest.approx(trained["bits"], abs=1e-3)
         assert row["bits_other"] == pytest.approx(trained["bits_other"], abs=1e-3)
-        assert row["rouge"] >= 0
+        assert row["mean_rouge"] >= 0
+        assert 0 <= row["held_by_document"] <= 100
     kept = (tmp_path / "study" / "se3-0" / "document_bits.json").read_text()
     (tmp_path / "study" / "se3-0" / "document_bits.json").unlink()
     compare_cells.main([f"a={tmp_path}/study", "--against=a/se3"])  # computes what is not there
     assert (tmp_path / "study" / "se3-0" / "document_bits.json").read_text() == kept
     with pytest.raises(InputError, match='no cell "a/x"; there are a/attentive, a/se3'):
         compare_cells.main([f"a={tmp_path}/study", "--against=a/x"])
+    with pytest.raises(InputError, match="--metrics=support is of summaries; give --data"):
+        compare_cells.main([f"a={tmp_path}/study", "--against=a/se3", "--metrics=support"])
     with pytest.raises(InputError, match="is no LABEL=WORKDIR"):
         compare_cells.main([f"{tmp_path}/study", "--against=a/x"])
