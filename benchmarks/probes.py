@@ -25,7 +25,9 @@ Memory "none" reads a text whole. The others read it in segments, one up to 16 t
 which must fail for what stands in earlier ones, "compressive" (full encoder attention alone) and
 "attentive". They have two encoder layers, and 64 slots a layer. With "text" and "vectors" a segment
 also reads marked facts of the others, as a perfect extractor finds them: their tokens behind its
-own, or the states that the encoder made of them; "attentive_text" has both.
+own, or the states that the encoder made of them; "attentive_text" has both. "attentive_said" and
+"attentive_decoder" also write a fact after the segment where it stands, which in the second the
+decoder remembers, too; when they are read, the right fact is written there.
 
 Rows with `seeds` are means over seeds of one cell; `interval` is half the 95 % interval, by
 Student's t over seeds, or Wilson's over texts where there is one seed. Started again with the same
@@ -106,24 +108,28 @@ CROSSES: dict[str, Mapping[str, Any]] = {
     # As many keys at 1,024 tokens, its longest source, as hepos has there.
     "linformer": {"cross_linformer_size": 256, "cross_linformer_max_length": 1024},
 }
-# Decoders write nothing before the last segment, so that they need no memory.
+# A decoder that writes nothing before the last segment needs no memory.
 MEMORY = {
     "memory_layers": "all",
     "memory_decoder": False,
     "memory_size": 64,
     "memory_backprop": 0,
 }
+ATTENTIVE = {"memory": "attentive", **MEMORY}
 FACT = 5  # tokens: a mark, and the most that stands behind it
 MEMORIES: dict[str, Mapping[str, Any]] = {
     "none": {},
     "se3": {},
     "compressive": {"memory": "compressive", **MEMORY},
-    "attentive": {"memory": "attentive", **MEMORY},
+    "attentive": ATTENTIVE,
     "text": {},
     "vectors": {"salient_vectors": FACT},
-    "attentive_text": {"memory": "attentive", **MEMORY},
+    "attentive_text": ATTENTIVE,
+    "attentive_said": ATTENTIVE,
+    "attentive_decoder": ATTENTIVE | {"memory_decoder": True},
 }
 WITH_TEXT = ("text", "attentive_text")
+SAY_FACTS = ("attentive_said", "attentive_decoder")
 SEGMENTS, SHORTEST_SEGMENT, LONGEST_SEGMENT = 4, 16, 64
 SIZE = {
     "vocab_size": VOCABULARY,
@@ -139,8 +145,10 @@ SIZE = {
     "eos_token_id": EOS,
 }
 # A compressive memory holds what a layer reads: in the first one tokens that do not know their
-# neighbours. An attentive one has many parameters, which the inner width makes up for.
+# neighbours. An attentive one has many parameters, which the inner width makes up for; with one in
+# the decoder there are more, so that models that say facts are wider, and alike among themselves.
 SIZE_IN_SEGMENTS = {"num_layers": 2, "d_ff": 256}
+SIZE_OF_SAYING = SIZE_IN_SEGMENTS | {"d_ff": 512}
 GLOBAL_TABLE = "encoder/attention/global_embeddings"  # of LSG; rows of its unused tokens
 LENGTH_MAPS = "length_projection"  # of Linformer, more than all else; they know no token
 PARTS = 4  # of the distances of a length
@@ -174,7 +182,8 @@ def cells(args: argparse.Namespace) -> list[Cell]:
 def make_config(encoder: str, cross: str, memory: str) -> tuple[Family, Any]:
     """Family and config of a model with as many parameters as full attention has."""
     family = get_family("t5")
-    size = SIZE if memory == "none" else SIZE | SIZE_IN_SEGMENTS
+    of_segments = SIZE_OF_SAYING if memory in SAY_FACTS else SIZE_IN_SEGMENTS
+    size = SIZE if memory == "none" else SIZE | of_segments
     options = {"encoder_attention": encoder, "cross_attention": cross}
     options |= {**ENCODERS[encoder], **CROSSES[cross], **MEMORIES[memory]}
     config = family.config(size | options)
@@ -317,12 +326,14 @@ class SegmentProbe(Probe):
 
     def __init__(self, cell: Cell, args: argparse.Namespace) -> None:
         self._reads_text = cell.memory in WITH_TEXT
+        self._says_facts = cell.memory in SAY_FACTS
         super().__init__(cell, args)
         apply, config = self._module.apply, self._module.config
         self._reads_vectors = config.salient_vectors > 0
         self._start = jax.jit(partial(apply, method="init_memory"), static_argnums=(1, 2, 3))
         self._read = jax.jit(partial(apply, method="read_segment"))
         self._source = jax.jit(partial(apply, method="read_source"))
+        self._shift = partial(apply, method="decoder_inputs")
         self._keep = jax.jit(partial(apply, method="write_segment"))
         self._vectors = jax.jit(
             lambda variables, batch: document_vectors(partial(apply, variables), config, batch)
@@ -333,11 +344,20 @@ class SegmentProbe(Probe):
         return segment_loss_fn(self._module, self._module.config)
 
     def _inputs(self, ids: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-        batch = self._sources(ids)
-        rows, number = batch["input_ids"].shape[:2]
-        of_parts = np.full((rows, number, labels.shape[1]), IGNORED_LABEL, np.int32)
+        of_parts = self._targets(ids)
         of_parts[:, -1] = labels
-        return batch | {"labels": of_parts}
+        return self._sources(ids) | {"labels": of_parts}
+
+    def _targets(self, ids: np.ndarray) -> np.ndarray:
+        """Returns labels before the last segment, int32 [rows, segments, labels]: facts where they
+        end, of models that say them, else none."""
+        rows, number, tokens = segments(ids).shape
+        targets = np.full((rows, number, self._longest + 1), IGNORED_LABEL, np.int32)
+        if self._says_facts:
+            places, _ = facts(ids)
+            said = self._labels(np.take_along_axis(ids, places[:, 1:], 1))
+            targets[np.arange(rows), places[:, -1] // tokens] = said
+        return targets
 
     def _sources(self, ids: np.ndarray) -> dict[str, np.ndarray]:
         """Returns what every segment reads, arrays [rows, segments, ...]."""
@@ -351,10 +371,8 @@ class SegmentProbe(Probe):
         variables, rows, batch = {"params": self._model.params}, len(ids), self._sources(ids)
         vectors = self._vectors(variables, batch) if self._reads_vectors else None
         number, length = batch["input_ids"].shape[1:]
-        target = self._longest + 1
+        targets, target = self._targets(ids), self._longest + 1
         memory = self._start(variables, rows, length, target)
-        nothing = np.zeros((rows, target), bool)
-        ids_of_nothing = nothing.astype(np.int32)
         for i in range(number):
             part = {name: values[:, i] for name, values in batch.items()}
             of_others = {}
@@ -363,7 +381,9 @@ class SegmentProbe(Probe):
             mask = part["attention_mask"]
             states, memory = self._read(variables, part["input_ids"], mask, memory, **of_others)
             if i < number - 1:
-                _, memory = self._keep(variables, ids_of_nothing, nothing, states, mask, memory)
+                said, is_said = targets[:, i], targets[:, i] != IGNORED_LABEL
+                written = self._shift(variables, said)
+                _, memory = self._keep(variables, written, is_said, states, mask, memory)
         source = self._source(variables, states, mask, memory)
         options = self._model.generation_options(max_new_tokens=target)
         out = self._search(self._model.params, source, None, batch_size=rows, options=options)

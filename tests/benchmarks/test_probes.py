@@ -2,6 +2,7 @@
 
 import json
 import sys
+from argparse import Namespace
 
 import numpy as np
 import pytest
@@ -140,8 +141,10 @@ def test_texts_that_are_too_short_are_refused(tasks):
 def test_models_have_as_many_parameters(probes):
     whole = [(encoder, "hepos", "none") for encoder in probes.ENCODERS]
     whole += [("s4d", cross, "none") for cross in probes.CROSSES]
-    in_segments = [("full", "full", memory) for memory in probes.MEMORIES if memory != "none"]
-    for models in (whole, in_segments):
+    of_facts = [("full", "full", memory) for memory in probes.SAY_FACTS]
+    alone = {"none", *probes.SAY_FACTS}
+    in_segments = [("full", "full", memory) for memory in probes.MEMORIES if memory not in alone]
+    for models in (whole, in_segments, of_facts):
         sizes = [probes.num_parameters(*probes.make_config(*model)) for model in models]
         assert max(sizes) < 1.005 * min(sizes)
 
@@ -169,6 +172,19 @@ def test_segments_read_marked_facts_of_others(tasks, probes):
     vectors = probes.with_vectors(batch, ids)
     assert vectors["slots"].reshape(64).tolist() == [-1] * 14 + [0, 1, 2, 3, 4] + [-1] * 45
     assert vectors["reads"][0].tolist() == np.where(masks, np.arange(5), -1).tolist()
+
+
+def test_facts_are_said_in_the_segment_where_they_end(tasks, probes):
+    cell = probes.Cell("needle", "full", "full", "attentive_decoder", "16:1", 0)
+    args = Namespace(plan="16:1", learning_rate=1e-3, tokens=64)
+    probe = probes.make_probe(cell, args)
+    batch = probe._batch(64, [0])
+    text = tasks.draw("needle", 1, 64, [0, 0])
+    end = int((text.ids == tasks.MARK).argmax()) + 4
+    labels = batch["labels"][0]
+    expected = [*text.answers[0], tasks.EOS]
+    assert labels[-1].tolist() == labels[end // 16].tolist() == expected
+    assert (labels != -100).any(1).sum() == len({3, end // 16})
 
 
 def test_means_by_distance(probes):
