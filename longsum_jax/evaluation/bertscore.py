@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.evaluation.aligners import unit_rows
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import ModelMetric, longest_text
 
@@ -132,7 +133,7 @@ class BertScore(ModelMetric):
         for chunk in _chunks([len(pair[0].read) + len(pair[1].read) for pair in pairs]):
             texts = list({each.read: None for i in chunk for each in pairs[i]})
             sides = {
-                ids: Side(_unit(states), weights[reader.special.around(ids)])
+                ids: Side(unit_rows(states), weights[reader.special.around(ids)])
                 for ids, states in zip(texts, reader.states(texts), strict=True)
             }
             for i in chunk:
@@ -220,11 +221,6 @@ class BertScore(ModelMetric):
         unread = sum(each.unread for each in pair)
         total = unread + sum(len(each.read) for each in pair)
         return scores | {"bertscore_unread": 100 * unread / max(total, 1)}
-
-
-def _unit(states: np.ndarray) -> np.ndarray:
-    """Returns states divided by their lengths."""
-    return states / np.linalg.norm(states, axis=-1, keepdims=True)
 
 
 class _Ids(NamedTuple):

@@ -22,6 +22,18 @@ SHORTEST_PIECE, MEAN_PIECE, LONGEST_PIECE = 15, 30, 60
 # surrogates.
 _UNSAFE_CHARACTER = re.compile(r"[^\S ]|[\ud800-\udfff]")
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
+# Frequent words by which languages are told apart, of those whose abbreviations sentencex knows.
+_WORDS = {
+    "en": "a and as at by for he in is it of on that the to was with",
+    "de": "am auf das dem den der des die ein eine er für im ist mit nicht sich und von wird zu",
+    "es": "con de del el en es la las los no para por que se su un una y",
+    "it": "che con del della di e gli i il in la le non per si un una è",
+    "nl": "dat de een en het in is met niet op te van voor was zijn",
+    "pt": "a as com da de do e em não o os para por que se um uma é",
+}
+_LANGUAGES = {language: frozenset(words.split()) for language, words in _WORDS.items()}
+LANGUAGE_WORDS = 100  # words of a paragraph that tell its language
+FEWEST_WORDS = 3  # different ones that a paragraph in another language than English has
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # white space ends at U+3000
 _MARKER = re.compile(r"\s*(?:[-*•‣◦+]\s|\d{1,3}[.)]\s|#|\||>|```)")
 _LIST_ITEM = re.compile(r"(?:[-*•‣◦]|\d{1,3}[.)])\s")
@@ -35,7 +47,8 @@ _STOP_AT_END = re.compile(r"[.!?…:;।؟。\u06d4\uff01\uff1b\uff1f]\W*\Z")
 
 
 def split_sentences(text: str) -> list[str]:
-    """Splits text into sentences, by the abbreviations of English, or of Russian in its script.
+    """Splits text into sentences, by the abbreviations and dates of the language of a paragraph:
+    English unless it reads like German, Dutch, Italian, Portuguese, Russian or Spanish.
 
     Blank lines end a sentence. If all lines of a block are short (hard-wrapped prose), a line break
     in it is a space, except before a list item. Otherwise every line is a paragraph (or a speaker's
@@ -165,7 +178,7 @@ def _letters(text: str) -> np.ndarray:
 
 def splitter_name() -> str:
     """Returns the name, version and languages of the sentence splitter, for reports."""
-    return f"sentencex {metadata.version('sentencex')} en,ru"
+    return f"sentencex {metadata.version('sentencex')} {','.join([*_LANGUAGES, 'ru'])}"
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -273,8 +286,16 @@ def _strength(text: str, before: tuple[int, int], after: tuple[int, int]) -> int
     return int(len(f".{between}.".splitlines()) > 1)
 
 
-def _is_cyrillic(line: str) -> bool:
-    return not line.isascii() and len(_CYRILLIC.findall(line)) > len(line) / 3
+def _language(line: str) -> str:
+    """Returns the code of a line's language, English where its frequent words leave a doubt."""
+    if not line.isascii() and len(_CYRILLIC.findall(line)) > len(line) / 3:
+        return "ru"
+    if " the " in line:
+        return "en"
+    words = line.lower().split(maxsplit=LANGUAGE_WORDS)[:LANGUAGE_WORDS]
+    counts = {code: len(known.intersection(words)) for code, known in _LANGUAGES.items()}
+    best = max(counts, key=counts.__getitem__)  # of equals English, the first one
+    return best if counts[best] >= FEWEST_WORDS else "en"
 
 
 def _segment(line: str) -> list[str]:
@@ -282,7 +303,7 @@ def _segment(line: str) -> list[str]:
     from sentencex import segment
 
     safe = _UNSAFE_CHARACTER.sub(" ", line)
-    slices = segment("ru" if _is_cyrillic(safe) else "en", safe)
+    slices = segment(_language(safe), safe)
     if safe == line:
         return slices
     ends = list(itertools.accumulate(map(len, slices)))

@@ -38,6 +38,34 @@ def test_abbreviations_and_initials_of_russian():
     assert split_sentences(mixed) == [mixed[:46], mixed[47:]]
 
 
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Der Vertrag gilt seit dem 3. Oktober 1990 und ist nicht befristet.", "Er ruht."],
+        ["Das Werk kostet ca. 3 Mio. Euro und ist nicht versichert.", "Dr. Meyer zahlt."],
+        ["La Sra. López y el Dr. Pérez viven en la casa de la pág. 3 del libro.", "Se van."],
+        ["Il sig. Rossi è con la dott.ssa Bianchi e non parla di niente.", "Che peccato."],
+        ["Dhr. Jansen en mevrouw De Vries wonen in het huis op de blz. Drie.", "Het regent."],
+        ["O Sr. Silva e a Sra. Costa não moram em uma casa do Porto.", "Que pena."],
+    ],
+)
+def test_abbreviations_and_dates_of_other_languages(sentences):
+    assert split_sentences(" ".join(sentences)) == sentences
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Dr. de la Cruz and Mr. von der Leyen met in Den Haag.",  # too few words of one language
+        "No. No. No. Is it as he was for El Niño de la Palma, or to be?",  # more words of English
+    ],
+)
+def test_names_do_not_make_english_another_language(text):
+    from sentencex import segment
+
+    assert split_sentences(text) == [sentence.strip() for sentence in segment("en", text)]
+
+
 @pytest.mark.parametrize("text", ["", " \n\t \r\n", "\u3000"])
 def test_blank_text_has_no_sentences(text):
     assert split_sentences(text) == []
@@ -197,4 +225,4 @@ def test_splitter_name_has_a_version():
     name, version, languages = splitter_name().split()
     assert name == "sentencex"
     assert version[0].isdigit()
-    assert languages == "en,ru"
+    assert languages == "en,de,es,it,nl,pt,ru"
