@@ -16,6 +16,16 @@ def tasks(scripts):
 
 
 @pytest.fixture(scope="module")
+def models(scripts):
+    return scripts("probe_models")
+
+
+@pytest.fixture(scope="module")
+def training(scripts):
+    return scripts("probe_training")
+
+
+@pytest.fixture(scope="module")
 def probes(scripts):
     return scripts("probes")
 
@@ -138,46 +148,46 @@ def test_texts_that_are_too_short_are_refused(tasks):
         tasks.draw("entity", 1, 15, 0)
 
 
-def test_models_have_as_many_parameters(probes):
-    whole = [(encoder, "hepos", "none") for encoder in probes.ENCODERS]
-    whole += [("s4d", cross, "none") for cross in probes.CROSSES]
-    of_facts = [("full", "full", memory) for memory in probes.SAY_FACTS]
-    alone = {"none", *probes.SAY_FACTS}
-    in_segments = [("full", "full", memory) for memory in probes.MEMORIES if memory not in alone]
-    for models in (whole, in_segments, of_facts):
-        sizes = [probes.num_parameters(*probes.make_config(*model)) for model in models]
+def test_models_have_as_many_parameters(models):
+    whole = [(encoder, "hepos", "none") for encoder in models.ENCODERS]
+    whole += [("s4d", cross, "none") for cross in models.CROSSES]
+    of_facts = [("full", "full", memory) for memory in models.SAY_FACTS]
+    alone = {"none", *models.SAY_FACTS}
+    in_segments = [("full", "full", memory) for memory in models.MEMORIES if memory not in alone]
+    for names in (whole, in_segments, of_facts):
+        sizes = [models.num_parameters(*models.make_config(*name)) for name in names]
         assert max(sizes) < 1.005 * min(sizes)
 
 
-def test_lengths_of_a_plan_take_turns(probes):
-    assert probes.plan_of("16:300,64+256:200") == [([16], 300), ([64, 256], 200)]
+def test_lengths_of_a_plan_take_turns(training):
+    assert training.plan_of("16:300,64+256:200") == [([16], 300), ([64, 256], 200)]
 
 
-def test_segments_are_of_sixteen_to_sixty_four_tokens(probes):
-    shapes = [probes.segments(np.zeros((2, n), int)).shape for n in (16, 32, 64, 256, 1024)]
+def test_segments_are_of_sixteen_to_sixty_four_tokens(training):
+    shapes = [training.segments(np.zeros((2, n), int)).shape for n in (16, 32, 64, 256, 1024)]
     assert shapes == [(2, 1, 16), (2, 2, 16), (2, 4, 16), (2, 4, 64), (2, 16, 64)]
 
 
-def test_segments_read_marked_facts_of_others(tasks, probes):
+def test_segments_read_marked_facts_of_others(tasks, training):
     ids = np.full((1, 64), tasks.SYMBOLS[0], np.int32)
     fact = [tasks.MARK, *tasks.SYMBOLS[1:5]]
     ids[0, 14:19] = fact  # two tokens in the first segment of sixteen, three in the second
-    parts = probes.segments(ids)
+    parts = training.segments(ids)
     batch = {"input_ids": parts, "attention_mask": np.ones(parts.shape, bool)}
-    text = probes.with_text(batch, ids)
+    text = training.with_text(batch, ids)
     tails, masks = text["input_ids"][0, :, 16:], text["attention_mask"][0, :, 16:]
     assert masks.tolist() == [[False] * 2 + [True] * 3, [True] * 2 + [False] * 3] + [[True] * 5] * 2
     assert (tails == np.where(masks, fact, tasks.PAD)).all()
     assert (text["input_ids"][..., :16] == parts).all()
-    vectors = probes.with_vectors(batch, ids)
+    vectors = training.with_vectors(batch, ids)
     assert vectors["slots"].reshape(64).tolist() == [-1] * 14 + [0, 1, 2, 3, 4] + [-1] * 45
     assert vectors["reads"][0].tolist() == np.where(masks, np.arange(5), -1).tolist()
 
 
-def test_facts_are_said_in_the_segment_where_they_end(tasks, probes):
-    cell = probes.Cell("needle", "full", "full", "attentive_decoder", "16:1", 0)
+def test_facts_are_said_in_the_segment_where_they_end(tasks, training):
+    cell = training.Cell("needle", "full", "full", "attentive_decoder", "16:1", 0)
     args = Namespace(plan="16:1", learning_rate=1e-3, tokens=64)
-    probe = probes.make_probe(cell, args)
+    probe = training.make_probe(cell, args)
     batch = probe._batch(64, [0])
     text = tasks.draw("needle", 1, 64, [0, 0])
     end = int((text.ids == tasks.MARK).argmax()) + 4
