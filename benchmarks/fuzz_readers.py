@@ -428,6 +428,12 @@ _PAGE = (
     f"<h1>A</h1><p>{TEXT}</p><ul><li>b</ul><table><tr><td colspan=2>b</td></tr></table>"
     "<pre>c\n</pre><sup><a href=#n>1</a></sup></main></body></html>"
 )
+_ARTICLE = (
+    "<!DOCTYPE article><article><front><article-title>A</article-title><abstract><p>b</p>"
+    f"</abstract></front><body><sec><title>A</title><p>{TEXT}<sup><xref>1</xref></sup> [<xref>2"
+    "</xref>]</p><table-wrap><caption><p>c</p></caption><tr><td>d</td></tr></table-wrap></sec>"
+    "</body><back><p>e</p></back></article>"
+)
 _MAIL = (
     f"From: a@b\nSubject: =?utf-8?q?A?=\nContent-Type: multipart/mixed; boundary=x\n\n--x\n"
     f"Content-Type: text/plain; charset=utf-8\n\n{TEXT}\n> quoted\n-- \nA.\n--x\n"
@@ -449,6 +455,7 @@ def _document_seeds() -> list[Files]:
         "a.md": f"{markdown}\n```\ncode\n```\n[a](b) ![c](d) **e** `f`\n> g\n".encode(),
         "a.rst": structured.encode(),
         "a.html": _PAGE.encode(),
+        "a.xml": _ARTICLE.encode(),
         "a.pdf": _pdf(),
         "a.epub": _epub(),
         "a.docx": _docx(),

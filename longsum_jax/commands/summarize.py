@@ -55,7 +55,7 @@ EXAMPLES = """\
   # standard input, beam search, machine-readable output
   cat report.txt | longsum summarize --model=locost-base --num_beams=4 --format=jsonl
 
-Files are text, Markdown, HTML, PDF, EPUB, DOCX, ODT, RTF, subtitles (SRT, VTT), e-mail (EML, MBOX),
+Files are text, Markdown, HTML, XML, PDF, EPUB, DOCX, ODT, RTF, subtitles (SRT, VTT), e-mail (EML, MBOX),
 JSON lines, CSV, Parquet, and .gz, .xz, .bz2, .zst, .zip and .tar of these. Some need packages:
 pip install 'longsum_jax[files]'.
 

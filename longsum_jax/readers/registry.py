@@ -25,6 +25,7 @@ from longsum_jax.readers import (
     restructured_text,
     rtf,
     subtitles,
+    xml_article,
 )
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.source import Source
@@ -56,6 +57,7 @@ KINDS: dict[str, Kind] = {
     "markdown": Kind("Markdown", (".md", ".markdown", ".mkd"), read=markdown.read),
     "rst": Kind("reStructuredText", (".rst", ".rest"), read=restructured_text.read),
     "html": Kind("HTML", (".html", ".htm", ".xhtml"), read=html.read),
+    "xml": Kind("XML", (".xml", ".nxml"), read=xml_article.read),
     "pdf": Kind("PDF", (".pdf",), (b"%PDF-",), read=pdf.read),
     "epub": Kind("EPUB", (".epub",), _ZIP, read=epub.read),
     "docx": Kind("DOCX", (".docx", ".docm", ".dotx"), _ZIP, read=docx.read),
@@ -131,6 +133,7 @@ _MARKDOWN = tuple(
     )
 )
 _FEWEST_MARKS = 2
+_XML_ROOTS = (b"<!doctype article", b"<article", b"<pmc-articleset", b"<tei")
 
 
 def kind_of(source: Source) -> Kind:
@@ -181,6 +184,8 @@ def _look(content: bytes) -> str:
     is_markup = text.startswith((b"<?xml", b"<!--"))
     if text.startswith((b"<!doctype html", b"<html")) or (is_markup and b"<html" in text):
         return "html"
+    if is_markup and any(root in text for root in _XML_ROOTS):
+        return "xml"
     if text.startswith(b"webvtt"):
         return "subtitles"
     beginning = content[:_BEGINNING]

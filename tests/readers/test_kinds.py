@@ -13,6 +13,7 @@ from email.message import EmailMessage
 import pytest
 
 from longsum_jax import compressed
+from longsum_jax.errors import InputError
 from longsum_jax.readers import KINDS, ReadOptions, read_documents
 from longsum_jax.text.sentences import LONGEST_WRAPPED_LINE, split_sentences
 
@@ -403,6 +404,116 @@ def test_odd_restructured_text_takes_little_time(read_one, text):
     start = time.perf_counter()
     assert read_one("a.rst", text).text.endswith("end")
     assert time.perf_counter() - start < 20
+
+
+# XML
+
+
+JATS = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE article PUBLIC "-//NLM//DTD JATS (Z39.96) v1.2//EN" "JATS-archivearticle1.dtd">
+<article xmlns:mml="http://www.w3.org/1998/Math/MathML" article-type="research-article">
+<front><journal-meta><journal-title>Journal of Things</journal-title></journal-meta>
+<article-meta><title-group><article-title>On <italic>big</italic>
+ things</article-title></title-group><contrib><name>Ann</name></contrib>
+<abstract><title>Summary</title><sec><title>Aims</title><p>We ask why.</p></sec></abstract>
+</article-meta></front>
+<body><p>Before sections.</p>
+<sec><label>1</label><title>Methods</title>
+<p>Cells<sup><xref ref-type="bibr">1</xref>,<xref>2</xref></sup> divide [<xref>3</xref>,
+<xref>4</xref>] as in <xref ref-type="fig">Figure 1</xref> (<xref>Li, 2010</xref>).<fn><p>A
+note.</p></fn> If <inline-formula><alternatives><tex-math>\\alpha</tex-math><mml:math>
+<mml:mi>a</mml:mi></mml:math></alternatives></inline-formula> is one:<list>
+<list-item><p>first,</p></list-item><list-item><p>second.</p></list-item></list></p>
+<fig><label>Figure 1</label><caption><p>A picture.</p></caption></fig>
+<sec><title>Data</title><table-wrap><label>Table 1</label><caption><p>Counts.</p></caption>
+<table><tr><th>Kind</th><th>Count</th></tr><tr><td>big</td><td>3</td></tr></table></table-wrap></sec>
+</sec></body>
+<back><ack><p>Thanks.</p></ack><ref-list><ref><article-title>Other</article-title></ref></ref-list>
+</back></article>"""
+
+
+def test_jats(read_one):
+    document = read_one("a.nxml", JATS)
+    assert document.title == "On big things"
+    assert document.text.split("\n\n") == [
+        "On big things",
+        "Summary",
+        "Aims",
+        "We ask why.",
+        "Before sections.",
+        "Methods",
+        "Cells divide as in Figure 1 (Li, 2010). If a is one: first, second.",
+        "Data",
+        "Kind | Count",
+        "big | 3",
+    ]
+    levels = [("On big things", 1), ("Summary", 2), ("Aims", 3), ("Methods", 2), ("Data", 3)]
+    assert headings(document) == levels
+    assert document.notes == (
+        "1 footnote left out",
+        "2 captions left out",
+        "1 part after the text left out",
+    )
+    kept = read_one("a.xml", JATS, keep_all=True).text
+    for part in ("Cells1,2 divide [3, 4]", "A note.", "A picture.", "Thanks.", "big | 3"):
+        assert part in kept
+    assert read_one("unnamed", JATS).text == document.text  # known by its look
+
+
+TEI = """<?xml version="1.0" encoding="UTF-8"?>
+<TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><fileDesc><titleStmt>
+<title level="a" type="main">On small things</title></titleStmt></fileDesc>
+<profileDesc><abstract><div><p>We ask how.</p></div></abstract></profileDesc></teiHeader>
+<text><body><div><head n="1">Introduction</head><p>Much is known <ref type="bibr">[1]</ref>
+<ref type="bibr">(Li, 2010)</ref>.</p><formula>a = b<label>(1)</label></formula></div>
+<figure><head>Figure 1</head><figDesc>A picture.</figDesc></figure>
+<figure type="table"><head>Table 1</head><table><row><cell>big</cell><cell>3</cell></row></table>
+</figure></body><back><div><p>Thanks.</p></div></back></text></TEI>"""
+
+
+def test_tei(read_one):
+    document = read_one("a.tei.xml", TEI)
+    assert document.text.split("\n\n") == [
+        "On small things",
+        "We ask how.",
+        "Introduction",
+        "Much is known (Li, 2010).",
+        "a = b",
+        "big | 3",
+    ]
+    assert headings(document) == [("On small things", 1), ("Introduction", 2)]
+    assert document.notes == ("1 caption left out", "1 part after the text left out")
+
+
+def test_a_set_of_articles_and_other_xml(tmp_path, read_one):
+    start, article = JATS.split("<article ", 1)
+    both = f"<pmc-articleset><article {article}<article {article}</pmc-articleset>"
+    path = tmp_path / "set.xml"
+    path.write_text(start.split("<!DOCTYPE")[0] + both)
+    documents = read(path)
+    assert [document.name for document in documents] == [f"{path}:1", f"{path}:2"]
+    assert documents[0].text == documents[1].text == read_one("a.xml", JATS).text
+    book = "<book><info>2020</info><chapter><title>One</title><para>It <b>was</b> so.</para>"
+    other = read_one("book.xml", f"{book}<para/></chapter></book>")
+    assert (other.text, headings(other)) == ("2020\n\nOne\n\nIt was so.", [("One", 1)])
+    page = f"<html xmlns='http://www.w3.org/1999/xhtml'><body><p>{MANY_WORDS}</p></body></html>"
+    assert read_one("page.xml", page).text == MANY_WORDS
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("<article><body><p>x</body></article>", "damaged XML"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "declares entities of its own"),
+        (f"{'<a>' * 300}x{'</a>' * 300}", "nested deeper than 200"),
+        ("words", "damaged XML"),
+    ],
+)
+def test_xml_that_is_not_read(tmp_path, content, problem):
+    path = tmp_path / "a.xml"
+    path.write_text(content)
+    with pytest.raises(InputError, match=f"{path}: .*{problem}"):
+        read(path)
 
 
 # HTML

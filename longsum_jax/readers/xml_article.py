@@ -1,0 +1,176 @@
+"""Articles in XML: JATS, as PubMed Central has them, and TEI, as GROBID writes them.
+
+Of other XML all elements are read: those that hold words are paragraphs.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from longsum_jax.errors import counted
+from longsum_jax.readers import html
+from longsum_jax.readers.document import Block, Document
+from longsum_jax.readers.source import Source
+from longsum_jax.readers.xml_tree import parse_xml, table_row
+
+_COLLECTIONS = frozenset({"pmc-articleset", "teiCorpus"})
+# Root -> what holds the title, the abstract, and the text.
+_ARTICLES = {
+    "article": ("front", "abstract", "body"),
+    "TEI": ("titleStmt", "abstract", "body"),
+}
+_TITLES = frozenset({"article-title", "title"})
+_AFTER_THE_TEXT = "back"
+_SECTIONS = frozenset({"sec", "div", "boxed-text", "app"})
+_HEADINGS = frozenset({"title", "head"})
+_FLOATS = frozenset({"fig", "figure", "table-wrap"})  # of which rows of tables are text
+_CAPTIONS = frozenset({"caption", "figDesc"})
+_NOTES = frozenset({"fn", "note"})
+_ROWS = frozenset({"tr", "row"})
+_REFERENCES = frozenset({"xref", "ref"})
+# Numbers of sections and formulas, formulas a second time, and files beside the article.
+_NEVER_SHOWN = frozenset({"label", "tex-math", "annotation", "object-id", "supplementary-material"})
+_BLOCKS = frozenset({"p", "list", "item", "list-item", "disp-formula", "disp-quote", "td", "th"})
+_LETTER = re.compile(r"[^\W\d_]")
+# What is left of "[1, 2]" without its references.
+_EMPTY_BRACKETS = re.compile("[ \xa0]?(?:\\[[\\s,;\u2013-]*\\]|\\([\\s,;\u2013-]*\\))")
+
+
+def read(source: Source) -> Iterator[Document]:
+    """Reads the articles of a file: title, abstract and text, by sections.
+
+    Raises:
+        InputError: damaged XML.
+    """
+    root = parse_xml(source.content, source.name)
+    if _name(root) == "html":
+        yield from html.read(source)
+        return
+    articles = list(root) if _name(root) in _COLLECTIONS else [root]
+    for number, article in enumerate(articles, 1):
+        document = _document(article, source)
+        place = f"{source.name}:{number}" if len(articles) > 1 else document.name
+        yield document._replace(name=place)
+
+
+def _document(root: Element, source: Source) -> Document:
+    """Returns an article, or the text of all elements below another root."""
+    reader = _Reader(source)
+    if _name(root) not in _ARTICLES:
+        return source.document(list(reader.blocks(root, 1)))
+    front, *parts = (_first(root, name) for name in _ARTICLES[_name(root)])
+    title = None
+    if front is not None:
+        titles = (reader.text(each) for each in front.iter() if _name(each) in _TITLES)
+        title = next(filter(None, titles), None)
+    blocks = [Block(title, 1)] if title else []
+    for part in parts:
+        if part is not None:
+            blocks += reader.blocks(part, 2 if _name(part) == "abstract" else 1)
+    back = _first(root, _AFTER_THE_TEXT)
+    if back is not None:
+        if source.options.keep_all:
+            blocks += reader.blocks(back, 1)
+        else:
+            reader.left_out["part after the text"] += 1
+    notes = [f"{counted(number, kind)} left out" for kind, number in reader.left_out.items()]
+    return source.document(blocks, title=title, notes=notes)
+
+
+def _name(element: Element) -> str:
+    """Returns the name of an element without its namespace."""
+    return element.tag.rpartition("}")[2]
+
+
+def _first(root: Element, name: str) -> Element | None:
+    """Returns the first element of a name."""
+    return next((each for each in root.iter() if _name(each) == name), None)
+
+
+class _Reader:
+    """Turns elements into blocks.
+
+    Args:
+        source: that is read.
+
+    Attributes:
+        left_out: kind -> number of elements that were left out.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._keep_all = source.options.keep_all
+        self.left_out: Counter[str] = Counter()
+
+    def blocks(self, element: Element, level: int) -> Iterator[Block]:
+        """Yields paragraphs, headings and rows of an element.
+
+        Args:
+            element: of an article.
+            level: of its heading.
+        """
+        self._source.check_time()
+        name = _name(element)
+        if self._is_left_out(element):
+            return
+        if name in _FLOATS and not self._keep_all:
+            yield from self._float(element)
+        elif name in _ROWS:
+            row = table_row(map(self.text, element))
+            yield from [Block(row)] if row else []
+        elif name in _HEADINGS or _has_words(element):
+            text = self.text(element)
+            if text:
+                yield Block(text, level if name in _HEADINGS else 0)
+        else:
+            for child in element:
+                yield from self.blocks(child, level + (_name(child) in _SECTIONS))
+
+    def _float(self, element: Element) -> Iterator[Block]:
+        """Yields the rows of a figure or table, and counts its caption."""
+        if any(_name(each) in _CAPTIONS for each in element.iter()):
+            self.left_out["caption"] += 1
+        for each in element.iter():
+            if _name(each) in _ROWS:
+                yield from self.blocks(each, 0)
+
+    def _is_left_out(self, element: Element) -> bool:
+        """Counts notes and captions. References are left out where they are numbers alone."""
+        name = _name(element)
+        if name in _NEVER_SHOWN:
+            return True
+        if self._keep_all:
+            return False
+        if name in _NOTES or name in _CAPTIONS:
+            self.left_out["footnote" if name in _NOTES else "caption"] += 1
+            return True
+        return _is_reference(element) and not _LETTER.search("".join(element.itertext()))
+
+    def text(self, element: Element) -> str:
+        """Returns the words of an element in one line."""
+        return _EMPTY_BRACKETS.sub("", " ".join("".join(self._pieces(element)).split()))
+
+    def _pieces(self, element: Element) -> Iterator[str]:
+        yield element.text or ""
+        for child in element:
+            between = " " if _name(child) in _BLOCKS else ""
+            yield between
+            is_float = _name(child) in _FLOATS and not self._keep_all
+            if not is_float and not self._is_left_out(child):
+                yield from self._pieces(child)
+            yield between
+            yield child.tail or ""
+
+
+def _is_reference(element: Element) -> bool:
+    """Whether an element refers to another one, or is a superscript with elements that do."""
+    if _name(element) == "sup":
+        return any(_name(each) in _REFERENCES for each in element)
+    return _name(element) in _REFERENCES
+
+
+def _has_words(element: Element) -> bool:
+    """Whether words stand in an element itself, beside its children."""
+    pieces = [element.text, *(child.tail for child in element)]
+    return any(piece and not piece.isspace() for piece in pieces)
