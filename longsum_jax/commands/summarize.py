@@ -55,17 +55,17 @@ EXAMPLES = """\
   # standard input, beam search, machine-readable output
   cat report.txt | longsum summarize --model=locost-base --num_beams=4 --format=jsonl
 
-Files are text, Markdown, HTML, XML, PDF, EPUB, DOCX, ODT, RTF, subtitles (SRT, VTT), e-mail (EML, MBOX),
-JSON lines, CSV, Parquet, and .gz, .xz, .bz2, .zst, .zip and .tar of these. Some need packages:
-pip install 'longsum_jax[files]'.
+Files are text, Markdown, HTML, XML, PDF, EPUB, DOCX, ODT, RTF, subtitles (SRT, VTT), e-mail (EML,
+MBOX), JSON lines, CSV, Parquet, and .gz, .xz, .bz2, .zst, .zip and .tar of these. Some need
+packages: pip install 'longsum_jax[files]'.
 
-The summary goes to standard output, and one JSON line to standard error: tokens of the document,
-read and dropped, whether the summary ended by itself ("eos") or at --max_new_tokens or --length
-("limit"), by which strategy it was made, how much of each tenth of the document it rests on, and
-what was left out of the file. With --format=jsonl both are one line of standard output, with --out
-both are in NAME_summary.json beside NAME_summary.txt. Without --model the summary consists of
-sentences of the document, which a ranker chooses that comes with the package; --query changes its
-choice.
+The summary goes to standard output; what was read and left out, and how it was made, to standard
+error in words. --format=jsonl has both in one line of standard output: tokens of the document, read
+and dropped, whether the summary ended by itself ("eos") or at --max_new_tokens or --length
+("limit"), by which strategy it was made, and how much of each tenth of the document it rests on.
+With --out that is in NAME_summary.json beside NAME_summary.txt. Without --model the summary
+consists of sentences of the document, which a ranker chooses that comes with the package; --query
+changes its choice.
 
 Documents that cannot be read are named at the end, after all others; the exit code is 3 then, or 2
 where there was no other.
