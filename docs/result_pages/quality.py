@@ -15,6 +15,8 @@ from result_pages.tables import (
     where,
 )
 
+LOCOST, HEPOS, LONGT5 = "T5/s4d-full", "T5/s4d-hepos", "T5/transient_global-full"
+
 
 def rouge_by_data(writer: str) -> Callable[[list[Row]], list[Row]]:
     """Returns a function that makes one row per strategy with a column per data set."""
@@ -30,6 +32,25 @@ def compared(first: str) -> Callable[[list[Row]], list[Row]]:
         return sorted(mine, key=lambda row: f"{row['label']}/{row['cell']}" != first)
 
     return pick
+
+
+def goals(rows: list[Row]) -> list[Row]:
+    """Returns what was wanted of the studies, and what came of it."""
+    cells = {f"{row['label']}/{row['cell']}": row for row in rows}
+
+    def share_of(cell: str, other: str) -> str:
+        return f"{100 * cells[cell]['mean_rouge'] / cells[other]['mean_rouge']:.0f} %"
+
+    memory = cells["segments/attn+txt"]
+    of_memory = f"{memory['difference']:+.3f} bits/token, p = {memory['p_value']:.2f}"
+    return [
+        {"goal": goal, "wanted": wanted, "found": found}
+        for goal, wanted, found in (
+            ("ROUGE of LOCOST, of LongT5's", "96 %", share_of(LOCOST, LONGT5)),
+            ("ROUGE of LOCOST with Hepos, of LOCOST's", "99 %", share_of(HEPOS, LOCOST)),
+            ("attentive memory and important sentences, beside none", "p < .05", of_memory),
+        )
+    ]
 
 
 def by_data_set(value: str) -> Callable[[list[Row]], list[Row]]:
@@ -227,7 +248,7 @@ PAGES: Mapping[str, Page] = {
         "As summaries all of them are below the first sentences of the documents. What two million "
         "parameters learn in a quarter of an hour is to read, not to write: more steps, more "
         "parameters and more pairs are missing. What the cells differ by, and what is chance, is "
-        "on [the page of comparisons](study_comparisons.md).",
+        "on [the page of comparisons](quality.md).",
         [
             Table(
                 "Copied tokens that are right, in %, by steps",
@@ -282,7 +303,7 @@ PAGES: Mapping[str, Page] = {
         f"{STUDY_TEXT} Summaries are those of all segments together, so they are long.\n\n"
         "Earlier studies from starts that did not use their source compared nothing, and are gone. "
         "Here every variant uses it, and none is better than segments alone by more than "
-        "[these documents show](study_comparisons.md); the compressive memory is worse, as it was "
+        "[these documents show](quality.md); the compressive memory is worse, as it was "
         "in those studies. Its keys and values pass through a new map that has to be learned "
         "before it says anything, and the recipe is short; at what lengths memories tell what "
         "segments cannot is on [the page of probes](probes.md).",
@@ -298,8 +319,8 @@ PAGES: Mapping[str, Page] = {
             )
         ],
     ),
-    "study_comparisons": Page(
-        "What models of the studies differ by",
+    "quality": Page(
+        "Quality: what small models differ by",
         "Cells of [models that use their source](reading_start_study.md) and of "
         "[segments](segment_study.md), document by document: the same 240 papers and "
         "specifications for all. Seeds of a cell, which are orders of the same rows, are averaged. "
@@ -341,6 +362,13 @@ PAGES: Mapping[str, Page] = {
                 ("T5/s4d-full", "Attentions, beside LOCOST (s4d-full)"),
                 ("PEGASUS/full-full", "Attentions, beside full attention"),
                 ("segments/se3", "Memories, beside segments alone"),
+            )
+        ]
+        + [
+            Table(
+                "Goals",
+                [Column("goal", "goal"), Column("wanted", "wanted"), Column("found", "found")],
+                goals,
             )
         ],
     ),
