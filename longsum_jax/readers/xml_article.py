@@ -56,8 +56,9 @@ def read(source: Source) -> Iterator[Document]:
 
 def _document(root: Element, source: Source) -> Document:
     """Returns an article, or the text of all elements below another root."""
-    reader = _Reader(source)
-    if _name(root) not in _ARTICLES:
+    is_article = _name(root) in _ARTICLES
+    reader = _Reader(source, is_article=is_article)
+    if not is_article:
         return source.document(list(reader.blocks(root, 1)))
     front, *parts = (_first(root, name) for name in _ARTICLES[_name(root)])
     title = None
@@ -93,14 +94,16 @@ class _Reader:
 
     Args:
         source: that is read.
+        is_article: whether names of elements mean what they do in articles; else all are read.
 
     Attributes:
         left_out: kind -> number of elements that were left out.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, *, is_article: bool) -> None:
         self._source = source
-        self._keep_all = source.options.keep_all
+        self._keep_all = source.options.keep_all or not is_article
+        self._never_shown = _NEVER_SHOWN if is_article else frozenset()
         self.left_out: Counter[str] = Counter()
 
     def blocks(self, element: Element, level: int) -> Iterator[Block]:
@@ -138,7 +141,7 @@ class _Reader:
     def _is_left_out(self, element: Element) -> bool:
         """Counts notes and captions. References are left out where they are numbers alone."""
         name = _name(element)
-        if name in _NEVER_SHOWN:
+        if name in self._never_shown:
             return True
         if self._keep_all:
             return False

@@ -494,8 +494,10 @@ def test_a_set_of_articles_and_other_xml(tmp_path, read_one):
     assert [document.name for document in documents] == [f"{path}:1", f"{path}:2"]
     assert documents[0].text == documents[1].text == read_one("a.xml", JATS).text
     book = "<book><info>2020</info><chapter><title>One</title><para>It <b>was</b> so.</para>"
-    other = read_one("book.xml", f"{book}<para/></chapter></book>")
-    assert (other.text, headings(other)) == ("2020\n\nOne\n\nIt was so.", [("One", 1)])
+    note = "<note><label>Mind</label><para>this.</para></note>"
+    other = read_one("book.xml", f"{book}<para/>{note}</chapter></book>")
+    assert other.text == "2020\n\nOne\n\nIt was so.\n\nMind\n\nthis."
+    assert headings(other) == [("One", 1)]
     page = f"<html xmlns='http://www.w3.org/1999/xhtml'><body><p>{MANY_WORDS}</p></body></html>"
     assert read_one("page.xml", page).text == MANY_WORDS
 
