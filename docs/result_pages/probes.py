@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 QUARTERS = ("to 1/4", "to 1/2", "to 3/4", "to 1")  # of the length, by which probes are divided
+FEW_LENGTHS = 3  # of training, beyond the first one
 SEGMENT_TOKENS = 64  # of probes that are read in segments
 TASKS = ("needle", "multi_needle", "recall", "salient_copy", "count", "entity")
 TASKS += ("query_focus", "redundancy", "distractor")
@@ -104,6 +105,7 @@ def _model_of(row: Row) -> str:
     parts += [f"+ {row['memory']}"] if row["memory"] != "none" else []
     parts += [f"({row['tasks']})"] if row["tasks"] != row["task"] else []
     parts += ["in turn"] if "+" in row["plan"] else []
+    parts += ["by small steps"] if row["plan"].count(",") > FEW_LENGTHS else []
     return " ".join(parts)
 
 

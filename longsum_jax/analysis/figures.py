@@ -293,7 +293,7 @@ def probes_figure(rows: Sequence[Mapping[str, Any]], width: float) -> "Figure":
             }
             _draw_lengths(lines, found, numbers)
             lines.set(ylabel=f"{task}: right answers", xticks=lengths)
-            lines.set_xticklabels(map(_short, lengths), rotation=30)
+            lines.set_xticklabels(map(_short, lengths), rotation=90)
             image = _draw_distances(map_axes, found, lengths, numbers)
         axes[-1][0].set_xlabel("length (tokens)")
         axes[-1][1].set_xlabel("length, and in it the distance of the fact")
