@@ -72,6 +72,7 @@ MEMORIES: dict[str, Mapping[str, Any]] = {
 }
 WITH_TEXT = ("text", "attentive_text")  # read facts of other segments behind their own tokens
 SAY_FACTS = ("attentive_said", "attentive_decoder")  # write a fact in the segment where it ends
+OF_THE_NEEDLE = (*WITH_TEXT, "vectors", *SAY_FACTS)  # know where the only fact of a text stands
 SIZE = {
     "vocab_size": VOCABULARY,
     "d_model": 64,

@@ -27,7 +27,8 @@ which must fail for what stands in earlier ones, "compressive" (full encoder att
 also reads marked facts of the others, as a perfect extractor finds them: their tokens behind its
 own, or the states that the encoder made of them; "attentive_text" has both. "attentive_said" and
 "attentive_decoder" also write a fact after the segment where it stands, which in the second the
-decoder remembers, too; when they are read, the right fact is written there.
+decoder remembers, too; when they are read, the right fact is written there. These are for the
+needle alone, a text of one fact.
 
 Rows with `seeds` are means over seeds of one cell; `interval` is half the 95 % interval, by
 Student's t over seeds, or Wilson's over texts where there is one seed. Started again with the same
@@ -47,7 +48,7 @@ import jax
 import numpy as np
 import probe_tasks
 from common import Deadline, numbers, print_table, rows_before, write_report
-from probe_models import CROSSES, ENCODERS, MEMORIES
+from probe_models import CROSSES, ENCODERS, MEMORIES, OF_THE_NEEDLE
 from probe_tasks import TASKS
 from probe_training import PARTS, Cell, Row, make_probe
 from scipy import stats
@@ -61,6 +62,9 @@ def cells(args: argparse.Namespace) -> list[Cell]:
             if name not in of:
                 raise SystemExit(f'"{name}" is unknown; choose from {", ".join(of)}')
     lists = [names.split(",") for names in chosen]
+    for tasks, memory in itertools.product(lists[0], lists[-1]):
+        if memory in OF_THE_NEEDLE and tasks != "needle":
+            raise SystemExit(f'memory "{memory}" is for texts of one fact; give --tasks=needle')
     return [Cell(*x) for x in itertools.product(*lists, [args.plan], numbers(args.seeds))]
 
 

@@ -184,6 +184,14 @@ def test_segments_read_marked_facts_of_others(tasks, training):
     assert vectors["reads"][0].tolist() == np.where(masks, np.arange(5), -1).tolist()
 
 
+def test_memories_of_one_fact_take_no_other_task(probes):
+    flags = {"encoders": "full", "crosses": "full", "memories": "se3,text"}
+    flags |= {"plan": "", "seeds": "0"}
+    assert len(probes.cells(Namespace(tasks="needle", **flags))) == 2
+    with pytest.raises(SystemExit, match='memory "text" is for texts of one fact'):
+        probes.cells(Namespace(tasks="needle,recall", **flags))
+
+
 def test_facts_are_said_in_the_segment_where_they_end(tasks, training):
     cell = training.Cell("needle", "full", "full", "attentive_decoder", "16:1", 0)
     args = Namespace(plan="16:1", learning_rate=1e-3, tokens=64)
