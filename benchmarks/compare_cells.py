@@ -154,9 +154,9 @@ def compare(cells: Mapping[str, Mapping[int, Scores]], against: str) -> list[dic
             "least_seeds": least_seeds,
             "documents_needed": needed(len(pair[0]), error, found),
         }
-        mine, theirs = mean_summaries(cell), mean_summaries(base)
-        for column in mine:
-            of_pair = mine[column], theirs[column]
+        theirs = mean_summaries(base)
+        for column, mine in mean_summaries(cell).items():
+            of_pair = mine, theirs[column]
             rows[name] |= {
                 f"{column}_difference": float(np.mean(of_pair[0] - of_pair[1])),
                 f"{column}_p_value": float(randomization_test(*of_pair)),

@@ -15,12 +15,9 @@ from longsum_jax.readers.source import Source
 from longsum_jax.readers.xml_tree import parse_xml, table_row
 
 _COLLECTIONS = frozenset({"pmc-articleset", "teiCorpus"})
-# Root -> what holds the title, the abstract, and the text.
-_ARTICLES = {
-    "article": ("front", "abstract", "body"),
-    "TEI": ("titleStmt", "abstract", "body"),
-}
+_FRONTS = {"article": "front", "TEI": "titleStmt"}  # root of an article -> what holds its title
 _TITLES = frozenset({"article-title", "title"})
+_PARTS = {"abstract": 2, "body": 1}  # -> level of a heading that stands right in it
 _AFTER_THE_TEXT = "back"
 _SECTIONS = frozenset({"sec", "div", "boxed-text", "app"})
 _HEADINGS = frozenset({"title", "head"})
@@ -56,19 +53,19 @@ def read(source: Source) -> Iterator[Document]:
 
 def _document(root: Element, source: Source) -> Document:
     """Returns an article, or the text of all elements below another root."""
-    is_article = _name(root) in _ARTICLES
+    is_article = _name(root) in _FRONTS
     reader = _Reader(source, is_article=is_article)
     if not is_article:
         return source.document(list(reader.blocks(root, 1)))
-    front, *parts = (_first(root, name) for name in _ARTICLES[_name(root)])
-    title = None
+    front, title = _first(root, _FRONTS[_name(root)]), None
     if front is not None:
         titles = (reader.text(each) for each in front.iter() if _name(each) in _TITLES)
         title = next(filter(None, titles), None)
     blocks = [Block(title, 1)] if title else []
-    for part in parts:
+    for name, level in _PARTS.items():
+        part = _first(root, name)
         if part is not None:
-            blocks += reader.blocks(part, 2 if _name(part) == "abstract" else 1)
+            blocks += reader.blocks(part, level)
     back = _first(root, _AFTER_THE_TEXT)
     if back is not None:
         if source.options.keep_all:
