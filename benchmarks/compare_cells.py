@@ -133,6 +133,7 @@ def pooled_spread(cells: Mapping[str, Mapping[int, Scores]]) -> float | None:
 def compare(cells: Mapping[str, Mapping[int, Scores]], against: str) -> list[dict[str, Any]]:
     """Returns a row for every cell, each beside the one named ``against``."""
     base = cells[against]
+    theirs = mean_summaries(base)
     spread = pooled_spread(cells)
     others = [name for name in cells if name != against]
     rows = {name: describe(name, cell) for name, cell in cells.items()}
@@ -154,7 +155,6 @@ def compare(cells: Mapping[str, Mapping[int, Scores]], against: str) -> list[dic
             "least_seeds": least_seeds,
             "documents_needed": needed(len(pair[0]), error, found),
         }
-        theirs = mean_summaries(base)
         for column, mine in mean_summaries(cell).items():
             of_pair = mine, theirs[column]
             rows[name] |= {
