@@ -45,7 +45,8 @@ from longsum_jax.text.sentences import join_wrapped_lines, split_sentences
 Sentences = Sequence[str]
 Example = tuple[str, str]  # source and target
 OPEN, CLOSE, HOLE = "<<", ">>", "_"
-MAX_COPIED = 3  # sentences of a target
+MAX_COPIED = 0.25  # sentences of a target, of those of the piece, where this is more than:
+MIN_COPIED = 3
 MIN_SENTENCES = 3  # of a piece, where tasks choose among them
 PIECES_OF_TEXT = 20  # taken before the next text, at most
 
@@ -106,7 +107,8 @@ def rank(sentences: Sentences, rng: np.random.Generator) -> Example | None:
 
 
 def _some(sentences: Sentences, rng: np.random.Generator) -> int:
-    return int(rng.integers(1, min(MAX_COPIED, len(sentences)) + 1))
+    most = min(max(MIN_COPIED, int(MAX_COPIED * len(sentences))), len(sentences))
+    return int(rng.integers(1, most + 1))
 
 
 # Task -> its share, and what makes an example of the sentences of a piece.

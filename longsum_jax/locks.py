@@ -18,7 +18,7 @@ from longsum_jax.errors import InputError, in_one_line
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
 _MOST_READ = 1000  # bytes

@@ -156,6 +156,7 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         return ProgramPlan(program.name, memory, False, None, {}, seconds, attention)
     seconds = time.perf_counter() - began
     analysis = compiled.memory_analysis()
+    assert analysis is not None  # of a program that is compiled here
     idle = device_bytes(program.idle) + device_bytes(_left_out(compiled, program.arguments))
     memory = {
         "arguments": analysis.argument_size_in_bytes,
@@ -167,7 +168,7 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         "total": held_bytes(compiled) + analysis.generated_code_size_in_bytes + idle,
     }
     found = program_parts(
-        compiled.as_text(), trips=program.trips, devices_per_host=target.devices_per_host
+        compiled.as_text() or "", trips=program.trips, devices_per_host=target.devices_per_host
     )
     work = functools.reduce(Work.plus, (part.work for part in found), Work())
     planned = [PlannedPart(part, roofline(part.work, target.hardware)) for part in found]

@@ -29,7 +29,8 @@ def products(inside: Computation, instruction: Instruction) -> dict[str, float]:
     """Returns the operations of an instruction of the computation ``inside``, by the type of the
     factors."""
     opcode = instruction.opcode
-    operands = [inside.instructions.get(name) for name in instruction.operands]
+    known = inside.instructions
+    operands = [known[name] for name in instruction.operands if name in known]
     if opcode == "dot":
         axes = integers(instruction.attribute("lhs_contracting_dims"))
         operations = _dot_operations(instruction, operands[0], axes)
@@ -64,8 +65,8 @@ def _dot_operations(instruction: Instruction, factor: Instruction, axes: Sequenc
 
 def _matrix_call_operations(instruction: Instruction, factor: Instruction) -> float:
     """Returns the operations of a product that a library computes (cuBLAS, oneDNN)."""
-    numbers = re.search(r'"dot_dimension_numbers":(\{[^}]*\})', instruction.attributes)
-    axes = json.loads(numbers.group(1)).get("lhs_contracting_dimensions", [])
+    numbers = re.findall(r'"dot_dimension_numbers":(\{[^}]*\})', instruction.attributes)
+    axes = json.loads(numbers[0]).get("lhs_contracting_dimensions", [])
     return _dot_operations(instruction, factor, [int(axis) for axis in axes])
 
 
@@ -81,9 +82,7 @@ def _count_attention_products(instruction: Instruction) -> int:
     return matches[0] if matches else 0
 
 
-def _attention_operations(
-    instruction: Instruction, operands: Sequence[Instruction | None]
-) -> float:
+def _attention_operations(instruction: Instruction, operands: Sequence[Instruction]) -> float:
     """Returns the operations of one product of queries and keys; half of them if it is causal.
 
     Calls of Pallas kernels have the pairs of a row in their names, see ``ops.attention.splash``.
@@ -122,7 +121,7 @@ def _convolution_operations(
 
     On TPUs products of matrices are convolutions, whose windows stand for axes of a batch.
     """
-    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.attributes).groups()
+    labels, *_ = re.findall(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.attributes)
     arrays = (inputs.arrays[0], kernel.arrays[0], instruction.arrays[0])
     of_input, of_kernel, of_output = (
         dict(zip(names, array.shape, strict=True))

@@ -176,7 +176,7 @@ def _bits(dtype: str) -> int:
         return 8
     if dtype in ("token", "opaque"):
         return 0
-    return int(_BITS.search(dtype).group())  # f32, bf16, s4, c64, f8e4m3fn, ...
+    return int(_BITS.findall(dtype)[0])  # f32, bf16, s4, c64, f8e4m3fn, ...
 
 
 def _parameter_number(instruction: Instruction) -> int:
@@ -257,7 +257,9 @@ def _mesh_groups(sizes: str, devices: str | None, names: str) -> list[list[int]]
         grid = _GRID.fullmatch(devices)
         ids = _grid(*grid.groups()) if grid else np.array(integers(devices))
     taken = re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", names)
-    shape, inner, outer = [], [], []
+    shape: list[int] = []
+    inner: list[int] = []
+    outer: list[int] = []
     for name, size in axes.items():
         # An axis may be used in part: 'x':(2)4 is a factor of 4 after one of 2.
         of_axis = [(before, part) for other, before, part in taken if other == name]

@@ -149,7 +149,7 @@ class _Walk:
 
     def _continued_collectives(self) -> set[tuple[str, str]]:
         """Returns computation and name of collectives that fusions continue, and do not begin."""
-        found = set()
+        found: set[tuple[str, str]] = set()
         for computation in self._computations.values():
             for instruction in computation.instructions.values():
                 if instruction.opcode == "fusion":

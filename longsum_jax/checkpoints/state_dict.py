@@ -41,7 +41,7 @@ class LazyArray:
     def take(self) -> np.ndarray:
         """Returns the array for the last time, and frees its source."""
         array = self._read()
-        self._read = None
+        del self._read
         return array
 
 
@@ -179,7 +179,7 @@ def _check(
     Raises:
         InputError: lists the keys that do not fit.
     """
-    wanted = {}
+    wanted: dict[str, tuple[int, ...]] = {}
     for row in weight_map.rows:
         keys = _keys(row, shapes[row.path])
         if not row.optional or any(key in arrays for key in keys):

@@ -60,7 +60,8 @@ def write_weights(directory: Path, tensors: Mapping[str, Any]) -> None:
     shards = _split(tensors)
     if len(shards) == 1:
         return write_safetensors(directory / SAFETENSORS, tensors)
-    stem, weight_map = SAFETENSORS.removesuffix(".safetensors"), {}
+    stem = SAFETENSORS.removesuffix(".safetensors")
+    weight_map: dict[str, str] = {}
     for number, names in enumerate(shards, 1):
         file_name = f"{stem}-{number:05}-of-{len(shards):05}.safetensors"
         write_safetensors(directory / file_name, {name: tensors[name] for name in names})
@@ -74,7 +75,7 @@ def write_weights(directory: Path, tensors: Mapping[str, Any]) -> None:
 
 def _split(tensors: Mapping[str, Any]) -> list[list[str]]:
     """Divides names into shards, in order; a tensor larger than a shard has one of its own."""
-    shards = [[]]
+    shards: list[list[str]] = [[]]
     room = MAX_SHARD_BYTES
     for name, tensor in tensors.items():
         size = num_bytes(tensor)
@@ -89,9 +90,11 @@ def _split(tensors: Mapping[str, Any]) -> list[list[str]]:
 def _read_shards(directory: Path, index: Path, read: Callable[[Path], Tensors]) -> Tensors:
     """Returns the tensors of all shards of an index."""
     file_names = read_json(index).get("weight_map")
-    is_map = isinstance(file_names, dict)
-    if not is_map or not all(isinstance(name, str) for name in file_names.values()):
-        raise InputError(f'{index}: expected "weight_map" from tensor names to file names')
+    expected = f'{index}: expected "weight_map" from tensor names to file names'
+    if not isinstance(file_names, dict):
+        raise InputError(expected)
+    if not all(isinstance(name, str) for name in file_names.values()):
+        raise InputError(expected)
     paths = {name: _shard_path(directory, index, name) for name in sorted(set(file_names.values()))}
     absent = [name for name, path in paths.items() if not _is_file(path)]
     if absent:

@@ -56,7 +56,7 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
         print(f"error: {_too_little_memory(error)}", file=sys.stderr)
         code = 2
     except OSError as error:
-        remedy = _REMEDIES.get(error.errno)
+        remedy = _REMEDIES.get(error.errno or 0)
         if error.filename is None and error.errno in _FULL:  # of what is open already
             _drop_output()
             error.filename = "standard output, or a file"

@@ -161,7 +161,7 @@ def main(argv: Sequence[str]) -> None:
         stride = {} if args.hepos_stride is None else {"hepos_stride": args.hepos_stride}
         model = model.with_cross_attention(args.cross_attention, **stride)
     model.save(args.target, dtype=args.dtype)
-    note = "" if model.tokenizer else "; it holds no tokenizer, add one with --tokenizer"
+    note = "" if model.has_tokenizer else "; it holds no tokenizer, add one with --tokenizer"
     print(f"{args.target}: {model.family.name}, {model.num_parameters:,} parameters{note}")
     if args.run_test:
         _run_test(original, args)

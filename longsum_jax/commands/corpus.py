@@ -203,7 +203,7 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
 
 
 def _is_complete(task: "Task", document: "Document") -> bool:
-    has_summary = bool(document.only_summary and document.only_summary.strip())
+    has_summary = bool(document.summary and document.only_summary.strip())
     has_answer = task.objective == "cloze"  # made of a summary
     return bool(document.document.strip()) and (has_summary or has_answer or not task.needs_summary)
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
@@ -23,6 +23,9 @@ EXAMPLES = """\
   python -m longsum_jax.train --workdir=runs/abstractor \\
       --config=configs/extract_abstract.py:model=bart-large,data='short/{split}.jsonl'
 
+  # without an extractor: the 600 best words by the built-in ranker, which reads queries
+  longsum extract --length="600 words" --data=reports/train.jsonl --out=short/train.jsonl
+
   # what a perfect extractor would choose: the most that this way of summarizing can reach
   longsum extract --oracle --data=reports/test.jsonl --out=oracle/test.jsonl
 
@@ -30,7 +33,15 @@ Every line has the keys id, document (the chosen sentences, in their order), sum
 they were, and sentences (their indices, from 0 on).
 """
 
-Choose = Callable[["Document", list[str]], list[int]]
+
+class Chosen(NamedTuple):
+    """Sentences of a document, in their order, and their indices in it."""
+
+    texts: list[str]
+    numbers: list[int]
+
+
+Choose = Callable[["Document"], Chosen]
 
 
 def main(argv: Sequence[str]) -> None:
@@ -49,6 +60,11 @@ def main(argv: Sequence[str]) -> None:
     source.add_argument(
         "--oracle", action="store_true", help="choose by the reference summary, greedily by ROUGE"
     )
+    source.add_argument(
+        "--length",
+        metavar="LENGTH",
+        help='choose by the built-in ranker, so much: "600 words", "20 sentences" or "5%%"',
+    )
     parser.add_argument(
         "--data", required=True, metavar="FILE", help="JSON lines, plain or compressed, or a glob"
     )
@@ -66,8 +82,9 @@ def main(argv: Sequence[str]) -> None:
         "--top_k", type=int, default=3, help="sentences taken where none is above it; default: 3"
     )
     args = parser.parse_args(argv)
-    if args.oracle:
-        flags.refuse_idle(args, parser, ("threshold", "top_k"), "with --oracle")
+    for name in ("oracle", "length"):
+        if getattr(args, name):
+            flags.refuse_idle(args, parser, ("threshold", "top_k"), f"with --{name}")
     out = Path(args.out)
     if out.exists():
         raise InputError(f"--out={out} is there already; remove it or give another name")
@@ -79,42 +96,59 @@ def main(argv: Sequence[str]) -> None:
 def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:
     """Returns the documents, and the function that chooses sentences of one.
 
-    Bad data and models are refused here, before anything is written.
+    Bad data, lengths and models are refused here, before anything is written.
     """
+    from longsum_jax.ranking.ranker import builtin_ranker
+    from longsum_jax.ranking.selection import parse_length
     from longsum_jax.text.documents import read_json_lines
     from longsum_jax.text.oracle import greedy_oracle
+    from longsum_jax.text.sentences import split_sentences
 
     keys = {"document_key": args.document_key, "summary_key": args.summary_key}
     documents = list(read_json_lines(args.data, **keys, require_summary=args.oracle))
 
-    def choose_by_reference(document: "Document", sentences: list[str]) -> list[int]:
-        return greedy_oracle(sentences, document.only_summary)
+    def choose_by_reference(document: "Document") -> Chosen:
+        sentences = split_sentences(document.document)
+        return _chosen(sentences, greedy_oracle(sentences, document.only_summary))
 
     if args.oracle:
         return documents, choose_by_reference
+    if args.length:
+        length = parse_length(args.length)
+
+        def choose_by_ranker(document: "Document") -> Chosen:
+            extract = builtin_ranker().summarize(
+                document.document, length=length, query=document.query
+            )
+            sources = [statement.sources[0] for statement in extract.statements]
+            return Chosen([each.text for each in sources], [each.number for each in sources])
+
+        return documents, choose_by_ranker
     from longsum_jax.inference.loading import load
 
     model = load(args.model)
     options = {"threshold": args.threshold, "top_k": args.top_k}
     model.extract([], **options)
 
-    def choose_by_model(document: "Document", sentences: list[str]) -> list[int]:
-        return model.extract([sentences], queries=[document.query], **options)[0]
+    def choose_by_model(document: "Document") -> Chosen:
+        sentences = split_sentences(document.document)
+        return _chosen(
+            sentences, model.extract([sentences], queries=[document.query], **options)[0]
+        )
 
     return documents, choose_by_model
 
 
-def _row(document: "Document", choose: Choose) -> dict[str, Any]:
-    """Returns one line of the output: the chosen sentences, or the first where none is.
+def _chosen(sentences: list[str], numbers: list[int]) -> Chosen:
+    """Returns sentences by their numbers, the first where none is chosen: no document is empty."""
+    numbers = numbers or [0]
+    return Chosen([sentences[number] for number in numbers], numbers)
 
-    No document may be empty.
-    """
-    from longsum_jax.text.sentences import split_sentences
 
-    sentences = split_sentences(document.document)
-    chosen = choose(document, sentences) or [0]
-    row: dict[str, Any] = {"id": document.id, "document": " ".join(sentences[i] for i in chosen)}
-    row |= {"summary": document.summary, "query": document.query, "sentences": chosen}
+def _row(document: "Document", chosen: Chosen) -> dict[str, Any]:
+    """Returns one line of the output."""
+    row: dict[str, Any] = {"id": document.id, "document": " ".join(chosen.texts)}
+    row |= {"summary": document.summary, "query": document.query, "sentences": chosen.numbers}
     return {key: value for key, value in row.items() if value is not None}
 
 
@@ -124,6 +158,6 @@ def _write(out: Path, documents: list["Document"], choose: Choose) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic.open_text(out) as file:
             for document in Bar(documents, unit="document"):
-                file.write(json.dumps(_row(document, choose), ensure_ascii=False) + "\n")
+                file.write(json.dumps(_row(document, choose(document)), ensure_ascii=False) + "\n")
     except OSError as error:
         raise console.unwritable(out, error) from error

@@ -407,7 +407,7 @@ def _print_trials(trials: Iterable["Trial"], name: str) -> Iterator["Trial"]:
         if trial.plan is None:
             print(f"{name} with {trial.flags}: refused, {trial.refusal}")
         else:
-            _print_trial(name, trial)
+            _print_trial(name, trial, trial.plan)
             fitting = trial if trial.plan.fits else None
         yield trial
     if fitting is None:
@@ -420,20 +420,23 @@ def _print_faster(trials: Iterable["Trial"], plan: "ProgramPlan") -> Iterator["T
     """Prints attempts at a faster program as they come, and yields them."""
     from longsum_jax.analysis.plan import milliseconds
 
-    best, least = None, plan.least_seconds
+    best, least = None, plan.least_seconds or 0.0
     for trial in trials:
-        if trial.plan.fits and trial.plan.least_seconds < least:
-            best, least = trial, trial.plan.least_seconds
-        time = f", at least {milliseconds(trial.plan.least_seconds)} ms" if trial.plan.fits else ""
-        _print_trial(plan.name, trial, time)
+        assert trial.plan is not None  # ``find_faster`` tries no change that may be refused
+        seconds, time = trial.plan.least_seconds, ""
+        if trial.plan.fits and seconds is not None:
+            time = f", at least {milliseconds(seconds)} ms"
+            if seconds < least:
+                best, least = trial, seconds
+        _print_trial(plan.name, trial, trial.plan, time)
         yield trial
     if best is not None:
         print(f"memory is left for a faster {plan.name}: {best.flags}")
 
 
-def _print_trial(name: str, trial: "Trial", time: str = "") -> None:
-    verdict = "fits" if trial.plan.fits else "does not fit"
-    total = f"{trial.plan.total / 1e9:.2f} GB"
+def _print_trial(name: str, trial: "Trial", plan: "ProgramPlan", time: str = "") -> None:
+    verdict = "fits" if plan.fits else "does not fit"
+    total = f"{plan.total / 1e9:.2f} GB"
     print(f"{name} with {trial.flags}: {total}, {verdict}{time} ({trial.says})")
 
 

@@ -63,18 +63,18 @@ def main(argv: Sequence[str]) -> None:
     parser = _parser()
     args = parser.parse_args(argv)
     suite = _suite(args)
-    is_all = suite is not None and suite.task == "all"
-    if args.submission is not None and not is_all:
+    whole = suite if suite is not None and suite.task == "all" else None
+    if args.submission is not None and whole is None:
         raise InputError(
             f"--submission={args.submission} needs --scrolls=all or --zero_scrolls=all"
         )
     _refuse_idle(args, parser, suite)
-    if not is_all:
+    if whole is None:
         _score(args, suite)
     elif args.submission is not None:
-        _submit(args, suite)
+        _submit(args, whole)
     else:
-        _score_all(args, suite)
+        _score_all(args, whole)
 
 
 class _Suite(NamedTuple):

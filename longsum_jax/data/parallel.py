@@ -18,7 +18,7 @@ from longsum_jax.tokenizers.loading import load_tokenizer
 
 CHUNK = 32  # documents per message; large enough to hide its cost, small enough for whole books
 
-_tokenizer: Tokenizer | None = None  # of a worker process
+_tokenizer: Tokenizer  # of a worker process
 
 
 def make_examples_in_parallel(
@@ -47,7 +47,7 @@ def make_examples_in_parallel(
         initializer=_load_tokenizer,
         initargs=(str(tokenizer_path),),
     )
-    running: deque[Future] = deque()
+    running: deque[Future[tuple[list[Example], Counts]]] = deque()
     with pool:
         while True:
             # A bounded queue: the documents may be more than memory holds.

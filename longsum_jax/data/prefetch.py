@@ -73,7 +73,7 @@ class Prefetcher(Iterator[NumpyBatch]):
     def _start(self) -> None:
         self._state = self._batches.state()
         self._failure = None
-        self._ready: queue.Queue = queue.Queue(self._size)
+        self._ready: queue.Queue[Any] = queue.Queue(self._size)
         self._stop = threading.Event()
         self._worker = threading.Thread(target=self._work, name="prefetch", daemon=True)
         self._worker.start()

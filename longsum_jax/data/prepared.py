@@ -74,7 +74,7 @@ _EXAMPLE_NAMES = {record: example for example, record in _RECORD_NAMES.items()}
 
 
 def write_prepared(
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     task: Task,
     tokenizer: Tokenizer,
     split: str,
@@ -183,7 +183,7 @@ class PreparedExamples(Sequence[Example]):
     """
 
     def __init__(
-        self, directory: str | os.PathLike, tokenizer_fingerprint: str | None = None
+        self, directory: str | os.PathLike[str], tokenizer_fingerprint: str | None = None
     ) -> None:
         self.directory = Path(directory)
         # A record has a hash of its own, which the library of its format compares.
@@ -193,7 +193,7 @@ class PreparedExamples(Sequence[Example]):
         self.counts = Counts(**self.metadata["counts"])
         self.lengths = _read_lengths(self.directory, self.metadata["examples"])
         num_shards = self.metadata["num_shards"]
-        self._paths = []
+        self._paths: list[Path] = []
         self._shards = []
         for path in shard_paths(self.directory, self.metadata["split"], num_shards):
             num_records = len(range(len(self._paths), len(self.lengths), num_shards))

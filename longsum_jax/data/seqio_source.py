@@ -57,7 +57,7 @@ def register(task: Task) -> str:
         return name
     preprocessors = [_reader(task)]
     if task.piece_words is not None:
-        preprocessors.append(_cutter(task))
+        preprocessors.append(_cutter(task, task.piece_words))
     if selects_before_cache(task):
         preprocessors.append(_selector(task))
     text = seqio.Feature(
@@ -155,7 +155,7 @@ def _reader(task: Task) -> Any:
     if task.needs_summary:
         keys["summary"] = task.summary_key
 
-    def text(record: dict, key: str | None) -> Any:
+    def text(record: dict[str, Any], key: str | None) -> Any:
         if not key:
             return tf.constant("")
         if "+" in key:
@@ -166,13 +166,13 @@ def _reader(task: Task) -> Any:
             value = tf.strings.as_string(value)
         return value if value.shape.rank == 0 else tf.strings.reduce_join(value, separator="\n")
 
-    def read(record: dict) -> dict:
+    def read(record: dict[str, Any]) -> dict[str, Any]:
         return {field: text(record, keys.get(field)) for field in FIELDS}
 
     return lambda dataset: dataset.map(read)
 
 
-def _cutter(task: Task) -> Any:
+def _cutter(task: Task, piece_words: int) -> Any:
     """Returns the preprocessor that replaces each document by its pieces."""
     import numpy as np
     import tensorflow as tf
@@ -181,12 +181,12 @@ def _cutter(task: Task) -> Any:
         document_text = text.decode("utf-8")
         document_id = name.decode("utf-8") or default_id(task, "", 0, document_text)
         document = Document(document_id, document_text, None, None)
-        pieces = list(in_pieces([document], task.piece_words))
+        pieces = list(in_pieces([document], piece_words))
         ids = [piece.id.encode() for piece in pieces]
         texts = [piece.document.encode() for piece in pieces]
         return np.array(ids, object), np.array(texts, object)
 
-    def cut_record(record: dict) -> tuple[dict, dict]:
+    def cut_record(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         ids, texts = tf.numpy_function(
             cut, [record["id"], record["document"]], [tf.string] * 2, stateful=False
         )
@@ -196,7 +196,7 @@ def _cutter(task: Task) -> Any:
         }
         return record, columns
 
-    def spread(record: dict, columns: dict) -> Any:
+    def spread(record: dict[str, Any], columns: dict[str, Any]) -> Any:
         return tf.data.Dataset.from_tensor_slices(columns).map(lambda piece: record | piece)
 
     def preprocess(dataset: Any) -> Any:
@@ -216,7 +216,7 @@ def _selector(task: Task) -> Any:
         source, target = texts or (document, "")  # an empty target marks it as too short
         return source.encode(), target.encode()
 
-    def select_record(record: dict) -> dict:
+    def select_record(record: dict[str, Any]) -> dict[str, Any]:
         # numpy_function, not py_function: only the former lets an iterator's position be saved.
         source, target = tf.numpy_function(
             select, [record["document"]], [tf.string] * 2, stateful=False

@@ -49,6 +49,7 @@ def extend_by_draft(decoder: Decoder, state: Samples, *, options: GenerationOpti
     num_kept = is_kept.sum(1, dtype=jnp.int32)
     step = state.step + num_kept
     finished = state.finished | (is_kept & is_eos(tokens, options)).any(1, keepdims=True)
+    assert decoder.keep is not None  # of a decoder that takes drafts
     return Samples(
         step=step,
         sequences=write_several(sequences, tokens, state.step + 1, is_kept)[:, None],

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 
@@ -142,6 +142,11 @@ class GenerationOptions:
         check_ranges(self)
         _check_values(self)
         _check_combinations(self)
+
+    @property
+    def padding_id(self) -> int:
+        """``pad_token_id``, with None resolved."""
+        return cast(int, self.pad_token_id)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **overrides: Any) -> "GenerationOptions":

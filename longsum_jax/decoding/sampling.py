@@ -69,7 +69,7 @@ def extend_samples(
         tokens = _draw(keys, state.step, logits)
     gained = pick(jax.nn.log_softmax(logits), tokens)
     over = state.finished | state.done[:, None]
-    tokens = jnp.where(over, options.pad_token_id, tokens)
+    tokens = jnp.where(over, options.padding_id, tokens)
     finished = over | is_eos(tokens, options)
     return Samples(
         step=step,

@@ -14,7 +14,7 @@ Sequences = Int[Array, "batch beams positions"]  # positions = 1 + max_new_token
 def empty_sequences(batch_size: int, beams: int, options: GenerationOptions) -> Sequences:
     """Returns sequences of the start token alone."""
     shape = (batch_size, beams, 1 + options.max_new_tokens)
-    padding = jnp.full(shape, options.pad_token_id, jnp.int32)
+    padding = jnp.full(shape, options.padding_id, jnp.int32)
     return padding.at[:, :, 0].set(options.decoder_start_token_id)
 
 

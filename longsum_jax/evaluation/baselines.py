@@ -60,7 +60,7 @@ def _take(
     """Returns the first indices of ``order`` up to the wanted length."""
     if (num_words is None) == (num_sentences is None):
         raise InputError("give either num_words or num_sentences of a baseline")
-    limit = num_words if num_sentences is None else num_sentences
+    limit = num_words or num_sentences or 0
     if limit < 1:
         raise InputError(f"the length of a baseline must be at least 1, got {limit}")
     taken = []

@@ -55,7 +55,7 @@ class Blanc(ModelMetric):
 
         gap: int = 2
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.gap < 1:
                 raise InputError(f"metrics.blanc.gap={self.gap} must be at least 1")
 

@@ -63,7 +63,7 @@ class FactCC(ModelMetric):
         piece_words: int = ClaimOptions.piece_words
         correct: str = ""
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.piece_words < 1:
                 raise InputError(
                     f"metrics.factcc.piece_words={self.piece_words} must be at least 1"

@@ -194,7 +194,7 @@ def correlations(
     """
     units = [(document, system) for system in key.systems for document in key.documents]
     columns = list(next(iter(scores.values())))
-    found = {}
+    found: dict[str, dict[str, Correlation]] = {}
     for question, ratings in zip(key.questions, ratings_of(key, answers), strict=True):
         means = _means(ratings).ravel()
         given = np.flatnonzero(~np.isnan(means))

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class UserModel:
         from longsum_jax.inference.loading import load_shared
 
         model = self._given or load_shared(self._path)
-        if model.tokenizer is None:
+        if not model.has_tokenizer:
             raise InputError(f"{self._option}: {self.label} has no tokenizer; copy its files there")
         return model
 
@@ -203,6 +203,14 @@ def text_ids(model: "Model", texts: Sequence[str], limit: int | None = None) -> 
     num_special = len(tokenizer.add_special_tokens([]))
     unread = [len(ids) + num_special - len(row) for ids, row in zip(found, rows, strict=True)]
     return TextIds(rows, np.array(unread, np.int64))
+
+
+@overload
+def longest_text(model: "Model", limit: int) -> int: ...
+
+
+@overload
+def longest_text(model: "Model", limit: int | None = None) -> int | None: ...
 
 
 def longest_text(model: "Model", limit: int | None = None) -> int | None:

@@ -22,7 +22,7 @@ class Novelty(Metric):
         sizes: tuple[int, ...] = (1, 2, 3, 4)
         tokenizer: Literal["default", "unicode"] = "default"
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             check_sizes("novelty", self.sizes)
 
     columns: tuple[str, ...] = ("novel_1", "novel_2", "novel_3", "novel_4")

@@ -102,7 +102,7 @@ def pairs_by_id(documents: Iterable[Document], place: str) -> dict[str, Pair]:
 def pair_of(document: Document) -> Pair:
     """Returns a document that has a summary, or several, as a pair."""
     summary = document.summary
-    first, *others = summary if isinstance(summary, tuple) else (summary,)
+    first, *others = summary if isinstance(summary, tuple) else (document.only_summary,)
     return Pair(document.id, document.document, first, document.query, tuple(others))
 
 

@@ -24,7 +24,7 @@ class Repetition(Metric):
         sizes: tuple[int, ...] = (1, 2, 3)
         tokenizer: Literal["default", "unicode"] = "default"
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             check_sizes("repetition", self.sizes)
 
     columns: tuple[str, ...] = (

@@ -60,7 +60,7 @@ class Rouge(Metric):
         splitter: Literal["sentencex", "lines"] = "sentencex"
         references: Literal["max", "mean"] = "max"
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if not self.types or len(set(self.types)) < len(self.types):
                 given = ",".join(self.types)
                 raise InputError(

@@ -34,7 +34,7 @@ class Salience(Metric):
         shares: int = NUM_SHARES
         tokenizer: Literal["default", "unicode"] = "default"
 
-        def __post_init__(self):
+        def __post_init__(self) -> None:
             if self.size < 1:
                 raise InputError(f"metrics.salience.size={self.size} must be at least 1")
             if not 1 <= self.shares <= 100:

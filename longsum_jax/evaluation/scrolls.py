@@ -111,7 +111,7 @@ def read_ids(path: str | Path, split: str = "test") -> list[str]:
     Raises:
         InputError: no such split, or a row without id.
     """
-    ids = {}
+    ids: dict[str, None] = {}
     for where, row in _rows(Path(path), split):
         if not isinstance(row.get("id"), str):
             raise InputError(f'{where}: no text under "id"; fetch the file again')

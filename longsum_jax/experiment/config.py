@@ -249,7 +249,7 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
     family, model = model_config(description["model"], "config.model")
     # None in the task section means: as the named task has it.
     task = {key: value for key, value in description["task"].items() if value is not None}
-    sections = {
+    sections: dict[str, Any] = {
         name: from_dict(cls, description.get(name, {}), f"config.{name}")
         for name, cls in SECTIONS.items()
     }

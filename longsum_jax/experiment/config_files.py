@@ -61,9 +61,10 @@ def split_overrides(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
             continue
         key, equals, text = argument.removeprefix(_PREFIX).partition("=")
         if not equals:
-            text = next(arguments, None)
-            if text is None:
+            following = next(arguments, None)
+            if following is None:
                 raise InputError(f"{argument}: the value is missing; write {argument}=VALUE")
+            text = following
         overrides[key] = text
     return rest, overrides
 
@@ -184,6 +185,8 @@ def _run(path: Path) -> ModuleType:
     if path.suffix != ".py":
         raise InputError(f"--config={path} is no Python file; give one that ends in .py")
     spec = importlib.util.spec_from_file_location(f"longsum_jax_config_{path.stem}", path)
+    assert spec is not None  # of a file that ends in .py
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     directory = str(path.parent.resolve())
     sys.path.insert(0, directory)

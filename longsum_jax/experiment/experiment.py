@@ -210,10 +210,6 @@ def _tokenizer(run: RunConfig, start: WarmStart | None, workdir: Path) -> Tokeni
     if has_checkpoint(workdir):
         return load_tokenizer(workdir / TRAINING_MODEL, vocab_size=vocab_size)
     if start is not None:
-        if start.tokenizer is None:
-            raise InputError(
-                f"config.tokenizer.path is empty and {run.init_from} holds no tokenizer; give one"
-            )
         return start.tokenizer
     texts = (document.document for document in documents(run.task, run.data.split))
     extra_ids = run.tokenizer.extra_ids
@@ -378,14 +374,18 @@ class Evaluator:
 
     def __call__(self, params: Params, step: int) -> dict[str, float]:
         """Returns the scores of the parameters of ``step``."""
-        self._last = (step, self._objective.evaluate(params))
-        return self._last[1].scores
+        return self._evaluate(step, params).scores
 
     def at(self, step: int, params: Params) -> Evaluation:
         """Returns the evaluation of ``step``, made now unless it was the last one."""
-        if self._last is None or self._last[0] != step:
-            self(params, step)
-        return self._last[1]
+        if self._last is not None and self._last[0] == step:
+            return self._last[1]
+        return self._evaluate(step, params)
+
+    def _evaluate(self, step: int, params: Params) -> Evaluation:
+        evaluation = self._objective.evaluate(params)
+        self._last = step, evaluation
+        return evaluation
 
 
 def make_evaluator(experiment: Experiment) -> Evaluator | None:

@@ -48,7 +48,7 @@ def objective_of(
     """
     objective = OBJECTIVES[task.objective]
     _check_head(model, task, objective)
-    if model.tokenizer is None:
+    if not model.has_tokenizer:
         raise InputError("the model holds no tokenizer; add one with --tokenizer")
     task = dataclasses.replace(
         task,

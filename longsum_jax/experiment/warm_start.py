@@ -16,6 +16,7 @@ from longsum_jax.inference.loading import load
 from longsum_jax.layers.layer_groups import regroup
 from longsum_jax.models.family import Family
 from longsum_jax.schema import compare_trees
+from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Params
 
 # Paths of a task's own parameters; pre-training is for all others.
@@ -57,15 +58,23 @@ class WarmStart:
     """
 
     def __init__(self, path: str, family: Family, config: Any, seed: int = 0) -> None:
-        self._family, self._config, self._seed = family, config, seed
+        self._path, self._family, self._config, self._seed = path, family, config, seed
         self._model = load(path)
         self._shapes = family.parameter_shapes(config)
-        self.tokenizer = self._model.tokenizer
         self.generation_config = self._model.generation_config
         self.summarization = self._model.summarization
         self.auxiliary = self._model.auxiliary
         self.fresh = self._compare(path)
         self._check_computation(path)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer; InputError where the start holds none."""
+        if not self._model.has_tokenizer:
+            raise InputError(
+                f"config.tokenizer.path is empty and {self._path} holds no tokenizer; give one"
+            )
+        return self._model.tokenizer
 
     @cached_property
     def params(self) -> Params:

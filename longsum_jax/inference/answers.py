@@ -81,8 +81,7 @@ def answer(
             f"the model has the head {model.config.head}, which finds no answers; train one with "
             "configs/answer.py"
         )
-    if model.tokenizer is None:
-        raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
+    tokenizer = model.tokenizer
     if min(max_answer_length, batch_size) < 1:
         raise InputError(
             f"max_answer_length={max_answer_length} and batch_size={batch_size} must be at least 1"
@@ -105,7 +104,7 @@ def answer(
     logits = iter(pair_logits(model, pairs, batch_size=batch_size))
     answers = []
     for document, of_document in zip(documents, windows, strict=True):
-        spans = model.tokenizer.spans(document)
+        spans = tokenizer.spans(document)
         found = list(itertools.islice(logits, len(of_document)))
         answers.append(_best_answer(document, spans, of_document, found, max_answer_length))
     return answers

@@ -113,8 +113,6 @@ def _release(models: Sequence[_OnDemand]) -> None:
 
 
 def _fingerprint(model: SavedModel) -> str:
-    if model.tokenizer is None:
-        return model.fingerprint
     return f"{model.fingerprint}-{model.tokenizer.fingerprint}"
 
 

@@ -79,7 +79,7 @@ class Model:
         self,
         family: Family,
         config: Any,
-        params: Params,
+        params: Params | None,
         tokenizer: Tokenizer | None = None,
         generation_config: dict[str, Any] | None = None,
         summarization: dict[str, Any] | None = None,
@@ -89,13 +89,32 @@ class Model:
         check_storage(config, decoder_storage)
         self.family = family
         self.config = config
-        self.tokenizer = tokenizer
+        self._tokenizer = tokenizer
         self._runner = Runner(family, config, params, decoder_storage)
         self.module = self._runner.module
         self.generation_config = family.generation_config(config, generation_config or {})
         self.summarization = summarization or {}
         self.auxiliary = auxiliary or AuxiliaryModels()
         self.decoder_storage = decoder_storage
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return self._tokenizer is not None
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer.
+
+        Raises:
+            InputError: the model directory holds none, and ``load`` was given none.
+        """
+        if self._tokenizer is None:
+            raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
 
     @property
     def params(self) -> Params:
@@ -464,7 +483,7 @@ class Model:
 
     @cached_property
     def _document_id(self) -> int | None:
-        return None if self.tokenizer is None else document_token_id(self.tokenizer)
+        return document_token_id(self.tokenizer) if self.has_tokenizer else None
 
     def extract(
         self, documents: Sequence[str | Sequence[str]] | str, **options: Any
@@ -523,12 +542,12 @@ class Model:
         ids: dict[str, Any] = {
             name: options.pop(name) for name in ("first_id", "mask_id") if name in options
         }
-        if self.tokenizer is None and len(ids) < 2:
+        if not self.has_tokenizer and len(ids) < 2:
             raise InputError(
                 "the model directory holds no tokenizer, which LSG's global tokens need to know "
                 "the first and the mask token; load it with tokenizer=PATH"
             )
-        if self.tokenizer is not None:
+        if self.has_tokenizer:
             ids = {"first_id": self.first_id, "mask_id": self.tokenizer.mask_id} | ids
         config, params = to_lsg(
             self.family,
@@ -587,7 +606,7 @@ class Model:
             self.family,
             config,
             params,
-            self.tokenizer,
+            self._tokenizer,
             self.generation_config,
             self.summarization,
             self.auxiliary,
@@ -623,7 +642,7 @@ class Model:
             self.config,
             self.params,
             self.generation_config,
-            self.tokenizer,
+            self._tokenizer,
             self.auxiliary.named_inside(self.summarization),
             self.auxiliary.writers(),
             dtype,

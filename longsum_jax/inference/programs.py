@@ -185,9 +185,9 @@ class Search:
         leaves = [*jax.tree.leaves(params["decoder"]), table]
         stored = self._stored  # threads with other parameters may replace it
         if stored is None or any(map(operator.is_not, stored[0], leaves)):
-            if not all(map(lies_on_one_cpu, leaves)):
-                raise self._not_on_cpu()
             layers = layer_views(params["decoder"])
+            if layers is None or not lies_on_one_cpu(table):
+                raise self._not_on_cpu()
             stored = leaves, stored_decoder(layers, table, self._storage)
             self._stored = stored
         return stored[1]

@@ -25,8 +25,10 @@ class ReadingModel(Protocol):
     """The attributes of ``inference.model.Model`` that are used here."""
 
     config: Any
-    tokenizer: Tokenizer | None
     summarization: dict[str, Any]
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
 
     def logits(
         self, input_ids: Any, attention_mask: Any = None, *, bucket: int = ..., **inputs: Any

@@ -39,7 +39,7 @@ class Runner:
     """
 
     def __init__(
-        self, family: Family, config: Any, params: Params, storage: Storage = "float32"
+        self, family: Family, config: Any, params: Params | None, storage: Storage = "float32"
     ) -> None:
         self.family = family
         self.config = config
@@ -53,8 +53,8 @@ class Runner:
         return self._params
 
     @params.setter
-    def params(self, params: Params) -> None:
-        self._params = params
+    def params(self, params: Params | None) -> None:
+        self._params: Any = params
         self._host_params: Params | None = None  # the copy that ``to_host`` made of them, if any
 
     @property

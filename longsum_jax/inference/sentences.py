@@ -30,8 +30,10 @@ class SentenceModel(Protocol):
     config: Any
     module: Any
     params: Params
-    tokenizer: Tokenizer | None
     summarization: dict[str, Any]
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
 
     def encode(self, input_ids: Any, attention_mask: Any = None) -> Array: ...
 
@@ -52,10 +54,10 @@ def sentence_encoder(
     Raises:
         InputError: the model has no tokenizer.
     """
-    _check_tokenizer(model)
     return functools.partial(
         _sentence_vectors,
         model,
+        model.tokenizer,
         prefix="",
         max_sentence_length=max_sentence_length,
         batch_size=batch_size,
@@ -77,7 +79,7 @@ def extract(
             f"this {model.family.name} model has no head that chooses sentences; train one with "
             "configs/extractor.py"
         )
-    _check_tokenizer(model)
+    tokenizer = model.tokenizer
     _check_choice(threshold, top_k)
     documents = listed(documents, "documents")
     queries = queries or [None] * len(documents)
@@ -85,7 +87,7 @@ def extract(
     chosen = []
     for number, (document, query) in enumerate(zip(documents, queries, strict=True), 1):
         sentences = _sentences(document, f"document {number}")
-        scores = _scores(model, sentences, query, batch_size)
+        scores = _scores(model, tokenizer, sentences, query, batch_size)
         chosen.append(taken_sentences(scores, threshold=threshold, top_k=top_k))
     return chosen
 
@@ -127,11 +129,6 @@ def taken_sentences(
     return np.sort(best).tolist()
 
 
-def _check_tokenizer(model: SentenceModel) -> None:
-    if model.tokenizer is None:
-        raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
-
-
 def _check_choice(threshold: float, top_k: int) -> None:
     if not 0 < threshold < 1 or top_k < 1:
         raise InputError(
@@ -140,7 +137,11 @@ def _check_choice(threshold: float, top_k: int) -> None:
 
 
 def _scores(
-    model: SentenceModel, sentences: list[str], query: str | None, batch_size: int
+    model: SentenceModel,
+    tokenizer: Tokenizer,
+    sentences: list[str],
+    query: str | None,
+    batch_size: int,
 ) -> np.ndarray:
     """Returns logits of the sentences, float32 [sentences].
 
@@ -149,6 +150,7 @@ def _scores(
     texts = [query, *sentences] if query else sentences
     vectors = _sentence_vectors(
         model,
+        tokenizer,
         texts,
         prefix=model.summarization.get("prefix", ""),
         max_sentence_length=model.config.max_sentence_length,
@@ -171,6 +173,7 @@ def _compiled_scores(module: Any) -> Callable[..., Array]:
 
 def _sentence_vectors(
     model: SentenceModel,
+    tokenizer: Tokenizer,
     sentences: Sequence[str],
     *,
     prefix: str,
@@ -181,7 +184,6 @@ def _sentence_vectors(
 
     Sentences of similar length are encoded together.
     """
-    tokenizer = model.tokenizer
     texts = [prefix + sentence for sentence in sentences]
     ids = [
         tokenizer.add_special_tokens(row, max_sentence_length)

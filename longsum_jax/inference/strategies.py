@@ -28,8 +28,8 @@ from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.ranker import builtin_ranker, without_fragments
 from longsum_jax.ranking.selection import Length, take_sentences
 from longsum_jax.text.coverage import summary_coverage
-from longsum_jax.text.joining import BLANK_LINE, Joiner, num_words, split_documents
-from longsum_jax.text.ngrams import unicode_words
+from longsum_jax.text.joining import BLANK_LINE, Joiner, split_documents
+from longsum_jax.text.ngrams import num_words, unicode_words
 from longsum_jax.text.segmentation import SegmentOptions, segment_document
 from longsum_jax.text.sentences import join_wrapped_lines, sentence_ends, split_sentences
 from longsum_jax.tokenizers.base import Tokenizer

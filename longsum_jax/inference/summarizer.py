@@ -370,9 +370,8 @@ class MemoryEngine:
             yield list(enumerate(found, start))
 
     def _summarize_batch(self, batch: Sequence[_Segmented], rows: int) -> list[Summary]:
-        def show(row: int, text: str) -> None:
-            self._on_segment(text)
-
+        on_segment = self._on_segment
+        show = None if on_segment is None else (lambda _, text: on_segment(text))
         found = self._segments.summarize(
             self._params,
             [document.inputs for document in batch],
@@ -380,7 +379,7 @@ class MemoryEngine:
             self._generation,
             self._options.seed,
             [self._joiner(document) for document in batch],
-            None if self._on_segment is None else show,
+            show,
         )
         return [
             self._finished(summary, document)
@@ -432,8 +431,10 @@ class SummarizingModel(Protocol):
 
     config: Any
     params: Params
-    tokenizer: Tokenizer | None
     summarization: dict[str, Any]
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
 
     @property
     def trained_strategy(self) -> Strategy: ...
@@ -477,8 +478,7 @@ def make_engine(
     Raises:
         InputError: no tokenizer, or what the model cannot do.
     """
-    if model.tokenizer is None:
-        raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
+    tokenizer = model.tokenizer
     generation = model.summary_options(**options)
     if call.strategy == "auto" and model.trained_strategy == "memory":
         call = dataclasses.replace(call, strategy="memory")
@@ -492,14 +492,14 @@ def make_engine(
             model.segment_decoder,
             model.params,
             prefix,
-            model.tokenizer,
+            tokenizer,
             call,
             generation,
             on_segment,
         )
     longest = max_input_length(model.config)
     reader = Reader(
-        model.tokenizer,
+        tokenizer,
         prefix=prefix,
         max_new_tokens=generation.max_new_tokens,
         length=cast(Length | None, call.length),
@@ -512,7 +512,7 @@ def make_engine(
     return StrategyEngine(model.document_summarizer, reader, call, generation, longest)
 
 
-def _lengths(model: SummarizingModel, call: SummaryOptions) -> dict[str, int | None]:
+def _lengths(model: SummarizingModel, call: SummaryOptions) -> dict[str, Any]:
     """Returns the fields of a ``Reader`` that depend on the model's positions."""
     limits = (call.segment_length, max_input_length(model.config), kernel_limit(model.config))
     longest = min((limit for limit in limits if limit is not None), default=None)

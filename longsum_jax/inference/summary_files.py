@@ -101,10 +101,10 @@ class SummaryDirectory:
             self._claimed[claimed] = source
             if known is None or known.get("key") != key:
                 return place
-            place = place._replace(finished=_entry_of(known))
+            finished = _entry_of(known)
             if not self._readable(place).exists():
-                self._write_readable(place, place.finished)
-            return place
+                self._write_readable(place, finished)
+            return place._replace(finished=finished)
         raise AssertionError("unreachable")
 
     def write(self, place: Place, entry: Entry) -> None:

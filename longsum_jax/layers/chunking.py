@@ -49,8 +49,9 @@ def map_over_length(
     """
     batch, length = arrays[0].shape[:2]
     sharding = active_sequence_sharding(batch)
-    is_sharded = sharding is not None and length % sharding.num_shards == 0
-    num_shards = sharding.num_shards if is_sharded else 1
+    num_shards = 1
+    if sharding is not None and length % sharding.num_shards == 0:
+        num_shards = sharding.num_shards
     shard_length = length // num_shards
     chunk = _chunk_length(chunk, batch, shard_length, is_trained=is_trained, recompute=recompute)
     if length <= chunk * num_shards or module.is_initializing():

@@ -192,6 +192,7 @@ class DecoderLayer(Layer):
             x = self.add_residual(self.memory_norm, x, y)
         u = self.sublayer_input(self.cross_norm, x)
         if source.cross_kv is None:
+            assert states is not None
             y = self.cross_attention.attend_absorbed(u, states, mask=cross_mask)
         elif isinstance(source.cross_kv, StoredKeyValues):
             y = self.cross_attention.attend_stored(u, *source.cross_kv, mask=cross_mask)

@@ -9,7 +9,7 @@ Equal layers are scanned: their parameters are stacked, and the layer is compile
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -231,7 +231,7 @@ class Encoder(nn.Module):
         if stack.embedding_size is None:
             return None
         shape, names = (stack.embedding_size, stack.d_model), ("embed", "embed_out")
-        init, zeros = normal(stack.kernel_std), nn.initializers.zeros
+        init, zeros = normal(cast(float, stack.kernel_std)), nn.initializers.zeros
         return Linear(shape, names, init, zeros, dtype=stack.dtype)
 
     def empty_memory(self, batch: int, length: int, pending: int = 0) -> StackMemory:

@@ -217,8 +217,9 @@ def regroup(params: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]]) ->
         if parsed is None:
             continue
         uniform_path, first = parsed
-        found = [places.get((uniform_path, first + row)) for row in range(shape[0])]
-        if found and None not in found:
+        wanted_rows = [(uniform_path, first + row) for row in range(shape[0])]
+        if wanted_rows and all(row in places for row in wanted_rows):
+            found = [places[row] for row in wanted_rows]
             result[path] = jnp.stack([params[name][row] for name, row in found])
             used |= {name for name, _ in found}
     unchanged = {path: value for path, value in params.items() if path not in used}

@@ -3,11 +3,12 @@
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.linen import spmd
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Shaped
 
@@ -42,7 +43,7 @@ def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpe
     if mesh.empty or not mesh.auto_axes:
         return None
     spec = []
-    for size, entry in zip(shape, nn.logical_to_mesh_axes(tuple(names)), strict=True):
+    for size, entry in zip(shape, _mesh_axes(names), strict=True):
         axes = _auto_axes(entry, mesh)
         num_devices = math.prod(mesh.shape[axis] for axis in axes)
         is_sharded = axes and size % num_devices == 0
@@ -60,7 +61,7 @@ def active_sequence_sharding(batch: int) -> SequenceSharding | None:
     if mesh.empty or not mesh.auto_axes:
         return None
     mesh_axes = []
-    for entry in nn.logical_to_mesh_axes(("batch", "length")):
+    for entry in _mesh_axes(("batch", "length")):
         mesh_axes.append(tuple(axis for axis in _auto_axes(entry, mesh) if mesh.shape[axis] > 1))
     batch_axes, length_axes = mesh_axes
     if not length_axes:
@@ -102,6 +103,11 @@ def constrain_rows(tree: Any) -> Any:
 def is_on_one_cpu() -> bool:
     """Returns whether the computation runs on a CPU without a mesh of several devices."""
     return target_platform() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1
+
+
+def _mesh_axes(names: Sequence[str | None]) -> PartitionSpec:
+    """Returns the mesh axes that the active rules give logical names."""
+    return cast(PartitionSpec, spmd.logical_to_mesh_axes(tuple(names)))  # None for None alone
 
 
 def _auto_axes(

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from longsum_jax.errors import InputError
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import LayerNorm, normal
 from longsum_jax.layers.encoder import Encoder
@@ -117,6 +118,8 @@ class Bart(EncoderDecoder):
         of the text.
         """
         if self.config.head == "language_model":
+            if decoder_input_ids is None:
+                raise InputError("decoder_input_ids are missing; give the tokens before each logit")
             return super().__call__(
                 input_ids, attention_mask, decoder_input_ids, deterministic, **inputs
             )

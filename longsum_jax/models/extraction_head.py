@@ -1,6 +1,7 @@
 """A head that scores the sentences of a document from their vectors (AWESOME, appendix D)."""
 
 import dataclasses
+from typing import cast
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -51,7 +52,7 @@ class ExtractionHead(Layer):
         )
         self.attention = get_encoder_attention(full.options).from_stack(full)
         self.attention_norm = s.make_norm()
-        init, zeros = normal(s.kernel_std), nn.initializers.zeros
+        init, zeros = normal(cast(float, s.kernel_std)), nn.initializers.zeros
         self.dense = Linear(
             (s.d_model, s.d_model), ("embed", "embed_out"), init, zeros, dtype=s.dtype
         )

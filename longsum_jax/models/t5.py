@@ -7,7 +7,7 @@ with a state-space encoder; see ``models.locost``.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -84,7 +84,7 @@ class T5Config(EncoderDecoderConfig):
         self._check_relative_attention()
         get_encoder_attention(self)
         get_cross_attention(self, self.num_heads)
-        check_memory(self, self.num_layers, self.num_decoder_layers)
+        check_memory(self, self.num_layers, self.decoder_layers)
         check_pages(self, None)
 
     def _check_relative_attention(self) -> None:
@@ -96,6 +96,11 @@ class T5Config(EncoderDecoderConfig):
                 f"relative_attention_num_buckets is {buckets} with relative_attention_max_distance "
                 f"{distance}; give at least 4 buckets, and a distance of more than half of them"
             )
+
+    @property
+    def decoder_layers(self) -> int:
+        """``num_decoder_layers``, with None resolved."""
+        return cast(int, self.num_decoder_layers)
 
     @property
     def scales_outputs(self) -> bool:
@@ -114,7 +119,7 @@ class T5Config(EncoderDecoderConfig):
             num_heads=self.num_heads,
             d_kv=self.d_kv,
             d_ff=self.d_ff,
-            num_layers=self.num_decoder_layers,
+            num_layers=self.decoder_layers,
             feed_forward=self.feed_forward_proj,
             norm="rms",
             norm_epsilon=self.layer_norm_epsilon,

@@ -45,7 +45,7 @@ def _rows(
         if row is None:
             return
         if is_first:
-            columns_read(reader.fieldnames, source)
+            columns_read(reader.fieldnames or (), source)
             is_first = False
         yield reader.line_num, _fields(row, f"{name}:{reader.line_num}", delimiter)
 

@@ -301,7 +301,7 @@ class _Assembler:
 
     def _block(self, group: Sequence[tuple[int, _Line]], level: int) -> Block:
         page = group[0][0]
-        breaks = []
+        breaks: list[int] = []
         text = ""
         for number, line in group:
             if text:
@@ -320,7 +320,7 @@ def _joined(text: str, breaks: Sequence[int], words: Set[str]) -> tuple[str, lis
     joined = join_hyphens(text, words)
     # Hyphens go and line ends move, nothing else: counting the other characters finds every place.
     kept = [len(re.sub(r"[-\u2010\s]", "", text[:place])) for place in breaks]
-    found = []
+    found: list[int] = []
     count = 0
     for place, char in enumerate(joined):
         while len(found) < len(kept) and count >= kept[len(found)]:

@@ -122,8 +122,9 @@ class _Reader:
         if title + 1 >= len(lines) or not lines[title].strip():
             return None
         below = _ADORNMENT.fullmatch(lines[title + 1])
-        long_enough = below and len(lines[title + 1].rstrip()) >= len(lines[title].strip())
-        if not long_enough or _ADORNMENT.fullmatch(lines[title]) or _is_other(above, below):
+        if below is None or len(lines[title + 1].rstrip()) < len(lines[title].strip()):
+            return None
+        if _ADORNMENT.fullmatch(lines[title]) or _is_other(above, below):
             return None
         adornment = (below.group(1), above is not None)
         if adornment not in self._adornments:

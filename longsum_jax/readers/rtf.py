@@ -52,6 +52,7 @@ def _without_hidden(content: str) -> str:
     position = 0
     while position < len(content):
         part = _PART.match(content, position)
+        assert part is not None  # any character is one
         position = part.end()
         text, word, number = part[0], part[1], part[2]
         if text == "{":

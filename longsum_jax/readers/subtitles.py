@@ -129,15 +129,16 @@ def _cues(text: str) -> Iterator[tuple[float, float, str]]:
         lines = paragraph.strip("\n").split("\n")
         if lines[0].split(" ")[0] in _COMMENTS:
             continue
-        matches = [_CUE.fullmatch(line.strip()) for line in lines]
-        places = [i for i, match in enumerate(matches) if match is not None]
-        if not places and times is not None:  # an empty line within a cue
+        matches = enumerate(_CUE.fullmatch(line.strip()) for line in lines)
+        cues = {i: match.groups() for i, match in matches if match is not None}
+        if not cues and times is not None:  # an empty line within a cue
             yield *times, "\n".join(lines)
-        for place, following in itertools.pairwise([*places, None]):
-            parts = matches[place].groups()
+        for place, following in itertools.pairwise([*cues, len(lines)]):
+            parts = cues[place]
             times = _seconds(parts[:4]), _seconds(parts[4:])
             said = lines[place + 1 : following]
-            if following and said and said[-1].strip().isdigit():  # the next cue's number
+            is_last = following == len(lines)
+            if not is_last and said and said[-1].strip().isdigit():  # the next cue's number
                 said.pop()
             yield *times, "\n".join(said)
 

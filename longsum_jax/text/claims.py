@@ -69,7 +69,7 @@ class ClaimOptions:
     deleted: float = 0.8
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("per_text", "min_words", "piece_words"):
             if getattr(self, name) < 1:
                 raise InputError(f"claims.{name}={getattr(self, name)} must be at least 1")

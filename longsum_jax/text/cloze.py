@@ -27,7 +27,7 @@ class ClozeOptions:
     context_words: int = 300
     question_words: int = 60
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("context_words", "question_words"):
             if getattr(self, name) < 1:
                 raise InputError(f"cloze.{name}={getattr(self, name)} must be at least 1")

@@ -42,9 +42,9 @@ class Document(NamedTuple):
     choices: tuple[str, ...] | None = None
 
     @property
-    def only_summary(self) -> str | None:
-        """The summary, of rows of which several are not asked for."""
-        return cast(str | None, self.summary)
+    def only_summary(self) -> str:
+        """The summary, of rows that have one, and of which several are not asked for."""
+        return cast(str, self.summary)
 
 
 def read_json_lines(

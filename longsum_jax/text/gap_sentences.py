@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -61,7 +61,7 @@ class GapSentenceOptions:
     short_documents: ShortDocuments = "skip"
     unicode_words: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.ratio < 1:
             raise InputError(f"gap_sentences.ratio must lie between 0 and 1, got {self.ratio}")
         for name, known in _CHOICES.items():
@@ -98,7 +98,7 @@ def gap_sentence_example(
     if not selected:
         return None
     target = " ".join(sentences[index] for index in selected)
-    source = list(sentences)
+    source: list[str | None] = list(sentences)
     for index in selected:
         source[index] = options.mask_token
     return GapExample(" ".join(text for text in source if text is not None), target)
@@ -183,7 +183,7 @@ class _WordCounts(NamedTuple):
         cls, sentences: Sequence[str], counting: Counting, split: Tokenize = words_of
     ) -> "_WordCounts":
         # Words are numbered in order of appearance.
-        vocabulary = collections.defaultdict(itertools.count().__next__)
+        vocabulary: dict[Hashable, int] = collections.defaultdict(itertools.count().__next__)
         tokens = [split(sentence) for sentence in sentences]
         numbers = map(vocabulary.__getitem__, itertools.chain.from_iterable(tokens))
         words = np.fromiter(numbers, np.int64)

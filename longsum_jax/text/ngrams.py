@@ -139,7 +139,9 @@ def count_ngrams(
     N-grams do not cross from one text into the next. ``tokenize`` makes words of a text.
     """
     # Ids of words, in order of appearance.
-    word_ids = collections.defaultdict(itertools.count().__next__)
+    word_ids: collections.defaultdict[Hashable, int] = collections.defaultdict(
+        itertools.count().__next__
+    )
     ids, owners = _numbered(others, word_ids, tokenize)
     size = len(word_ids)
     # All words that the others lack share one id.

@@ -230,7 +230,7 @@ def read_segment_inputs(
     if salient_text is not None:
         before |= {"salient": salient, "options": salient_text}
     sources = segment_sources(document, tokenizer, options.segment_length, **before)
-    spans = [[]] * len(sources)
+    spans: list[list[TokenSpan]] = [[]] * len(sources)
     if options.salient == "vectors":
         spans = salient_spans(
             document,

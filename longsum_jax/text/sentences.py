@@ -61,7 +61,7 @@ def split_sentences(text: str) -> list[str]:
         Sentences without surrounding white space, none of them empty. A text without punctuation is
         one sentence.
     """
-    found = []
+    found: list[str] = []
     for paragraph in _paragraphs(text):
         marker = _LIST_ITEM.match(paragraph)
         # sentencex would take the number of a list item as a sentence.
@@ -88,7 +88,7 @@ def bounded_sentences(text: str) -> list[str]:
     sentences = split_sentences(text)
     if not any(map(_is_too_long, sentences)):
         return sentences
-    found = []
+    found: list[str] = []
     starts, ends = sentence_spans(text, sentences)
     for sentence, start, end in zip(sentences, starts.tolist(), ends.tolist(), strict=True):
         if _is_too_long(sentence):

@@ -205,7 +205,7 @@ class _Known:
 
 def _amount(text: str) -> float | str:
     """Returns the value of a number with what may stand around it: $3.2 million, 12 %."""
-    value = _value(_NUMBER.search(text)[0])
+    value = _value(_NUMBER.findall(text)[0])
     scale = _SCALES.get(text.split()[-1].lower(), 1)
     # Rounded: 8.3 times a million is not quite 8,300,000.
     return round(value * scale, 6) if isinstance(value, float) else value

@@ -143,7 +143,7 @@ def with_source_language(
 
     Other tokenizers than those of mBART, and configs that name no language, keep their content.
     """
-    layout = _LAYOUTS.get(tokenizer_class)
+    layout = _LAYOUTS.get(tokenizer_class or "")
     if layout is None or not layout.languages or not config.get("src_lang"):
         return content
     library = tokenizers_library(where)

@@ -170,7 +170,7 @@ def _class_name(directory: Path, config: dict[str, Any]) -> str | None:
     Where tokenizer_config.json names none, config.json may, by itself or by its model_type.
     """
     model = read_json(directory / "config.json")
-    by_type = CLASS_OF_MODEL_TYPE.get(model.get("model_type"))
+    by_type = CLASS_OF_MODEL_TYPE.get(model.get("model_type", ""))
     name = config.get("tokenizer_class") or model.get("tokenizer_class") or by_type
     if name is None:
         return None
@@ -237,7 +237,7 @@ def _open_sentencepiece_directory(
     directory: Path, config: dict[str, Any], name: str | None, vocab_size: int | None
 ) -> Tokenizer:
     path, where = directory / SENTENCE_PIECES, directory / CONFIG
-    offset = _PEGASUS_OFFSETS.get(read_json(directory / "config.json").get("model_type"))
+    offset = _PEGASUS_OFFSETS.get(read_json(directory / "config.json").get("model_type", ""))
     is_pegasus = offset is not None or "offset" in config
     if name == "PegasusTokenizer" or (name is None and is_pegasus):
         default = PEGASUS_OFFSET if offset is None else offset
@@ -275,7 +275,7 @@ def _open_json_tokenizer(
     config = {**config, **read_special_tokens(directory, config)}
     where = directory / JSON
     more: list[Any] = []  # tokens that a vocabulary may lack
-    pieces = directory / _PIECES_OF_CLASS.get(name, FAIRSEQ_PIECES)
+    pieces = directory / _PIECES_OF_CLASS.get(name or "", FAIRSEQ_PIECES)
     if where.exists():
         content = with_source_language(read_text(where), config, name, where)
         t5 = None if name == "PegasusTokenizer" else read_tokenizer_json(content, where)
@@ -285,7 +285,8 @@ def _open_json_tokenizer(
             tokenizer = _t5(model, extra_ids, unused_ids, vocab_size, where, config)
             if not _lacking(tokenizer, named_tokens(directory, config)):
                 return tokenizer
-        steps = name or _STEPS_OF_TYPE.get(read_json(directory / "config.json").get("model_type"))
+        model_type = read_json(directory / "config.json").get("model_type", "")
+        steps = name or _STEPS_OF_TYPE.get(model_type)
         if steps in _BYTE_PAIR_CLASSES:
             content = with_prefix_space(content, config)
         if steps in _WORD_PIECE_CLASSES:

@@ -222,7 +222,7 @@ class PegasusTokenizer(SentencePieceTokenizer):
         ]
         if not self._offset:
             return pieces
-        special = sorted(self._special.by_text, key=self._special.by_text.get)
+        special = sorted(self._special.by_text, key=self._special.by_text.__getitem__)
         inserted = [(token, -100.0) for token in special[2 : self._offset + 2]]
         return [*pieces[:2], *inserted, *pieces[2:]]
 

@@ -90,7 +90,7 @@ def unigram_json(
     spaces = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     flags["special"] = True
-    by_id = sorted(special, key=special.get)
+    by_id = sorted(special, key=special.__getitem__)
     text = {"Sequence": {"id": "A", "type_id": 0}}
     second_text = {"Sequence": {"id": "B", "type_id": 0}}
     end = {"SpecialToken": {"id": "</s>", "type_id": 0}}

@@ -74,8 +74,7 @@ def find_cluster(
             )
         return None
     if has_flags:
-        cluster = Cluster("the flags", coordinator, num_processes, process_id)
-        return _checked(cluster, flags, "--")
+        return _checked("the flags", flags, "--")
     found = _from_variables(environment) or _from_launchers(environment) or _from_tpu(environment)
     if found is None and mode == "on":
         raise InputError(
@@ -95,7 +94,7 @@ def _from_variables(environment: Mapping[str, str]) -> Cluster | None:
         "JAX_NUM_PROCESSES": _number(environment.get("JAX_NUM_PROCESSES"), "JAX_NUM_PROCESSES"),
         "JAX_PROCESS_ID": _number(index, "JAX_PROCESS_ID"),
     }
-    return _checked(Cluster("the environment", *values.values()), values, "")
+    return _checked("the environment", values, "")
 
 
 def _from_launchers(environment: Mapping[str, str]) -> Cluster | None:
@@ -106,7 +105,7 @@ def _from_launchers(environment: Mapping[str, str]) -> Cluster | None:
     }
     for name, (present, *counts) in tasks.items():
         count = next((environment[key] for key in counts if environment.get(key)), "1")
-        if present in environment and _number(count, counts[0]) > 1:
+        if present in environment and (_number(count, counts[0]) or 0) > 1:
             devices = _slurm_devices(environment) if name == "Slurm" else None
             return Cluster(name, local_devices=devices)
     return None
@@ -137,22 +136,25 @@ def _number(text: str | None, name: str) -> int | None:
     return int(text) if text else None
 
 
-def _checked(cluster: Cluster, values: Mapping[str, Any], dashes: str) -> Cluster:
-    """Returns ``cluster``, or raises InputError that names one of the ``values`` it is made of."""
+def _checked(found_by: str, values: Mapping[str, Any], dashes: str) -> Cluster:
+    """Returns the cluster of coordinator, number of processes and process, in this order.
+
+    Raises:
+        InputError: names one of the ``values``, with ``dashes`` in front, that is none.
+    """
     for name, value in values.items():
         if value is None:
             present = [f"{dashes}{other}" for other in values if values[other] is not None]
             others = ", ".join(present)
             raise InputError(f"{dashes}{name} is missing; it goes with {others}, in every process")
-    if not 0 <= cluster.process_id < cluster.num_processes:
-        name, count = f"{dashes}{list(values)[2]}", cluster.num_processes
-        raise InputError(
-            f"{name}={cluster.process_id}: processes are counted from 0, so give 0 to {count - 1}"
-        )
-    if not cluster.coordinator.rpartition(":")[2].isdecimal() or ":" not in cluster.coordinator:
+    coordinator, num_processes, process_id = values.values()
+    if not 0 <= process_id < num_processes:
+        name, last = f"{dashes}{list(values)[2]}", num_processes - 1
+        raise InputError(f"{name}={process_id}: processes are counted from 0, so give 0 to {last}")
+    if not coordinator.rpartition(":")[2].isdecimal() or ":" not in coordinator:
         name = f"{dashes}{next(iter(values))}"
-        raise InputError(f'{name}="{cluster.coordinator}" has no port; give HOST:PORT of process 0')
-    return cluster
+        raise InputError(f'{name}="{coordinator}" has no port; give HOST:PORT of process 0')
+    return Cluster(found_by, coordinator, num_processes, process_id)
 
 
 def join(
@@ -171,7 +173,7 @@ def join(
     if cluster is None:
         return
     if cluster.coordinator is not None:
-        _check_coordinator(cluster, timeout)
+        _check_coordinator(cluster.coordinator, cluster.process_id, timeout)
         # Harmless with accelerators; without them, processes could not talk to each other.
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
@@ -191,11 +193,11 @@ def join(
             ) from error
 
 
-def _check_coordinator(cluster: Cluster, timeout: int) -> None:
+def _check_coordinator(address: str, process_id: int | None, timeout: int) -> None:
     """Waits until process 0 listens; without it jax would end this process, no exception raised."""
-    host, _, port = cluster.coordinator.rpartition(":")
-    if cluster.process_id == 0:
-        _check_port_is_free(cluster.coordinator, int(port))
+    host, _, port = address.rpartition(":")
+    if process_id == 0:
+        _check_port_is_free(address, int(port))
         return
     last = time.monotonic() + timeout
     while True:
@@ -205,8 +207,8 @@ def _check_coordinator(cluster: Cluster, timeout: int) -> None:
         except OSError as error:
             if time.monotonic() > last:
                 raise InputError(
-                    f"coordinator {cluster.coordinator} did not answer process "
-                    f"{cluster.process_id} within {timeout} s ({error}); start the same command as "
+                    f"coordinator {address} did not answer process "
+                    f"{process_id} within {timeout} s ({error}); start the same command as "
                     "process 0 on that host, and let the port through"
                 ) from error
         time.sleep(0.2)
@@ -253,7 +255,7 @@ def require_agreement(values: Mapping[str, Any], what: str) -> None:
 
 
 def _flat(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{where}.{key}"
         flat |= _flat(value, name) if isinstance(value, Mapping) else {name: value}

@@ -186,9 +186,12 @@ def place(
 
     A dimension stays whole when its mesh axes do not divide it or already shard an earlier one.
     """
-    spec, notes, used = [], [], set()
+    spec: list[str | tuple[str, ...] | None] = []
+    notes: list[str] = []
+    used: set[str] = set()
     for name, size in zip(names, shape, strict=True):
-        axes = tuple(axis for axis in rules.get(name, ()) if mesh.shape[axis] > 1)
+        of_name = () if name is None else rules.get(name, ())
+        axes = tuple(axis for axis in of_name if mesh.shape[axis] > 1)
         num_shards = math.prod(mesh.shape[axis] for axis in axes)
         if used & set(axes):
             notes.append(f"{name} {size} whole: {'+'.join(axes)} taken")

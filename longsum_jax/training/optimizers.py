@@ -139,7 +139,7 @@ def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
         )
 
     def after_warmup(step: Array) -> Array:
-        if options.schedule == "constant":
+        if n is None or options.schedule == "constant":
             return jnp.float32(1.0)
         progress = jnp.clip((step - w) / (n - w), 0.0, 1.0)
         if options.schedule == "linear":

@@ -81,4 +81,5 @@ def _is_not_from_orbax(record: logging.LogRecord) -> bool:
 def _orbax() -> tuple[str, ...]:
     """Returns the directories of Orbax's modules; other paths may have its name in them, too."""
     spec = importlib.util.find_spec("orbax.checkpoint")
-    return tuple(f"{directory}{os.sep}" for directory in spec.submodule_search_locations)
+    directories = spec.submodule_search_locations if spec else None
+    return tuple(f"{directory}{os.sep}" for directory in directories or ())

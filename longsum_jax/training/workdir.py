@@ -168,7 +168,7 @@ def _flatten(tree: Any, prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], A
     """Returns path to value of every leaf of nested mappings."""
     if not isinstance(tree, Mapping):
         return {prefix: tree}
-    flat = {}
+    flat: dict[tuple[str, ...], Any] = {}
     for name, node in tree.items():
         flat |= _flatten(node, (*prefix, name))
     return flat

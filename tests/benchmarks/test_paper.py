@@ -13,6 +13,7 @@ from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
+from longsum_jax.tokenizers.loading import load_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +276,7 @@ def test_peers_of_a_converted_model_have_its_weights(scripts):
     family = get_family("bert")
     config = family.config(
         {
-            "vocab_size": 50,
+            "vocab_size": 300,
             "hidden_size": 8,
             "num_hidden_layers": 1,
             "num_attention_heads": 2,
@@ -283,7 +284,8 @@ def test_peers_of_a_converted_model_have_its_weights(scripts):
         }
     )
     params = nn.meta.unbox(jax.jit(family.init_params(config))(jax.random.key(0)))
-    longer = study.converted(Model(family, config, params), "longformer", 1024)
+    model = Model(family, config, params, load_tokenizer("bytes", vocab_size=300))
+    longer = study.converted(model, "longformer", 1024)
     assert longer.config.max_source_length == 1024
     attention = longer.params["encoder"]["layers"]["self_attention"]
     for name in "qkv":

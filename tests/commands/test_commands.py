@@ -932,6 +932,30 @@ def test_extract_by_the_reference(run, data, tmp_path):
     assert rows[-1] == last
 
 
+def test_extract_by_the_built_in_ranker(run, refused, data, tmp_path):
+    out = tmp_path / "short.jsonl"
+    code, said, _ = run("extract", "--length=1 sentence", f"--data={data}", f"--out={out}")
+    assert (code, said) == (0, f"{out}: 4 documents\n")
+    for row, given in zip(read_lines(out), read_lines(data), strict=True):
+        [number] = row.pop("sentences")
+        assert row == given | {"document": split_sentences(given["document"])[number]}
+    text = (
+        "The harbour was built in 1888 by the city. Ships brought coffee and tea from the south. "
+        "A fire took the great store in the spring. The new store was built of stone."
+    )
+    asked = {"document": text, "query": "What did ships bring?"}
+    data.write_text(json.dumps(asked) + "\n")
+    arguments = ("extract", "--length=3 words", f"--data={data}", f"--out={tmp_path / 'b.jsonl'}")
+    assert run(*arguments)[0] == 0
+    [row] = read_lines(tmp_path / "b.jsonl")
+    assert row["document"] == "Ships brought coffee and tea from the south."
+    assert 'length="much"; write short' in refused(
+        "extract", "--length=much", f"--data={data}", f"--out={tmp_path / 'c.jsonl'}"
+    )
+    assert not (tmp_path / "c.jsonl").exists()
+    assert "--top_k has no effect with --length" in refused(*arguments, "--top_k=4")
+
+
 def test_extract_teaches_references_for_training_and_predictions_for_the_rest(run):
     """As AWESOME's Extract-Abstract, see configs/extract_abstract.py."""
     _, out, _ = run("extract", "--help")

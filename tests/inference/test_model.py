@@ -47,7 +47,7 @@ def test_published_directory_gives_the_published_outputs(
 ):
     io = golden("c_full_io")
     model = longsum_jax.load(published(weights=weights))  # a config.json whose model_type is empty
-    assert model.tokenizer is None
+    assert not model.has_tokenizer
     model = with_programs_of(compiled, model)
     states = model.encode(io["input_ids"], io["attention_mask"])
     real = io["attention_mask"].astype(bool)

@@ -58,7 +58,7 @@ def extraction_examples(
 
 
 def _summary(task: Task, document: Document, seed: int) -> str:
-    if document.only_summary is not None:
+    if document.summary is not None:
         return document.only_summary
     texts = gap_sentence_texts(document.document, task.gap_sentences, seed)
     return "" if texts is None else texts[1]

@@ -56,9 +56,10 @@ def make_examples(
     """
     make = MAKERS[task.objective]
     for document in docs:
-        examples = make(task, tokenizer, document, seed=seed, auxiliary=auxiliary)
+        found = make(task, tokenizer, document, seed=seed, auxiliary=auxiliary)
+        examples: list[Example | None] = [*found] or [None]
         starts_document = task.piece_words is None or is_first_piece(document.id)
-        for number, example in enumerate(examples or [None]):
+        for number, example in enumerate(examples):
             if counts is not None:
                 counts.add(example, new_document=starts_document and number == 0)
             if example is not None:

@@ -190,6 +190,8 @@ def _attend_to_shards(
         rng: key of the dropout.
     """
     batch, num_keys = next(iter(source.values())).shape[:2]
+    sharding = active_sequence_sharding(batch)
+    assert sharding is not None
     if mask is None:
         mask = jnp.ones((batch, 1, 1, num_keys), bool)
 
@@ -198,9 +200,7 @@ def _attend_to_shards(
 
     # The axis of positions must be the second one to be sharded.
     text = source | {"mask": jnp.moveaxis(mask, -1, 1)}
-    return shard_map_sequence(
-        run, active_sequence_sharding(batch), text=text, rows={"q": q}, rng=rng, outputs="rows"
-    )
+    return shard_map_sequence(run, sharding, text=text, rows={"q": q}, rng=rng, outputs="rows")
 
 
 class HeposAttention(SourceAttention):
@@ -262,6 +262,7 @@ class HeposAttention(SourceAttention):
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``; ``mask`` is the one of ``prepare``."""
         stride = self.options.hepos_stride
+        assert mask is not None  # ``prepare`` makes one
         q = self.absorbed_queries(x)
         if active_sequence_sharding(x.shape[0]) is None:
             mixed = mix_strided(q, states, mask, stride=stride, scale=self.scale)

@@ -127,7 +127,7 @@ class FullAttention(EncoderSelfAttention):
             extra_k: Array | None, extra_v: Array | None, valid: Array | None, **arrays: Any
         ) -> Array:
             sets = []
-            if valid is not None:
+            if extra_k is not None and extra_v is not None and valid is not None:
                 sets = [KeySet(extra_k, extra_v, valid[:, None, None, None])]
             return full_attention(**arrays, extra=sets)
 

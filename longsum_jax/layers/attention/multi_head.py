@@ -244,7 +244,7 @@ class MultiHeadAttention(nn.Module):
         drops_weights = self.dropout_rate > 0 and not deterministic
         sharding = active_sequence_sharding(batch)
         is_sharded = sharding is not None and not by_shards
-        if is_sharded and by_heads:
+        if sharding is not None and is_sharded and by_heads:
             is_sharded = self.num_heads % sharding.num_shards > 0
         if bias is not None:
             choice = Choice(None, "position biases")

@@ -185,12 +185,11 @@ class PatternAttention(EncoderSelfAttention):
             max_radius = max(options.attention_window) // 2
             # One window for all layers is known while compiling.
             is_static = len(set(options.attention_window)) == 1
-            pattern = pattern._replace(
-                radius=max_radius if is_static else radius, max_radius=max_radius
-            )
-        if "adaptive_span" in names:
-            share = jax.nn.sigmoid(self.span_logit.astype(jnp.float32))
-            pattern = pattern._replace(span=share * pattern.radius, ramp=options.span_ramp)
+            reach = max_radius if is_static else radius
+            pattern = pattern._replace(radius=reach, max_radius=max_radius)
+            if "adaptive_span" in names:
+                share = jax.nn.sigmoid(self.span_logit.astype(jnp.float32))
+                pattern = pattern._replace(span=share * reach, ramp=options.span_ramp)
         if "global" in names:
             pattern = pattern._replace(num_global=min(options.num_global_tokens, length))
         if "stride" in names:

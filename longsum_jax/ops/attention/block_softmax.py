@@ -144,12 +144,13 @@ def _is_mask_of_keys(key_set: KeySet) -> bool:
 def _fold_mask(key_set: KeySet) -> KeySet:
     """Returns prepared keys with one more feature, which replaces a mask of keys."""
     k, mask = key_set.k, key_set.mask
-    is_folded = _is_mask_of_keys(key_set)
-    feature = jnp.where(mask, 0.0, FOLDED_MASK) if is_folded else jnp.zeros((1,) * 5)
+    feature = jnp.zeros((1,) * 5)
+    if mask is not None and _is_mask_of_keys(key_set):
+        feature, mask = jnp.where(mask, 0.0, FOLDED_MASK), None
     if k.ndim == 5:  # [batch, num_blocks, num_keys, heads, head_dim]
         feature, axis = jnp.moveaxis(feature, 4, 2), 4
     else:  # [batch, heads, head_dim, num_keys]
         feature, axis = feature[:, 0], 2
     shape = [1 if i == axis else size for i, size in enumerate(k.shape)]
     k = jnp.concatenate([k, jnp.broadcast_to(feature, shape).astype(k.dtype)], axis)
-    return key_set._replace(k=k, mask=None if is_folded else mask)
+    return key_set._replace(k=k, mask=mask)

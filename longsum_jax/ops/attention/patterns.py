@@ -73,8 +73,8 @@ class KeyPattern(NamedTuple):
     block_size: int = 64
 
     @property
-    def radius_bound(self) -> int | None:
-        """The largest value that ``radius`` can have."""
+    def radius_bound(self) -> int:
+        """The largest value that ``radius`` can have, of a pattern with a window."""
         return cast(int, self.radius) if self.max_radius is None else self.max_radius
 
     @property
@@ -205,6 +205,7 @@ def pattern_attention(
 def _fused_window(x: _Inputs, pattern: KeyPattern, fused: FusedAttention) -> Array:
     """Computes a window and global tokens by a kernel."""
     length = x.mask.shape[1]
+    assert pattern.radius is not None
     is_local = jnp.arange(length) + first_position(length, x.axes) >= pattern.num_global
     return local_attention(
         *x.qkv,
@@ -259,7 +260,7 @@ def _global_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray | None = N
     arrays = (x.qkv.k, x.qkv.v, x.mask)
     k, v, mask = (_first_rows(array, pattern.num_global, x.axes) for array in arrays)
     bias = None
-    if x.distance_bias is not None:
+    if x.distance_bias is not None and positions is not None:
         starts = first_entries(x.distance_bias, positions)
         bias = sliced_bias(x.distance_bias, starts, k.shape[1])
     return KeySet(k, v, mask[:, None, None, None], bias)
@@ -268,6 +269,7 @@ def _global_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray | None = N
 def _window_keys(x: _Inputs, pattern: KeyPattern) -> KeySet:
     """Returns the keys within the radius, global tokens left out."""
     size, length = pattern.query_block_size, x.mask.shape[1]
+    assert pattern.radius is not None
     sides = -(-pattern.radius_bound // size)  # neighboring blocks on either side
 
     def window(array: AnyArray) -> Array:
@@ -295,6 +297,7 @@ def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet
         positions: int [1, num_blocks, block_size], those of the queries.
     """
     size, batch = pattern.block_size, x.mask.shape[0]
+    assert pattern.draws is not None
     block_ids = drawn_blocks(pattern.draws, x.mask, size)  # [batch, num_blocks, heads, count]
     num_blocks, heads, count = block_ids.shape[1:]
     # Every head gathers its own blocks. For each sequence: [num_blocks, size, heads, head_dim] and

@@ -220,10 +220,10 @@ _CHANNEL_AXES = (2, 1, 1, 1, 0)  # of the arrays of _Floats
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _convolve(plan, floats, high, low):
+def _convolve(plan: ConvolutionPlan, floats: _Floats, high: Array, low: Array) -> Array:
     """Convolves block by block."""
 
-    def convolve_block(start):
+    def convolve_block(start: AnyArray | int) -> tuple[Array]:
         block = _slice_block(plan, start, floats, high, low)
         return (_convolve_block(plan, *block),)
 
@@ -231,13 +231,13 @@ def _convolve(plan, floats, high, low):
     return y
 
 
-def _convolve_forward(plan, *inputs):
+def _convolve_forward(plan: ConvolutionPlan, *inputs: Any) -> tuple[Array, tuple[Any, Any]]:
     if not plan.saves_spectrum:
         return _convolve(plan, *inputs), (inputs, None)
     u = inputs[0].u
     _, length, channels = u.shape
 
-    def convolve_block(start):
+    def convolve_block(start: AnyArray | int) -> tuple[Array, Array]:
         block_u, block_modes, block_D = _slice_block(plan, start, *inputs)
         block_spectrum = kernel_spectrum(block_modes, block_D, length)
         return apply_spectrum(block_spectrum, block_u), block_spectrum
@@ -248,10 +248,12 @@ def _convolve_forward(plan, *inputs):
     return y, (inputs, save_for_backward(spectrum))
 
 
-def _convolve_backward(plan, residuals, dy):
+def _convolve_backward(
+    plan: ConvolutionPlan, residuals: tuple[Any, Any], dy: AnyArray
+) -> tuple[_Floats, None, None]:
     inputs, spectrum = residuals
 
-    def differentiate_block(start):
+    def differentiate_block(start: AnyArray | int) -> tuple[Any, ...]:
         block = _slice_block(plan, start, *inputs)
         block_dy = lax.dynamic_slice_in_dim(dy, start, plan.block, 2).astype(jnp.float32)
         saved = None

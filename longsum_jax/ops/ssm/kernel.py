@@ -25,6 +25,7 @@ the table of all powers, which the direct form needs, has M L.
 """
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -166,12 +167,14 @@ def kernel_of_modes(modes: Modes, length: int) -> Float[Array, "directions chann
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _kernel(length, decay, theta, high, low, Ct):
+def _kernel(length: int, decay: Array, theta: Array, high: Array, low: Array, Ct: Array) -> Array:
     return _PowerTables.of(Modes(decay, theta, high, low, Ct), length).sums(Ct, length)
 
 
 @_kernel.defjvp
-def _kernel_jvp(length, primals, tangents):
+def _kernel_jvp(
+    length: int, primals: Sequence[Array], tangents: Sequence[Array]
+) -> tuple[Array, Array]:
     """A step more multiplies by w, so that decay and phase change lag l by l times themselves.
 
     The kernel is linear in the coefficients: its tangent is two more kernels, and the gradient of
