@@ -1,4 +1,4 @@
-"""Annotations: mypy, as pyproject.toml has it, finds no fault with the package, nor with a program that uses it."""
+"""Annotations: mypy --strict finds no fault with the package, nor with a program that uses it."""
 
 import os
 import subprocess
