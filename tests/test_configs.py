@@ -704,7 +704,7 @@ def test_an_encoder_goes_from_masked_tokens_to_labels(rows, tmp_path, capsys):
     assert train.main([f"--config={command}", f"--workdir={tmp_path / 'labels'}"]) == 0
     out, err = capsys.readouterr()
     assert "macro_f1" in out
-    assert f"not in {tmp_path / 'mlm'}, so new: head/" in err
+    assert f"new, not from {tmp_path / 'mlm'}: head/" in err
     described = json.loads((tmp_path / "labels" / "model" / "config.json").read_text())
     assert described["id2label"] == {"0": "0", "1": "1"}
     # Resumed, it needs no checkpoint to start from any more.
@@ -794,7 +794,7 @@ def test_the_attention_study_goes_on_from_a_checkpoint(rows, tmp_path, capsys, d
     )
     assert train.main([f"--config={path}:{','.join(given)}", f"--workdir={cell}"]) == 0
     assert (
-        f"not in {start}, so new: decoder/layers/cross_attention/length_projection"
+        f"new, not from {start}: decoder/layers/cross_attention/length_projection"
         in capsys.readouterr().err
     )
     model = json.loads((cell / "run.json").read_text())["model"]

@@ -158,8 +158,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--length",
         metavar="TEXT",
-        help='of each whole summary: short, medium, long, "150 words", "7 sentences" or "5%%"; '
-        "default: what the model makes of it, without --model medium, 150 words",
+        help='of each whole summary: short, medium, long, "150 words" or 150, "7 sentences" or '
+        '"5%%"; default: what the model makes of it, without --model medium, 150 words',
     )
     parser.add_argument(
         "--join",

@@ -212,7 +212,7 @@ def _announce(experiment: "Experiment", run: "RunConfig", size: str) -> None:
         lengths = ", ".join(map(str, experiment.objective.source_lengths))
         _say(f"documents are padded to {lengths} tokens, sharded over mesh.sequence")
     if experiment.start is not None and experiment.start.fresh:
-        _say(f"not in {run.init_from}, so new: {', '.join(experiment.start.fresh)}")
+        _say(f"new, not from {run.init_from}: {', '.join(experiment.start.fresh)}")
     vocab_size = experiment.setup.tokenizer.vocab_size
     _say(f"{size}; {vocab_size} token ids; compiling the first step")
 

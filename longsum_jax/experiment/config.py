@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from longsum_jax.data.tasks import Task, get_task
 from longsum_jax.decoding.options import MAX_NEW_TOKENS, GenerationOptions
@@ -179,6 +179,9 @@ class EvaluationOptions:
         return {name: value for name, value in values.items() if value is not None}
 
 
+Fresh = Literal["", "encoder_attention"]  # what of ``RunConfig.init_from`` is drawn anew
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """Everything that a config file says about a run.
@@ -191,6 +194,8 @@ class RunConfig:
         training: length of the run, logging, evaluation, checkpoints.
         init_from: a model directory, a training workdir or a name on the Hub, whose parameters (and
             tokenizer, if none is given) are the start; empty to start from scratch.
+        init_fresh: what of that start is drawn anew: nothing (""), or "encoder_attention", so that
+            another attention can take the place of the one there.
         description: the nested plain dictionaries that this was read from, for run.json.
     """
 
@@ -206,6 +211,7 @@ class RunConfig:
     mesh: MeshOptions = field(default_factory=MeshOptions)
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
     init_from: str = ""
+    init_fresh: Fresh = ""
     description: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
@@ -227,7 +233,7 @@ def default_sections() -> dict[str, Any]:
 
     ``training.steps`` must be set.
     """
-    sections: dict[str, Any] = {"init_from": ""}
+    sections: dict[str, Any] = {"init_from": "", "init_fresh": ""}
     for name, cls in SECTIONS.items():
         options = LoopOptions(steps=1) if cls is LoopOptions else cls()
         sections[name] = dataclasses.asdict(options)
@@ -238,9 +244,9 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
     """Builds the typed config of a run.
 
     Args:
-        description: nested plain dictionaries: "model", "task", the sections of ``SECTIONS`` and
-            "init_from". In "model" None stands for a default, a dropout rate of None for that of
-            the model of "init_from".
+        description: nested plain dictionaries: "model", "task", the sections of ``SECTIONS``,
+            "init_from" and "init_fresh". In "model" None stands for a default, a dropout rate of
+            None for that of the model of "init_from".
 
     Raises:
         InputError: unknown sections, keys or values, or a missing section.
@@ -253,11 +259,19 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
         name: from_dict(cls, description.get(name, {}), f"config.{name}")
         for name, cls in SECTIONS.items()
     }
+    init_from, init_fresh = (description.get(name, "") for name in ("init_from", "init_fresh"))
+    if init_fresh not in get_args(Fresh):
+        raise InputError(f'config.init_fresh="{init_fresh}"; give "encoder_attention", or nothing')
+    if init_fresh and not init_from:
+        raise InputError(
+            f"config.init_fresh={init_fresh} has no effect without config.init_from; leave it out"
+        )
     return RunConfig(
         family=family,
         model=model,
         task=get_task(task.pop("name", ""), **task),
-        init_from=description.get("init_from", ""),
+        init_from=init_from,
+        init_fresh=init_fresh,
         description=dict(description),
         **sections,
     )
@@ -271,7 +285,7 @@ def allowed_words(key: str) -> dict[str, Any]:
     Args:
         key: section and name joined by a dot; {} for unknown ones.
     """
-    choices = typing.get_args(_type_of(key))
+    choices = get_args(_type_of(key))
     if not {int, bool}.intersection(choices):
         return {}
     words: dict[str, Any] = {}
@@ -279,7 +293,7 @@ def allowed_words(key: str) -> dict[str, Any]:
         if choice is bool:
             words |= {"true": True, "false": False}
         if typing.get_origin(choice) is Literal:
-            words |= {word: word for word in typing.get_args(choice)}
+            words |= {word: word for word in get_args(choice)}
     return words
 
 
@@ -300,7 +314,7 @@ def _type_of(key: str) -> Any:
 
 
 def _check_sections(description: Mapping[str, Any]) -> None:
-    known = {"model", "task", "init_from", *SECTIONS}
+    known = {"model", "task", "init_from", "init_fresh", *SECTIONS}
     for name in description:
         if name not in known:
             raise InputError(f'config: unknown section "{name}"; {did_you_mean(name, known)}')

@@ -199,7 +199,13 @@ def _warm_start(run: RunConfig, config: Any, workdir: Path) -> WarmStart | None:
     """Returns the model of ``init_from``, whose place the run's first checkpoint takes."""
     if not run.init_from or has_checkpoint(workdir):
         return None
-    return WarmStart(run.init_from, run.family, config, run.training.seed)
+    return WarmStart(
+        run.init_from,
+        run.family,
+        config,
+        run.training.seed,
+        draws_attention=run.init_fresh == "encoder_attention",
+    )
 
 
 def _tokenizer(run: RunConfig, start: WarmStart | None, workdir: Path) -> Tokenizer:

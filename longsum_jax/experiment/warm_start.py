@@ -21,6 +21,12 @@ from longsum_jax.typing import Params
 
 # Paths of a task's own parameters; pre-training is for all others.
 HEAD = ("head/", "final_logits_bias")
+# Paths of an encoder's attention, which ``config.init_fresh`` names.
+ENCODER_ATTENTION = (
+    "encoder/layers/self_attention/",
+    "encoder/attention/",
+    "encoder/relative_attention_bias/",
+)
 # Fields of a config that no shape of a parameter shows, without those of attentions.
 _COMPUTATION = (
     "activation_function",
@@ -43,6 +49,8 @@ class WarmStart:
         family: the family of the model to be trained.
         config: the config of the model to be trained.
         seed: of the parameters that ``path`` does not have.
+        draws_attention: the encoder's attention is drawn anew, whatever ``path`` has there; the
+            family may then be another one with the same layers otherwise.
 
     Attributes:
         tokenizer: None when there is none at ``path``.
@@ -50,15 +58,25 @@ class WarmStart:
         summarization: the start's, as read from its config.json.
         auxiliary: the start's, to read segments.
         fresh: paths of the parameters that are new: the head's, and those that the family's
-            published class does not have (of an attention or of memories).
+            published class does not have (of an attention or of memories), or all of the encoder's
+            attention.
 
     Raises:
         InputError: nothing that can be loaded, another family, other parameters that differ, or
             another computation with them.
     """
 
-    def __init__(self, path: str, family: Family, config: Any, seed: int = 0) -> None:
+    def __init__(
+        self,
+        path: str,
+        family: Family,
+        config: Any,
+        seed: int = 0,
+        *,
+        draws_attention: bool = False,
+    ) -> None:
         self._path, self._family, self._config, self._seed = path, family, config, seed
+        self._drawn = ENCODER_ATTENTION if draws_attention else ()
         self._model = load(path)
         self._shapes = family.parameter_shapes(config)
         self.generation_config = self._model.generation_config
@@ -94,19 +112,21 @@ class WarmStart:
         foreign = [
             name
             for name in differing
-            if not name.startswith(HEAD) and (name in found or name not in unpublished)
+            if not name.startswith((*HEAD, *self._drawn))
+            and (name in found or name not in unpublished)
         ]
-        if self._model.family is not self._family or foreign:
+        is_other_family = self._model.family is not self._family and not self._drawn
+        if is_other_family or foreign:
             first = foreign[0] if foreign else "its family"
             raise InputError(
                 f"config.init_from: {path} is another model than config.model, differing in "
                 f"{first} ({found.get(first)} there, {wanted.get(first)} here) and "
                 f"{max(len(foreign) - 1, 0)} more"
             )
-        if self._model.config.head == self._config.head and not self._has_other_labels():
-            return [name for name in differing if name in wanted]
-        # Layers of another head, or of other labels, may bear the same names.
-        return [name for name in wanted if name.startswith(HEAD) or name in differing]
+        new = self._drawn
+        if self._model.config.head != self._config.head or self._has_other_labels():
+            new = (*new, *HEAD)  # layers of another head, or of other labels, may bear these names
+        return [name for name in wanted if name.startswith(new) or name in differing]
 
     def _has_other_labels(self) -> bool:
         """Returns True where the rows of the head stand for other labels, or in another order."""
