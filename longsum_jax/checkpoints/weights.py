@@ -90,11 +90,10 @@ def _split(tensors: Mapping[str, Any]) -> list[list[str]]:
 def _read_shards(directory: Path, index: Path, read: Callable[[Path], Tensors]) -> Tensors:
     """Returns the tensors of all shards of an index."""
     file_names = read_json(index).get("weight_map")
-    expected = f'{index}: expected "weight_map" from tensor names to file names'
-    if not isinstance(file_names, dict):
-        raise InputError(expected)
-    if not all(isinstance(name, str) for name in file_names.values()):
-        raise InputError(expected)
+    if not isinstance(file_names, dict) or not all(
+        isinstance(name, str) for name in file_names.values()
+    ):
+        raise InputError(f'{index}: expected "weight_map" from tensor names to file names')
     paths = {name: _shard_path(directory, index, name) for name in sorted(set(file_names.values()))}
     absent = [name for name, path in paths.items() if not _is_file(path)]
     if absent:

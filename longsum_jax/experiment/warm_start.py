@@ -53,7 +53,6 @@ class WarmStart:
             family may then be another one with the same layers otherwise.
 
     Attributes:
-        tokenizer: None when there is none at ``path``.
         generation_config: the start's, as read from its directory.
         summarization: the start's, as read from its config.json.
         auxiliary: the start's, to read segments.

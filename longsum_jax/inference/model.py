@@ -99,6 +99,7 @@ class Model:
 
     @property
     def has_tokenizer(self) -> bool:
+        """Whether it reads and writes text, and not ids alone."""
         return self._tokenizer is not None
 
     @property
