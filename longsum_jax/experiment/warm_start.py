@@ -114,6 +114,12 @@ class WarmStart:
             if not name.startswith((*HEAD, *self._drawn))
             and (name in found or name not in unpublished)
         ]
+        if foreign and all(name.startswith(ENCODER_ATTENTION) for name in foreign):
+            raise InputError(
+                f"config.init_from: the encoder of {path} has another attention than config.model "
+                f"({foreign[0]} is in one of them alone); give the same, or draw it anew by "
+                "config.init_fresh=encoder_attention"
+            )
         is_other_family = self._model.family is not self._family and not self._drawn
         if is_other_family or foreign:
             first = foreign[0] if foreign else "its family"
