@@ -27,7 +27,7 @@ the table of all powers, which the direct form needs, has M L.
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -173,7 +173,7 @@ def _kernel(length: int, decay: Array, theta: Array, high: Array, low: Array, Ct
 
 @_kernel.defjvp
 def _kernel_jvp(
-    length: int, primals: Sequence[Array], tangents: Sequence[Array]
+    length: int, primals: Sequence[Any], tangents: Sequence[Any]
 ) -> tuple[Array, Array]:
     """A step more multiplies by w, so that decay and phase change lag l by l times themselves.
 

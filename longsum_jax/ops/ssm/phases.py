@@ -10,6 +10,7 @@ radians, the resolution of the fixed point, and by 2**-45 of the radians that th
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +72,7 @@ def cis(
 
 
 @cis.defjvp
-def _cis_jvp(primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[Array, Array]:
+def _cis_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Array, Array]:
     theta, high, low, steps = primals
     value = cis(theta, high, low, steps)
     zero = jnp.zeros((), jnp.float32)
