@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from longsum_jax.data.tasks import Task, get_task
 from longsum_jax.decoding.options import MAX_NEW_TOKENS, GenerationOptions
@@ -260,7 +260,7 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
         for name, cls in SECTIONS.items()
     }
     init_from, init_fresh = (description.get(name, "") for name in ("init_from", "init_fresh"))
-    if init_fresh not in get_args(Fresh):
+    if init_fresh not in typing.get_args(Fresh):
         raise InputError(f'config.init_fresh="{init_fresh}"; give "encoder_attention", or nothing')
     if init_fresh and not init_from:
         raise InputError(
@@ -285,7 +285,7 @@ def allowed_words(key: str) -> dict[str, Any]:
     Args:
         key: section and name joined by a dot; {} for unknown ones.
     """
-    choices = get_args(_type_of(key))
+    choices = typing.get_args(_type_of(key))
     if not {int, bool}.intersection(choices):
         return {}
     words: dict[str, Any] = {}
@@ -293,7 +293,7 @@ def allowed_words(key: str) -> dict[str, Any]:
         if choice is bool:
             words |= {"true": True, "false": False}
         if typing.get_origin(choice) is Literal:
-            words |= {word: word for word in get_args(choice)}
+            words |= {word: word for word in typing.get_args(choice)}
     return words
 
 
