@@ -392,7 +392,7 @@ def _flags_and_model(
         **settings,
         "weights": model.fingerprint,
         "config": model.config_fingerprint,
-        "tokenizer": model.tokenizer and model.tokenizer.fingerprint,
+        "tokenizer": model.tokenizer.fingerprint,
         "longsum_jax": __version__,
     }
 

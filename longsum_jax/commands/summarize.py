@@ -301,7 +301,7 @@ def _by_model(args: argparse.Namespace, model: "Model") -> Summarizer:
         "model": args.model,
         "weights": model.fingerprint,
         "config": model.config_fingerprint,
-        "tokenizer": model.tokenizer and model.tokenizer.fingerprint,
+        "tokenizer": model.tokenizer.fingerprint,
         "dtype": args.dtype,
         **flags.given(args, ("matmul_precision", "decoder_storage")),
         "max_source_length": args.max_source_length,

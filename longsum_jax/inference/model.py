@@ -144,7 +144,7 @@ class Model:
     @property
     def first_id(self) -> int | None:
         """The token that the tokenizer begins a text with; None without one."""
-        return next(iter(self.tokenizer.prefix_ids), None) if self.tokenizer else None
+        return next(iter(self.tokenizer.prefix_ids), None) if self.has_tokenizer else None
 
     @property
     def fingerprint(self) -> str:

@@ -461,6 +461,10 @@ def test_summaries_need_a_tokenizer(published):
         longsum_jax.load(published()).summarize("text")
 
 
+def test_no_text_begins_without_a_tokenizer(published):
+    assert longsum_jax.load(published()).first_id is None
+
+
 def test_tokenizer_larger_than_the_vocabulary(published, tiny_tokenizer, tmp_path):
     tiny_tokenizer.save(tmp_path / "tokenizer")
     with pytest.raises(
