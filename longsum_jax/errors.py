@@ -2,6 +2,8 @@
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
+from typing import Any
 
 _LONGEST = 4000  # characters of a message; values of files may have any length
 
@@ -18,6 +20,17 @@ class InputError(ValueError):
             half = _LONGEST // 2
             message = f"{message[:half]} ... {message[-half:]}"
         super().__init__(message)
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Raises InputError unless ``value`` is a whole number, ``least`` or more.
+
+    NumPy's integers are whole numbers, True and 2.0 are none.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InputError(f"{name}={value!r} must be a whole number, at least {least}")
+    if value < least:
+        raise InputError(f"{name}={value} must be at least {least}")
 
 
 def in_one_line(text: str) -> str:

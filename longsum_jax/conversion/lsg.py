@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.conversion.positions import check_length, extend_positions
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, check_whole
 from longsum_jax.layers.attention.lsg import GLOBAL_ROWS
 from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
@@ -184,8 +184,7 @@ def _ordered_positions(
     Neighboring tokens are ``stride`` positions apart: with 512 positions and stride 64, token m
     gets position 64 (m mod 8) + m // 8. A model without position embeddings gets zeros.
     """
-    if stride < 1:
-        raise InputError(f"global_positional_stride={stride} must be at least 1")
+    check_whole("global_positional_stride", stride, 1)
     table = _positions(config, flat)
     if table is None:
         return np.zeros((GLOBAL_ROWS, _word_embeddings(flat).shape[1]), np.float32)

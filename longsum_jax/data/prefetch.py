@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import check_whole
 from longsum_jax.typing import BatchIterator, NumpyBatch
 
 
@@ -28,8 +28,7 @@ class Prefetcher(Iterator[NumpyBatch]):
     _stop: threading.Event
 
     def __init__(self, batches: BatchIterator, size: int = 2):
-        if size < 1:
-            raise InputError(f"prefetch size={size} must be at least 1")
+        check_whole("prefetch size", size, 1)
         self._batches = batches
         self._size = size
         self._start()

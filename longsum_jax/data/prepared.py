@@ -30,7 +30,7 @@ from longsum_jax.data.labels import collect_labels
 from longsum_jax.data.parallel import make_examples_in_parallel
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, check_whole
 from longsum_jax.files import open_regular, parse_json, read_bytes
 from longsum_jax.progress import Bar
 from longsum_jax.schema import Count, Positive, check_ranges, from_dict
@@ -113,8 +113,8 @@ def write_prepared(
             or the data is malformed.
     """
     target = Path(directory).absolute()
-    if num_shards < 1 or workers < 1:
-        raise InputError(f"num_shards={num_shards} and workers={workers} must be at least 1")
+    check_whole("num_shards", num_shards, 1)
+    check_whole("workers", workers, 1)
     _check_target(target, overwrite)
     task.source_split(split)  # raises for an unknown one
     if task.objective in ("classify", "classify_pairs", "claims", "tag"):

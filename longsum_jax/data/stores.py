@@ -9,7 +9,7 @@ from longsum_jax.data.examples.base import Counts, Example, example_lengths
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
-from longsum_jax.errors import InputError
+from longsum_jax.errors import check_whole
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
@@ -83,8 +83,7 @@ class ExampleStream:
         seed: int = 0,
         auxiliary: Auxiliary = DEFAULT_AUXILIARY,
     ):
-        if window < 1:
-            raise InputError(f"window={window} must be at least 1 example")
+        check_whole("window", window, 1)
         task.source_split(split)  # raises for an unknown one
         self.window = window
         self._task = task

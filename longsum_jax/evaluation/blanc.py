@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import check_whole
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, longest_text
 from longsum_jax.text.sentences import split_sentences, splitter_name
@@ -56,8 +56,7 @@ class Blanc(ModelMetric):
         gap: int = 2
 
         def __post_init__(self) -> None:
-            if self.gap < 1:
-                raise InputError(f"metrics.blanc.gap={self.gap} must be at least 1")
+            check_whole("metrics.blanc.gap", self.gap, 1)
 
     name = "blanc"
     columns = ("blanc_help", "blanc_improve")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from longsum_jax.data.pieces import cut_text
-from longsum_jax.errors import InputError
+from longsum_jax.errors import check_whole
 from longsum_jax.evaluation.labels import SUPPORTED, label_number
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, longest_text
@@ -64,10 +64,7 @@ class FactCC(ModelMetric):
         correct: str = ""
 
         def __post_init__(self) -> None:
-            if self.piece_words < 1:
-                raise InputError(
-                    f"metrics.factcc.piece_words={self.piece_words} must be at least 1"
-                )
+            check_whole("metrics.factcc.piece_words", self.piece_words, 1)
 
     name = "factcc"
     columns = ("factcc", "factcc_correct", "factcc_unread")

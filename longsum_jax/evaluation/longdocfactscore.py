@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import check_whole
 from longsum_jax.evaluation.aligners import unit_rows
 from longsum_jax.evaluation.bartscore import WRITER, mean_log_probs, target_ids
 from longsum_jax.evaluation.metric import Scores
@@ -73,10 +73,7 @@ class LongDocFactScore(ModelMetric):
         sentence_model: "Model | None" = None,
     ) -> None:
         super().__init__(options, model)
-        if self.options.top_k < 1:
-            raise InputError(
-                f"metrics.longdocfactscore.top_k={self.options.top_k} must be at least 1"
-            )
+        check_whole("metrics.longdocfactscore.top_k", self.options.top_k, 1)
         self._sentence_model = self.user_model
         path = self.options.sentence_model
         if sentence_model is not None or path not in ("", self.options.model):

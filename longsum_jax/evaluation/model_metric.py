@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, check_whole
 from longsum_jax.evaluation.metric import Metric, Scores
 
 if TYPE_CHECKING:
@@ -147,9 +147,7 @@ class ModelMetric(Metric):
 
     def __init__(self, options: Options | None = None, model: "Model | None" = None) -> None:
         super().__init__(options)
-        size = self.options.batch_size
-        if size < 1:
-            raise InputError(f"metrics.{self.name}.batch_size={size} must be at least 1")
+        check_whole(f"metrics.{self.name}.batch_size", self.options.batch_size, 1)
         option = f"metrics.{self.name}.model"
         self.user_model = UserModel(option, self.options.model, model, self.requirement)
 

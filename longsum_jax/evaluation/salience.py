@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, check_whole
 from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.text.extractive import NUM_SHARES, salient_ngrams
 from longsum_jax.text.ngrams import TOKENIZERS
@@ -35,8 +35,7 @@ class Salience(Metric):
         tokenizer: Literal["default", "unicode"] = "default"
 
         def __post_init__(self) -> None:
-            if self.size < 1:
-                raise InputError(f"metrics.salience.size={self.size} must be at least 1")
+            check_whole("metrics.salience.size", self.size, 1)
             if not 1 <= self.shares <= 100:
                 raise InputError(f"metrics.salience.shares={self.shares} must be from 1 to 100")
 

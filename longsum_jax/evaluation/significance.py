@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, check_whole
 
 ROUNDS = 10_000
 _ELEMENTS = 1 << 16  # of a table at a time, so that it stays in the caches
@@ -287,8 +287,7 @@ def _resampled_means(table: np.ndarray, rounds: int, seed: int) -> np.ndarray:
 
 def _sizes(count: int, rounds: int) -> list[int]:
     """Returns how many rounds to draw at a time, for ``count`` documents."""
-    if rounds < 1:
-        raise InputError(f"rounds={rounds} must be at least 1")
+    check_whole("rounds", rounds, 1)
     largest = max(_ELEMENTS // count, 1)
     full, rest = divmod(rounds, largest)
     return [largest] * full + [rest] * bool(rest)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longsum_jax.errors import InputError, counted
+from longsum_jax.errors import InputError, check_whole, counted
 from longsum_jax.inference.rows import ReadingModel, pair_logits
 from longsum_jax.inference.summary import Request, check_text, listed
 from longsum_jax.inference.token_states import text_windows
@@ -82,10 +82,8 @@ def answer(
             "configs/answer.py"
         )
     tokenizer = model.tokenizer
-    if min(max_answer_length, batch_size) < 1:
-        raise InputError(
-            f"max_answer_length={max_answer_length} and batch_size={batch_size} must be at least 1"
-        )
+    check_whole("max_answer_length", max_answer_length, 1)
+    check_whole("batch_size", batch_size, 1)
     questions = listed(questions, "questions")
     documents = listed(documents, "documents")
     if len(questions) != len(documents):

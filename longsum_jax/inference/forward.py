@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, check_whole
 from longsum_jax.inference.padding import (
     check_ends,
     check_global_tokens,
@@ -34,11 +34,13 @@ def encode(
 ) -> Array:
     """Returns encoder states, see ``Model.encode``."""
     num_layers = runner.config.encoder_stack.num_layers
-    if layer is not None and not 0 <= layer <= num_layers:
-        raise InputError(
-            f"layer={layer}, but this {runner.family.name} encoder has {num_layers} layers; "
-            f"give 0 to {num_layers}"
-        )
+    if layer is not None:
+        check_whole("layer", layer, 0)
+        if layer > num_layers:
+            raise InputError(
+                f"layer={layer}, but this {runner.family.name} encoder has {num_layers} layers; "
+                f"give 0 to {num_layers}"
+            )
     ids, mask = check_inputs(input_ids, attention_mask, runner.config)
     padded = runner.padded(ids, mask, inputs, bucket)
     states = runner.programs.encode(runner.variables(padded), *padded, layer=layer)

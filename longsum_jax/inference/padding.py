@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, check_whole
 from longsum_jax.layers.attention.longformer import NO_TOKEN
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.layer_groups import parse_hybrid
@@ -137,8 +137,10 @@ def pad_inputs(
         bucket: see ``bucket_length``.
 
     Raises:
-        InputError: an input that this model does not take, or of another shape.
+        InputError: an input that this model does not take, or of another shape, or a bucket below
+            1.
     """
+    check_whole("bucket", bucket, 1)
     attention = get_encoder_attention(config)
     length = ids.shape[1]
     padding = input_length(config, length, bucket) - length

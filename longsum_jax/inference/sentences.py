@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, check_whole
 from longsum_jax.inference.documents import check_counts
 from longsum_jax.inference.padding import batches_by_length, bucket_length, pad_rows
 from longsum_jax.inference.summary import listed
@@ -130,10 +130,9 @@ def taken_sentences(
 
 
 def _check_choice(threshold: float, top_k: int) -> None:
-    if not 0 < threshold < 1 or top_k < 1:
-        raise InputError(
-            f"threshold={threshold} must lie between 0 and 1, and top_k={top_k} must be at least 1"
-        )
+    if not 0 < threshold < 1:
+        raise InputError(f"threshold={threshold} must lie between 0 and 1")
+    check_whole("top_k", top_k, 1)
 
 
 def _scores(

@@ -9,11 +9,10 @@ import dataclasses
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from numbers import Integral
 from typing import Any, NamedTuple, Protocol, cast, get_args
 
 from longsum_jax.decoding.options import GenerationOptions, check_option_names
-from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.errors import InputError, check_whole, did_you_mean
 from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.documents import (
     DocumentSummarizer,
@@ -75,23 +74,20 @@ class SummaryOptions:
         if self.on_overflow not in get_args(Overflow):
             known = did_you_mean(str(self.on_overflow), get_args(Overflow))
             raise InputError(f'on_overflow="{self.on_overflow}" is not known; {known}')
-        if not isinstance(self.seed, Integral) or not 0 <= self.seed < 2**63:
-            raise InputError(f"seed={self.seed} must be a whole number from 0 to 2**63 - 1")
+        check_whole("seed", self.seed, 0)
+        if self.seed >= 2**63:
+            raise InputError(f"seed={self.seed} must be below 2**63")
         if self.length is not None:
             object.__setattr__(self, "length", parse_length(self.length))
-        if self.batch_size != "auto" and (
-            not isinstance(self.batch_size, int) or self.batch_size < 1
-        ):
-            raise InputError(f'batch_size={self.batch_size} must be at least 1, or "auto"')
-        if self.max_source_length is not None and self.max_source_length < 2:
-            raise InputError(
-                f"max_source_length={self.max_source_length} must be at least 2, the end of "
-                "sequence included"
-            )
-        if self.segment_length is not None and self.segment_length < SHORTEST_ROOM:
-            raise InputError(
-                f"segment_length={self.segment_length} must be at least {SHORTEST_ROOM}"
-            )
+        if isinstance(self.batch_size, str) and self.batch_size != "auto":
+            raise InputError(f'batch_size="{self.batch_size}"; give a number, or "auto"')
+        if self.batch_size != "auto":
+            check_whole("batch_size", self.batch_size, 1)
+        if self.max_source_length is not None:
+            # A token and the end of the sequence.
+            check_whole("max_source_length", self.max_source_length, 2)
+        if self.segment_length is not None:
+            check_whole("segment_length", self.segment_length, SHORTEST_ROOM)
 
 
 def make_requests(

@@ -4,7 +4,7 @@ import dataclasses
 import time
 from collections.abc import Iterable
 
-from longsum_jax.errors import InputError, counted
+from longsum_jax.errors import InputError, check_whole, counted
 from longsum_jax.files import beyond
 from longsum_jax.readers.cleaning import clean
 from longsum_jax.readers.document import Block, Document, lay_out
@@ -43,8 +43,7 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         for name in ("max_bytes", "max_depth", "max_pages"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)} must be at least 1")
+            check_whole(name, getattr(self, name), 1)
         if not self.max_seconds > 0:
             raise InputError(f"max_seconds={self.max_seconds} must be above 0")
         for name in ("document_key", "query_key"):

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, check_whole
 from longsum_jax.text.entities import Entity, EntityKind, find_entities
 from longsum_jax.text.seeding import document_rng
 from longsum_jax.text.sentences import split_sentences
@@ -71,8 +71,7 @@ class ClaimOptions:
 
     def __post_init__(self) -> None:
         for name in ("per_text", "min_words", "piece_words"):
-            if getattr(self, name) < 1:
-                raise InputError(f"claims.{name}={getattr(self, name)} must be at least 1")
+            check_whole(f"claims.{name}", getattr(self, name), 1)
         for name in ("noisy", "noise", "deleted"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"claims.{name}={getattr(self, name)} must lie between 0 and 1")

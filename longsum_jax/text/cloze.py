@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import check_whole
 from longsum_jax.text.oracle import recalled_sentences
 from longsum_jax.text.sentences import split_sentences
 
@@ -29,8 +29,7 @@ class ClozeOptions:
 
     def __post_init__(self) -> None:
         for name in ("context_words", "question_words"):
-            if getattr(self, name) < 1:
-                raise InputError(f"cloze.{name}={getattr(self, name)} must be at least 1")
+            check_whole(f"cloze.{name}", getattr(self, name), 1)
 
 
 class ClozeQuestion(NamedTuple):

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from longsum_jax.errors import InputError
+from longsum_jax.errors import check_whole
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_partially
 from longsum_jax.ops.attention.key_sets import (
@@ -94,8 +94,7 @@ def lsh_attention(
     Raises:
         InputError: ``chunk_length`` is below 1.
     """
-    if chunk_length < 1:
-        raise InputError(f"lsh_chunk_length is {chunk_length}; it must be at least 1")
+    check_whole("lsh_chunk_length", chunk_length, 1)
     batch, heads, rounds, length = buckets.shape
     order = jnp.argsort(buckets, -1, stable=True)  # by bucket, by position
 

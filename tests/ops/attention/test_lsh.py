@@ -142,5 +142,5 @@ def test_a_vector_of_zeros_is_a_key_of_zeros_and_has_finite_gradients():
 
 def test_a_chunk_needs_a_token():
     vectors, v, _ = arrays()
-    with pytest.raises(InputError, match="lsh_chunk_length is 0; it must be at least 1"):
+    with pytest.raises(InputError, match="lsh_chunk_length=0 must be at least 1"):
         lsh_attention(vectors, v, MASK, hash_buckets(vectors, MASK, ROTATIONS), chunk_length=0)
