@@ -453,6 +453,7 @@ def _document_seeds() -> list[Files]:
         "a.txt": plain,
         "b.txt": TEXT.encode("utf-16"),
         "a.md": f"{markdown}\n```\ncode\n```\n[a](b) ![c](d) **e** `f`\n> g\n".encode(),
+        "a.ipynb": _json({"cells": [{"cell_type": "markdown", "source": [markdown]}]}),
         "a.rst": structured.encode(),
         "a.html": _PAGE.encode(),
         "a.xml": _ARTICLE.encode(),

@@ -55,9 +55,9 @@ EXAMPLES = """\
   # standard input, beam search, machine-readable output
   cat report.txt | longsum summarize --model=locost-base --num_beams=4 --format=jsonl
 
-Files are text, Markdown, HTML, XML, PDF, EPUB, DOCX, ODT, RTF, subtitles (SRT, VTT), e-mail (EML,
-MBOX), JSON lines, CSV, Parquet, and .gz, .xz, .bz2, .zst, .zip and .tar of these. Some need
-packages: pip install 'longsum_jax[files]'.
+Files are text, Markdown, HTML, XML, PDF, EPUB, DOCX, ODT, RTF, notebooks (IPYNB), subtitles (SRT,
+VTT), e-mail (EML, MBOX), JSON lines, CSV, Parquet, and .gz, .xz, .bz2, .zst, .zip and .tar of
+these. Some need packages: pip install 'longsum_jax[files]'.
 
 The summary goes to standard output; what was read and left out, and how it was made, to standard
 error in words. --format=jsonl has both in one line of standard output: tokens of the document, read

@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from longsum_jax.errors import counted
 from longsum_jax.readers.apart import put_back, set_apart
@@ -67,18 +67,39 @@ def read(source: Source) -> Iterator[Document]:
         named = _TITLE.search(front.group(2))
         title = named.group(1) if named else None
         notes.append("front matter left out")
+    yield markdown_document(source, markdown_blocks(text), title=title, notes=notes)
+
+
+def markdown_document(
+    source: Source,
+    parts: Iterable[tuple[Block, bool]],
+    *,
+    notes: list[str],
+    title: str | None = None,
+) -> Document:
+    """Returns the document of blocks, without those that are code.
+
+    Args:
+        source: in which they were found.
+        parts: blocks, as of ``markdown_blocks``.
+        notes: of the document.
+        title: of the document; None for its first heading of level 1.
+
+    Raises:
+        InputError: no text remains.
+    """
     blocks = []
     num_code = 0
-    for block, is_code in markdown_blocks(_without_comments(text)):
+    for block, is_code in parts:
         if is_code and not source.options.keep_all:
             num_code += 1
         else:
             blocks.append(block)
     if num_code:
-        notes.append(f"{counted(num_code, 'block')} of code left out")
+        notes = [*notes, f"{counted(num_code, 'block')} of code left out"]
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
-    yield source.document(blocks, title=title, notes=notes)
+    return source.document(blocks, title=title, notes=notes)
 
 
 def _without_comments(text: str) -> str:
@@ -102,7 +123,7 @@ def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
     in_quote = False
     code: list[str] = []
     indented = _IndentedCode()
-    for line in text.split("\n"):
+    for line in _without_comments(text).split("\n"):
         is_quoted = _QUOTE.match(line) is not None
         if fence is not None and in_quote and not is_quoted:  # the quote ends, and code in it
             fence = None

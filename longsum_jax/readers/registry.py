@@ -18,6 +18,7 @@ from longsum_jax.readers import (
     json_lines,
     mail,
     markdown,
+    notebook,
     odt,
     parquet,
     pdf,
@@ -54,7 +55,8 @@ _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
 KINDS: dict[str, Kind] = {
     "text": Kind("plain text", (".txt", ".text", ".log"), read=plain_text.read),
-    "markdown": Kind("Markdown", (".md", ".markdown", ".mkd"), read=markdown.read),
+    "markdown": Kind("Markdown", (".md", ".markdown", ".mkd", ".qmd", ".rmd"), read=markdown.read),
+    "notebook": Kind("a Jupyter notebook", (".ipynb",), read=notebook.read),
     "rst": Kind("reStructuredText", (".rst", ".rest"), read=restructured_text.read),
     "html": Kind("HTML", (".html", ".htm", ".xhtml"), read=html.read),
     "xml": Kind("XML", (".xml", ".nxml"), read=xml_article.read),

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,7 +35,7 @@ class FirstWords:
     fingerprint = "f"
     config_fingerprint = "c"
     trained_strategy = "direct"
-    tokenizer = None
+    tokenizer = SimpleNamespace(fingerprint="pieces")
 
     def __init__(self):
         self.calls = []

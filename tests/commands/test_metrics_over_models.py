@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,7 +55,7 @@ class FirstSentence:
     fingerprint = "f"
     config_fingerprint = "c"
     trained_strategy = "direct"
-    tokenizer = None
+    tokenizer = SimpleNamespace(fingerprint="pieces")
     count = 0
 
     def summary_options(self, **options):

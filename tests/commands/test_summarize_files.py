@@ -28,7 +28,7 @@ class FirstWords:
 
     fingerprint = "w1"
     config_fingerprint = "c1"
-    tokenizer = None
+    tokenizer = SimpleNamespace(fingerprint="pieces")
     separator = "\n\n"
 
     def __init__(self):

@@ -273,6 +273,15 @@ CASES = [
     Case("mail without a body", one("a.eml", "Subject: Nothing\n\n"), "the file is empty"),
     Case("no mailbox", one("a.mbox", "Just text."), "no message in the mailbox"),
     Case("no JSON", one("a.json", "{nothing"), "not valid JSON"),
+    Case("no JSON in a notebook", one("a.ipynb", "{nothing"), "not valid JSON"),
+    Case("no notebook", one("a.ipynb", '{"text": "x"}'), "no notebook, whose cells have a type"),
+    Case("cells of numbers", one("a.ipynb", '{"cells": [1]}'), "no notebook, whose cells have"),
+    Case(
+        "a cell that is no text",
+        one("a.ipynb", '{"cells": [{"cell_type": "markdown", "source": [3]}]}'),
+        "no notebook, whose cells have",
+    ),
+    Case("no cells", one("a.ipynb", '{"cells": []}'), "the file is empty"),
     Case(
         "a bad line", one("a.jsonl", '{"text": "Good."}\n{bad\n'), "a.jsonl:2: not valid", "Good."
     ),

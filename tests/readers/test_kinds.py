@@ -576,6 +576,29 @@ def test_code_without_a_fence_of_its_own_column(read_one):
     assert read_one("d.md", fenced).text == "1. One:\n\n2. Two."
 
 
+def test_notebooks(read_one):
+    """What nothing closes in a cell ends with it; code is what keep_all adds."""
+    cells = [
+        {"cell_type": "markdown", "source": ["# A study\n", "\n", "Rivers *rise*.\n"]},
+        {"cell_type": "code", "source": ["plot(x)"], "outputs": [{"text": ["printed"]}]},
+        {"cell_type": "markdown", "source": "It fell. <!-- open"},
+        {"cell_type": "markdown", "source": "```\nf()"},
+        {"cell_type": "markdown", "source": "--> The end."},
+        {"cell_type": "raw", "source": "raw"},
+        {"cell_type": "code", "source": []},
+    ]
+    notebook = json.dumps({"cells": cells, "nbformat": 4})
+    document = read_one("a.ipynb", notebook)
+    assert document.text == "A study\n\nRivers rise.\n\nIt fell. <!-- open\n\n--> The end."
+    assert document.title == "A study"
+    assert document.headings == ((0, 7, 1),)
+    assert document.notes == ("3 blocks of code left out",)
+    kept = read_one("b.ipynb", notebook, keep_all=True).text
+    assert "plot(x)" in kept
+    assert "raw" in kept
+    assert "printed" not in kept
+
+
 def test_front_matter_of_hugo(read_one):
     document = read_one("a.md", '+++\ntitle = "A Title"\ntags = []\n+++\n\nOne.')
     assert (document.text, document.title) == ("One.", "A Title")
