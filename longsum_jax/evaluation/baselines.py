@@ -2,7 +2,8 @@
 
 Both take sentences until the wanted length is reached: the last sentence is the one with which the
 number of words reaches ``num_words``. So at least one sentence is taken, and all of a short
-document. Give the mean length of the reference summaries to compare like with like.
+document. Talk without punctuation is cut into pieces, which count as sentences. Give the mean
+length of the reference summaries to compare like with like.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +12,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.text import ngrams
-from longsum_jax.text.sentences import split_sentences
+from longsum_jax.text.sentences import bounded_sentences
 
 
 def lead(document: str, *, num_words: int | None = None, num_sentences: int | None = None) -> str:
@@ -25,7 +26,7 @@ def lead(document: str, *, num_words: int | None = None, num_sentences: int | No
     Raises:
         InputError: not exactly one of the two, or less than 1.
     """
-    sentences = split_sentences(document)
+    sentences = bounded_sentences(document)
     taken = _take(sentences, range(len(sentences)), num_words, num_sentences)
     return "\n".join(sentences[i] for i in taken)
 
@@ -48,7 +49,7 @@ def random_sentences(
     Raises:
         InputError: not exactly one of the two lengths, or less than 1.
     """
-    sentences = split_sentences(document)
+    sentences = bounded_sentences(document)
     order = np.random.default_rng(seed).permutation(len(sentences)).tolist()
     taken = sorted(_take(sentences, order, num_words, num_sentences))
     return "\n".join(sentences[i] for i in taken)

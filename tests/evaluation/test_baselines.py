@@ -24,6 +24,16 @@ def test_lead_by_sentences(num_sentences):
     assert lead(DOCUMENT, num_sentences=num_sentences) == "\n".join(SENTENCES[:num_sentences])
 
 
+def test_talk_without_punctuation_has_a_beginning():
+    talk = " ".join(f"word{i}" for i in range(1000))
+    beginning = lead(talk, num_words=20)
+    assert talk.startswith(beginning)
+    assert 20 <= len(beginning.split()) <= 60
+    chosen = random_sentences(talk, num_words=20)
+    assert chosen in talk
+    assert len(chosen.split()) < 100
+
+
 def test_random_sentences_are_in_document_order():
     seen = set()
     for seed in range(20):
