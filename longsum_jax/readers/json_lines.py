@@ -1,4 +1,4 @@
-"""JSON lines, a document a line, and JSON files with one object or a list of them."""
+"""JSON lines, a document a line, and JSON files with one object, or a list of them or of texts."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,7 +20,7 @@ def read_json(source: Source) -> Iterator[Document | Failure]:
     """Reads the documents of a JSON file.
 
     Raises:
-        InputError: no JSON, or neither an object nor a list of objects.
+        InputError: no JSON.
     """
     text, _ = source.decoded()
     try:
@@ -45,6 +45,8 @@ def _objects(
     for number, value in enumerate(objects, 1):
         if isinstance(value, dict):
             yield number, value
+        elif isinstance(value, str):  # a text by itself
+            yield number, {source.options.document_key.split("|")[0]: value}
         else:
             name = f"{source.name}:{number}"
             kind = type(value).__name__

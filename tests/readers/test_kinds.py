@@ -1303,6 +1303,9 @@ def test_rows_are_documents(tmp_path, make):
     whole = tmp_path / "a.json"
     whole.write_text(json.dumps(rows))
     assert [each.text for each in read(whole)] == ["One.", "Two\nparts."]
+    whole.write_text('["One.", {"text": "Two."}, "Three."]')
+    assert [each.text for each in read(whole)] == ["One.", "Two.", "Three."]
+    assert [each.text for each in read(whole, document_key="text")] == ["One.", "Two.", "Three."]
     ends = tmp_path / "c.jsonl"
     ends.write_text(json.dumps({"text": "One.\r\n\r\nTwo\rlines."}))
     assert [(each.text, each.notes) for each in read(ends)] == [("One.\n\nTwo\nlines.", ())]
