@@ -24,6 +24,7 @@ from longsum_jax.inference.decoder_storage import check_storage
 from longsum_jax.inference.description import describe
 from longsum_jax.inference.devices import on_devices
 from longsum_jax.inference.documents import DocumentSummarizer, document_token_id
+from longsum_jax.inference.memory_engine import MemoryEngine
 from longsum_jax.inference.padding import (
     BUCKET,
     PaddedInputs,
@@ -33,15 +34,9 @@ from longsum_jax.inference.padding import (
 from longsum_jax.inference.runner import Runner
 from longsum_jax.inference.segments import SegmentSummarizer, segment_options
 from longsum_jax.inference.stream import Result, summarize_stream
-from longsum_jax.inference.summarizer import (
-    MemoryEngine,
-    SummaryOptions,
-    check_arguments,
-    make_engine,
-    make_requests,
-    summarize_all,
-)
+from longsum_jax.inference.summarizer import make_engine, summarize_all
 from longsum_jax.inference.summary import BatchSize, Overflow, Request, Strategy, Summary
+from longsum_jax.inference.summary_options import SummaryOptions, check_arguments, make_requests
 from longsum_jax.models.family import Family
 from longsum_jax.ops.storage import Storage
 from longsum_jax.ranking.selection import Length

@@ -52,7 +52,7 @@ def test_what_cannot_answer(tiny_tokenizer):
         model.summarize("You.")
     with pytest.raises(InputError, match="questions is of type NoneType; give a string, or a list"):
         model.answer(None, ["You."])
-    with pytest.raises(InputError, match="max_answer_length=0 and batch_size=16 must be"):
+    with pytest.raises(InputError, match="max_answer_length=0 must be at least 1"):
         model.answer(["Who?"], ["You."], max_answer_length=0)
 
 

@@ -8,8 +8,9 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.inference.documents import DocumentSummarizer
 from longsum_jax.inference.strategies import Reader
-from longsum_jax.inference.summarizer import StrategyEngine, SummaryOptions
+from longsum_jax.inference.strategy_engine import StrategyEngine
 from longsum_jax.inference.summary import Request
+from longsum_jax.inference.summary_options import SummaryOptions
 
 
 class Letters:

@@ -19,8 +19,9 @@ from longsum_jax.inference.strategies import (
     choose,
     summarize_steps,
 )
-from longsum_jax.inference.summarizer import StrategyEngine, SummaryOptions
+from longsum_jax.inference.strategy_engine import StrategyEngine
 from longsum_jax.inference.summary import Request, Summary
+from longsum_jax.inference.summary_options import SummaryOptions
 from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.text.joining import join_documents
 from longsum_jax.text.sentences import split_sentences

@@ -9,7 +9,7 @@ import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference.model import Model
-from longsum_jax.inference.summarizer import StrategyEngine
+from longsum_jax.inference.strategy_engine import StrategyEngine
 from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import model_config, preset
 from longsum_jax.readers import Document

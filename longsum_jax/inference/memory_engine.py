@@ -1,0 +1,177 @@
+"""Summaries segment by segment, by models that were trained to read so."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, cast
+
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.inference.devices import rows_on_devices
+from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument
+from longsum_jax.inference.rounds import Plan, run_plans
+from longsum_jax.inference.segments import SegmentSummarizer
+from longsum_jax.inference.strategies import budget_of
+from longsum_jax.inference.stream import Work
+from longsum_jax.inference.summary import BatchSize, Request, Summary
+from longsum_jax.inference.summary_options import SummaryOptions
+from longsum_jax.ranking.selection import Length
+from longsum_jax.text.coverage import summary_coverage
+from longsum_jax.text.joining import Joiner
+from longsum_jax.text.segment_inputs import SegmentInputs
+from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.typing import Params
+
+
+class _Segmented(NamedTuple):
+    """A document and its segments."""
+
+    request: Request
+    inputs: SegmentInputs
+
+
+class MemoryEngine:
+    """Summarizes segment by segment as the model was trained to.
+
+    Segments that carry a memory are read one after the other, those of as many documents as rows
+    together. Others are decoded as soon as there is a place, whatever document they are from; the
+    sampled ones draw by their index in the document, for which they are read in order, too.
+
+    Args:
+        segments: reads and writes them.
+        documents: decodes segments that depend on nothing else.
+        params: of the model.
+        prefix: text before every segment.
+        tokenizer: of the model.
+        options: of the call.
+        generation: of the search.
+        on_segment: called with the summary of every segment, one after the other.
+    """
+
+    def __init__(
+        self,
+        segments: SegmentSummarizer,
+        documents: DocumentSummarizer,
+        params: Params,
+        prefix: str,
+        tokenizer: Tokenizer,
+        options: SummaryOptions,
+        generation: GenerationOptions,
+        on_segment: Callable[[str], None] | None,
+    ) -> None:
+        self._segments = segments
+        self._documents = documents
+        self._params = params
+        self._prefix = prefix
+        self._tokenizer = tokenizer
+        self._options = options
+        self._generation = generation
+        self._on_segment = on_segment
+
+    def summaries(self, requests: Sequence[Request]) -> list[Summary]:
+        """Returns a summary of every document, read as its batch comes."""
+        if self._any_order:
+            done = dict(self._in_any_order(map(self._read, requests), self._options.batch_size))
+            return [done[i] for i in range(len(requests))]
+        rows = self._rows(self._options.batch_size)
+        found: list[Summary] = []
+        for start in range(0, len(requests), rows):
+            batch = list(map(self._read, requests[start : start + rows]))
+            found += self._summarize_batch(batch, rows)
+        return found
+
+    def work(self) -> Work:
+        """Returns what ``summarize_stream`` needs.
+
+        Extractors and sentence encoders are moved to the device and off it again.
+        """
+        return Work(self._read, self._length, self._summarize, reads_on_device=True)
+
+    @property
+    def _any_order(self) -> bool:
+        in_order = self._on_segment is not None or self._generation.do_sample
+        return not (in_order or self._segments.carries_memory)
+
+    def _in_any_order(
+        self, documents: Iterable[_Segmented], batch_size: BatchSize
+    ) -> Iterator[tuple[int, Summary]]:
+        """Yields places of documents with their summaries, as they are done."""
+        documents = list(documents)
+        self._segments.release_auxiliary()
+
+        def decode(
+            inputs: Iterable[TokenizedDocument], limit: int | None
+        ) -> Iterator[tuple[int, Summary]]:
+            del limit  # of strategies that share out a length
+            return self._documents.decode(
+                inputs,
+                batch_size=batch_size,
+                options=self._generation,
+                seed=self._options.seed,
+                padded_length=lambda _: self._segments.length,
+            )
+
+        plans = [
+            Plan(self._segments.steps(document.inputs, self._joiner(document)))
+            for document in documents
+        ]
+        for place, summary in run_plans(plans, decode):
+            yield place, self._finished(summary, documents[place])
+
+    def _rows(self, batch_size: BatchSize) -> int:
+        return rows_on_devices(1 if batch_size == "auto" else batch_size)
+
+    def _length(self, document: _Segmented) -> int:
+        return len(document.inputs.sources)
+
+    def _read(self, request: Request) -> _Segmented:
+        inputs = self._segments.read(
+            request, self._prefix, self._options.max_source_length, self._options.on_overflow
+        )
+        return _Segmented(request, inputs)
+
+    def _summarize(
+        self, documents: Sequence[_Segmented], batch_size: BatchSize
+    ) -> Iterator[list[tuple[int, Summary]]]:
+        if self._any_order:
+            yield from ([done] for done in self._in_any_order(documents, batch_size))
+            return
+        rows = self._rows(batch_size)
+        for start in range(0, len(documents), rows):
+            found = self._summarize_batch(documents[start : start + rows], rows)
+            yield list(enumerate(found, start))
+
+    def _summarize_batch(self, batch: Sequence[_Segmented], rows: int) -> list[Summary]:
+        on_segment = self._on_segment
+        show = None if on_segment is None else (lambda _, text: on_segment(text))
+        found = self._segments.summarize(
+            self._params,
+            [document.inputs for document in batch],
+            rows,
+            self._generation,
+            self._options.seed,
+            [self._joiner(document) for document in batch],
+            show,
+        )
+        return [
+            self._finished(summary, document)
+            for summary, document in zip(found, batch, strict=True)
+        ]
+
+    def _finished(self, summary: Summary, document: _Segmented) -> Summary:
+        """Returns a summary with what it rests on; one that was cut has fewer tokens."""
+        coverage = summary_coverage(document.request.text, summary.text)
+        summary = dataclasses.replace(summary, strategy="memory", coverage=coverage)
+        if self._options.length is None:
+            return summary
+        ids = self._tokenizer.add_special_tokens(self._tokenizer.encode(summary.text))
+        return dataclasses.replace(summary, summary_tokens=len(ids))
+
+    def _joiner(self, document: _Segmented) -> Joiner:
+        """Returns what joins the summaries of segments, as they are where no length is asked
+        for."""
+        if self._options.length is None:
+            return Joiner(merges=False)
+        inputs = document.inputs
+        budget = budget_of(
+            cast(Length, self._options.length), inputs.document.text, inputs.read_tokens
+        )
+        return Joiner(budget.limit, budget.cost)

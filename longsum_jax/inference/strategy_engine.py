@@ -1,0 +1,141 @@
+"""Summaries by the strategies of ``inference.strategies``."""
+
+import contextlib
+import dataclasses
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, cast
+
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.errors import InputError
+from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument
+from longsum_jax.inference.rounds import Plan, run_plans
+from longsum_jax.inference.strategies import Reader, Source, choose, summarize_steps
+from longsum_jax.inference.stream import Work, coarse_length
+from longsum_jax.inference.summary import BatchSize, Request, Summary
+from longsum_jax.inference.summary_options import SummaryOptions
+
+
+class StrategyEngine:
+    """Summarizes by the strategies of ``inference.strategies``.
+
+    Args:
+        documents: decodes inputs.
+        reader: of the model.
+        options: of the call.
+        generation: of the search.
+        longest_input: tokens that the model has positions for; None for any.
+    """
+
+    def __init__(
+        self,
+        documents: DocumentSummarizer,
+        reader: Reader,
+        options: SummaryOptions,
+        generation: GenerationOptions,
+        longest_input: int | None,
+    ) -> None:
+        self._documents = documents
+        self._reader = reader
+        self._options = options
+        self._generation = generation
+        self._longest_input = longest_input
+
+    def summaries(self, requests: Sequence[Request]) -> list[Summary]:
+        """Returns a summary of every document.
+
+        A thread reads the next documents while the first are decoded; it ends with an error.
+        """
+        with (
+            ThreadPoolExecutor(1, "tokenizer") as thread,
+            contextlib.closing(cast(Generator[Plan], thread.map(self.plan, requests))) as read,
+        ):
+            plans: Iterable[Plan] = read
+            if self._options.length is not None:  # those of one limit go together
+                plans = list(read)
+            found = dict(run_plans(plans, self._decode))
+        return [found[i] for i in range(len(requests))]
+
+    def work(self) -> Work:
+        """Returns what ``summarize_stream`` needs."""
+        return Work(self.plan, lambda plan: plan.num_tokens, self._summarize, False)
+
+    def source(self, request: Request) -> tuple[str, Source]:
+        """Returns the strategy for a document, and the document as far as it is read.
+
+        Raises:
+            InputError: an empty document, or one that is too long.
+        """
+        strategy, limit = self._options.strategy, self._options.max_source_length
+        if strategy == "direct" and limit is None:
+            limit = self._longest_input
+        document = self._documents.read(request, limit, self._options.on_overflow)
+        source = Source(self._reader, request, document)
+        if strategy == "auto":
+            strategy = choose(source)
+        if strategy == "direct":
+            self._documents.check_whole(document, request.name)
+        elif len(document.ids) < document.total_tokens:
+            beginning = self._beginning(request, document)
+            source = Source(self._reader, request, document, beginning)
+        return strategy, source
+
+    def longest_input(self, request: Request) -> int:
+        """Returns the tokens of the longest input that a document makes.
+
+        Raises:
+            InputError: a document that cannot be summarized.
+        """
+        strategy, source = self.source(request)
+        length = len(source.document.ids)
+        return length if strategy == "direct" else min(length, self._reader.longest_input)
+
+    def _beginning(self, request: Request, document: TokenizedDocument) -> Request:
+        """Returns a document up to the last of its tokens that are read."""
+        spans = self._reader.tokenizer.spans(request.text)
+        count = len(spans) - document.total_tokens + len(document.ids)
+        stop = spans[max(count, 1) - 1][1] if spans else 0
+        borders = tuple(border for border in request.borders if border < stop)
+        beginning = request._replace(text=request.text[:stop], borders=borders)
+        if not beginning.text.strip():
+            raise InputError(
+                f"{request.name}: no word of it is within max_source_length="
+                f"{self._options.max_source_length}; raise it"
+            )
+        return beginning
+
+    def plan(self, request: Request) -> Plan:
+        """Tokenizes a document, and begins its strategy.
+
+        Raises:
+            InputError: a document that cannot be summarized.
+        """
+        strategy, source = self.source(request)
+        return Plan(summarize_steps(source, strategy))
+
+    def _decode(
+        self, documents: Iterable[TokenizedDocument], limit: int | None, **sizes: Any
+    ) -> Iterator[tuple[int, Summary]]:
+        generation = self._generation
+        if limit is not None:
+            shortest = min(generation.min_new_tokens, limit // 2)
+            generation = dataclasses.replace(
+                generation, max_new_tokens=limit, min_new_tokens=shortest
+            )
+        sizes = {"batch_size": self._options.batch_size, "seed": self._options.seed} | sizes
+        return self._documents.decode(documents, options=generation, **sizes)
+
+    def _summarize(
+        self, plans: Sequence[Plan], batch_size: BatchSize
+    ) -> Iterator[list[tuple[int, Summary]]]:
+        limits = (self._options.max_source_length, self._longest_input)
+        limit = min((each for each in limits if each is not None), default=None)
+
+        def padded_length(length: int) -> int:
+            coarse = coarse_length(length)
+            return coarse if limit is None else max(length, min(coarse, limit))
+
+        decode = partial(self._decode, batch_size=batch_size, padded_length=padded_length)
+        for done in run_plans(plans, decode):
+            yield [done]

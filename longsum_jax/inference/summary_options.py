@@ -1,0 +1,99 @@
+"""What a call asks of summaries: the options of reading, and the documents."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import get_args
+
+from longsum_jax.decoding.options import check_option_names
+from longsum_jax.errors import InputError, check_whole, did_you_mean
+from longsum_jax.inference.documents import check_counts
+from longsum_jax.inference.strategies import SHORTEST_ROOM
+from longsum_jax.inference.summary import (
+    BatchSize,
+    Overflow,
+    Request,
+    Strategy,
+    check_no_file_name,
+    check_text,
+    listed,
+)
+from longsum_jax.ranking.selection import Length, parse_length
+from longsum_jax.text.joining import join_documents
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SummaryOptions:
+    """Options for reading documents; see ``Model.summaries``.
+
+    Raises:
+        InputError: a value out of range, or options that exclude each other.
+    """
+
+    strategy: Strategy = "auto"
+    length: str | int | Length | None = None
+    max_source_length: int | None = None
+    segment_length: int | None = None
+    on_overflow: Overflow = "truncate"
+    batch_size: BatchSize = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.strategy not in get_args(Strategy):
+            known = did_you_mean(str(self.strategy), get_args(Strategy))
+            raise InputError(f'strategy="{self.strategy}" is not known; {known}')
+        if self.on_overflow not in get_args(Overflow):
+            known = did_you_mean(str(self.on_overflow), get_args(Overflow))
+            raise InputError(f'on_overflow="{self.on_overflow}" is not known; {known}')
+        check_whole("seed", self.seed, 0)
+        if self.seed >= 2**63:
+            raise InputError(f"seed={self.seed} must be below 2**63")
+        if self.length is not None:
+            object.__setattr__(self, "length", parse_length(self.length))
+        if isinstance(self.batch_size, str) and self.batch_size != "auto":
+            raise InputError(f'batch_size="{self.batch_size}"; give a number, or "auto"')
+        if self.batch_size != "auto":
+            check_whole("batch_size", self.batch_size, 1)
+        if self.max_source_length is not None:
+            # A token and the end of the sequence.
+            check_whole("max_source_length", self.max_source_length, 2)
+        if self.segment_length is not None:
+            check_whole("segment_length", self.segment_length, SHORTEST_ROOM)
+
+
+def check_arguments(options: Iterable[str]) -> None:
+    """Raises InputError for an option that ``Model.summaries`` does not take."""
+    arguments = {field.name for field in dataclasses.fields(SummaryOptions)}
+    check_option_names(options, arguments | {"join", "names", "queries"})
+
+
+def make_requests(
+    texts: Sequence[str] | str,
+    names: Sequence[str] | None,
+    queries: Sequence[str | None] | None,
+    separator: str | None,
+) -> list[Request]:
+    """Returns what is to be summarized.
+
+    Args:
+        texts: documents, or one.
+        names: of the documents in error messages; by default they are counted.
+        queries: for each document a query or None.
+        separator: between documents that are read as one, with the first one's name and query; None
+            reads each by itself.
+
+    Raises:
+        InputError: another number of names or queries; a document or query that is no text, an
+            empty document, or the name of a file in place of its text.
+    """
+    texts = listed(texts, "texts")
+    names = names or [f"document {i}" for i in range(1, len(texts) + 1)]
+    queries = queries or [None] * len(texts)
+    check_counts(len(texts), names=names, queries=queries)
+    requests = [Request(*row) for row in zip(texts, names, queries, strict=True)]
+    for request in requests:
+        check_text(request)
+        check_no_file_name(request)
+    if separator is None or not requests:
+        return requests
+    text, borders = join_documents(texts, separator)
+    return [requests[0]._replace(text=text, borders=borders)]
