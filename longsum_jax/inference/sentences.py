@@ -52,8 +52,10 @@ def sentence_encoder(
         batch_size: sentences encoded together.
 
     Raises:
-        InputError: the model has no tokenizer.
+        InputError: the model has no tokenizer, or a number is out of range.
     """
+    check_whole("max_sentence_length", max_sentence_length, 1)
+    check_whole("batch_size", batch_size, 1)
     return functools.partial(
         _sentence_vectors,
         model,
@@ -81,6 +83,7 @@ def extract(
         )
     tokenizer = model.tokenizer
     _check_choice(threshold, top_k)
+    check_whole("batch_size", batch_size, 1)
     documents = listed(documents, "documents")
     queries = queries or [None] * len(documents)
     check_counts(len(documents), queries=queries)

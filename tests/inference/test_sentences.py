@@ -132,6 +132,12 @@ def test_bad_input(make, extractor):
         extractor.extract(SENTENCES[0], threshold=1.5)
     with pytest.raises(InputError, match="top_k=0 must be at least 1"):
         extractor.extract(SENTENCES[0], top_k=0)
+    with pytest.raises(InputError, match="batch_size=0 must be at least 1"):
+        extractor.extract(SENTENCES[0], batch_size=0)
+    with pytest.raises(InputError, match="batch_size=0 must be at least 1"):
+        sentence_encoder(extractor, batch_size=0)
+    with pytest.raises(InputError, match="max_sentence_length=0 must be at least 1"):
+        sentence_encoder(extractor, max_sentence_length=0)
     with pytest.raises(
         InputError,
         match=r"this bert model has no head that chooses sentences; train one with configs",
