@@ -49,10 +49,10 @@ class SummaryOptions:
             raise InputError(f"seed={self.seed} must be below 2**63")
         if self.length is not None:
             object.__setattr__(self, "length", parse_length(self.length))
-        if isinstance(self.batch_size, str) and self.batch_size != "auto":
-            raise InputError(f'batch_size="{self.batch_size}"; give a number, or "auto"')
-        if self.batch_size != "auto":
+        if not isinstance(self.batch_size, str):
             check_whole("batch_size", self.batch_size, 1)
+        elif self.batch_size != "auto":
+            raise InputError(f'batch_size="{self.batch_size}"; give a number, or "auto"')
         if self.max_source_length is not None:
             # A token and the end of the sequence.
             check_whole("max_source_length", self.max_source_length, 2)
