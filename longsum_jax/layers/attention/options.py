@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from longsum_jax.errors import InputError, check_whole
+from longsum_jax.errors import InputError
 from longsum_jax.layers.s4d import StepInit
 from longsum_jax.ops.attention.fused import AttentionBackend
 from longsum_jax.ops.attention.lsg_selection import SparsityType
@@ -356,9 +356,3 @@ def check_num_windows(windows: Sequence[int], num_layers: int) -> None:
             f"attention_window has {len(windows)} numbers for {num_layers} layers; give one, or "
             "one each"
         )
-
-
-def check_at_least_one(options: object, names: Sequence[str]) -> None:
-    """Raises InputError for the first of the options ``names`` that is below 1."""
-    for name in names:
-        check_whole(name, getattr(options, name), 1)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.errors import InputError, check_whole, did_you_mean
 from longsum_jax.layers.attention.base import EncoderSelfAttention, layer_radii
 from longsum_jax.layers.attention.full import FullContext
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
@@ -21,7 +21,6 @@ from longsum_jax.layers.attention.options import (
     RandomBlockOptions,
     StrideOptions,
     WindowOptions,
-    check_at_least_one,
     check_windows,
     option_names,
 )
@@ -115,7 +114,8 @@ class PatternAttention(EncoderSelfAttention):
             "stride": "attention_stride",
             "random": "num_random_blocks",
         }
-        check_at_least_one(options, [counts[pattern] for pattern in names if pattern in counts])
+        for name in (counts[pattern] for pattern in names if pattern in counts):
+            check_whole(name, getattr(options, name), 1)
 
     @property
     def patterns(self) -> tuple[str, ...]:
