@@ -23,13 +23,16 @@ and each training begins with the last one's model. `configs/locost_small.py` ha
 
 A row has `id`, which names its task, `document` and `summary`. A document is a piece of --words
 words of one text, at whole sentences; texts come in turns from the files of --data, whose rows have
-`document` or `text`. Rows depend on --seed alone.
+`document` or `text`. Rows depend on --seed and --part alone. With several cores, write --part=0/4
+to --part=3/4 at once, each to a file of its own, and join them with cat.
 """
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -123,11 +126,14 @@ TASKS: dict[str, tuple[float, Callable[[Sentences, np.random.Generator], Example
 }
 
 
-def texts_of(path: str) -> Iterator[str]:
-    """Yields the texts of a file of JSON lines, again and again."""
+def texts_of(path: str, part: int, parts: int) -> Iterator[str]:
+    """Yields every ``parts``-th text of a file of JSON lines, from a number on, again and again."""
     while True:
-        for row in read_json_lines(path, document_key="document|text", require_summary=False):
-            yield row.document
+        rows = read_json_lines(path, document_key="document|text", require_summary=False)
+        texts = [row.document for row in islice(rows, part, None, parts)]
+        if not texts:
+            raise InputError(f"{path} has no text for part {part} of {parts}; ask for fewer parts")
+        yield from texts
 
 
 def pieces_of(
@@ -153,7 +159,7 @@ def pieces_of(
 
 
 def examples(
-    files: Sequence[str], tasks: Sequence[str], words: int, seed: int
+    files: Sequence[str], tasks: Sequence[str], words: int, seed: int, part: int, parts: int
 ) -> Iterator[dict[str, str]]:
     """Yields rows without an end.
 
@@ -161,13 +167,14 @@ def examples(
         files: of texts.
         tasks: of the rows, by their shares.
         words: of a piece.
-        seed: of all that is drawn.
+        seed, part: of all that is drawn.
+        parts: of the texts of each file, of which this is one.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng((seed, part))
     shares = np.array([TASKS[name][0] for name in tasks])
     shares /= shares.sum()
     least = 1 if list(tasks) == ["copy"] else MIN_SENTENCES
-    sources = [texts_of(path) for path in files]
+    sources = [texts_of(path, part, parts) for path in files]
     number = 0
     while True:
         for source in sources:
@@ -177,7 +184,8 @@ def examples(
                 example = TASKS[name][1](piece, rng)
                 if example is not None:
                     document, summary = example
-                    yield {"id": f"{name}-{number}", "document": document, "summary": summary}
+                    row_id = f"{name}-{part}-{number}"
+                    yield {"id": row_id, "document": document, "summary": summary}
                     number += 1
 
 
@@ -190,13 +198,22 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=100, help="of a piece; default: 100")
     parser.add_argument("--examples", type=int, default=100_000, help="rows; default: 100,000")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--part",
+        default="0/1",
+        metavar="I/N",
+        help="from every N-th text of each file alone, to share the work; default: 0/1",
+    )
     parser.add_argument("--out", required=True, help="file to write, also .gz or .xz")
     args = parser.parse_args()
     tasks = args.tasks.split(",")
     unknown = [name for name in tasks if name not in TASKS]
     if unknown:
         parser.error(f'--tasks: "{unknown[0]}" is none of {", ".join(TASKS)}')
-    rows = examples(args.data.split(","), tasks, args.words, args.seed)
+    if not (match := re.fullmatch(r"(\d+)/(\d+)", args.part)) or int(match[1]) >= int(match[2]):
+        parser.error(f'--part: "{args.part}" is no I/N with I from 0 to N - 1')
+    part, parts = map(int, match.groups())
+    rows = examples(args.data.split(","), tasks, args.words, args.seed, part, parts)
     try:
         with open_text(Path(args.out)) as file:
             for number, row in zip(range(args.examples), rows, strict=False):

@@ -88,6 +88,16 @@ def test_rows_depend_on_the_seed_alone(mix, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         rows("f.jsonl", 0, "--tasks=copy,draw")
     assert '"draw" is none of copy, lead' in capsys.readouterr().err
+    parts = [rows(f"g{part}.jsonl", 0, f"--part={part}/2") for part in range(2)]
+    halves = [[json.loads(line) for line in part.read_text().splitlines()] for part in parts]
+    assert not {row["id"] for row in halves[0]} & {row["id"] for row in halves[1]}
+    for flags, message in (
+        (["--part=2/2"], '"2/2" is no I/N with I from 0 to N - 1'),
+        (["--part=2/3"], "texts.jsonl has no text for part 2 of 3; ask for fewer parts"),
+    ):
+        with pytest.raises(SystemExit):
+            rows("h.jsonl", 0, *flags)
+        assert message in capsys.readouterr().err
     data.write_text("")
     with pytest.raises(SystemExit):
         rows("d.jsonl", 0)
