@@ -20,6 +20,8 @@ look at the source, while texts can also be guessed at. It takes about a thousan
 in the first half of which nothing seems to happen; above a learning rate of 1e-3, or with few rows,
 it may never. Then short pieces of all tasks, and longer ones after them: one file for each length,
 and each training begins with the last one's model. `configs/locost_small.py` has the commands.
+Long texts are read as extracts of them: --pieces=extract, with --tasks=marked,lead,rank and
+--most_copied=0.5, teaches to copy hundreds of words out of what the ranker chose.
 
 A row has `id`, which names its task, `document` and `summary`. A document is a piece of --words
 words of one text, at whole sentences; texts come in turns from the files of --data, whose rows have
@@ -48,10 +50,12 @@ from longsum_jax.text.sentences import join_wrapped_lines, split_sentences
 Sentences = Sequence[str]
 Example = tuple[str, str]  # source and target
 OPEN, CLOSE, HOLE = "<<", ">>", "_"
-MAX_COPIED = 0.25  # sentences of a target, of those of the piece, where this is more than:
-MIN_COPIED = 3
+MIN_COPIED = 3  # sentences that targets have at most, where --most_copied is fewer of a piece
+MOST_COPIED = 0.25
+CHOOSING = ("lead", "marked", "rank")  # tasks whose targets have some number of sentences
 MIN_SENTENCES = 3  # of a piece, where tasks choose among them
 PIECES_OF_TEXT = 20  # taken before the next text, at most
+EXTRACTS_OF_TEXT = 4
 
 
 def copy(sentences: Sentences, rng: np.random.Generator) -> Example:
@@ -60,15 +64,15 @@ def copy(sentences: Sentences, rng: np.random.Generator) -> Example:
     return f"copy: {words}", words
 
 
-def lead(sentences: Sentences, rng: np.random.Generator) -> Example:
+def lead(sentences: Sentences, rng: np.random.Generator, most: float = MOST_COPIED) -> Example:
     """Asks for the first sentences."""
-    count = _some(sentences, rng)
+    count = _some(sentences, rng, most)
     return f"lead {count}: {' '.join(sentences)}", " ".join(sentences[:count])
 
 
-def marked(sentences: Sentences, rng: np.random.Generator) -> Example:
+def marked(sentences: Sentences, rng: np.random.Generator, most: float = MOST_COPIED) -> Example:
     """Asks for sentences between marks."""
-    chosen = np.sort(rng.choice(len(sentences), _some(sentences, rng), replace=False))
+    chosen = np.sort(rng.choice(len(sentences), _some(sentences, rng, most), replace=False))
     shown = list(sentences)
     for place in chosen:
         shown[place] = f"{OPEN} {shown[place]} {CLOSE}"
@@ -102,20 +106,23 @@ def gap(sentences: Sentences, rng: np.random.Generator) -> Example | None:
     return None if example is None else (f"gap: {example.source}", example.target)
 
 
-def rank(sentences: Sentences, rng: np.random.Generator) -> Example | None:
+def rank(
+    sentences: Sentences, rng: np.random.Generator, most: float = MOST_COPIED
+) -> Example | None:
     """Asks for what the built-in ranker chooses."""
     text = "\n".join(sentences)
-    chosen = builtin_ranker().summarize(text, length=Length(_some(sentences, rng), "sentences"))
+    wanted = Length(_some(sentences, rng, most), "sentences")
+    chosen = builtin_ranker().summarize(text, length=wanted)
     return (f"summarize: {' '.join(sentences)}", chosen.text) if chosen.text else None
 
 
-def _some(sentences: Sentences, rng: np.random.Generator) -> int:
-    most = min(max(MIN_COPIED, int(MAX_COPIED * len(sentences))), len(sentences))
-    return int(rng.integers(1, most + 1))
+def _some(sentences: Sentences, rng: np.random.Generator, most: float) -> int:
+    highest = min(max(MIN_COPIED, int(most * len(sentences))), len(sentences))
+    return int(rng.integers(1, highest + 1))
 
 
 # Task -> its share, and what makes an example of the sentences of a piece.
-TASKS: dict[str, tuple[float, Callable[[Sentences, np.random.Generator], Example | None]]] = {
+TASKS: dict[str, tuple[float, Callable[..., Example | None]]] = {
     "copy": (0.1, copy),
     "lead": (0.1, lead),
     "marked": (0.2, marked),
@@ -158,35 +165,53 @@ def pieces_of(
             yield sentences[start:end]
 
 
-def examples(
-    files: Sequence[str], tasks: Sequence[str], words: int, seed: int, part: int, parts: int
-) -> Iterator[dict[str, str]]:
-    """Yields rows without an end.
+def extracts_of(
+    text: str, words: int, rng: np.random.Generator, *, least: int
+) -> Iterator[Sentences]:
+    """Yields what the built-in ranker chooses of a text, of several lengths.
 
     Args:
-        files: of texts.
-        tasks: of the rows, by their shares.
-        words: of a piece.
-        seed, part: of all that is drawn.
-        parts: of the texts of each file, of which this is one.
+        text: of any length.
+        words: of an extract at most; a third of them at least.
+        rng: draws the lengths.
+        least: sentences of an extract.
     """
-    rng = np.random.default_rng((seed, part))
+    for _ in range(EXTRACTS_OF_TEXT):
+        wanted = int(rng.integers(words // 3, words + 1))
+        extract = builtin_ranker().summarize(text, length=Length(wanted, "words"))
+        if len(extract.statements) >= least:
+            yield [statement.text for statement in extract.statements]
+
+
+def examples(args: argparse.Namespace, part: int, parts: int) -> Iterator[dict[str, str]]:
+    """Yields rows without an end, of one of the parts of the texts."""
+    rng = np.random.default_rng((args.seed, part))
+    tasks = args.tasks.split(",")
     shares = np.array([TASKS[name][0] for name in tasks])
     shares /= shares.sum()
-    least = 1 if list(tasks) == ["copy"] else MIN_SENTENCES
-    sources = [texts_of(path, part, parts) for path in files]
+    least = 1 if tasks == ["copy"] else MIN_SENTENCES
+    sources = [texts_of(path, part, parts) for path in args.data.split(",")]
     number = 0
     while True:
         for source in sources:
-            sentences = split_sentences(join_wrapped_lines(next(source)))
-            for piece in pieces_of(sentences, words, rng, least=least, most=PIECES_OF_TEXT):
+            for piece in _pieces(next(source), args, rng, least):
                 name = tasks[rng.choice(len(tasks), p=shares)]
-                example = TASKS[name][1](piece, rng)
+                options = {"most": args.most_copied} if name in CHOOSING else {}
+                example = TASKS[name][1](piece, rng, **options)
                 if example is not None:
                     document, summary = example
                     row_id = f"{name}-{part}-{number}"
                     yield {"id": row_id, "document": document, "summary": summary}
                     number += 1
+
+
+def _pieces(
+    text: str, args: argparse.Namespace, rng: np.random.Generator, least: int
+) -> Iterator[Sentences]:
+    if args.pieces == "extract":
+        return extracts_of(text, args.words, rng, least=least)
+    sentences = split_sentences(join_wrapped_lines(text))
+    return pieces_of(sentences, args.words, rng, least=least, most=PIECES_OF_TEXT)
 
 
 def main() -> None:
@@ -196,6 +221,19 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="files of JSON lines, comma-separated")
     parser.add_argument("--tasks", default=",".join(TASKS), help="comma-separated; default: all")
     parser.add_argument("--words", type=int, default=100, help="of a piece; default: 100")
+    parser.add_argument(
+        "--pieces",
+        choices=("passage", "extract"),
+        default="passage",
+        help="sentences that follow each other, or those that the ranker chooses of a whole text, "
+        "a third of --words to all of them; default: passage",
+    )
+    parser.add_argument(
+        "--most_copied",
+        type=float,
+        default=MOST_COPIED,
+        help=f"of a piece's sentences in a target, {MIN_COPIED} or more; default: {MOST_COPIED}",
+    )
     parser.add_argument("--examples", type=int, default=100_000, help="rows; default: 100,000")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -213,7 +251,7 @@ def main() -> None:
     if not (match := re.fullmatch(r"(\d+)/(\d+)", args.part)) or int(match[1]) >= int(match[2]):
         parser.error(f'--part: "{args.part}" is no I/N with I from 0 to N - 1')
     part, parts = map(int, match.groups())
-    rows = examples(args.data.split(","), tasks, args.words, args.seed, part, parts)
+    rows = examples(args, part, parts)
     try:
         with open_text(Path(args.out)) as file:
             for number, row in zip(range(args.examples), rows, strict=False):

@@ -829,9 +829,13 @@ def test_a_small_model_that_trains_longer_learns_until_the_end(spec):
     assert run.optimizer.for_run(run.training.steps).total_steps == 2000
 
 
-def test_the_small_locost_learns_to_read_step_by_step():
+@pytest.mark.parametrize("size", ["2m", "6m", "10m"])
+def test_the_small_locost_learns_to_read_step_by_step(size):
     """Each of its trainings goes on with the model of the one before."""
-    runs = [run_of(f"locost_small:{mode}") for mode in ("copy", "mix", "mix,words=280", "finetune")]
+    modes = ["copy", "mix", "mix,words=280", "finetune"]
+    if size != "2m":
+        modes.insert(3, "mix,words=600")
+    runs = [run_of(f"locost_small:{mode},size={size}") for mode in modes]
     lengths = [run.task.max_source_length for run in runs]
     assert lengths == sorted(lengths)
     sizes = [dataclasses.replace(run.model, dropout_rate=0.0) for run in runs]
@@ -841,3 +845,5 @@ def test_the_small_locost_learns_to_read_step_by_step():
     for arguments in ("copy,words=60", "mix,words=0", "mix,words=many"):
         with pytest.raises(InputError, match="only mix has it, the words of a piece, such as 280"):
             run_of(f"locost_small:{arguments}")
+    with pytest.raises(InputError, match="size=1b: give one of 2m, 6m, 10m"):
+        run_of("locost_small:copy,size=1b")

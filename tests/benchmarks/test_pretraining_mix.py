@@ -88,6 +88,11 @@ def test_rows_depend_on_the_seed_alone(mix, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         rows("f.jsonl", 0, "--tasks=copy,draw")
     assert '"draw" is none of copy, lead' in capsys.readouterr().err
+    flags = ("--pieces=extract", "--words=60", "--tasks=marked", "--most_copied=1")
+    extracts = [json.loads(line) for line in rows("i.jsonl", 0, *flags).read_text().splitlines()]
+    assert all(row["summary"] and set(row["summary"]) <= set(TEXT) for row in extracts)
+    lengths = {row["document"].count(".") for row in extracts}
+    assert len(lengths) > 1  # of several lengths
     parts = [rows(f"g{part}.jsonl", 0, f"--part={part}/2") for part in range(2)]
     halves = [[json.loads(line) for line in part.read_text().splitlines()] for part in parts]
     assert not {row["id"] for row in halves[0]} & {row["id"] for row in halves[1]}
