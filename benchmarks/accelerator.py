@@ -6,8 +6,9 @@ First every family's tiny model, its loss and its gradient on the device beside 
 this machine's CPU in float32, and finite in bfloat16; the two backends of the state-space
 operation; and each kernel of attention, its values and gradients beside the reference. Then the
 other scripts, one case after another in a process of its own until --minutes are over, those first
-that settle most. The report is written after every part, and a start that finds one goes on where
-it ended. Nothing is measured on a device that computes wrongly.
+that settle most. Checks take two or three minutes on a GPU, most of them to compile. The report is
+written after every part, and a start that finds one goes on where it ended. Nothing is measured on
+a device that computes wrongly.
 """
 
 import argparse
@@ -29,6 +30,7 @@ FAMILIES = ("t5", "longt5", "locost", "bart", "pegasus", "pegasus_x", "led", "bi
 LENGTH, TARGET = 256, 16  # tokens of the tiny models
 ATTENTION = (2, 321, 2, 64)  # batch, an odd length, heads, head_dim
 MILLION = 2**20
+LAST_CHECK = "all of them"
 Row = dict[str, Any]
 
 
@@ -235,6 +237,29 @@ def measure(case: Case, seconds: float) -> list[Row]:
         return [{"case": case.name, **row} for row in json.loads(out.read_text())["rows"]]
 
 
+def check(families: str, out: Path) -> int:
+    """Runs the checks in a process of its own, which leaves the device's memory to the others.
+
+    Returns:
+        Its exit status: 0 if everything holds.
+    """
+    command = [sys.executable, __file__, "--only_checks", f"--families={families}", f"--out={out}"]
+    return subprocess.run(command).returncode
+
+
+def write_checks(families: str, out: Path) -> None:
+    """Checks the device, and writes the report after every row."""
+    rows: list[Row] = []
+    for row in check_rows(tuple(families.split(","))):
+        print(json.dumps(row), file=sys.stderr, flush=True)
+        rows.append(row)
+        write_report(out, rows)
+    write_report(out, [*rows, {"check": LAST_CHECK, "holds": all(row["holds"] for row in rows)}])
+    if not all(row["holds"] for row in rows):
+        print_table(rows)
+        sys.exit("the device computes something else than this machine's CPU; see the table")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -243,21 +268,18 @@ def main() -> None:
     parser.add_argument("--size", default="base", help="of the measured models; default: base")
     parser.add_argument("--lengths", default="4096,16384", help="default: 4096,16384")
     parser.add_argument("--families", default=",".join(FAMILIES), help="to check; default: all")
+    parser.add_argument("--only_checks", action="store_true", help="measure nothing")
     parser.add_argument("--out", required=True, help="JSON report to write or continue")
     args = parser.parse_args()
     end = time.monotonic() + 60 * args.minutes
     out = Path(args.out)
-    rows = json.loads(out.read_text())["rows"] if out.exists() else []
-    done = {row["check"] for row in rows if row.get("holds")}
-    rows = [row for row in rows if row.get("holds") or ("case" in row and "note" not in row)]
-    if not done:
-        for row in check_rows(tuple(args.families.split(","))):
-            print(json.dumps(row), file=sys.stderr, flush=True)
-            rows.append(row)
-        write_report(out, rows)
-        if not all(row["holds"] for row in rows):
-            print_table(rows)
-            sys.exit("the device computes something else than this machine's CPU; see the table")
+    if args.only_checks:
+        write_checks(args.families, out)
+        return
+    if not _has_checks(out) and (status := check(args.families, out)):
+        sys.exit(status)
+    report = json.loads(out.read_text())
+    rows = [row for row in report["rows"] if "note" not in row]
     for case in cases(args.size, tuple(map(int, args.lengths.split(",")))):
         left = end - time.monotonic()
         if left <= 0:
@@ -266,8 +288,14 @@ def main() -> None:
             continue
         rows += measure(case, left)
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-        write_report(out, rows)
+        write_report(out, rows, machine=report["machine"])
     print_table(rows)
+
+
+def _has_checks(out: Path) -> bool:
+    """Returns whether all checks of a report were made, and hold."""
+    rows = json.loads(out.read_text())["rows"] if out.exists() else []
+    return any(row.get("check") == LAST_CHECK and row["holds"] for row in rows)
 
 
 if __name__ == "__main__":

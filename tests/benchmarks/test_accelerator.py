@@ -28,31 +28,52 @@ def started(accelerator, monkeypatch, out, *flags):
 
 
 def test_checks_come_first_and_a_report_is_continued(accelerator, monkeypatch, tmp_path, capsys):
-    out, measured = tmp_path / "report.json", []
+    out, measured, checked = tmp_path / "report.json", [], []
     checks = [{"check": "t5", "error": 0.0, "holds": True}]
     monkeypatch.setattr(accelerator, "check_rows", lambda families: iter(checks))
+
+    def check(families, out):  # in this process, where check_rows is the one above
+        checked.append(families)
+        accelerator.write_checks(families, out)
+        return 0
 
     def measure(case, seconds):
         measured.append(case.name)
         return [{"case": case.name, **({"note": "no time"} if len(measured) == 2 else {})}]
 
+    monkeypatch.setattr(accelerator, "check", check)
     monkeypatch.setattr(accelerator, "measure", measure)
     first = started(accelerator, monkeypatch, out)
-    assert [row.get("check") for row in first[:2]] == ["t5", None]
+    assert [row.get("check") for row in first[:3]] == ["t5", "all of them", None]
+    machine = json.loads(out.read_text())["machine"]
     names = list(measured)
     measured.clear()
-    monkeypatch.setattr(accelerator, "check_rows", None)  # not checked again
     again = started(accelerator, monkeypatch, out)
+    assert checked == [",".join(accelerator.FAMILIES)]  # not checked again
     assert measured == names[1:2]  # the one that had no time
     assert len(again) == len(first)
+    assert json.loads(out.read_text())["machine"] == machine  # with the devices that were checked
+
+
+def test_checks_that_were_stopped_begin_again(accelerator, monkeypatch, tmp_path):
+    out, checked = tmp_path / "report.json", []
+    out.write_text(json.dumps({"rows": [{"check": "t5", "error": 0.0, "holds": True}]}))
+    monkeypatch.setattr(accelerator, "check", lambda *given: checked.append(given) or 1)
+    with pytest.raises(SystemExit):
+        started(accelerator, monkeypatch, out)
+    assert checked
 
 
 def test_nothing_is_measured_on_a_device_that_computes_wrongly(accelerator, monkeypatch, tmp_path):
     wrong = [{"check": "t5", "error": 0.5, "holds": False}]
     monkeypatch.setattr(accelerator, "check_rows", lambda families: iter(wrong))
     monkeypatch.setattr(accelerator, "measure", None)
+    out = tmp_path / "report.json"
     with pytest.raises(SystemExit, match="something else than this machine's CPU"):
-        started(accelerator, monkeypatch, tmp_path / "report.json")
+        started(accelerator, monkeypatch, out, "--only_checks")
+    monkeypatch.setattr(accelerator, "check", lambda *given: 1)
+    with pytest.raises(SystemExit):
+        started(accelerator, monkeypatch, out)
 
 
 def test_backends_of_the_state_space_operation_agree(accelerator):
