@@ -37,7 +37,7 @@ def draw() -> "Figure":
     attentions = Panel(
         "Small models, 1,024 tokens",
         "MiB of a training step",
-        "mean ROUGE, papers and specifications",
+        "mean ROUGE, biomedical papers",
         _means(
             [
                 row | {"model": _model(row)}
@@ -73,6 +73,6 @@ def _mean(rows: Sequence[Row], key: str) -> float:
 def _model(row: Row) -> str:
     """Returns the family of a trained model and what is not of the family in it."""
     parts = [row["family"]]
-    parts += [row["encoder"]] if row["family"] == "PEGASUS" else []
+    parts += [row["encoder"]] if row["encoder"] in ("lsg", "window+global") else []
     parts += ["x Hepos"] if row["cross"] == "hepos" else []
     return " ".join(parts)

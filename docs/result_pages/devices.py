@@ -17,6 +17,7 @@ from result_pages.tables import (
     percent,
     pivot,
     significant,
+    small,
     where,
     yes,
 )
@@ -194,6 +195,43 @@ PAGES: Mapping[str, Page] = {
                     Column("peak GB of the process", "peak_gb", digits(2)),
                 ],
             )
+        ],
+    ),
+    "accelerator": Page(
+        "On a GPU",
+        "What `benchmarks/accelerator.py` found on a GPU. The loss of every family's tiny model "
+        "and the norm of its gradient are beside the same program on the machine's CPU, in float32 "
+        "with all digits; kernels of attention, values and gradients in bfloat16, beside the "
+        "reference in float32 on the CPU, the error being that of the largest entry. Everything "
+        "holds, the kernels to what bfloat16 can tell.\n\n"
+        "One measurement was made alone on the card, training steps of LongT5 base, one document "
+        "a step, both libraries in bfloat16, with the same loss; others were not finished, so nothing is said of other "
+        "models, of decoding and of longer documents, and nothing of TPUs, for which programs "
+        "have been [compiled](plans.md) and never run.",
+        [
+            Table(
+                "What is computed",
+                [
+                    Column("check", "check"),
+                    Column("relative difference", "error", small),
+                    Column("holds", "holds", yes),
+                ],
+                having("check"),
+            ),
+            Table(
+                "Training steps",
+                [
+                    Column("model", "model"),
+                    Column("tokens of a document", "length", count),
+                    Column("by", "by"),
+                    Column("s", "seconds", digits(4)),
+                    Column("tokens/s", "tokens_per_second", count),
+                    Column("times ours", "ratio", digits(1)),
+                    Column("GiB", "gib", digits(1)),
+                    Column("difference of losses", "difference", small),
+                ],
+                having("case"),
+            ),
         ],
     ),
     "plans": Page(
