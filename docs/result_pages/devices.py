@@ -205,9 +205,9 @@ PAGES: Mapping[str, Page] = {
         "reference in float32 on the CPU, the error being that of the largest entry. Everything "
         "holds, the kernels to what bfloat16 can tell.\n\n"
         "One measurement was made alone on the card, training steps of LongT5 base, one document "
-        "a step, both libraries in bfloat16, with the same loss; others were not finished, so nothing is said of other "
-        "models, of decoding and of longer documents, and nothing of TPUs, for which programs "
-        "have been [compiled](plans.md) and never run.",
+        "a step, both libraries in bfloat16, with the same loss; others were not finished, so "
+        "nothing is said of other models, of decoding and of longer documents, and nothing of "
+        "TPUs, for which programs have been [compiled](plans.md) and never run.",
         [
             Table(
                 "What is computed",
@@ -225,7 +225,7 @@ PAGES: Mapping[str, Page] = {
                     Column("tokens of a document", "length", count),
                     Column("by", "by"),
                     Column("s", "seconds", digits(4)),
-                    Column("tokens/s", "tokens_per_second", count),
+                    Column("tokens/s", "tokens_per_second", digits(0)),
                     Column("times ours", "ratio", digits(1)),
                     Column("GiB", "gib", digits(1)),
                     Column("difference of losses", "difference", small),
