@@ -373,8 +373,9 @@ PAGES: Mapping[str, Page] = {
     "reading_study": Page(
         "More input for the same model",
         "LOCOST of 1.8 million parameters that was [taught to read](reading_start_study.md), here "
-        "up to pieces of 1,100 words, then trained on papers and specifications of at least 6,000 tokens, of which it "
-        "reads the first 1,024, 4,096 or 16,384: 100 steps of four documents, summaries of up to "
+        "up to pieces of 1,100 words, then trained on papers and specifications of at least 6,000 "
+        "tokens, of which it reads the first 1,024, 4,096 or 16,384: 100 steps of four documents, "
+        "summaries of up to "
         f"512 tokens. {STUDY_TEXT}\n\n"
         "Reading more pays, in what the model knows of a summary: 7.90, 7.17 and 6.80 bits a "
         "token, two seeds, both far from chance ([tests](quality.md)); with another document's "
