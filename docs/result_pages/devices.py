@@ -207,7 +207,11 @@ PAGES: Mapping[str, Page] = {
         "One measurement was made alone on the card, training steps of LongT5 base, one document "
         "a step, both libraries in bfloat16, with the same loss; others were not finished, so "
         "nothing is said of other models, of decoding and of longer documents, and nothing of "
-        "TPUs, for which programs have been [compiled](plans.md) and never run.",
+        "TPUs, for which programs have been [compiled](plans.md) and never run.\n\n"
+        "What the compiled program of a step says it needs is what the card held at most while "
+        "[six models](reading_start_study.md) were trained, but for batches that wait and the "
+        "model that was read at the start: so memory of programs that are compiled and not run "
+        "can be believed.",
         [
             Table(
                 "What is computed",
@@ -231,6 +235,16 @@ PAGES: Mapping[str, Page] = {
                     Column("difference of losses", "difference", small),
                 ],
                 having("case"),
+            ),
+            Table(
+                "Memory in training, 6.4 million parameters, 16 documents of 1,024 tokens",
+                [
+                    Column("model", "trained"),
+                    Column("by the compiled step, GiB", "compiled_gib", digits(2)),
+                    Column("held at most, GiB", "held_gib", digits(2)),
+                    Column("share, %", "share", percent),
+                ],
+                having("trained"),
             ),
         ],
     ),
