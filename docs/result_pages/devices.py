@@ -210,8 +210,9 @@ PAGES: Mapping[str, Page] = {
         "TPUs, for which programs have been [compiled](plans.md) and never run.\n\n"
         "What the compiled program of a step says it needs is what the card held at most while "
         "[six models](reading_start_study.md) were trained, but for batches that wait and the "
-        "model that was read at the start: so memory of programs that are compiled and not run "
-        "can be believed.",
+        "model that was read at the start; and so is what `longsum plan` said of three configs on "
+        "a machine without a GPU. So memory of programs that are compiled and not run can be "
+        "believed, to a tenth.",
         [
             Table(
                 "What is computed",
@@ -245,6 +246,16 @@ PAGES: Mapping[str, Page] = {
                     Column("share, %", "share", percent),
                 ],
                 having("trained"),
+            ),
+            Table(
+                "What longsum plan --device=h200 said without a card, and what the card held",
+                [
+                    Column("config", "config"),
+                    Column("planned, GB", "planned_gb", digits(2)),
+                    Column("held at most, GB", "peak_gb", digits(2)),
+                    Column("share, %", "share", percent),
+                ],
+                having("planned_gb"),
             ),
         ],
     ),
