@@ -56,6 +56,7 @@ CHOOSING = ("lead", "marked", "rank")  # tasks whose targets have some number of
 MIN_SENTENCES = 3  # of a piece, where tasks choose among them
 PIECES_OF_TEXT = 20  # taken before the next text, at most
 EXTRACTS_OF_TEXT = 4
+MOST_FRUITLESS = 1000  # texts without a row, one after another, before it is said
 
 
 def copy(sentences: Sentences, rng: np.random.Generator) -> Example:
@@ -191,9 +192,10 @@ def examples(args: argparse.Namespace, part: int, parts: int) -> Iterator[dict[s
     shares /= shares.sum()
     least = 1 if tasks == ["copy"] else MIN_SENTENCES
     sources = [texts_of(path, part, parts) for path in args.data.split(",")]
-    number = 0
-    while True:
+    number, fruitless = 0, 0
+    while fruitless < MOST_FRUITLESS:
         for source in sources:
+            before = number
             for piece in _pieces(next(source), args, rng, least):
                 name = tasks[rng.choice(len(tasks), p=shares)]
                 options = {"most": args.most_copied} if name in CHOOSING else {}
@@ -203,6 +205,11 @@ def examples(args: argparse.Namespace, part: int, parts: int) -> Iterator[dict[s
                     row_id = f"{name}-{part}-{number}"
                     yield {"id": row_id, "document": document, "summary": summary}
                     number += 1
+            fruitless = fruitless + 1 if number == before else 0
+    raise InputError(
+        f"{fruitless:,} texts, one after another, gave no row; pieces of {args.words} words need "
+        f"{least} sentences: give longer texts, or other --words"
+    )
 
 
 def _pieces(
@@ -248,6 +255,8 @@ def main() -> None:
     unknown = [name for name in tasks if name not in TASKS]
     if unknown:
         parser.error(f'--tasks: "{unknown[0]}" is none of {", ".join(TASKS)}')
+    if not 0 < args.most_copied <= 1:
+        parser.error(f"--most_copied: {args.most_copied} is no share; give 1 at most, and above 0")
     if not (match := re.fullmatch(r"(\d+)/(\d+)", args.part)) or int(match[1]) >= int(match[2]):
         parser.error(f'--part: "{args.part}" is no I/N with I from 0 to N - 1')
     part, parts = map(int, match.groups())

@@ -99,6 +99,8 @@ def test_rows_depend_on_the_seed_alone(mix, tmp_path, monkeypatch, capsys):
     for flags, message in (
         (["--part=2/2"], '"2/2" is no I/N with I from 0 to N - 1'),
         (["--part=2/3"], "texts.jsonl has no text for part 2 of 3; ask for fewer parts"),
+        (["--most_copied=2"], "2.0 is no share; give 1 at most, and above 0"),
+        (["--words=1", "--tasks=rank"], "gave no row; pieces of 1 words need 3 sentences"),
     ):
         with pytest.raises(SystemExit):
             rows("h.jsonl", 0, *flags)
