@@ -7,8 +7,8 @@ this machine's CPU in float32, and finite in bfloat16; the two backends of the s
 operation; and each kernel of attention, its values and gradients beside the reference. Then the
 other scripts, one case after another in a process of its own until --minutes are over, those first
 that settle most. Checks take two or three minutes on a GPU, most of them to compile. The report is
-written after every part, and a start that finds one goes on where it ended. Nothing is measured on
-a device that computes wrongly.
+written after every part, and a start that finds one goes on where it ended; unfinished checks begin
+again. Nothing is measured on a device that computes wrongly.
 """
 
 import argparse
@@ -121,7 +121,7 @@ def loss_and_norm(name: str, dtype: str, device: Any) -> tuple[float, float]:
 
 
 def backends_error(device: Any) -> float:
-    """Returns the difference of matrix products and FFT on a device, of the largest output."""
+    """Returns the difference of matrix products and FFT, as a share of the largest output."""
     import jax
     import jax.numpy as jnp
     import numpy as np

@@ -25,7 +25,7 @@ Long texts are read as extracts of them: --pieces=extract, with --tasks=marked,l
 
 A row has `id`, which names its task, `document` and `summary`. A document is a piece of --words
 words of one text, at whole sentences; texts come in turns from the files of --data, whose rows have
-`document` or `text`. Rows depend on --seed and --part alone. With several cores, write --part=0/4
+`document` or `text`. The same flags give the same rows. With several cores, write --part=0/4
 to --part=3/4 at once, each to a file of its own, and join them with cat.
 """
 
@@ -50,7 +50,7 @@ from longsum_jax.text.sentences import join_wrapped_lines, split_sentences
 Sentences = Sequence[str]
 Example = tuple[str, str]  # source and target
 OPEN, CLOSE, HOLE = "<<", ">>", "_"
-MIN_COPIED = 3  # sentences that targets have at most, where --most_copied is fewer of a piece
+MIN_COPIED = 3  # sentences that a target may always have, however few --most_copied gives
 MOST_COPIED = 0.25
 CHOOSING = ("lead", "marked", "rank")  # tasks whose targets have some number of sentences
 MIN_SENTENCES = 3  # of a piece, where tasks choose among them
@@ -153,8 +153,8 @@ def pieces_of(
         sentences: of the text.
         words: of a piece at most.
         rng: draws the places.
-        least: sentences of a piece.
-        most: pieces.
+        least: fewest sentences of a piece.
+        most: most pieces.
     """
     counts = np.array([len(sentence.split()) for sentence in sentences])
     total = int(counts.sum())
@@ -185,7 +185,11 @@ def extracts_of(
 
 
 def examples(args: argparse.Namespace, part: int, parts: int) -> Iterator[dict[str, str]]:
-    """Yields rows without an end, of one of the parts of the texts."""
+    """Yields rows of one of the parts of the texts, without an end.
+
+    Raises:
+        InputError: many texts, one after another, that give no row.
+    """
     rng = np.random.default_rng((args.seed, part))
     tasks = args.tasks.split(",")
     shares = np.array([TASKS[name][0] for name in tasks])

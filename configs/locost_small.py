@@ -24,11 +24,11 @@ place of both, as the paper does, straight from the corpus. `scratch` fine-tunes
 comparison; give it the tokenizer with config.tokenizer.path=runs/copy/model. `tiny` runs in
 seconds.
 
-`size=6m` and `size=10m`, of every mode, are for a GPU: 6.4M and 10.2M parameters, 8,192 pieces,
-longer rows, more of them in a step. Theirs are mixes of 60, 280 and 600 words, the last with
-`--words=800 --pieces=extract --tasks=marked,lead,rank --most_copied=0.5` among them; fine-tuning
-reads 1,152 tokens, which `longsum extract --length="600 words"` chooses of long documents. What the
-larger one learned in fifteen minutes is in docs/results/small_model.md.
+`size=6m` and `size=10m` are for a GPU: 6.4M and 10.2M parameters, 8,192 pieces; `copy`, `mix` and
+`finetune` have longer rows then, and more of them in a step. Theirs are mixes of 60, 280 and 600
+words, the last with `--words=800 --pieces=extract --tasks=marked,lead,rank --most_copied=0.5` among
+them; fine-tuning reads 1,152 tokens, which `longsum extract --length="600 words"` chooses of long
+documents. What the larger one learned in fifteen minutes is in docs/results/small_model.md.
 
 Measured, mean of ROUGE-1, -2 and -Lsum on the 100 test papers of ScisummNet (stemmed), after 150
 steps of fine-tuning on 549 papers: 19.59 after copying and mixes, 18.24 after 450 steps of gap
@@ -82,14 +82,14 @@ def get_config(mode, words="", size="2m"):
 
 
 def copy(size):
-    """Returns the first training, of rows in random order."""
+    """Returns the first training, of rows of words in random order."""
     if size == "2m":
         return Stage(32, 32, rows=64, rate=1e-3, warmup=100, steps=1200)
     return Stage(64, 64, rows=128, rate=1e-3, warmup=200, steps=2500)
 
 
 def mix(words, size):
-    """Returns the next ones, over pieces of some words and then of more."""
+    """Returns the training on pieces of ``words`` words; short ones come first."""
     source = -(-int(TOKENS_OF_A_WORD * words) // 16) * 16
     if size == "2m":
         if words <= 100:
@@ -124,7 +124,7 @@ def reading_config(stage, size):
 
 
 def pretrain(size):
-    """Returns the config of gap sentences over pieces of 300 words."""
+    """Returns the config of gap sentences, of pieces of 300 words."""
     task = task_section(
         "c4", source=SOURCE, max_source_length=512, max_target_length=128, piece_words=300
     )

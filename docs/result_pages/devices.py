@@ -201,9 +201,10 @@ PAGES: Mapping[str, Page] = {
         "On a GPU",
         "What `benchmarks/accelerator.py` found on a GPU. The loss of every family's tiny model "
         "and the norm of its gradient are beside the same program on the machine's CPU, in float32 "
-        "with all digits; kernels of attention, values and gradients in bfloat16, beside the "
+        "at full precision; kernels of attention, values and gradients in bfloat16, beside the "
         "reference in float32 on the CPU, the error being that of the largest entry. Everything "
-        "holds, the kernels to what bfloat16 can tell.\n\n"
+        "holds, the kernels to what bfloat16 can tell; rows of families in bfloat16 say that both "
+        "are finite.\n\n"
         "One measurement was made alone on the card, training steps of LongT5 base, one document "
         "a step, both libraries in bfloat16, with the same loss; others were not finished, so "
         "nothing is said of other models, of decoding and of longer documents, and nothing of "
@@ -212,7 +213,8 @@ PAGES: Mapping[str, Page] = {
         "[six models](reading_start_study.md) were trained, but for batches that wait and the "
         "model that was read at the start; and so is what `longsum plan` said of three configs on "
         "a machine without a GPU. So memory of programs that are compiled and not run can be "
-        "believed, to a tenth.",
+        "believed, to a ninth; these two tables are of the trainings' metrics.jsonl, not of the "
+        "script.",
         [
             Table(
                 "What is computed",
@@ -230,7 +232,9 @@ PAGES: Mapping[str, Page] = {
                     Column("tokens of a document", "length", count),
                     Column("by", "by"),
                     Column("s", "seconds", digits(4)),
-                    Column("tokens/s", "tokens_per_second", digits(0)),
+                    Column(
+                        "tokens/s, summaries counted", "tokens_per_second", digits(0)
+                    ),
                     Column("times ours", "ratio", digits(1)),
                     Column("GiB", "gib", digits(1)),
                     Column("difference of losses", "difference", small),

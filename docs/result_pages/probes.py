@@ -241,7 +241,7 @@ PAGES: Mapping[str, Page] = {
         "**Recall** of three of eight values by their keys, five seeds. They differ in whether a "
         "model learns it at all, so the means say little, and there is a table by seed: those "
         "that do not, copy the keys of the question and guess the values, .63 of the tokens, "
-        "from the first length on. LOCOST learned it in all five, windows in three, LongT5 in "
+        "from 64 tokens on. LOCOST learned it in all five, windows in three, LongT5 in "
         "two and in part in a third, LSG in one, full attention in three, to .87 to .95 of the "
         "tokens at 256 and less at 1,024. What was learned lasts as the needle does. LOCOST's "
         "seeds have .91 to 1.00 of the texts right at eight times the longest trained length, "
