@@ -232,9 +232,7 @@ PAGES: Mapping[str, Page] = {
                     Column("tokens of a document", "length", count),
                     Column("by", "by"),
                     Column("s", "seconds", digits(4)),
-                    Column(
-                        "tokens/s, summaries counted", "tokens_per_second", digits(0)
-                    ),
+                    Column("tokens/s, summaries counted", "tokens_per_second", digits(0)),
                     Column("times ours", "ratio", digits(1)),
                     Column("GiB", "gib", digits(1)),
                     Column("difference of losses", "difference", small),
