@@ -36,6 +36,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,7 +53,6 @@ Example = tuple[str, str]  # source and target
 OPEN, CLOSE, HOLE = "<<", ">>", "_"
 MIN_COPIED = 3  # sentences that a target may always have, however few --most_copied gives
 MOST_COPIED = 0.25
-CHOOSING = ("lead", "marked", "rank")  # tasks whose targets have some number of sentences
 MIN_SENTENCES = 3  # of a piece, where tasks choose among them
 PIECES_OF_TEXT = 20  # taken before the next text, at most
 EXTRACTS_OF_TEXT = 4
@@ -122,15 +122,24 @@ def _some(sentences: Sentences, rng: np.random.Generator, most: float) -> int:
     return int(rng.integers(1, highest + 1))
 
 
-# Task -> its share, and what makes an example of the sentences of a piece.
-TASKS: dict[str, tuple[float, Callable[..., Example | None]]] = {
-    "copy": (0.1, copy),
-    "lead": (0.1, lead),
-    "marked": (0.2, marked),
-    "find": (0.2, find),
-    "mend": (0.1, mend),
-    "gap": (0.1, gap),
-    "rank": (0.2, rank),
+class Task(NamedTuple):
+    """A task: its share, what makes an example of the sentences of a piece, and whether that takes
+    the largest share of them that a target has.
+    """
+
+    share: float
+    make: Callable[..., Example | None]
+    takes_most: bool = False
+
+
+TASKS = {
+    "copy": Task(0.1, copy),
+    "lead": Task(0.1, lead, takes_most=True),
+    "marked": Task(0.2, marked, takes_most=True),
+    "find": Task(0.2, find),
+    "mend": Task(0.1, mend),
+    "gap": Task(0.1, gap),
+    "rank": Task(0.2, rank, takes_most=True),
 }
 
 
@@ -138,10 +147,11 @@ def texts_of(path: str, part: int, parts: int) -> Iterator[str]:
     """Yields every ``parts``-th text of a file of JSON lines, from a number on, again and again."""
     while True:
         rows = read_json_lines(path, document_key="document|text", require_summary=False)
-        texts = [row.document for row in islice(rows, part, None, parts)]
-        if not texts:
+        row = None
+        for row in islice(rows, part, None, parts):
+            yield row.document
+        if row is None:
             raise InputError(f"{path} has no text for part {part} of {parts}; ask for fewer parts")
-        yield from texts
 
 
 def pieces_of(
@@ -192,7 +202,7 @@ def examples(args: argparse.Namespace, part: int, parts: int) -> Iterator[dict[s
     """
     rng = np.random.default_rng((args.seed, part))
     tasks = args.tasks.split(",")
-    shares = np.array([TASKS[name][0] for name in tasks])
+    shares = np.array([TASKS[name].share for name in tasks])
     shares /= shares.sum()
     least = 1 if tasks == ["copy"] else MIN_SENTENCES
     sources = [texts_of(path, part, parts) for path in args.data.split(",")]
@@ -202,8 +212,8 @@ def examples(args: argparse.Namespace, part: int, parts: int) -> Iterator[dict[s
             before = number
             for piece in _pieces(next(source), args, rng, least):
                 name = tasks[rng.choice(len(tasks), p=shares)]
-                options = {"most": args.most_copied} if name in CHOOSING else {}
-                example = TASKS[name][1](piece, rng, **options)
+                options = {"most": args.most_copied} if TASKS[name].takes_most else {}
+                example = TASKS[name].make(piece, rng, **options)
                 if example is not None:
                     document, summary = example
                     row_id = f"{name}-{part}-{number}"

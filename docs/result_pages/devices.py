@@ -199,8 +199,9 @@ PAGES: Mapping[str, Page] = {
     ),
     "accelerator": Page(
         "On a GPU",
-        "What `benchmarks/accelerator.py` found on a GPU. The loss of every family's tiny model "
-        "and the norm of its gradient are beside the same program on the machine's CPU, in float32 "
+        "What `benchmarks/accelerator.py` found on a GPU. The losses of eight families' tiny "
+        "models and the norms of their gradients are beside the same program on the machine's CPU, "
+        "in float32 "
         "at full precision; kernels of attention, values and gradients in bfloat16, beside the "
         "reference in float32 on the CPU, the error being that of the largest entry. Everything "
         "holds, the kernels to what bfloat16 can tell; rows of families in bfloat16 say that both "
