@@ -266,10 +266,17 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
         raise InputError(
             f"config.init_fresh={init_fresh} has no effect without config.init_from; leave it out"
         )
+    named_task = get_task(task.pop("name", ""), **task)
+    smoothing = sections["loss"].label_smoothing
+    if smoothing and not named_task.writes_summaries:
+        raise InputError(
+            f"config.loss.label_smoothing={smoothing} has no effect on the objective "
+            f'"{named_task.objective}", only on summaries; leave it out'
+        )
     return RunConfig(
         family=family,
         model=model,
-        task=get_task(task.pop("name", ""), **task),
+        task=named_task,
         init_from=init_from,
         init_fresh=init_fresh,
         description=dict(description),
