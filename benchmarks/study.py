@@ -293,7 +293,7 @@ def finished(path: Path) -> list[dict[str, Any]]:
 def write_results(workdir: Path, rows: Sequence[dict[str, Any]], out: str | None) -> None:
     """Table, picture and report."""
     (workdir / "table.md").write_text(markdown_table(rows))
-    if "encoder" in rows[0]:
+    if rows[0].keys() >= {"encoder", "cross"}:
         height = 0.8 + 0.3 * len({row["encoder"] for row in rows})
         figures.save(figures.study_figure(rows, (7.0, height)), workdir / "study.png", 200)
     print_table(rows)

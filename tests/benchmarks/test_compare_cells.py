@@ -109,3 +109,10 @@ def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
         compare_cells.main([f"a={tmp_path}/study", "--against=a/se3", "--metrics=support"])
     with pytest.raises(InputError, match="is no LABEL=WORKDIR"):
         compare_cells.main([f"{tmp_path}/study", "--against=a/x"])
+
+
+def test_a_study_of_encoders_alone_has_no_picture(scripts, tmp_path, capsys):
+    row = {"encoder": "s4d", "tokens": "8192", "seed": 0, "bits": 6.5, "mean_rouge": 12.1}
+    scripts("study").write_results(tmp_path, [row], None)
+    assert "8192" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["table.md"]
