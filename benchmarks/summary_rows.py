@@ -6,12 +6,13 @@
         --segment_length=1152 --tokenizer=small/mix_600/model --out=episodes.jsonl.gz
 
 A document of --data has `document` and `summary`, and `query` if it is asked something. Each gives
---times rows, with extracts of as many words as are drawn between the bounds of --words, so that
-none is read twice in the same way.
+--times extracts, of as many words as are drawn between the bounds of --words, and each of them a
+row.
 
-Summaries of whole evenings are longer than a model writes at once. --segment_length cuts their
-extracts as `longsum summarize --strategy=segments` does, and gives each segment the sentences of
-the summary that it covers best (AWESOME, appendix A.2); one that gets none is left out:
+Summaries of a transcript of hours are longer than a model writes at once. --segment_length cuts
+their extracts as `longsum summarize --strategy=segments` does, and gives each sentence of the
+summary to the segment that covers it best (AWESOME, appendix A.2); a segment that gets none is left
+out:
 
     transcript   ->   extract   ->   segment 0  |  segment 1  |  segment 2
     summary      ->   sentences      0, 1, 4    |  2, 3       |  (left out)
@@ -101,7 +102,7 @@ def main() -> None:
     )
     parser.add_argument("--data", required=True, help="JSON lines with document and summary")
     parser.add_argument("--words", default="320-480", metavar="A-B", help="default: 320-480")
-    parser.add_argument("--times", type=int, default=1, help="rows of a document; default: 1")
+    parser.add_argument("--times", type=int, default=1, help="extracts of a document; default: 1")
     parser.add_argument(
         "--segment_length",
         type=int,

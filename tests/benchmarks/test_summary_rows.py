@@ -44,7 +44,9 @@ def test_extracts_have_the_summary_as_their_target(write):
         assert row["query"] == "What happened to the store?"
     assert len({row["document"] for row in rows}) > 1
     assert rows == write("--words=10-40", "--times=4", query="What happened to the store?")
-    assert rows != write("--words=10-40", "--times=4", "--seed=1", query="Who sold coffee?")
+    assert rows != write(
+        "--words=10-40", "--times=4", "--seed=1", query="What happened to the store?"
+    )
 
 
 def test_segments_have_the_sentences_that_they_cover(write):
@@ -66,6 +68,7 @@ def test_bad_flags_are_told(write, capsys):
         (["--words=9-8"], '"9-8" is no A-B'),
         (["--times=0"], "0 gives no row; give 1 or more"),
         (["--segment_length=9"], "--segment_length and --tokenizer go together"),
+        (["--tokenizer=bytes"], "--segment_length and --tokenizer go together"),
         (["--tokenizer=missing", "--segment_length=99"], "missing"),
     ):
         with pytest.raises(SystemExit):
