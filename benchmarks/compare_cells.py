@@ -1,14 +1,18 @@
 """Cells of studies compared: which differ by more than chance, and by how much they would have to.
 
     python benchmarks/compare_cells.py LABEL=WORKDIR [LABEL=WORKDIR ...] --against=LABEL/s4d-full \\
-        [--data=validation.jsonl [--metrics=rouge,support,...]] [--out=compare_cells.json]
+        [--data=validation.jsonl [--by=set] [--metrics=rouge,support,...]] \\
+        [--out=compare_cells.json]
 
 WORKDIR is one of study.py, whose cells have the same validation documents in all of them; several
 may hold the same cell with other seeds. Seeds of a cell are averaged, document by document. Two
 cells are compared by paired approximate randomization over the documents, and the p-values adjusted
 for their number (Holm). With --data, documents of it are summarised by every cell, as its
 evaluation did, and the values of --metrics (those of longsum score; default: rouge, stemmed) are
-compared, too, documents weighing alike; predictions stay in WORKDIR/CELL-SEED/predictions.
+compared, too, documents weighing alike; predictions stay in WORKDIR/CELL-SEED/predictions. With
+--by, a field of these rows names the data set of a document (the validation documents of the cells
+in the same order), and every data set is compared alone as well; p-values are adjusted for all of
+these comparisons together.
 
 `least_documents` is the smallest difference that a test with these documents finds four times out
 of five, at p < .05; `least_seeds` the same of seeds, whose spread is pooled over all cells. A
@@ -59,6 +63,9 @@ class Scores(NamedTuple):
     summaries: Mapping[str, np.ndarray]
 
 
+Cell = Mapping[int, Scores]  # by seed
+
+
 def find_cells(places: Sequence[str]) -> dict[str, dict[int, Path]]:
     """Returns the directories of the seeds of every LABEL/CELL."""
     found: dict[str, dict[int, Path]] = {}
@@ -103,10 +110,36 @@ def score_summaries(
     path: Path, pairs: Mapping[str, Pair], metrics: Metrics
 ) -> dict[str, np.ndarray]:
     """Returns every value of the metrics, of every document."""
-    predictions = sorted(read_predictions(path).items())
-    texts = [found.text for _, found in predictions]
-    rows = example_scores(metrics, texts, [pairs[number] for number, _ in predictions])
+    predictions = read_predictions(path)
+    if predictions.keys() != pairs.keys():
+        raise InputError(f"{path} is of other documents than --data; remove its directory")
+    texts = [predictions[number].text for number in pairs]
+    rows = example_scores(metrics, texts, list(pairs.values()))
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def documents_by_part(data: str, field: str) -> dict[str, np.ndarray]:
+    """Returns the numbers of the documents of every data set that the rows' ``field`` names."""
+    parts: dict[str, list[int]] = {}
+    named = read_pairs(data, document_key=field)  # the field in the document's place
+    for number, row in enumerate(named.values()):
+        parts.setdefault(row.source, []).append(number)
+    return {name: np.array(numbers) for name, numbers in parts.items()}
+
+
+def select(cells: Mapping[str, Cell], documents: np.ndarray) -> dict[str, Cell]:
+    """Returns the scores of some documents."""
+
+    def of_documents(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {column: value[documents] for column, value in values.items()}
+
+    return {
+        name: {
+            seed: Scores(of_documents(scores.bits), of_documents(scores.summaries))
+            for seed, scores in cell.items()
+        }
+        for name, cell in cells.items()
+    }
 
 
 def corpus_bits(means: np.ndarray) -> np.ndarray:
@@ -114,13 +147,13 @@ def corpus_bits(means: np.ndarray) -> np.ndarray:
     return means[..., :1] / means[..., 1:]
 
 
-def table_of(cell: Mapping[int, Scores]) -> np.ndarray:
+def table_of(cell: Cell) -> np.ndarray:
     """Returns bits, averaged over seeds, and tokens of every document, [documents, 2]."""
     bits = np.mean([scores.bits["bits"] for scores in cell.values()], 0)
     return np.stack([bits, next(iter(cell.values())).bits["tokens"]], 1)
 
 
-def pooled_spread(cells: Mapping[str, Mapping[int, Scores]]) -> float | None:
+def pooled_spread(cells: Mapping[str, Cell]) -> float | None:
     """Returns the standard deviation of bits per token between seeds of a cell; None of one."""
     squares, freedom = 0.0, 0
     for cell in cells.values():
@@ -130,8 +163,8 @@ def pooled_spread(cells: Mapping[str, Mapping[int, Scores]]) -> float | None:
     return math.sqrt(squares / freedom) if freedom else None
 
 
-def compare(cells: Mapping[str, Mapping[int, Scores]], against: str) -> list[dict[str, Any]]:
-    """Returns a row for every cell, each beside the one named ``against``."""
+def compare(cells: Mapping[str, Cell], against: str) -> list[dict[str, Any]]:
+    """Returns a row for every cell, each beside the one named ``against``; p-values as they are."""
     base = cells[against]
     theirs = mean_summaries(base)
     spread = pooled_spread(cells)
@@ -162,13 +195,16 @@ def compare(cells: Mapping[str, Mapping[int, Scores]], against: str) -> list[dic
                 f"{column}_p_value": float(randomization_test(*of_pair)),
                 f"{column}_least": POWER * float(resampled_differences(*of_pair).std()),
             }
-    compared = [rows[name] for name in others]
-    tested = {column for row in compared for column in row if column.endswith("p_value")}
-    for column in tested:
-        adjusted = holm(np.array([row[column] for row in compared]))
-        for row, value in zip(compared, adjusted, strict=True):
-            row[column] = float(value)
     return list(rows.values())
+
+
+def adjust(rows: Sequence[dict[str, Any]]) -> None:
+    """Puts Holm's p-values in place, for all comparisons of a value together."""
+    for column in {column for row in rows for column in row if column.endswith("p_value")}:
+        tested = [row for row in rows if column in row]
+        adjusted = holm(np.array([row[column] for row in tested]))
+        for row, value in zip(tested, adjusted, strict=True):
+            row[column] = float(value)
 
 
 def needed(documents: int, error: float, difference: float) -> int | None:
@@ -176,13 +212,13 @@ def needed(documents: int, error: float, difference: float) -> int | None:
     return math.ceil(documents * (POWER * error / difference) ** 2) if difference else None
 
 
-def mean_summaries(cell: Mapping[int, Scores]) -> dict[str, np.ndarray]:
+def mean_summaries(cell: Cell) -> dict[str, np.ndarray]:
     """Returns every value of the metrics, of every document, averaged over seeds."""
     seeds = [scores.summaries for scores in cell.values()]
     return {column: np.mean([seed[column] for seed in seeds], 0) for column in seeds[0]}
 
 
-def describe(name: str, cell: Mapping[int, Scores]) -> dict[str, Any]:
+def describe(name: str, cell: Cell) -> dict[str, Any]:
     """Returns the columns of a row that need no other cell."""
     label, _, rest = name.partition("/")
     bits = [bits_per_token(scores.bits) for scores in cell.values()]
@@ -211,6 +247,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("places", nargs="+", metavar="LABEL=WORKDIR")
     parser.add_argument("--against", required=True, metavar="LABEL/CELL")
     parser.add_argument("--data", default="", help="JSON lines to summarise; default: none")
+    parser.add_argument("--by", default="", help="field of --data that names a data set")
     flags.add_metric_flags(parser)
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args(argv)
@@ -221,6 +258,8 @@ def main(argv: Sequence[str]) -> None:
         )
     if args.metrics and not args.data:
         raise InputError(f"--metrics={args.metrics} is of summaries; give --data to write them")
+    if args.by and not args.data:
+        raise InputError(f"--by={args.by} is a field of --data, which is missing; give both")
     metrics = flags.metrics_of(args, default_options={"rouge": {"stemmer": True}})
     pairs = read_pairs(args.data) if args.data else {}
     cells: dict[str, dict[int, Scores]] = {}
@@ -235,7 +274,15 @@ def main(argv: Sequence[str]) -> None:
     sizes = {len(scores.bits["bits"]) for cell in cells.values() for scores in cell.values()}
     if len(sizes) > 1:
         raise InputError(f"cells have {sizes} validation documents; compare those of one data set")
-    rows = [rounded(row) for row in compare(cells, args.against)]
+    rows = compare(cells, args.against)
+    parts = documents_by_part(args.data, args.by) if args.by else {}
+    if parts and sum(map(len, parts.values())) != sizes.pop():
+        raise InputError(f"{args.data} has other documents than the cells' validation set")
+    for part, documents in parts.items():
+        of_part = compare(select(cells, documents), args.against)
+        rows += [{"part": part} | row for row in of_part]
+    adjust(rows)
+    rows = [rounded(row) for row in rows]
     print_table([{k: v for k, v in row.items() if k != "by_seed"} for row in rows])
     if args.out:
         write_report(args.out, rows)

@@ -15,7 +15,9 @@ label smoothing 0.1, clipping at 0.1, four beams, length penalty 2, no trigram t
 compared by TF-IDF (task.segments.sentence_encoder=DIR compares them by a model). Modes are data
 sets, each with the paper's passes and warm-up; the learning rate reaches zero where the passes end.
 `summscreen` is TMS. `json` reads files of your own (data='reports/{split}.jsonl') with GovReport's
-passes, `small` trains a small model from scratch on them on a CPU, `tiny` runs in seconds.
+passes, `small` trains a small model from scratch on them on a CPU, `tiny` runs in seconds. With
+model=DIR, `json` and `small` go on with a checkpoint of any encoder-decoder instead, to which the
+memory is added; a state-space or sparse encoder takes the attentive one.
 
 variant=     se3 (no memory), compressive, attentive, txt and kv (important sentences as text or as
              vectors), attn+txt; by default attn+txt, for booksum attentive, as in its tables
@@ -30,13 +32,15 @@ nearest to the mean of their document (TF-IDF) count as important.
 import dataclasses
 from typing import NamedTuple
 
-from longsum_jax.configs.common import base, own_data, shrink, task_section
+from longsum_jax.configs.common import base, checkpoint, own_data, shrink, task_section
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.text.segment_inputs import SegmentInputOptions
 
-ARGUMENTS = ("variant", "decoder_memory", "data")
+ARGUMENTS = ("variant", "decoder_memory", "data", "model")
 MODES = ("govreport", "qmsum", "summscreen", "arxiv", "booksum", "json", "small", "tiny")
+OF_ANY_MODEL = ("json", "small")
+NO_MEMORY = {"memory": "none", "salient_vectors": 0}
 # Variant -> options of the model, and how important sentences are read.
 VARIANTS = {
     "se3": ({}, "none"),
@@ -67,24 +71,28 @@ DATA_SETS = {
 }
 
 
-def get_config(mode, variant=None, decoder_memory="true", data="data/{split}.jsonl"):
+def get_config(mode, variant=None, decoder_memory="true", data="data/{split}.jsonl", model=""):
     variant = variant or ("attentive" if mode == "booksum" else "attn+txt")
     if variant not in VARIANTS:
         raise InputError(f'variant "{variant}" is unknown; {did_you_mean(variant, VARIANTS)}')
     if decoder_memory not in ("true", "false"):
         raise InputError(f'decoder_memory is "{decoder_memory}"; give true or false')
+    if model and mode not in OF_ANY_MODEL:
+        raise InputError(f"model={model}: only {' and '.join(OF_ANY_MODEL)} have it, not {mode}")
     memory, salient = VARIANTS[variant]
-    memory = memory | {"memory_decoder": decoder_memory == "true"}
+    memory = NO_MEMORY | memory | {"memory_decoder": decoder_memory == "true"}
     if mode in ("small", "tiny"):
-        return small(mode, memory, salient, data)
-    if mode == "booksum" and memory.get("memory") == "attentive":
+        return small(mode, memory, salient, data, model)
+    if mode == "booksum" and memory["memory"] == "attentive":
         memory |= {"memory_layers": "all"}
     reading = {"max_source_length": 1024, "max_target_length": 512, "max_parts": 128}
     reading |= {
         "objective": "summarize_segments",
         "segments": dataclasses.asdict(SegmentInputOptions(salient=salient)),
     }
-    config = base("bart", "large", task_of(mode, data, reading), dtype="bfloat16", **memory)
+    task = task_of(mode, data, reading)
+    config = checkpoint(model, task) if model else base("bart", "large", task)
+    config.model.update(memory, dtype="bfloat16")
     train_as_published(config, mode)
     config.data.source_lengths = (8, 16, 32, 64, 128)
     return config
@@ -136,13 +144,13 @@ def train_as_published(config, data_set, learning_rate=5e-5):
     )
 
 
-def small(mode, memory, salient, data):
-    """Returns the config of a PEGASUS of width 128 that trains from scratch.
+def small(mode, memory, salient, data, model):
+    """Returns the config of a PEGASUS of width 128 that trains from scratch, or of ``model``.
 
     Segments have 192 to 256 tokens, memories 64 slots or vectors. The model normalises before each
     part; a small BART, which normalises after, learnt to ignore its source.
     """
-    if "salient_vectors" in memory:
+    if memory["salient_vectors"]:
         memory = memory | {"salient_vectors": 64}
     options = SegmentInputOptions(
         min_tokens=192, max_tokens=256, salient=salient, train_tokens=4096
@@ -162,14 +170,9 @@ def small(mode, memory, salient, data):
         "max_position_embeddings": 320,
         "init_std": 0.05,
     }
-    config = base(
-        "pegasus",
-        "small",
-        own_data("summaries", data, **reading),
-        **sizes,
-        memory_size=64,
-        **memory,
-    )
+    task = own_data("summaries", data, **reading)
+    config = checkpoint(model, task) if model else base("pegasus", "small", task, **sizes)
+    config.model.update(memory, memory_size=64)
     config.data.update(batch_size=8, source_lengths=(8, 16, 24))
     config.optimizer.update(
         learning_rate=1e-3, schedule="linear", warmup_steps=30, weight_decay=0.01

@@ -642,6 +642,19 @@ def test_the_attention_study_trains_a_checkpoint_as_the_paper_does(small_bart):
     assert run.evaluation.generation() == paper.evaluation.generation()
 
 
+def test_any_checkpoint_gets_a_memory(small_bart):
+    for mode, dtype, rate in (("json", "bfloat16", 5e-5), ("small", "float32", 1e-3)):
+        run = run_of(f"awesome:{mode},variant=attn+txt,model={small_bart},data=rows.jsonl")
+        plain = run_of(f"awesome:{mode},variant=se3,model={small_bart},data=rows.jsonl").model
+        assert (run.model.memory, plain.memory) == ("attentive", "none")
+        assert run.task.segments.salient == "text"
+        assert (run.model.vocab_size, run.model.dtype) == (300, dtype)  # not BART large
+        assert run.optimizer.learning_rate == rate
+        assert run.init_from == str(small_bart)
+    with pytest.raises(InputError, match="model=x: only json and small have it, not booksum"):
+        run_of("awesome:booksum,model=x")
+
+
 @pytest.mark.parametrize("config", ["hepos", "awesome"])
 def test_the_best_checkpoint_is_chosen_with_the_options_that_are_reported(config):
     evaluation = run_of(config).evaluation

@@ -57,6 +57,33 @@ def test_a_difference_of_all_documents_is_found_and_one_of_none_is_not(compare_c
     assert same["mean_rouge_p_value"] == 1.0
 
 
+def test_p_values_are_adjusted_for_all_comparisons_together(compare_cells):
+    rows = [{"cell": "base"}, {"p_value": 0.01}, {"p_value": 0.02}, {"p_value": 0.5}]
+    compare_cells.adjust(rows)
+    assert rows[0] == {"cell": "base"}
+    assert [row["p_value"] for row in rows[1:]] == pytest.approx([0.03, 0.04, 0.5])
+
+
+def test_documents_of_a_data_set_are_selected_in_all_values(compare_cells, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    sets = ["papers", "specifications", "papers"]
+    texts = (
+        json.dumps({"id": str(i), "set": name, "document": "d", "summary": "s"}) + "\n"
+        for i, name in enumerate(sets)
+    )
+    path.write_text("".join(texts))
+    parts = compare_cells.documents_by_part(str(path), "set")
+    assert {name: list(numbers) for name, numbers in parts.items()} == {
+        "papers": [0, 2],
+        "specifications": [1],
+    }
+    cells = {"a/x": {0: scores(compare_cells, [2, 4, 6], [10, 20, 30])}}
+    (chosen,) = compare_cells.select(cells, parts["papers"])["a/x"].values()
+    assert list(chosen.bits["bits"]) == [2, 6]
+    assert list(chosen.bits["bits_other"]) == [3, 7]
+    assert list(chosen.summaries["mean_rouge"]) == [10, 30]
+
+
 def test_documents_that_a_difference_needs(compare_cells):
     assert compare_cells.needed(100, 0.1, 0.28) == 100
     assert compare_cells.needed(100, 0.1, 0.14) == 400
@@ -70,6 +97,7 @@ def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
         rows = (
             {
                 "id": str(i),
+                "set": "odd" if i % 2 else "even",
                 "document": " ".join(np.random.default_rng(i).choice(letters, 30)) + ".",
                 "summary": " ".join(letters[i : i + 4]),
             }
@@ -90,16 +118,25 @@ def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
     )
     out = tmp_path / "compared.json"
     flags = [f"a={tmp_path}/study", f"--data={tmp_path}/validation.jsonl", f"--out={out}"]
-    compare_cells.main([*flags, "--against=a/se3", "--metrics=rouge,support"])
-    rows = json.loads(out.read_text())["rows"]
-    assert [(row["cell"], row["documents"]) for row in rows] == [("attentive", 5), ("se3", 5)]
+    compare_cells.main([*flags, "--against=a/se3", "--metrics=rouge,support", "--by=set"])
+    found = json.loads(out.read_text())["rows"]
+    sizes = [(row.get("part"), row["cell"], row["documents"]) for row in found]
+    of_all = [(None, "attentive", 5), (None, "se3", 5)]
+    by_set = [("even", "attentive", 3), ("even", "se3", 3), ("odd", "attentive", 2)]
+    assert sizes == [*of_all, *by_set, ("odd", "se3", 2)]
+    rows = found[:2]
+    even, odd = found[3], found[5]
+    kept = (tmp_path / "study" / "se3-0" / "document_bits.json").read_text()
+    tokens = json.loads(kept)["tokens"]
+    of_even = sum(tokens[::2]) / sum(tokens)
+    together = of_even * even["bits"] + (1 - of_even) * odd["bits"]
+    assert together == pytest.approx(rows[1]["bits"], abs=1e-3)
     results = (tmp_path / "study" / "results.jsonl").read_text().splitlines()
     for row, trained in zip(rows[::-1], map(json.loads, results), strict=True):
         assert row["bits"] == pytest.approx(trained["bits"], abs=1e-3)
         assert row["bits_other"] == pytest.approx(trained["bits_other"], abs=1e-3)
         assert row["mean_rouge"] >= 0
         assert 0 <= row["held_by_document"] <= 100
-    kept = (tmp_path / "study" / "se3-0" / "document_bits.json").read_text()
     (tmp_path / "study" / "se3-0" / "document_bits.json").unlink()
     compare_cells.main([f"a={tmp_path}/study", "--against=a/se3"])  # computes what is not there
     assert (tmp_path / "study" / "se3-0" / "document_bits.json").read_text() == kept
@@ -107,6 +144,12 @@ def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
         compare_cells.main([f"a={tmp_path}/study", "--against=a/x"])
     with pytest.raises(InputError, match="--metrics=support is of summaries; give --data"):
         compare_cells.main([f"a={tmp_path}/study", "--against=a/se3", "--metrics=support"])
+    with pytest.raises(InputError, match="--by=set is a field of --data"):
+        compare_cells.main([f"a={tmp_path}/study", "--against=a/se3", "--by=set"])
+    some = tmp_path / "some.jsonl"
+    some.write_text("".join((tmp_path / "validation.jsonl").read_text().splitlines(True)[:4]))
+    with pytest.raises(InputError, match="is of other documents than --data"):
+        compare_cells.main([f"a={tmp_path}/study", "--against=a/se3", f"--data={some}"])
     with pytest.raises(InputError, match="is no LABEL=WORKDIR"):
         compare_cells.main([f"{tmp_path}/study", "--against=a/x"])
 
