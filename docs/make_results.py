@@ -13,7 +13,18 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from result_pages import attention, cost, devices, faithful, probes, quality, speed, trust
+from result_pages import (
+    attention,
+    cost,
+    devices,
+    faithful,
+    probes,
+    quality,
+    speed,
+    summaries,
+    trained,
+    trust,
+)
 from result_pages.tables import Column, Page, Row
 
 from longsum_jax.analysis import figures
@@ -25,7 +36,8 @@ PAGES = ROOT / "docs" / "results"
 SETTINGS = ("size", "dtype", "batch", "new_tokens", "beams", "summary", "layers", "budget_gib")
 
 SUBJECTS: Mapping[str, Mapping[str, Page]] = {
-    "Summaries": quality.PAGES,
+    "Summaries without training": summaries.PAGES,
+    "Small models on real text": {**quality.PAGES, **trained.PAGES},
     "Small models on generated tasks": probes.PAGES,
     "Metrics and sources": faithful.PAGES,
     "Time": speed.PAGES,
