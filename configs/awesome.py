@@ -147,15 +147,18 @@ def train_as_published(config, data_set, learning_rate=5e-5):
 def small(mode, memory, salient, data, model):
     """Returns the config of a PEGASUS of width 128 that trains from scratch, or of ``model``.
 
-    Segments have 192 to 256 tokens, memories 64 slots or vectors. The model normalises before each
-    part; a small BART, which normalises after, learnt to ignore its source.
+    Segments have 192 to 256 tokens, important sentences as text 256 beside them, memories 64 slots
+    or vectors. The model normalises before each part; a small BART, which normalises after, learnt
+    to ignore its source.
     """
     if memory["salient_vectors"]:
         memory = memory | {"salient_vectors": 64}
     options = SegmentInputOptions(
         min_tokens=192, max_tokens=256, salient=salient, train_tokens=4096
     )
-    reading = {"max_source_length": 320, "max_target_length": 64, "max_parts": 24}
+    # As text, important sentences have as much room as the segment itself.
+    room = 512 if salient == "text" else 320
+    reading = {"max_source_length": room, "max_target_length": 64, "max_parts": 24}
     reading |= {"objective": "summarize_segments", "segments": dataclasses.asdict(options)}
     sizes = {
         "vocab_size": 4096,
@@ -167,7 +170,7 @@ def small(mode, memory, salient, data, model):
     sizes |= {
         "encoder_layers": 3,
         "decoder_layers": 3,
-        "max_position_embeddings": 320,
+        "max_position_embeddings": 512,
         "init_std": 0.05,
     }
     task = own_data("summaries", data, **reading)

@@ -642,6 +642,12 @@ def test_the_attention_study_trains_a_checkpoint_as_the_paper_does(small_bart):
     assert run.evaluation.generation() == paper.evaluation.generation()
 
 
+@pytest.mark.parametrize("mode", ["govreport", "json", "small", "tiny"])
+def test_important_sentences_have_room_beside_a_segment(mode):
+    task = run_of(f"awesome:{mode},variant=txt").task
+    assert task.max_source_length >= task.segments.max_tokens * 4 / 3
+
+
 def test_any_checkpoint_gets_a_memory(small_bart):
     for mode, dtype, rate in (("json", "bfloat16", 5e-5), ("small", "float32", 1e-3)):
         run = run_of(f"awesome:{mode},variant=attn+txt,model={small_bart},data=rows.jsonl")
