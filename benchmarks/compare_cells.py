@@ -1,7 +1,7 @@
 """Cells of studies compared: which differ by more than chance, and by how much they would have to.
 
     python benchmarks/compare_cells.py LABEL=WORKDIR [LABEL=WORKDIR ...] --against=LABEL/s4d-full \\
-        [--data=validation.jsonl [--by=set] [--metrics=rouge,support,...]] \\
+        [--data=validation.jsonl [--by=set] [--length="150 words"] [--metrics=rouge,...]] \\
         [--out=compare_cells.json]
 
 WORKDIR is one of study.py, whose cells have the same validation documents in all of them; several
@@ -9,10 +9,10 @@ may hold the same cell with other seeds. Seeds of a cell are averaged, document 
 cells are compared by paired approximate randomization over the documents, and the p-values adjusted
 for their number (Holm). With --data, documents of it are summarised by every cell, as its
 evaluation did, and the values of --metrics (those of longsum score; default: rouge, stemmed) are
-compared, too, documents weighing alike; predictions stay in WORKDIR/CELL-SEED/predictions. With
---by, a field of these rows names the data set of a document (the validation documents of the cells
-in the same order), and every data set is compared alone as well; p-values are adjusted for all of
-these comparisons together.
+compared, too, documents weighing alike; predictions stay in WORKDIR/CELL-SEED/predictions, those of
+a --length of longsum evaluate in predictions.LENGTH. With --by, a field of these rows names the
+data set of a document (the validation documents of the cells in the same order), and every data set
+is compared alone as well; p-values are adjusted for all of these comparisons together.
 
 `least_documents` is the smallest difference that a test with these documents finds four times out
 of five, at p < .05; `least_seeds` the same of seeds, whose spread is pooled over all cells. A
@@ -89,9 +89,16 @@ def read_bits(directory: Path) -> dict[str, np.ndarray]:
     return {name: np.array(value) for name, value in json.loads(path.read_text()).items()}
 
 
-def write_summaries(directory: Path, data: str) -> Path:
-    """Summarises documents as the evaluation of a cell's own config did; returns the file."""
-    path = directory / "predictions" / "predictions.jsonl"
+def write_summaries(directory: Path, data: str, length: str = "") -> Path:
+    """Summarises documents as the evaluation of a cell's own config did; returns the file.
+
+    Args:
+        directory: of the cell.
+        data: JSON lines.
+        length: of ``longsum evaluate --length``; empty for what the model makes of it.
+    """
+    name = f"predictions.{length.replace(' ', '_')}" if length else "predictions"
+    path = directory / name / "predictions.jsonl"
     if path.exists():
         return path
     run = json.loads((directory / "run.json").read_text())
@@ -101,6 +108,7 @@ def write_summaries(directory: Path, data: str) -> Path:
         limit = options["max_source_length"] or run["task"]["max_source_length"]
         settings |= {"max_source_length": limit, "strategy": "direct"}
     given = [f"--{name}={value}" for name, value in settings.items()]
+    given += [f"--length={length}"] if length else []
     given += [f"--model={directory}", "--which=latest", f"--data={data}"]
     evaluate.main([*given, f"--out={path.parent}"])
     return path
@@ -248,6 +256,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--against", required=True, metavar="LABEL/CELL")
     parser.add_argument("--data", default="", help="JSON lines to summarise; default: none")
     parser.add_argument("--by", default="", help="field of --data that names a data set")
+    parser.add_argument("--length", default="", help="of summaries, as longsum evaluate has it")
     flags.add_metric_flags(parser)
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args(argv)
@@ -258,6 +267,8 @@ def main(argv: Sequence[str]) -> None:
         )
     if args.metrics and not args.data:
         raise InputError(f"--metrics={args.metrics} is of summaries; give --data to write them")
+    if args.length and not args.data:
+        raise InputError(f"--length={args.length} is of summaries; give --data to write them")
     if args.by and not args.data:
         raise InputError(f"--by={args.by} is a field of --data, which is missing; give both")
     metrics = flags.metrics_of(args, default_options={"rouge": {"stemmer": True}})
@@ -268,7 +279,7 @@ def main(argv: Sequence[str]) -> None:
             console.print_stderr(f"== {directory}")
             summaries = {}
             if args.data:
-                path = write_summaries(directory, args.data)
+                path = write_summaries(directory, args.data, args.length)
                 summaries = score_summaries(path, pairs, metrics)
             cells.setdefault(name, {})[seed] = Scores(read_bits(directory), summaries)
     sizes = {len(scores.bits["bits"]) for cell in cells.values() for scores in cell.values()}

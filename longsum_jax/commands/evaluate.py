@@ -37,6 +37,9 @@ EXAMPLES = """\
   longsum evaluate --model=locost-base --data='test-*.jsonl.gz' --out=results \\
       --document_key=article --summary_key=abstract --num_beams=4 --examples=500
 
+  # summaries of the length that they will be used at
+  longsum evaluate --model=runs/books --data=books.jsonl --length="150 words" --out=results
+
   # with a page that shows every document beside its summaries
   longsum evaluate --model=runs/reports --data=reports/test.jsonl --out=results \\
       --report=report.html
@@ -95,6 +98,7 @@ def main(argv: Sequence[str]) -> None:
     flags.add_metric_flags(parser)
     flags.add_strategy_flags(parser, "as the model was trained, direct or memory")
     flags.add_reading_flags(parser)
+    flags.add_length_flag(parser, "what the model makes of it")
     flags.add_generation_flags(parser)
     flags.add_dry_run_flag(parser)
     args = parser.parse_args(argv)
@@ -155,6 +159,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     from longsum_jax.inference.loading import load
 
     flags.check_file("report", args.report)
+    flags.check_length(args)
     metrics = flags.metrics_of(args)
     aligner = flags.aligner_of(args)
     pairs = _read(args)
@@ -330,6 +335,7 @@ def _predict(
             batch_size=args.batch_size,
             on_row=on_row,
             **_reading(args, model),
+            **flags.given(args, ("length",)),
             max_source_length=args.max_source_length,
             on_overflow=args.on_overflow,
             seed=args.seed,
@@ -367,7 +373,7 @@ def _score_last(
 
 def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> dict[str, Any]:
     """Returns everything that the predictions and scores depend on."""
-    names = ("strategy", "segment_length", "decoder_storage")
+    names = ("strategy", "segment_length", "length", "decoder_storage")
     generation = dataclasses.asdict(model.summary_options(**flags.generation_options(args)))
     return {
         **_flags_and_model(args, model, names),

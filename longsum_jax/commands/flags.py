@@ -506,6 +506,24 @@ def changed(
     return [name for name in names if getattr(args, name) != parser.get_default(name)]
 
 
+def add_length_flag(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds --length, of whole summaries."""
+    parser.add_argument(
+        "--length",
+        metavar="TEXT",
+        help='of each whole summary: short, medium, long, "150 words" or 150, "7 sentences" or '
+        f'"5%%"; default: {default}',
+    )
+
+
+def check_length(args: argparse.Namespace) -> None:
+    """Refuses a --length that is none, before a model is loaded."""
+    if args.length is not None:
+        from longsum_jax.ranking.selection import parse_length
+
+        parse_length(args.length)
+
+
 def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
     """Returns the values of those of the flags that the command line sets."""
     values = {name: getattr(args, name) for name in names}

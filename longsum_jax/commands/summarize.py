@@ -155,12 +155,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         help="what to look for; stands before every document, or before each of its segments",
     )
-    parser.add_argument(
-        "--length",
-        metavar="TEXT",
-        help='of each whole summary: short, medium, long, "150 words" or 150, "7 sentences" or '
-        '"5%%"; default: what the model makes of it, without --model medium, 150 words',
-    )
+    flags.add_length_flag(parser, "what the model makes of it, without --model medium, 150 words")
     parser.add_argument(
         "--join",
         action="store_true",
@@ -219,10 +214,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.query is not None and not args.query.strip():
         raise InputError("--query is blank; give a question or leave it out")
     flags.generation_options(args)  # refuses what it cannot read
-    if args.length is not None:
-        from longsum_jax.ranking.selection import parse_length
-
-        parse_length(args.length)  # before a model is loaded
+    flags.check_length(args)
     if args.json and args.format not in (None, "jsonl"):
         raise InputError(f"--json is --format=jsonl, but --format={args.format}; give one of them")
     args.format = "jsonl" if args.json else args.format or "text"

@@ -111,6 +111,7 @@ COMMANDS: dict[str, tuple[str, list]] = {
         "--model={model} --data={data} --out={out}",
         [
             "--examples=0",
+            "--length=tall",
             "--examples=-4",
             "--examples=all",
             "--batch_size=0",

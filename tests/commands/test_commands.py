@@ -434,6 +434,27 @@ def test_evaluate_by_other_metrics(evaluated, tmp_path, monkeypatch):
     assert "holds predictions made with another brevity; give another --out" in err
 
 
+def test_evaluate_writes_summaries_of_a_length(evaluated, tmp_path, monkeypatch):
+    asked = []
+    write = Model.summaries
+
+    def summaries(model, texts, *, length, **options):
+        asked.append(length)
+        return write(model, texts, length=length, **options)
+
+    monkeypatch.setattr(Model, "summaries", summaries)
+    assert evaluated("--length=2 sentences")[0] == 0
+    assert set(asked) == {"2 sentences"}
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert metrics["length"] == "2 sentences"
+    code, _, err = evaluated("--length=3 sentences")
+    assert code == 2
+    assert "holds predictions made with another length; give another --out" in err
+    code, _, err = evaluated("--length=tall")
+    assert code == 2
+    assert 'length="tall"; write short, medium, long' in err
+
+
 @pytest.mark.slow
 def test_evaluate_continues_where_it_stopped(evaluated, tmp_path):
     assert evaluated()[0] == 0
