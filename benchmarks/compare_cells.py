@@ -254,6 +254,7 @@ def main(argv: Sequence[str]) -> None:
     )
     parser.add_argument("places", nargs="+", metavar="LABEL=WORKDIR")
     parser.add_argument("--against", required=True, metavar="LABEL/CELL")
+    parser.add_argument("--cells", help="such as s4d-full,lsg-full; default: all that are there")
     parser.add_argument("--data", default="", help="JSON lines to summarise; default: none")
     parser.add_argument("--by", default="", help="field of --data that names a data set")
     parser.add_argument("--length", default="", help="of summaries, as longsum evaluate has it")
@@ -261,6 +262,9 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args(argv)
     directories = find_cells(args.places)
+    if args.cells:
+        chosen = args.cells.split(",")
+        directories = {k: v for k, v in directories.items() if k.partition("/")[2] in chosen}
     if args.against not in directories:
         raise InputError(
             f'--against: no cell "{args.against}"; there are {", ".join(directories) or "none"}'

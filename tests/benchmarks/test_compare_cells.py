@@ -142,6 +142,13 @@ def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
     assert (tmp_path / "study" / "se3-0" / "document_bits.json").read_text() == kept
     with pytest.raises(InputError, match='no cell "a/x"; there are a/attentive, a/se3'):
         compare_cells.main([f"a={tmp_path}/study", "--against=a/x"])
+    with pytest.raises(InputError, match='no cell "a/se3"; there are a/attentive'):
+        compare_cells.main([f"a={tmp_path}/study", "--against=a/se3", "--cells=attentive"])
+    words = [*flags, "--against=a/se3", "--cells=se3", "--length=2 sentences"]
+    compare_cells.main(words)
+    kept = tmp_path / "study" / "se3-0" / "predictions.2_sentences" / "settings.json"
+    assert json.loads(kept.read_text())["length"] == "2 sentences"
+    assert [row["cell"] for row in json.loads(out.read_text())["rows"]] == ["se3"]
     with pytest.raises(InputError, match="--metrics=support is of summaries; give --data"):
         compare_cells.main([f"a={tmp_path}/study", "--against=a/se3", "--metrics=support"])
     with pytest.raises(InputError, match="--by=set is a field of --data"):
