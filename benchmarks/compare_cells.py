@@ -1,8 +1,8 @@
 """Cells of studies compared: which differ by more than chance, and by how much they would have to.
 
     python benchmarks/compare_cells.py LABEL=WORKDIR [LABEL=WORKDIR ...] --against=LABEL/s4d-full \\
-        [--data=validation.jsonl [--by=set] [--length="150 words"] [--metrics=rouge,...]] \\
-        [--out=compare_cells.json]
+        [--cells=s4d-full,lsg-full] [--data=validation.jsonl [--by=set] [--length="150 words"] \\
+        [--metrics=rouge,support,...]] [--out=compare_cells.json]
 
 WORKDIR is one of study.py, whose cells have the same validation documents in all of them; several
 may hold the same cell with other seeds. Seeds of a cell are averaged, document by document. Two
@@ -11,8 +11,9 @@ for their number (Holm). With --data, documents of it are summarised by every ce
 evaluation did, and the values of --metrics (those of longsum score; default: rouge, stemmed) are
 compared, too, documents weighing alike; predictions stay in WORKDIR/CELL-SEED/predictions, those of
 a --length of longsum evaluate in predictions.LENGTH. With --by, a field of these rows names the
-data set of a document (the validation documents of the cells in the same order), and every data set
-is compared alone as well; p-values are adjusted for all of these comparisons together.
+data set of a document, and every data set is compared alone as well; p-values are adjusted for all
+of these comparisons together. The rows must be the validation documents of the cells, in the same
+order, which is not checked.
 
 `least_documents` is the smallest difference that a test with these documents finds four times out
 of five, at p < .05; `least_seeds` the same of seeds, whose spread is pooled over all cells. A
@@ -77,6 +78,16 @@ def find_cells(places: Sequence[str]) -> dict[str, dict[int, Path]]:
             if match := SEEDED.fullmatch(run.parent.name):
                 found.setdefault(f"{label}/{match[1]}", {})[int(match[2])] = run.parent
     return found
+
+
+def choose_cells(
+    found: Mapping[str, dict[int, Path]], names: Sequence[str]
+) -> dict[str, dict[int, Path]]:
+    """Returns the cells of some names."""
+    known = {cell.partition("/")[2] for cell in found}
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(f"--cells: no {unknown[0]}; there are {', '.join(sorted(known))}")
+    return {cell: seeds for cell, seeds in found.items() if cell.partition("/")[2] in names}
 
 
 def read_bits(directory: Path) -> dict[str, np.ndarray]:
@@ -263,8 +274,7 @@ def main(argv: Sequence[str]) -> None:
     args = parser.parse_args(argv)
     directories = find_cells(args.places)
     if args.cells:
-        chosen = args.cells.split(",")
-        directories = {k: v for k, v in directories.items() if k.partition("/")[2] in chosen}
+        directories = choose_cells(directories, args.cells.split(","))
     if args.against not in directories:
         raise InputError(
             f'--against: no cell "{args.against}"; there are {", ".join(directories) or "none"}'
@@ -289,6 +299,12 @@ def main(argv: Sequence[str]) -> None:
     sizes = {len(scores.bits["bits"]) for cell in cells.values() for scores in cell.values()}
     if len(sizes) > 1:
         raise InputError(f"cells have {sizes} validation documents; compare those of one data set")
+    targets = [scores.bits["tokens"] for cell in cells.values() for scores in cell.values()]
+    if not all(np.array_equal(tokens, targets[0]) for tokens in targets):
+        raise InputError(
+            "cells have other summaries to know, such as those of other segments; compare cells "
+            "of the same max_source_length and max_target_length"
+        )
     rows = compare(cells, args.against)
     parts = documents_by_part(args.data, args.by) if args.by else {}
     if parts and sum(map(len, parts.values())) != sizes.pop():

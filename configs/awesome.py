@@ -16,8 +16,9 @@ compared by TF-IDF (task.segments.sentence_encoder=DIR compares them by a model)
 sets, each with the paper's passes and warm-up; the learning rate reaches zero where the passes end.
 `summscreen` is TMS. `json` reads files of your own (data='reports/{split}.jsonl') with GovReport's
 passes, `small` trains a small model from scratch on them on a CPU, `tiny` runs in seconds. With
-model=DIR, `json` and `small` go on with a checkpoint of any encoder-decoder instead, to which the
-memory is added; a state-space or sparse encoder takes the attentive one.
+model=DIR, `json` and `small` go on with a checkpoint of any encoder-decoder instead, with the
+variant's memory, whatever it had before; a state-space or sparse encoder takes the attentive one.
+Where it has fewer positions, segments are shorter.
 
 variant=     se3 (no memory), compressive, attentive, txt and kv (important sentences as text or as
              vectors), attn+txt; by default attn+txt, for booksum attentive, as in its tables
@@ -93,6 +94,7 @@ def get_config(mode, variant=None, decoder_memory="true", data="data/{split}.jso
     task = task_of(mode, data, reading)
     config = checkpoint(model, task) if model else base("bart", "large", task)
     config.model.update(memory, dtype="bfloat16")
+    shorten_segments(config.task)
     train_as_published(config, mode)
     config.data.source_lengths = (8, 16, 32, 64, 128)
     return config
@@ -144,11 +146,18 @@ def train_as_published(config, data_set, learning_rate=5e-5):
     )
 
 
+def shorten_segments(task):
+    """Leaves a quarter of a source beside a segment, as the published sizes do."""
+    longest = task.max_source_length
+    if task.segments.max_tokens > 3 * longest // 4:
+        task.segments.update(min_tokens=longest // 2, max_tokens=3 * longest // 4)
+
+
 def small(mode, memory, salient, data, model):
     """Returns the config of a PEGASUS of width 128 that trains from scratch, or of ``model``.
 
-    Segments have 192 to 256 tokens, important sentences as text 256 beside them, memories 64 slots
-    or vectors. The model normalises before each part; a small BART, which normalises after, learnt
+    Segments have 192 to 256 tokens and up to a sentence more, sources 512, memories 64 slots or
+    vectors. The model normalises before each part; a small BART, which normalises after, learnt
     to ignore its source.
     """
     if memory["salient_vectors"]:
@@ -156,9 +165,8 @@ def small(mode, memory, salient, data, model):
     options = SegmentInputOptions(
         min_tokens=192, max_tokens=256, salient=salient, train_tokens=4096
     )
-    # As text, important sentences have as much room as the segment itself.
-    room = 512 if salient == "text" else 320
-    reading = {"max_source_length": room, "max_target_length": 64, "max_parts": 24}
+    # Room for important sentences; the same without them, since segments end by it, too.
+    reading = {"max_source_length": 512, "max_target_length": 64, "max_parts": 24}
     reading |= {"objective": "summarize_segments", "segments": dataclasses.asdict(options)}
     sizes = {
         "vocab_size": 4096,
@@ -176,6 +184,7 @@ def small(mode, memory, salient, data, model):
     task = own_data("summaries", data, **reading)
     config = checkpoint(model, task) if model else base("pegasus", "small", task, **sizes)
     config.model.update(memory, memory_size=64)
+    shorten_segments(config.task)
     config.data.update(batch_size=8, source_lengths=(8, 16, 24))
     config.optimizer.update(
         learning_rate=1e-3, schedule="linear", warmup_steps=30, weight_decay=0.01

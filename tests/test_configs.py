@@ -497,7 +497,7 @@ def write_small_bart(workdir, positions):
     values = {"family": "bart", "vocab_size": 300, "dropout": 0.0}
     values |= {"max_position_embeddings": positions} | SMALL_MODELS["bart"]
     family, config = model_config(values)
-    (workdir / "model").mkdir()
+    (workdir / "model").mkdir(parents=True)
     (workdir / "model" / "config.json").write_text(json.dumps(family.config_json(config)))
     return workdir
 
@@ -644,11 +644,13 @@ def test_the_attention_study_trains_a_checkpoint_as_the_paper_does(small_bart):
 
 @pytest.mark.parametrize("mode", ["govreport", "json", "small", "tiny"])
 def test_important_sentences_have_room_beside_a_segment(mode):
+    """The same in all variants: segments end by it, and targets with them."""
     task = run_of(f"awesome:{mode},variant=txt").task
     assert task.max_source_length >= task.segments.max_tokens * 4 / 3
+    assert run_of(f"awesome:{mode},variant=se3").task.max_source_length == task.max_source_length
 
 
-def test_any_checkpoint_gets_a_memory(small_bart):
+def test_any_checkpoint_gets_a_memory(small_bart, tmp_path):
     for mode, dtype, rate in (("json", "bfloat16", 5e-5), ("small", "float32", 1e-3)):
         run = run_of(f"awesome:{mode},variant=attn+txt,model={small_bart},data=rows.jsonl")
         plain = run_of(f"awesome:{mode},variant=se3,model={small_bart},data=rows.jsonl").model
@@ -657,6 +659,11 @@ def test_any_checkpoint_gets_a_memory(small_bart):
         assert (run.model.vocab_size, run.model.dtype) == (300, dtype)  # not BART large
         assert run.optimizer.learning_rate == rate
         assert run.init_from == str(small_bart)
+    for mode in ("json", "small"):
+        short = write_small_bart(tmp_path / mode, 256)
+        task = run_of(f"awesome:{mode},model={short},data=rows.jsonl").task
+        assert task.max_source_length == 256
+        assert (task.segments.min_tokens, task.segments.max_tokens) == (128, 192)
     with pytest.raises(InputError, match="model=x: only json and small have it, not booksum"):
         run_of("awesome:booksum,model=x")
 

@@ -46,8 +46,8 @@ def by_data_set(rows: list[Row], cell: str) -> str:
 
     def differences(prefix: str, decimals: int) -> str:
         found = [f"{row[f'{prefix}difference']:+.{decimals}f}" for row in mine]
-        sure = sum(row[f"{prefix}p_value"] < 0.05 for row in mine)
-        return f"{', '.join(found)} (p < .05 on {sure})"
+        sure = [row["part"] for row in mine if row[f"{prefix}p_value"] < 0.05]
+        return f"{', '.join(found)} (p < .05 on {', '.join(sure) or 'none'})"
 
     names = ", ".join(row["part"] for row in mine)
     bits, rouge = differences("", 3), differences("words_150_mean_rouge_", 1)
@@ -99,39 +99,40 @@ PAGES: Mapping[str, Page] = {
         "Quality: what small models differ by",
         "Cells of [models that use their source](reading_start_study.md), of "
         "[segments](segment_study.md), and of [more input](reading_study.md), document by "
-        "document: the same 300 for attentions, 297 for segments with 1.8 million parameters, 120 "
-        "with 10.2, 240 by full attention, 180 long ones for more input, 175 for LOCOST beside "
-        "LongT5. Seeds of a cell, which are orders of the same rows, are "
-        "averaged. Those of LOCOST beside LongT5 share what they had read before. A *difference* "
-        "is to the first row of a table, in bits per token (less is better), with its 95 % "
-        "interval over documents; *p* is of paired randomization, adjusted for the number of rows "
-        "(Holm). *Least, documents* is the smallest difference that so many documents show four "
-        "times out of five, *least, seeds* the same of the seeds, whose spread is pooled; "
-        "*documents needed* is how many the difference found would take. ROUGE is the mean of "
-        "ROUGE-1, -2 and -Lsum of the same documents.\n\n"
-        "Seeds differ by less than documents do. Between attentions a few hundred documents tell "
-        "differences of a few hundredths of a bit, and of a point of ROUGE; between lengths of a "
-        "tenth to a quarter of a bit; between segments with a memory and without of a hundredth, "
-        "with important sentences and without of .03 to .05; between LOCOST and LongT5 of .06. "
-        "Cells of the family "
-        "T5 are LOCOST (s4d), LOCOST with Hepos, LongT5 (transient_global), LSG, windows with a "
-        "global token, and T5 itself, from one start.\n\n"
-        "Every other cell has fewer bits than LOCOST with full cross-attention, by a tenth and "
-        "more, and a larger BERTScore-like F1; ROUGE tells none apart. More of what LOCOST writes "
-        "is held by the document than of LongT5, of windows, and of LOCOST with Hepos, and it "
-        "repeats itself least, surely so but for Hepos. So it copies more, and the others predict "
-        "references better.\n\n"
-        "When they read 8,192 tokens, models of 1.8 million parameters with little training are "
-        "the other way round: LOCOST has .60 bits a token less than LongT5, after as many steps, "
-        "and is faster ([more input](reading_study.md) says what part their reading before has in "
-        "it).\n\n"
-        "Important sentences of other segments, with a memory beside them, take .06 to .12 bits a "
-        "token off summaries of two of three data sets, surely so, with either model; ROUGE says "
-        "otherwise of the smaller one ([why](segment_study.md)).\n\n"
+        "document: the same 300 for attentions, 297 for segments with 1.8 million parameters, "
+        "120 with 10.2, 240 by full attention, 180 long ones for more input, 175 for LOCOST "
+        "beside LongT5. Seeds of a cell, which are orders of the same rows, are averaged. "
+        "Those of LOCOST beside LongT5 share what they had read before. A *difference* is to "
+        "the first row of a table, in bits per token (less is better), with its 95 % interval "
+        "over documents; *p* is of paired randomization, adjusted for all comparisons of a "
+        "table (Holm). *Least, documents* is the smallest difference that so many documents "
+        "show four times out of five, *least, seeds* the same of the seeds, whose spread is "
+        "pooled; *documents needed* is how many the difference found would take. ROUGE is the "
+        "mean of ROUGE-1, -2 and -Lsum of the same documents.\n\n"
+        "Seeds differ by less than documents do, but of memories alone. Between attentions a "
+        "few hundred documents tell differences of a few hundredths of a bit, and of a point "
+        "of ROUGE; between lengths of a tenth to a quarter of a bit; between segments with a "
+        "memory and without of a hundredth, with important sentences and without of .03 to "
+        ".07; between LOCOST and LongT5 of .06. Cells of the family T5 are LOCOST (s4d), "
+        "LOCOST with Hepos, LongT5 (transient_global), LSG, windows with a global token, and "
+        "T5 itself, from one start.\n\n"
+        "Every other cell has fewer bits than LOCOST with full cross-attention, by a tenth "
+        "and more, and a larger BERTScore-like F1; ROUGE tells none apart. More of what "
+        "LOCOST writes is held by the document than of LongT5, of windows, and of LOCOST with "
+        "Hepos, and it repeats itself least, surely so but for Hepos. So it copies more, and "
+        "the others predict references better.\n\n"
+        "When they read 8,192 tokens, models of 1.8 million parameters with little training "
+        "are the other way round: LOCOST has .60 bits a token less than LongT5, after as many "
+        "steps, and is faster ([more input](reading_study.md) says what part their reading "
+        "before has in it).\n\n"
+        "Important sentences of other segments, with a memory beside them, take .06 to .12 "
+        "bits a token off summaries of two of three data sets, surely so, with either model; "
+        "their summaries have no more ROUGE, the smaller one's less, and repeat themselves "
+        "([more](segment_study.md)).\n\n"
         "Of the goals of the last table, which were set before anything was measured, LOCOST "
-        "meets its three, and memory with important sentences meets its own in bits, not in ROUGE. "
-        "No model here is above the first "
-        "sentences of its documents, as a good summary would be, so nothing is published of them.",
+        "meets its three, and memory with important sentences meets its own in bits, not in "
+        "ROUGE. No model here is above the first sentences of its documents, as a good summary "
+        "would be, so nothing is published of them.",
         [
             Table(
                 heading,
@@ -156,6 +157,7 @@ PAGES: Mapping[str, Page] = {
                     Column("ROUGE, 150 words", "words_150_mean_rouge", digits(2)),
                     Column("difference", "words_150_mean_rouge_difference", digits(2)),
                     Column("p", "words_150_mean_rouge_p_value", digits(4)),
+                    Column("repeated trigrams, %, 150 words", "words_150_repeated_3", digits(1)),
                 ],
                 compared(first),
             )

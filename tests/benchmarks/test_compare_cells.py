@@ -140,8 +140,15 @@ def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
     (tmp_path / "study" / "se3-0" / "document_bits.json").unlink()
     compare_cells.main([f"a={tmp_path}/study", "--against=a/se3"])  # computes what is not there
     assert (tmp_path / "study" / "se3-0" / "document_bits.json").read_text() == kept
+    other = json.loads(kept)
+    other["tokens"][0] += 1
+    (tmp_path / "study" / "attentive-0" / "document_bits.json").write_text(json.dumps(other))
+    with pytest.raises(InputError, match="cells of the same max_source_length"):
+        compare_cells.main([f"a={tmp_path}/study", "--against=a/se3"])
     with pytest.raises(InputError, match='no cell "a/x"; there are a/attentive, a/se3'):
         compare_cells.main([f"a={tmp_path}/study", "--against=a/x"])
+    with pytest.raises(InputError, match="--cells: no se4; there are attentive, se3"):
+        compare_cells.main([f"a={tmp_path}/study", "--against=a/se3", "--cells=se3,se4"])
     with pytest.raises(InputError, match='no cell "a/se3"; there are a/attentive'):
         compare_cells.main([f"a={tmp_path}/study", "--against=a/se3", "--cells=attentive"])
     words = [*flags, "--against=a/se3", "--cells=se3", "--length=2 sentences"]
