@@ -64,7 +64,7 @@ class Scores(NamedTuple):
     summaries: Mapping[str, np.ndarray]
 
 
-Cell = Mapping[int, Scores]  # by seed
+CellScores = Mapping[int, Scores]  # by seed
 
 
 def find_cells(places: Sequence[str]) -> dict[str, dict[int, Path]]:
@@ -94,10 +94,27 @@ def read_bits(directory: Path) -> dict[str, np.ndarray]:
     """Returns bits of every document of a cell; a cell that a study left without is asked."""
     path = directory / DOCUMENT_BITS
     if not path.exists():
+        console.print_stderr(f"== {directory}: bits")
         run = run_config(json.loads((directory / "run.json").read_text()))
         model = load(directory, which="latest")
         write_document_bits(directory, document_bits(model, make_experiment(run, directory)))
     return {name: np.array(value) for name, value in json.loads(path.read_text()).items()}
+
+
+def check_targets(tokens: Sequence[np.ndarray]) -> None:
+    """Raises InputError unless all cells have the same summaries to know.
+
+    Args:
+        tokens: of the summaries of every document, for each cell and seed.
+    """
+    sizes = set(map(len, tokens))
+    if len(sizes) > 1:
+        raise InputError(f"cells have {sizes} validation documents; compare those of one data set")
+    if not all(np.array_equal(other, tokens[0]) for other in tokens):
+        raise InputError(
+            "cells have other summaries to know, such as those of other segments; compare cells "
+            "of the same max_source_length and max_target_length"
+        )
 
 
 def write_summaries(directory: Path, data: str, length: str = "") -> Path:
@@ -146,7 +163,7 @@ def documents_by_part(data: str, field: str) -> dict[str, np.ndarray]:
     return {name: np.array(numbers) for name, numbers in parts.items()}
 
 
-def select(cells: Mapping[str, Cell], documents: np.ndarray) -> dict[str, Cell]:
+def select(cells: Mapping[str, CellScores], documents: np.ndarray) -> dict[str, CellScores]:
     """Returns the scores of some documents."""
 
     def of_documents(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -166,13 +183,13 @@ def corpus_bits(means: np.ndarray) -> np.ndarray:
     return means[..., :1] / means[..., 1:]
 
 
-def table_of(cell: Cell) -> np.ndarray:
+def table_of(cell: CellScores) -> np.ndarray:
     """Returns bits, averaged over seeds, and tokens of every document, [documents, 2]."""
     bits = np.mean([scores.bits["bits"] for scores in cell.values()], 0)
     return np.stack([bits, next(iter(cell.values())).bits["tokens"]], 1)
 
 
-def pooled_spread(cells: Mapping[str, Cell]) -> float | None:
+def pooled_spread(cells: Mapping[str, CellScores]) -> float | None:
     """Returns the standard deviation of bits per token between seeds of a cell; None of one."""
     squares, freedom = 0.0, 0
     for cell in cells.values():
@@ -182,7 +199,7 @@ def pooled_spread(cells: Mapping[str, Cell]) -> float | None:
     return math.sqrt(squares / freedom) if freedom else None
 
 
-def compare(cells: Mapping[str, Cell], against: str) -> list[dict[str, Any]]:
+def compare(cells: Mapping[str, CellScores], against: str) -> list[dict[str, Any]]:
     """Returns a row for every cell, each beside the one named ``against``; p-values as they are."""
     base = cells[against]
     theirs = mean_summaries(base)
@@ -231,13 +248,13 @@ def needed(documents: int, error: float, difference: float) -> int | None:
     return math.ceil(documents * (POWER * error / difference) ** 2) if difference else None
 
 
-def mean_summaries(cell: Cell) -> dict[str, np.ndarray]:
+def mean_summaries(cell: CellScores) -> dict[str, np.ndarray]:
     """Returns every value of the metrics, of every document, averaged over seeds."""
     seeds = [scores.summaries for scores in cell.values()]
     return {column: np.mean([seed[column] for seed in seeds], 0) for column in seeds[0]}
 
 
-def describe(name: str, cell: Cell) -> dict[str, Any]:
+def describe(name: str, cell: CellScores) -> dict[str, Any]:
     """Returns the columns of a row that need no other cell."""
     label, _, rest = name.partition("/")
     bits = [bits_per_token(scores.bits) for scores in cell.values()]
@@ -279,14 +296,22 @@ def main(argv: Sequence[str]) -> None:
         raise InputError(
             f'--against: no cell "{args.against}"; there are {", ".join(directories) or "none"}'
         )
-    if args.metrics and not args.data:
-        raise InputError(f"--metrics={args.metrics} is of summaries; give --data to write them")
-    if args.length and not args.data:
-        raise InputError(f"--length={args.length} is of summaries; give --data to write them")
+    for name in ("metrics", "length"):
+        if (value := getattr(args, name)) and not args.data:
+            raise InputError(f"--{name}={value} is of summaries; give --data to write them")
     if args.by and not args.data:
         raise InputError(f"--by={args.by} is a field of --data, which is missing; give both")
     metrics = flags.metrics_of(args, default_options={"rouge": {"stemmer": True}})
     pairs = read_pairs(args.data) if args.data else {}
+    parts = documents_by_part(args.data, args.by) if args.by else {}
+    bits = {
+        name: {seed: read_bits(directory) for seed, directory in seeds.items()}
+        for name, seeds in directories.items()
+    }
+    check_targets([of_seed["tokens"] for seeds in bits.values() for of_seed in seeds.values()])
+    of_first = next(iter(bits[args.against].values()))
+    if parts and sum(map(len, parts.values())) != len(of_first["tokens"]):
+        raise InputError(f"{args.data} has other documents than the cells' validation set")
     cells: dict[str, dict[int, Scores]] = {}
     for name, seeds in directories.items():
         for seed, directory in seeds.items():
@@ -295,20 +320,8 @@ def main(argv: Sequence[str]) -> None:
             if args.data:
                 path = write_summaries(directory, args.data, args.length)
                 summaries = score_summaries(path, pairs, metrics)
-            cells.setdefault(name, {})[seed] = Scores(read_bits(directory), summaries)
-    sizes = {len(scores.bits["bits"]) for cell in cells.values() for scores in cell.values()}
-    if len(sizes) > 1:
-        raise InputError(f"cells have {sizes} validation documents; compare those of one data set")
-    targets = [scores.bits["tokens"] for cell in cells.values() for scores in cell.values()]
-    if not all(np.array_equal(tokens, targets[0]) for tokens in targets):
-        raise InputError(
-            "cells have other summaries to know, such as those of other segments; compare cells "
-            "of the same max_source_length and max_target_length"
-        )
+            cells.setdefault(name, {})[seed] = Scores(bits[name][seed], summaries)
     rows = compare(cells, args.against)
-    parts = documents_by_part(args.data, args.by) if args.by else {}
-    if parts and sum(map(len, parts.values())) != sizes.pop():
-        raise InputError(f"{args.data} has other documents than the cells' validation set")
     for part, documents in parts.items():
         of_part = compare(select(cells, documents), args.against)
         rows += [{"part": part} | row for row in of_part]

@@ -2,22 +2,18 @@
 
 from collections.abc import Callable, Mapping
 
-from result_pages.tables import (
-    Column,
-    Page,
-    Row,
-    Table,
-    count,
-    digits,
-    where,
-)
+from result_pages.tables import Column, Page, Row, Table, count, digits, where
 
 LOCOST, HEPOS, LONGT5 = "T5/s4d-full", "T5/s4d-hepos", "T5/transient_global-full"
 FEWER_AND_FASTER = "fewer bits, more tokens a second"
 LOCOST_LONG, LONGT5_LONG = "long/s4d-8192-4096", "long/transient_global-8192-4096"
-
 MEMORY_GOAL = "attentive memory and important sentences, beside segments alone"
 WITH_MEMORY = ("memory 1.8M/attn+txt", "memory 10.2M/attn+txt")
+
+
+def name_of(row: Row) -> str:
+    """Returns LABEL/CELL of a row."""
+    return f"{row['label']}/{row['cell']}"
 
 
 def compared(first: str) -> Callable[[list[Row]], list[Row]]:
@@ -28,7 +24,7 @@ def compared(first: str) -> Callable[[list[Row]], list[Row]]:
         parts = list(dict.fromkeys(row.get("part") for row in mine))
 
         def place(row: Row) -> tuple[int, bool]:
-            return parts.index(row.get("part")), f"{row['label']}/{row['cell']}" != first
+            return parts.index(row.get("part")), name_of(row) != first
 
         return sorted(mine, key=place)
 
@@ -42,7 +38,7 @@ def of_all_documents(first: str) -> Callable[[list[Row]], list[Row]]:
 
 def by_data_set(rows: list[Row], cell: str) -> str:
     """Returns the differences of a cell on every data set, and how many of them are sure."""
-    mine = [row for row in rows if f"{row['label']}/{row['cell']}" == cell and "part" in row]
+    mine = [row for row in rows if name_of(row) == cell and "part" in row]
 
     def differences(prefix: str, decimals: int) -> str:
         found = [f"{row[f'{prefix}difference']:+.{decimals}f}" for row in mine]
@@ -56,7 +52,7 @@ def by_data_set(rows: list[Row], cell: str) -> str:
 
 def goals(rows: list[Row]) -> list[Row]:
     """Returns what was wanted of the studies, and what came of it."""
-    cells = {f"{row['label']}/{row['cell']}": row for row in rows if "part" not in row}
+    cells = {name_of(row): row for row in rows if "part" not in row}
 
     def share_of(cell: str, other: str) -> str:
         return f"{100 * cells[cell]['mean_rouge'] / cells[other]['mean_rouge']:.0f} %"

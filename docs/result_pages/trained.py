@@ -13,9 +13,12 @@ from result_pages.tables import (
     where,
 )
 
-SCORES = [
+BITS = [
     Column("bits/token", "bits", digits(3)),
     Column("bits, another source", "bits_other", digits(3)),
+]
+SCORES = [
+    *BITS,
     Column("ROUGE-1", "rouge1", digits(2)),
     Column("ROUGE-2", "rouge2", digits(2)),
     Column("ROUGE-Lsum", "rougeLsum", digits(2)),
@@ -227,8 +230,7 @@ PAGES: Mapping[str, Page] = {
                 [
                     Column("trained on", "trained", count),
                     Column("tokens read", "length", count),
-                    Column("bits/token", "bits", digits(3)),
-                    Column("bits, another source", "bits_other", digits(3)),
+                    *BITS,
                     Column("mean ROUGE", "mean_rouge", digits(2)),
                     Column("tokens of a summary", "summary_tokens", digits(0)),
                     Column("documents", "documents", count),

@@ -140,11 +140,14 @@ def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
     (tmp_path / "study" / "se3-0" / "document_bits.json").unlink()
     compare_cells.main([f"a={tmp_path}/study", "--against=a/se3"])  # computes what is not there
     assert (tmp_path / "study" / "se3-0" / "document_bits.json").read_text() == kept
-    other = json.loads(kept)
+    attentive = tmp_path / "study" / "attentive-0" / "document_bits.json"
+    before = attentive.read_text()
+    other = json.loads(before)
     other["tokens"][0] += 1
-    (tmp_path / "study" / "attentive-0" / "document_bits.json").write_text(json.dumps(other))
+    attentive.write_text(json.dumps(other))
     with pytest.raises(InputError, match="cells of the same max_source_length"):
         compare_cells.main([f"a={tmp_path}/study", "--against=a/se3"])
+    attentive.write_text(before)
     with pytest.raises(InputError, match='no cell "a/x"; there are a/attentive, a/se3'):
         compare_cells.main([f"a={tmp_path}/study", "--against=a/x"])
     with pytest.raises(InputError, match="--cells: no se4; there are attentive, se3"):
