@@ -1,8 +1,10 @@
 """Cells of studies compared: which differ by more than chance, and by how much they would have to.
 
     python benchmarks/compare_cells.py LABEL=WORKDIR [LABEL=WORKDIR ...] --against=LABEL/s4d-full \\
-        [--cells=s4d-full,lsg-full] [--data=validation.jsonl [--by=set] [--length="150 words"] \\
-        [--metrics=rouge,support,...]] [--out=compare_cells.json]
+        [--cells=s4d-full,lsg-full] [--data=validation.jsonl [--by=set] [--bits_only] \\
+        [--length="150 words"] \\
+        [--segments_no_repeat_ngram_size=3] [--metrics=rouge,support,...]] \\
+        [--out=compare_cells.json]
 
 WORKDIR is one of study.py, whose cells have the same validation documents in all of them; several
 may hold the same cell with other seeds. Seeds of a cell are averaged, document by document. Two
@@ -10,10 +12,11 @@ cells are compared by paired approximate randomization over the documents, and t
 for their number (Holm). With --data, documents of it are summarised by every cell, as its
 evaluation did, and the values of --metrics (those of longsum score; default: rouge, stemmed) are
 compared, too, documents weighing alike; predictions stay in WORKDIR/CELL-SEED/predictions, those of
-a --length of longsum evaluate in predictions.LENGTH. With --by, a field of these rows names the
-data set of a document, and every data set is compared alone as well; p-values are adjusted for all
-of these comparisons together. The rows must be the validation documents of the cells, in the same
-order, which is not checked.
+a --length or --segments_no_repeat_ngram_size of longsum evaluate in a directory beside it. With
+--by, a field of these rows names the data set of a document, and every data set is compared alone
+as well; p-values are adjusted for all of these comparisons together. The rows must be the
+validation documents of the cells, in the same order, which is not checked. With --bits_only, which
+is for --by, no summaries are written.
 
 `least_documents` is the smallest difference that a test with these documents finds four times out
 of five, at p < .05; `least_seeds` the same of seeds, whose spread is pooled over all cells. A
@@ -117,15 +120,17 @@ def check_targets(tokens: Sequence[np.ndarray]) -> None:
         )
 
 
-def write_summaries(directory: Path, data: str, length: str = "") -> Path:
+def write_summaries(directory: Path, data: str, length: str = "", forbidden: int = 0) -> Path:
     """Summarises documents as the evaluation of a cell's own config did; returns the file.
 
     Args:
         directory: of the cell.
         data: JSON lines.
         length: of ``longsum evaluate --length``; empty for what the model makes of it.
+        forbidden: size of the n-grams that no later segment says again; 0 for none.
     """
     name = f"predictions.{length.replace(' ', '_')}" if length else "predictions"
+    name += f".no_{forbidden}" if forbidden else ""
     path = directory / name / "predictions.jsonl"
     if path.exists():
         return path
@@ -137,6 +142,7 @@ def write_summaries(directory: Path, data: str, length: str = "") -> Path:
         settings |= {"max_source_length": limit, "strategy": "direct"}
     given = [f"--{name}={value}" for name, value in settings.items()]
     given += [f"--length={length}"] if length else []
+    given += [f"--segments_no_repeat_ngram_size={forbidden}"] if forbidden else []
     given += [f"--model={directory}", "--which=latest", f"--data={data}"]
     evaluate.main([*given, f"--out={path.parent}"])
     return path
@@ -285,7 +291,17 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--cells", help="such as s4d-full,lsg-full; default: all that are there")
     parser.add_argument("--data", default="", help="JSON lines to summarise; default: none")
     parser.add_argument("--by", default="", help="field of --data that names a data set")
+    parser.add_argument(
+        "--bits_only", action="store_true", help="compare no summaries, with --by alone"
+    )
     parser.add_argument("--length", default="", help="of summaries, as longsum evaluate has it")
+    parser.add_argument(
+        "--segments_no_repeat_ngram_size",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of summaries, as longsum evaluate has it",
+    )
     flags.add_metric_flags(parser)
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args(argv)
@@ -296,11 +312,13 @@ def main(argv: Sequence[str]) -> None:
         raise InputError(
             f'--against: no cell "{args.against}"; there are {", ".join(directories) or "none"}'
         )
-    for name in ("metrics", "length"):
+    for name in ("metrics", "length", "segments_no_repeat_ngram_size"):
         if (value := getattr(args, name)) and not args.data:
             raise InputError(f"--{name}={value} is of summaries; give --data to write them")
     if args.by and not args.data:
         raise InputError(f"--by={args.by} is a field of --data, which is missing; give both")
+    if args.bits_only and not args.by:
+        raise InputError("--bits_only is for --by, which is missing; leave --data out instead")
     metrics = flags.metrics_of(args, default_options={"rouge": {"stemmer": True}})
     pairs = read_pairs(args.data) if args.data else {}
     parts = documents_by_part(args.data, args.by) if args.by else {}
@@ -317,8 +335,9 @@ def main(argv: Sequence[str]) -> None:
         for seed, directory in seeds.items():
             console.print_stderr(f"== {directory}")
             summaries = {}
-            if args.data:
-                path = write_summaries(directory, args.data, args.length)
+            if args.data and not args.bits_only:
+                forbidden = args.segments_no_repeat_ngram_size
+                path = write_summaries(directory, args.data, args.length, forbidden)
                 summaries = score_summaries(path, pairs, metrics)
             cells.setdefault(name, {})[seed] = Scores(bits[name][seed], summaries)
     rows = compare(cells, args.against)

@@ -407,6 +407,10 @@ _GENERATION_FLAGS: dict[str, tuple[Callable[[str], Any], str]] = {
     "length_penalty": (float, "above 0 favors longer beams"),
     "early_stopping": (_parsed_flag, "when beams end: true, false or never"),
     "no_repeat_ngram_size": (int, "n-grams of this size occur once"),
+    "segments_no_repeat_ngram_size": (
+        int,
+        "n-grams of this size that the summary of an earlier segment holds do not occur again",
+    ),
     "prompt_lookup_num_tokens": (int, "tokens that greedy search guesses from the document"),
     "repetition_penalty": (float, "above 1 discourages tokens that were generated before"),
     "temperature": (float, "of sampling"),

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.decoding.decoder import Cache, Decoder
-from longsum_jax.decoding.logits import Documents, process_scores
+from longsum_jax.decoding.logits import process_scores
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.sequences import (
     Sequences,
@@ -65,7 +65,7 @@ def extend_beams(decoder: Decoder, state: Beams, *, options: GenerationOptions) 
     """Adds a token to the running beams of every row."""
     logits, cache = decoder.step(newest(state.sequences, state.step), state.cache)
     step = next_step(state.step, state.done)
-    candidates = _rank_continuations(logits, state, step, options, decoder.documents)
+    candidates = _rank_continuations(logits, state, step, options, decoder)
     finished = _keep_best_finished(candidates, state, step, options)
     # Candidates that ended sink to the bottom, below every one that can be continued.
     scores, best = jax.lax.top_k(candidates.scores + candidates.ends * _NEVER, options.num_beams)
@@ -104,7 +104,7 @@ def _rank_continuations(
     state: Beams,
     step: Int[Array, " batch"],
     options: GenerationOptions,
-    documents: Documents | None,
+    decoder: Decoder,
 ) -> _Candidates:
     """Ranks the continuations of all beams of a row by accumulated log-probability, best first.
 
@@ -113,7 +113,7 @@ def _rank_continuations(
         state: before it.
         step: new tokens with it.
         options: of the search.
-        documents: see ``decoder.Decoder``.
+        decoder: with the texts whose n-grams may be forbidden.
     """
     batch_size, beams, vocab_size = logits.shape
     count = max(2, 1 + len(options.eos_ids)) * beams
@@ -123,7 +123,8 @@ def _rank_continuations(
             f"least {count // beams}, not {vocab_size}"
         )
     log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
-    log_probs = process_scores(log_probs, state.sequences, step, options, documents)
+    texts = decoder.documents, decoder.earlier
+    log_probs = process_scores(log_probs, state.sequences, step, options, *texts)
     accumulated = (log_probs + state.scores[:, :, None]).reshape(batch_size, beams * vocab_size)
     scores, flat = jax.lax.top_k(accumulated, count)
     parents = flat // vocab_size

@@ -25,9 +25,12 @@ class Decoder(NamedTuple):
             ``step`` reads a newest token and a draft behind it in place of beams.
         documents: ids of the documents, -1 where there is no token. Drafts are looked up in them
             too, and their n-grams may be forbidden.
+        earlier: ids of the summaries of earlier segments, -1 between and behind them, whose n-grams
+            may be forbidden; None where a document is no segments.
     """
 
     step: Callable[[Tokens, Cache], tuple[Float[Array, "batch beams vocab"], Cache]]
     reorder: Callable[[Cache, Tokens], Cache]
     keep: Callable[[Cache, Int[Array, " batch"]], Cache] | None = None
     documents: Int[AnyArray, "batch length"] | None = None
+    earlier: Int[AnyArray, "batch said"] | None = None

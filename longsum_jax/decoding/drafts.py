@@ -36,7 +36,9 @@ def extend_by_draft(decoder: Decoder, state: Samples, *, options: GenerationOpti
     # Every choice is made as if the draft before it were chosen already.
     drafted = write_several(sequences, draft, state.step + 1)
     steps = next_step(state.step, state.done)[:, None] + jnp.arange(1 + count)
-    process = partial(process_scores, options=options, documents=decoder.documents)
+    process = partial(
+        process_scores, options=options, documents=decoder.documents, earlier=decoder.earlier
+    )
     process = jax.vmap(process, in_axes=(1, None, 1), out_axes=1)
     logits = process(logits.astype(jnp.float32)[:, :, None], drafted[:, None], steps)[:, :, 0]
     tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)

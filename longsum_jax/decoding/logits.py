@@ -28,12 +28,18 @@ def process_scores(
     length: Lengths,
     options: GenerationOptions,
     documents: Documents | None = None,
+    earlier: Documents | None = None,
 ) -> Scores:
     """Applies everything that ``options`` ask for except the sampling options.
 
+    Args:
+        scores, history, length: as above.
+        options: of the search.
+        documents, earlier: see ``decoder.Decoder``; None for none.
+
     Raises:
         InputError: a forced or forbidden token id that is outside the vocabulary, or options about
-            documents without any.
+            documents or segments without any.
     """
     _check_vocabulary(options, scores.shape[-1])
     new_tokens = length[:, None, None] - 1
@@ -49,6 +55,15 @@ def process_scores(
             )
         size = options.encoder_no_repeat_ngram_size
         scores = forbid_document_ngrams(scores, history, length, documents, size)
+    if options.segments_no_repeat_ngram_size > 0:
+        if earlier is None:
+            raise InputError(
+                f"segments_no_repeat_ngram_size={options.segments_no_repeat_ngram_size} is for "
+                "models that were trained to read a document segment by segment; give "
+                "no_repeat_ngram_size"
+            )
+        size = options.segments_no_repeat_ngram_size
+        scores = forbid_document_ngrams(scores, history, length, earlier, size)
     for word in options.bad_words_ids:
         is_end = len(word) == 1 and word[0] in options.eos_ids
         if not is_end:  # the end itself is never a bad word

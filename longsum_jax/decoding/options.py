@@ -105,6 +105,8 @@ class GenerationOptions:
     id. With ``prompt_lookup_num_tokens`` greedy search reads so many tokens at once beside the
     newest: those that follow its last ``max_matching_ngram_size`` or fewer tokens where they stand
     in the document, or earlier in the sequence. It keeps those that it would have chosen.
+    ``segments_no_repeat_ngram_size`` is of models that read a document segment by segment: n-grams
+    of this size that the summary of an earlier segment holds do not occur again.
 
     Raises:
         InputError: a value out of its range, or options that exclude each other.
@@ -120,6 +122,7 @@ class GenerationOptions:
     early_stopping: bool | Literal["never"] = False
     no_repeat_ngram_size: SizeOrNone = 0
     encoder_no_repeat_ngram_size: SizeOrNone = 0
+    segments_no_repeat_ngram_size: SizeOrNone = 0
     repetition_penalty: PositiveFloat = 1.0
     do_sample: bool = False
     temperature: PositiveFloat = 1.0

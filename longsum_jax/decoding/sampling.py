@@ -61,7 +61,8 @@ def extend_samples(
     logits, cache = decoder.step(newest(state.sequences, state.step), state.cache)
     step = next_step(state.step, state.done)
     logits = logits.astype(jnp.float32)
-    logits = process_scores(logits, state.sequences, step, options, decoder.documents)
+    texts = decoder.documents, decoder.earlier
+    logits = process_scores(logits, state.sequences, step, options, *texts)
     if keys is None:
         tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
     else:

@@ -150,6 +150,7 @@ class EvaluationOptions:
     early_stopping: bool | Literal["never"] | None = None
     no_repeat_ngram_size: int | None = 0
     encoder_no_repeat_ngram_size: int | None = None
+    segments_no_repeat_ngram_size: int | None = None
     repetition_penalty: float | None = None
     do_sample: bool | None = None
     temperature: float | None = None

@@ -31,9 +31,10 @@ class _Segmented(NamedTuple):
 class MemoryEngine:
     """Summarizes segment by segment as the model was trained to.
 
-    Segments that carry a memory are read one after the other, those of as many documents as rows
-    together. Others are decoded as soon as there is a place, whatever document they are from; the
-    sampled ones draw by their index in the document, for which they are read in order, too.
+    Segments that carry a memory, or may not repeat the summaries of earlier ones, are read one
+    after the other, those of as many documents as rows together. Others are decoded as soon as
+    there is a place, whatever document they are from; the sampled ones draw by their index in the
+    document, for which they are read in order, too.
 
     Args:
         segments: reads and writes them.
@@ -87,8 +88,10 @@ class MemoryEngine:
 
     @property
     def _any_order(self) -> bool:
-        in_order = self._on_segment is not None or self._generation.do_sample
-        return not (in_order or self._segments.carries_memory)
+        generation = self._generation
+        in_order = self._on_segment is not None or generation.do_sample
+        depends = self._segments.carries_memory or generation.segments_no_repeat_ngram_size > 0
+        return not (in_order or depends)
 
     def _in_any_order(
         self, documents: Iterable[_Segmented], batch_size: BatchSize

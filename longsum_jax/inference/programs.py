@@ -407,7 +407,7 @@ def _decoder(module: Any, params: Params, layers: Weights, source: DecoderSource
     def step(ids: Array, cache: Any) -> tuple[Array, Any]:
         return apply(ids, cache, source, layers)
 
-    return Decoder(step, DecoderCache.reorder, DraftCache.kept, source.documents)
+    return Decoder(step, DecoderCache.reorder, DraftCache.kept, source.documents, source.earlier)
 
 
 def _empty_cache(

@@ -180,13 +180,16 @@ class SegmentSummarizer:
             for segment in segments:
                 arrays = segment["ids"], segment["mask"], segment["slots"]
                 vectors = self._keep(params, vectors, *arrays)
-        outputs = []
+        outputs: list[Generated] = []
         for index, segment in enumerate(segments):
             salient = (vectors, segment["reads"]) if "reads" in segment else None
             mask = segment["mask"]
             states, memory, source = self._read_segment(
                 params, segment["ids"], mask, memory, salient
             )
+            if generation.segments_no_repeat_ngram_size > 0:
+                earlier = _said(outputs, batch_size, num_segments, generation)
+                source = source._replace(said=earlier)
             out = self._search(
                 params,
                 source,
@@ -269,6 +272,28 @@ class SegmentSummarizer:
     def _text(self, out: Generated, row: int) -> str:
         ids = out.sequences[row, 1 : 1 + int(out.lengths[row])].tolist()
         return self._tokenizer.decode(ids).strip()
+
+
+def _said(
+    outputs: Sequence[Generated],
+    batch_size: int,
+    num_segments: int,
+    generation: GenerationOptions,
+) -> np.ndarray:
+    """Returns the summaries of earlier segments as ``DecoderSource.said`` has them.
+
+    Ends of sequences are left out: n-grams with them may be repeated. Arrays for a few more
+    segments have the same shape, for which the search is compiled once.
+    """
+    places = generation.max_new_tokens + 1  # a summary, and a zero behind it
+    rounded_up = 1 << (num_segments - 1).bit_length()
+    said = np.zeros((batch_size, rounded_up, places), np.int32)
+    for index, out in enumerate(outputs):
+        ids = out.sequences[:, 1:]
+        is_said = np.arange(ids.shape[1]) < out.lengths[:, None]
+        is_said &= ~np.isin(ids, generation.eos_ids)
+        said[:, index, : ids.shape[1]] = np.where(is_said, ids + 1, 0)
+    return said.reshape(batch_size, -1)
 
 
 def _segment_keys(seed: int, index: int, batch_size: int) -> Array:

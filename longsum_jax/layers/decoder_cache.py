@@ -96,12 +96,15 @@ class DecoderSource(NamedTuple):
         mask: keys of the document that may be read.
         ids: of the document's tokens plus one, so that the zeros of padding are no tokens; None
             where neither drafts nor forbidden n-grams are looked up in the document.
+        said: of the summaries of earlier segments plus one, zeros between and behind them; None
+            where their n-grams may be repeated.
     """
 
     layers: tuple[LayerSource, ...]
     states: Float[AnyArray, "batch length d_model"] | None
     mask: Bool[AnyArray, "batch mask_heads 1 num_keys"]
     ids: Int[AnyArray, "documents length"] | None = None
+    said: Int[AnyArray, "documents said"] | None = None
 
     def with_ids(
         self, ids: Int[AnyArray, "documents length"], mask: Shaped[AnyArray, "documents length"]
@@ -113,6 +116,11 @@ class DecoderSource(NamedTuple):
     def documents(self) -> Int[AnyArray, "documents length"] | None:
         """The ids as ``decoding.decoder.Decoder`` has them: -1 where there is no token."""
         return None if self.ids is None else self.ids - 1
+
+    @property
+    def earlier(self) -> Int[AnyArray, "documents said"] | None:
+        """``said`` as ``decoding.decoder.Decoder`` has it: -1 where there is no token."""
+        return None if self.said is None else self.said - 1
 
     def stored(self, storage: Storage) -> "DecoderSource":
         """Returns the document with keys and values of the encoder states in a storage type."""

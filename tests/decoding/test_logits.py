@@ -75,11 +75,28 @@ def test_ngrams_of_documents(scores, history, lengths, size):
     np.testing.assert_array_equal(got, expected)
 
 
-def test_ngrams_of_no_documents(scores, history):
+def test_ngrams_of_earlier_segments(scores, history):
+    earlier = np.array([[1, 2, 3, -1, 0, 1, -1], [3, 1, -1, 0, 2, 0, 1]], np.int32)
+    given = jnp.asarray(scores), jnp.asarray(history), jnp.array([4, 5])
     options = GenerationOptions(
-        max_new_tokens=_T - 1, decoder_start_token_id=0, encoder_no_repeat_ngram_size=3
+        max_new_tokens=_T - 1, decoder_start_token_id=0, segments_no_repeat_ngram_size=2
     )
-    with pytest.raises(InputError, match="encoder_no_repeat_ngram_size=3, but the decoder was"):
+    got = processors.process_scores(*given, options, None, jnp.asarray(earlier))
+    expected = processors.forbid_document_ngrams(*given, earlier, 2)
+    assert np.isinf(expected).any()
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("encoder_no_repeat_ngram_size", "=3, but the decoder was given no documents"),
+        ("segments_no_repeat_ngram_size", "=3 is for models that were trained to read a document"),
+    ],
+)
+def test_ngrams_of_no_documents(scores, history, option, message):
+    options = GenerationOptions(max_new_tokens=_T - 1, decoder_start_token_id=0, **{option: 3})
+    with pytest.raises(InputError, match=option + message):
         processors.process_scores(
             jnp.asarray(scores), jnp.asarray(history), jnp.full(_B, 1), options
         )

@@ -96,14 +96,18 @@ def compiled_apply(model):
 
 
 def likeliest(module, *arguments):
-    """The tokens after those of a target, and the memory with the target."""
+    """Tokens after those of a target, best first, and the memory with the target."""
     written, memory = module.write_segment(*arguments)
-    return module.output_logits(written).argmax(-1), memory
+    return (-module.output_logits(written)).argsort(-1), memory
 
 
-def slow_summary(model, text, query=None):
+def ngrams(ids, size):
+    return {tuple(ids[i : i + size]) for i in range(len(ids) - size + 1)}
+
+
+def slow_summary(model, text, query=None, size=0):
     """Greedy search that gives the decoder the whole target for every token, with memories for one
-    document."""
+    document, and of the n-grams of a size says none again in a later segment."""
     config, params, tokenizer = model.config, model.params, model.tokenizer
     options = SegmentInputOptions(**model.summarization["segments"])
     reading = read_segment_inputs(text, tokenizer, options, query=query)
@@ -115,6 +119,7 @@ def slow_summary(model, text, query=None):
         for ids, mask, slot in zip(arrays, masks, slots, strict=True):
             kept = apply(kept, ids, mask, slot[None], method=store_vectors)
     memory, said = model.module.apply({"params": params}, 1, 48, LONGEST, method="init_memory"), []
+    spent = set()
     for ids, mask, read in zip(arrays, masks, reads, strict=True):
         inputs = {"salient": gather_vectors(kept, read[None])} if config.salient_vectors else {}
         states, memory = apply(ids, mask, memory, method="read_segment", **inputs)
@@ -122,11 +127,20 @@ def slow_summary(model, text, query=None):
         for t in range(LONGEST):
             count = np.arange(LONGEST)[None] <= t
             following, after = apply(target[:, :-1], count, states, mask, memory, method=likeliest)
-            target[0, t + 1] = following[0, t]
+            before = tuple(target[0, t + 2 - size : t + 1]) if t + 2 > size else None
+            best = [
+                token
+                for token in following[0, t].tolist()
+                if before is None or (*before, token) not in spent
+            ]
+            target[0, t + 1] = best[0]
             if target[0, t + 1] == config.eos_token_id:
                 break
         memory = after
-        said.append(tokenizer.decode(target[0, 1 : t + 2].tolist()).strip())
+        ids = target[0, 1 : t + 2].tolist()
+        if size:
+            spent |= ngrams([each for each in ids if each != config.eos_token_id], size)
+        said.append(tokenizer.decode(ids).strip())
     return " ".join(part for part in said if part), len(reading.sources)
 
 
@@ -151,6 +165,32 @@ def test_summaries_equal_a_search_without_cache(model, texts, kind):
     assert [program._cache_size() for program in programs] == [1, 1, 1]
     assert model.summarize(texts[1], batch_size=2) == [found[1].text]
     assert [program._cache_size() for program in programs] == [1, 1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "size"), [("attentive", 2), ("compressive", 1), ("none", 2)])
+def test_ngrams_of_earlier_segments_are_not_said_again(model, texts, kind, size, monkeypatch):
+    model = model(kind)
+    options = {"segments_no_repeat_ngram_size": size, "batch_size": 2}
+    found = [summary.text for summary in model.summaries(texts, **options)]
+    assert found == [slow_summary(model, text, size=size)[0] for text in texts]
+    assert found[:2] != model.summarize(texts[:2], batch_size=2)
+    assert found[2:] == model.summarize(texts[2:], batch_size=2)  # one segment
+    by, outputs = model.segment_summarizer, []
+    search = by._search
+
+    def recorded(*arguments, **sizes):
+        outputs.append(search(*arguments, **sizes))
+        return outputs[-1]
+
+    monkeypatch.setattr(by, "_search", recorded)
+    for other in ({"num_beams": 2}, {"prompt_lookup_num_tokens": 2}, {"do_sample": True}):
+        outputs.clear()
+        model.summarize(texts[1], **options | other)
+        assert len(outputs) > 2
+        said = [out.sequences[0, 1 : 1 + out.lengths[0]] for out in outputs]
+        of_each = [ngrams([token for token in ids.tolist() if token != 1], size) for ids in said]
+        assert sum(map(len, of_each)) == len(set.union(*of_each)) > 4
 
 
 @pytest.mark.parametrize("kind", ["attentive", "none"])
