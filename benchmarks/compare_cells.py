@@ -313,8 +313,11 @@ def main(argv: Sequence[str]) -> None:
             f'--against: no cell "{args.against}"; there are {", ".join(directories) or "none"}'
         )
     for name in ("metrics", "length", "segments_no_repeat_ngram_size"):
-        if (value := getattr(args, name)) and not args.data:
+        value = getattr(args, name)
+        if value and not args.data:
             raise InputError(f"--{name}={value} is of summaries; give --data to write them")
+        if value and args.bits_only:
+            raise InputError(f"--{name}={value} is of summaries; leave --bits_only out")
     if args.by and not args.data:
         raise InputError(f"--by={args.by} is a field of --data, which is missing; give both")
     if args.bits_only and not args.by:

@@ -159,6 +159,18 @@ def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
     kept = tmp_path / "study" / "se3-0" / "predictions.2_sentences" / "settings.json"
     assert json.loads(kept.read_text())["length"] == "2 sentences"
     assert [row["cell"] for row in json.loads(out.read_text())["rows"]] == ["se3"]
+    compare_cells.main([*words, "--segments_no_repeat_ngram_size=2"])
+    kept = tmp_path / "study" / "se3-0" / "predictions.2_sentences.no_2" / "settings.json"
+    assert json.loads(kept.read_text())["generation"]["segments_no_repeat_ngram_size"] == 2
+    compare_cells.main([*flags, "--against=a/se3", "--by=set", "--bits_only"])
+    of_bits = json.loads(out.read_text())["rows"]
+    assert [(row.get("part"), row["cell"], row["documents"]) for row in of_bits] == sizes
+    assert of_bits[3]["bits"] == even["bits"]
+    assert "mean_rouge" not in of_bits[0]
+    with pytest.raises(InputError, match="--length=2 sentences is of summaries; leave --bits"):
+        compare_cells.main([*words, "--by=set", "--bits_only"])
+    with pytest.raises(InputError, match="--bits_only is for --by, which is missing"):
+        compare_cells.main([*flags, "--against=a/se3", "--bits_only"])
     with pytest.raises(InputError, match="--metrics=support is of summaries; give --data"):
         compare_cells.main([f"a={tmp_path}/study", "--against=a/se3", "--metrics=support"])
     with pytest.raises(InputError, match="--by=set is a field of --data"):
