@@ -292,7 +292,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--data", default="", help="JSON lines to summarise; default: none")
     parser.add_argument("--by", default="", help="field of --data that names a data set")
     parser.add_argument(
-        "--bits_only", action="store_true", help="compare no summaries, with --by alone"
+        "--bits_only", action="store_true", help="compare the bits of every --by, and no summaries"
     )
     parser.add_argument("--length", default="", help="of summaries, as longsum evaluate has it")
     parser.add_argument(
@@ -321,7 +321,7 @@ def main(argv: Sequence[str]) -> None:
     if args.by and not args.data:
         raise InputError(f"--by={args.by} is a field of --data, which is missing; give both")
     if args.bits_only and not args.by:
-        raise InputError("--bits_only is for --by, which is missing; leave --data out instead")
+        raise InputError("--bits_only is for --by, which is missing; give it, or leave both out")
     metrics = flags.metrics_of(args, default_options={"rouge": {"stemmer": True}})
     pairs = read_pairs(args.data) if args.data else {}
     parts = documents_by_part(args.data, args.by) if args.by else {}

@@ -409,7 +409,8 @@ _GENERATION_FLAGS: dict[str, tuple[Callable[[str], Any], str]] = {
     "no_repeat_ngram_size": (int, "n-grams of this size occur once"),
     "segments_no_repeat_ngram_size": (
         int,
-        "n-grams of this size that the summary of an earlier segment holds do not occur again",
+        "with memory: n-grams of this size that the summary of an earlier segment holds do not "
+        "occur again",
     ),
     "prompt_lookup_num_tokens": (int, "tokens that greedy search guesses from the document"),
     "repetition_penalty": (float, "above 1 discourages tokens that were generated before"),

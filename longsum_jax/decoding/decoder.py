@@ -26,7 +26,7 @@ class Decoder(NamedTuple):
         documents: ids of the documents, -1 where there is no token. Drafts are looked up in them
             too, and their n-grams may be forbidden.
         earlier: ids of the summaries of earlier segments, -1 between and behind them, whose n-grams
-            may be forbidden; None where a document is no segments.
+            may be forbidden; None where they may be repeated.
     """
 
     step: Callable[[Tokens, Cache], tuple[Float[Array, "batch beams vocab"], Cache]]

@@ -58,9 +58,8 @@ def process_scores(
     if options.segments_no_repeat_ngram_size > 0:
         if earlier is None:
             raise InputError(
-                f"segments_no_repeat_ngram_size={options.segments_no_repeat_ngram_size} is for "
-                "models that were trained to read a document segment by segment; give "
-                "no_repeat_ngram_size"
+                f"segments_no_repeat_ngram_size={options.segments_no_repeat_ngram_size}, but the "
+                "decoder was given no summaries of earlier segments; give them, or 0"
             )
         size = options.segments_no_repeat_ngram_size
         scores = forbid_document_ngrams(scores, history, length, earlier, size)

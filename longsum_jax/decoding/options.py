@@ -98,15 +98,16 @@ _OFF = {"top_k": 0, "min_new_tokens": 0, "prompt_lookup_num_tokens": 0}
 class GenerationOptions:
     """Options of decoding; hashable, so that they can be a static argument of ``jax.jit``.
 
-    Names and meanings are those of transformers' GenerationConfig. Lengths are in new tokens: the
-    start token is not counted. ``temperature``, ``top_k`` and ``top_p`` are used only with
-    ``do_sample``, ``length_penalty`` and ``early_stopping`` only with ``num_beams > 1``. Single
-    end-of-sequence ids become tuples; a missing ``pad_token_id`` becomes the first end-of-sequence
-    id. With ``prompt_lookup_num_tokens`` greedy search reads so many tokens at once beside the
-    newest: those that follow its last ``max_matching_ngram_size`` or fewer tokens where they stand
-    in the document, or earlier in the sequence. It keeps those that it would have chosen.
-    ``segments_no_repeat_ngram_size`` is of models that read a document segment by segment: n-grams
-    of this size that the summary of an earlier segment holds do not occur again.
+    Names and meanings are those of transformers' GenerationConfig, but for
+    ``segments_no_repeat_ngram_size``, which is ours: with models that read a document segment by
+    segment, n-grams of this size that the summary of an earlier segment holds do not occur again.
+    Lengths are in new tokens: the start token is not counted. ``temperature``, ``top_k`` and
+    ``top_p`` are used only with ``do_sample``, ``length_penalty`` and ``early_stopping`` only with
+    ``num_beams > 1``. Single end-of-sequence ids become tuples; a missing ``pad_token_id`` becomes
+    the first end-of-sequence id. With ``prompt_lookup_num_tokens`` greedy search reads so many
+    tokens at once beside the newest: those that follow its last ``max_matching_ngram_size`` or
+    fewer tokens where they stand in the document, or earlier in the sequence. It keeps those that
+    it would have chosen.
 
     Raises:
         InputError: a value out of its range, or options that exclude each other.
@@ -203,6 +204,28 @@ class GenerationOptions:
     def decoder_beams(self) -> int:
         """The number of beams that the decoder's cache holds for every document."""
         return self.num_return_sequences if self.do_sample else self.num_beams
+
+
+def of_whole_texts(
+    options: GenerationOptions, given: Mapping[str, Any], how: str
+) -> GenerationOptions:
+    """Returns ``options`` without what is about segments: a model's own are for those it reads so.
+
+    Args:
+        options: of a search.
+        given: those that a call has given itself.
+        how: what the call does, for the error.
+
+    Raises:
+        InputError: an option about segments in ``given``.
+    """
+    name = "segments_no_repeat_ngram_size"
+    if given.get(name):
+        raise InputError(
+            f'{name}={given[name]} is for strategy="memory" of models that were trained to read '
+            f"segment by segment, not for {how}; give no_repeat_ngram_size"
+        )
+    return dataclasses.replace(options, segments_no_repeat_ngram_size=0)
 
 
 def _as_tuple(ids: int | tuple[int, ...] | None) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from longsum_jax.checkpoints import huggingface
 from longsum_jax.conversion.cross_attention import with_cross_attention
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.conversion.positions import Extension, extend_positions
-from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.options import GenerationOptions, of_whole_texts
 from longsum_jax.decoding.search import Generated, trim
 from longsum_jax.errors import InputError
 from longsum_jax.inference import answers, forward, sentences
@@ -268,7 +268,7 @@ class Model:
                 differ.
         """
         inputs = {name: options.pop(name) for name in _EXTRA_INPUTS if name in options}
-        generation = self.generation_options(**options)
+        generation = of_whole_texts(self.generation_options(**options), options, "generate")
         return trim(self._runner.generate(input_ids, attention_mask, generation, seed, inputs))
 
     def generation_options(self, **options: Any) -> GenerationOptions:
@@ -686,6 +686,7 @@ class Model:
             options,
             pad=partial(self.padded, inputs={}),
             auxiliary=self.auxiliary.functions(),
+            storage=self.decoder_storage,
         )
 
     @property

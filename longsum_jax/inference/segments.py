@@ -12,10 +12,12 @@ over the summary that the search returned, and adds it to the memory. The summar
 segments are joined (AWESOME, appendix A).
 
 Segments of a model without memories do not depend on each other. They are decoded like documents,
-in slots (``continuous``): see ``SegmentSummarizer.steps``.
+in slots (``continuous``): see ``SegmentSummarizer.steps``. With ``segments_no_repeat_ngram_size``
+they do: a search then looks at the summaries of the segments before, too, in arrays for the next
+power of two of segments, for each of which it is compiled.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,6 +35,7 @@ from longsum_jax.inference.summary import Overflow, Request, Summary, check_text
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
+from longsum_jax.ops.storage import Storage
 from longsum_jax.schema import from_dict
 from longsum_jax.text.joining import Joiner
 from longsum_jax.text.segment_inputs import (
@@ -68,6 +71,7 @@ class SegmentSummarizer:
         options: how documents become segments.
         pad: pads ids and masks.
         auxiliary: compares sentences and finds important ones.
+        storage: of the decoder's weights and of the segment's keys while decoding.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class SegmentSummarizer:
         *,
         pad: Pad,
         auxiliary: Auxiliary,
+        storage: Storage = "float32",
     ) -> None:
         self._config = module.config
         self._tokenizer = tokenizer
@@ -86,8 +91,10 @@ class SegmentSummarizer:
         self._pad = pad
         self._auxiliary = auxiliary
         self._start = jax.jit(partial(_start, module), static_argnums=(1, 2, 3))
-        self._read_segment = jax.jit(partial(_read_segment, module), donate_argnames="memory")
-        self._search = Search(module)
+        self._read_segment = jax.jit(
+            partial(_read_segment, module, storage), donate_argnames="memory"
+        )
+        self._search = Search(module, storage)
         self._write_segment = jax.jit(partial(_write_segment, module), donate_argnames="memory")
         self._keep = jax.jit(partial(_keep, module), donate_argnames="vectors")
 
@@ -188,7 +195,8 @@ class SegmentSummarizer:
                 params, segment["ids"], mask, memory, salient
             )
             if generation.segments_no_repeat_ngram_size > 0:
-                earlier = _said(outputs, batch_size, num_segments, generation)
+                shape = batch_size, num_segments, generation.max_new_tokens
+                earlier = _said(outputs, *shape, self._special_ids(generation))
                 source = source._replace(said=earlier)
             out = self._search(
                 params,
@@ -269,6 +277,12 @@ class SegmentSummarizer:
             ended="eos" if ended and not joiner.is_cut else "limit",
         )
 
+    def _special_ids(self, generation: GenerationOptions) -> set[int]:
+        """Returns the tokens that begin or end every summary."""
+        first = generation.forced_bos_token_id
+        around = {*self._tokenizer.add_special_tokens([]), *generation.eos_ids}
+        return around if first is None else around | {first}
+
     def _text(self, out: Generated, row: int) -> str:
         ids = out.sequences[row, 1 : 1 + int(out.lengths[row])].tolist()
         return self._tokenizer.decode(ids).strip()
@@ -278,20 +292,24 @@ def _said(
     outputs: Sequence[Generated],
     batch_size: int,
     num_segments: int,
-    generation: GenerationOptions,
+    max_new_tokens: int,
+    special_ids: Collection[int],
 ) -> np.ndarray:
     """Returns the summaries of earlier segments as ``DecoderSource.said`` has them.
 
-    Ends of sequences are left out: n-grams with them may be repeated. Arrays for a few more
-    segments have the same shape, for which the search is compiled once.
+    Args:
+        outputs: of the segments up to now.
+        batch_size, num_segments, max_new_tokens: of the batch; the shape depends on them alone.
+        special_ids: tokens that begin or end summaries. They are left out, so that several
+            summaries may begin or end alike.
     """
-    places = generation.max_new_tokens + 1  # a summary, and a zero behind it
+    places = max_new_tokens + 1  # a summary, and a zero behind it
     rounded_up = 1 << (num_segments - 1).bit_length()
     said = np.zeros((batch_size, rounded_up, places), np.int32)
     for index, out in enumerate(outputs):
         ids = out.sequences[:, 1:]
         is_said = np.arange(ids.shape[1]) < out.lengths[:, None]
-        is_said &= ~np.isin(ids, generation.eos_ids)
+        is_said &= ~np.isin(ids, list(special_ids))
         said[:, index, : ids.shape[1]] = np.where(is_said, ids + 1, 0)
     return said.reshape(batch_size, -1)
 
@@ -320,6 +338,7 @@ def _keep(
 
 def _read_segment(
     module: EncoderDecoder,
+    storage: Storage,
     params: Params,
     ids: Array,
     mask: Array,
@@ -330,6 +349,7 @@ def _read_segment(
 
     Args:
         module, params: of the model.
+        storage: of the segment's keys and values.
         ids, mask: of the segment, [batch, length].
         memory: before the segment.
         salient: vectors of important tokens of other segments, and which of them this segment
@@ -342,7 +362,7 @@ def _read_segment(
     inputs: Mapping[str, Any] = {} if salient is None else {"salient": gather_vectors(*salient)}
     states, memory = apply(ids, mask, memory, method="read_segment", **inputs)
     source = apply(states, mask, memory, method="read_source")
-    return states, memory, source.with_ids(ids, mask)
+    return states, memory, source.stored(storage).with_ids(ids, mask)
 
 
 def _write_segment(

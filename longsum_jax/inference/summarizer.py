@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.options import GenerationOptions, of_whole_texts
 from longsum_jax.errors import InputError
 from longsum_jax.inference.documents import DocumentSummarizer
 from longsum_jax.inference.memory_engine import MemoryEngine
@@ -89,6 +89,7 @@ def make_engine(
             generation,
             on_segment,
         )
+    generation = of_whole_texts(generation, options, f'"{call.strategy}"')
     longest = max_input_length(model.config)
     reader = Reader(
         tokenizer,

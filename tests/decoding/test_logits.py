@@ -91,7 +91,7 @@ def test_ngrams_of_earlier_segments(scores, history):
     ("option", "message"),
     [
         ("encoder_no_repeat_ngram_size", "=3, but the decoder was given no documents"),
-        ("segments_no_repeat_ngram_size", "=3 is for models that were trained to read a document"),
+        ("segments_no_repeat_ngram_size", "=3, but the decoder was given no summaries of earlier"),
     ],
 )
 def test_ngrams_of_no_documents(scores, history, option, message):

@@ -13,10 +13,13 @@ import jax
 import numpy as np
 import pytest
 
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import ContinuousBatch
 from longsum_jax.inference.loading import load, load_auxiliary
 from longsum_jax.inference.model import Model
+from longsum_jax.inference.segments import _said
 from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import get_family
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
@@ -186,11 +189,65 @@ def test_ngrams_of_earlier_segments_are_not_said_again(model, texts, kind, size,
     monkeypatch.setattr(by, "_search", recorded)
     for other in ({"num_beams": 2}, {"prompt_lookup_num_tokens": 2}, {"do_sample": True}):
         outputs.clear()
-        model.summarize(texts[1], **options | other)
+        again = model.summarize(texts[:2], **options | other)
         assert len(outputs) > 2
-        said = [out.sequences[0, 1 : 1 + out.lengths[0]] for out in outputs]
-        of_each = [ngrams([token for token in ids.tolist() if token != 1], size) for ids in said]
-        assert sum(map(len, of_each)) == len(set.union(*of_each)) > 4
+        for row in range(2):
+            said = [out.sequences[row, 1 : 1 + out.lengths[row]] for out in outputs]
+            ids = [[token for token in each.tolist() if token != 1] for each in said]
+            of_each = [ngrams(each, size) for each in ids]
+            assert sum(map(len, of_each)) == len(set.union(*of_each)) > 4
+        if "prompt_lookup_num_tokens" in other:
+            assert again == found[:2]
+
+
+def test_tokens_around_every_summary_may_be_said_again(model):
+    """Such as the start of BART's, which would else forbid every first word but its own."""
+    options = GenerationOptions(
+        max_new_tokens=4, decoder_start_token_id=2, eos_token_id=2, forced_bos_token_id=0
+    )
+    special = model("none").segment_summarizer._special_ids(options)
+    assert {0, 1, 2} == special  # the tokenizer's end is 1
+    sequences = np.array([[2, 0, 7, 8, 2], [2, 0, 9, 5, 6]])
+    lengths = np.array([4, 3])
+    out = Generated(sequences, lengths, ended=lengths == 4, scores=np.zeros(2))
+    said = _said([out], 2, 3, 4, special)
+    first = [[0, 8, 9, 0, 0], [0, 10, 6, 0, 0]]
+    assert said.reshape(2, 4, 5)[:, 0].tolist() == first
+    assert not said.reshape(2, 4, 5)[:, 1:].any()
+
+
+def test_a_model_keeps_its_option_for_segments(model, texts, monkeypatch):
+    """Written in one piece, its text has nothing to repeat; asked for there, it is refused."""
+    trained = model("none")
+    ids = np.arange(3, 15)[None]
+    before = trained.generate(ids).tolist(), trained.summarize(texts, strategy="direct")
+    own = {**trained.generation_config, "segments_no_repeat_ngram_size": 2}
+    monkeypatch.setattr(trained, "generation_config", own)
+    assert trained.summary_options().segments_no_repeat_ngram_size == 2
+    assert (trained.generate(ids).tolist(), trained.summarize(texts, strategy="direct")) == before
+    option = {"segments_no_repeat_ngram_size": 3}
+    with pytest.raises(InputError, match=r"=3 is for strategy=.memory. .* not for generate"):
+        trained.generate(ids, **option)
+    with pytest.raises(InputError, match=r'=3 is for strategy=.memory. .* not for "segments"'):
+        trained.summaries([], strategy="segments", **option)
+
+
+@pytest.mark.slow
+def test_segments_that_are_read_in_order_are_stored_as_others(model, texts):
+    trained = model("none")
+    stored = Model(
+        trained.family,
+        trained.config,
+        trained.params,
+        trained.tokenizer,
+        trained.generation_config,
+        trained.summarization,
+        decoder_storage="int8",
+    )
+    said = []
+    [[(_, summary)]] = stored.stream([Request(texts[1], "it", None)], on_segment=said.append)
+    assert [summary.text] == stored.summarize(texts[1], batch_size=2)
+    assert stored.segment_summarizer._search._stored is not None
 
 
 @pytest.mark.parametrize("kind", ["attentive", "none"])
