@@ -16,7 +16,9 @@ a --length or --segments_no_repeat_ngram_size of longsum evaluate in a directory
 --by, a field of these rows names the data set of a document, and every data set is compared alone
 as well; p-values are adjusted for all of these comparisons together. The rows must be the
 validation documents of the cells, in the same order, which is not checked. With --bits_only, which
-is for --by, no summaries are written.
+is for --by, no summaries are written. Documents are left out that have other summaries to know in
+some cells, as where important sentences leave less room for a segment; where these are more than a
+tenth, cells are not compared.
 
 `least_documents` is the smallest difference that a test with these documents finds four times out
 of five, at p < .05; `least_seeds` the same of seeds, whose spread is pooled over all cells. A
@@ -51,6 +53,7 @@ from longsum_jax.experiment.experiment import make_experiment
 from longsum_jax.inference.loading import load
 
 POWER = 1.96 + 0.84  # standard errors: found four times out of five, two-sided, p < .05
+LEAST_COMMON = 0.9  # of the documents
 SEEDED = re.compile(r"(.+)-(\d+)")
 SETTINGS = ("num_beams", "max_new_tokens", "no_repeat_ngram_size", "batch_size")
 
@@ -104,20 +107,28 @@ def read_bits(directory: Path) -> dict[str, np.ndarray]:
     return {name: np.array(value) for name, value in json.loads(path.read_text()).items()}
 
 
-def check_targets(tokens: Sequence[np.ndarray]) -> None:
-    """Raises InputError unless all cells have the same summaries to know.
+def common_documents(tokens: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the numbers of the documents whose summaries to know are the same in all cells.
 
     Args:
         tokens: of the summaries of every document, for each cell and seed.
+
+    Raises:
+        InputError: cells of other documents, or more than a tenth with other summaries.
     """
     sizes = set(map(len, tokens))
     if len(sizes) > 1:
         raise InputError(f"cells have {sizes} validation documents; compare those of one data set")
-    if not all(np.array_equal(other, tokens[0]) for other in tokens):
+    is_common = np.all([other == tokens[0] for other in tokens], axis=0)
+    if is_common.mean() < LEAST_COMMON:
         raise InputError(
             "cells have other summaries to know, such as those of other segments; compare cells "
             "of the same max_source_length and max_target_length"
         )
+    if not is_common.all():
+        left_out = ", ".join(map(str, np.flatnonzero(~is_common)))
+        console.print_stderr(f"left out, with other summaries to know in some cells: {left_out}")
+    return np.flatnonzero(is_common)
 
 
 def write_summaries(directory: Path, data: str, length: str = "", forbidden: int = 0) -> Path:
@@ -329,7 +340,8 @@ def main(argv: Sequence[str]) -> None:
         name: {seed: read_bits(directory) for seed, directory in seeds.items()}
         for name, seeds in directories.items()
     }
-    check_targets([of_seed["tokens"] for seeds in bits.values() for of_seed in seeds.values()])
+    of_all = [of_seed["tokens"] for seeds in bits.values() for of_seed in seeds.values()]
+    common = common_documents(of_all)
     of_first = next(iter(bits[args.against].values()))
     if parts and sum(map(len, parts.values())) != len(of_first["tokens"]):
         raise InputError(f"{args.data} has other documents than the cells' validation set")
@@ -343,9 +355,9 @@ def main(argv: Sequence[str]) -> None:
                 path = write_summaries(directory, args.data, args.length, forbidden)
                 summaries = score_summaries(path, pairs, metrics)
             cells.setdefault(name, {})[seed] = Scores(bits[name][seed], summaries)
-    rows = compare(cells, args.against)
+    rows = compare(select(cells, common), args.against)
     for part, documents in parts.items():
-        of_part = compare(select(cells, documents), args.against)
+        of_part = compare(select(cells, np.intersect1d(documents, common)), args.against)
         rows += [{"part": part} | row for row in of_part]
     adjust(rows)
     rows = [rounded(row) for row in rows]

@@ -90,6 +90,23 @@ def test_documents_that_a_difference_needs(compare_cells):
     assert compare_cells.needed(100, 0.1, 0) is None
 
 
+def test_documents_with_other_summaries_to_know_are_left_out(compare_cells, capsys):
+    tokens = np.arange(20.0)
+    other = tokens.copy()
+    other[3] += 1
+    other[7] += 1
+    kept = compare_cells.common_documents([tokens, tokens, other])
+    assert kept.tolist() == [i for i in range(20) if i not in (3, 7)]
+    assert "in some cells: 3, 7" in capsys.readouterr().err
+    assert compare_cells.common_documents([tokens, tokens]).tolist() == list(range(20))
+    assert not capsys.readouterr().err
+    other[9] += 1
+    with pytest.raises(InputError, match="cells have other summaries to know"):
+        compare_cells.common_documents([tokens, other])
+    with pytest.raises(InputError, match="validation documents; compare those of one data set"):
+        compare_cells.common_documents([tokens, tokens[:5]])
+
+
 @pytest.mark.slow
 def test_a_tiny_study_is_compared(scripts, compare_cells, tmp_path):
     letters = list(string.ascii_lowercase) * 2
