@@ -326,6 +326,7 @@ def _summary_programs(
 ) -> Iterator["AbstractProgram"]:
     import jax
 
+    from longsum_jax.decoding.options import of_whole_texts
     from longsum_jax.inference.abstract import summary_programs
     from longsum_jax.inference.kernel_cache import MAX_KERNEL_CACHE_BYTES
     from longsum_jax.inference.padding import check_kernel_length, check_length, input_length
@@ -339,7 +340,7 @@ def _summary_programs(
         shapes,
         batch_size=batch_size,
         length=input_length(model.config, length),
-        options=model.summary_options(**options),
+        options=of_whole_texts(model.summary_options(**options), options, "whole documents"),
         kernel_bytes=MAX_KERNEL_CACHE_BYTES,
         storage=model.decoder_storage,
     )

@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.stages import Lowered
 
-from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.options import GenerationOptions, of_whole_texts
 from longsum_jax.experiment import experiment as steps
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Objective, Setup
@@ -118,13 +118,14 @@ def _evaluation_programs(
     config, evaluation = objective.setup.config, run.evaluation
     started = load_generation(run.init_from) if run.init_from else ({}, {})
     stored = run.family.generation_config(config, steps.generation_options(run, *started))
+    options = GenerationOptions.from_config(stored)
     with activate(mesh, run.mesh.rules):
         found = summary_programs(
             run.family.module_class(config),
             state.params,
             batch_size=evaluation.batch_size,
             length=input_length(config, evaluation_length(run)),
-            options=GenerationOptions.from_config(stored),
+            options=of_whole_texts(options, evaluation.generation(), "whole documents"),
             kernel_bytes=MAX_KERNEL_CACHE_BYTES,
         )
         programs = list(found)

@@ -234,6 +234,18 @@ def test_plans_hold_weights_as_the_model_does(small_model):
         assert ("xi8>" in search.lower().as_text()) == (storage == "int8")
 
 
+def test_options_for_segments_are_left_out_of_plans_and_refused_there(small_model):
+    model = load(small_model)
+    model.generation_config["segments_no_repeat_ngram_size"] = 3
+    *_, search = plan._summary_programs(model, 50, 1, {})
+    assert "while" in search.lower().as_text()
+    with pytest.raises(InputError, match="not for whole documents; give no_repeat_ngram_size"):
+        plan._summary_programs(model, 50, 1, {"segments_no_repeat_ngram_size": 2})
+    option = "--config.evaluation.segments_no_repeat_ngram_size=2"
+    with pytest.raises(InputError, match="not for whole documents; give no_repeat_ngram_size"):
+        plan.main(["--config=configs/quickstart.py", "--device=cpu", option])
+
+
 def test_the_longest_document_that_fits(small_model, monkeypatch):
     compiled = []
 
