@@ -2,8 +2,7 @@
 
     python benchmarks/compare_cells.py LABEL=WORKDIR [LABEL=WORKDIR ...] --against=LABEL/s4d-full \\
         [--cells=s4d-full,lsg-full] [--data=validation.jsonl [--by=set] [--bits_only] \\
-        [--length="150 words"] \\
-        [--segments_no_repeat_ngram_size=3] [--metrics=rouge,support,...]] \\
+        [--length="150 words"] [--segments_no_repeat_ngram_size=3] [--metrics=rouge,...]] \\
         [--out=compare_cells.json]
 
 WORKDIR is one of study.py, whose cells have the same validation documents in all of them; several

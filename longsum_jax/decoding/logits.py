@@ -47,22 +47,17 @@ def process_scores(
         scores = penalize_repetition(scores, history, length, options.repetition_penalty)
     if options.no_repeat_ngram_size > 0:
         scores = forbid_repeated_ngrams(scores, history, length, options.no_repeat_ngram_size)
-    if options.encoder_no_repeat_ngram_size > 0:
-        if documents is None:
-            raise InputError(
-                f"encoder_no_repeat_ngram_size={options.encoder_no_repeat_ngram_size}, but the "
-                "decoder was given no documents; give them, or 0"
-            )
-        size = options.encoder_no_repeat_ngram_size
-        scores = forbid_document_ngrams(scores, history, length, documents, size)
-    if options.segments_no_repeat_ngram_size > 0:
-        if earlier is None:
-            raise InputError(
-                f"segments_no_repeat_ngram_size={options.segments_no_repeat_ngram_size}, but the "
-                "decoder was given no summaries of earlier segments; give them, or 0"
-            )
-        size = options.segments_no_repeat_ngram_size
-        scores = forbid_document_ngrams(scores, history, length, earlier, size)
+    looked_up = (
+        ("encoder_no_repeat_ngram_size", documents, "documents"),
+        ("segments_no_repeat_ngram_size", earlier, "summaries of earlier segments"),
+    )
+    for name, texts, what in looked_up:
+        size: int = getattr(options, name)
+        if size == 0:
+            continue
+        if texts is None:
+            raise InputError(f"{name}={size}, but the decoder was given no {what}; give them, or 0")
+        scores = forbid_document_ngrams(scores, history, length, texts, size)
     for word in options.bad_words_ids:
         is_end = len(word) == 1 and word[0] in options.eos_ids
         if not is_end:  # the end itself is never a bad word
