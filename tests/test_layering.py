@@ -57,7 +57,7 @@ OPTIONAL = (
     "pypdfium2",
     "selectolax",
     "striprtf",
-    "charset_normalizer",
+    "chardet",
     "backports",
 )
 NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # the module that seqio's own commands import

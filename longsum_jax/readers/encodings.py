@@ -2,12 +2,12 @@
 
 import codecs
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from longsum_jax.errors import InputError
 from longsum_jax.extra import import_extra
 
-# UTF-32 first: its mark begins with that of UTF-16.
+# UTF-32 first: its mark begins with the mark of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -15,73 +15,95 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# Encodings of Windows that have characters where these have control characters.
+# Encodings of Windows that have characters in place of these encodings' control characters.
 _WIDER = {"iso8859-1": "cp1252", "iso8859-9": "cp1254"}
 _WINDOWS_BYTES = re.compile(rb"[\x80-\x9f]")
-_SAMPLE = 2**18  # bytes that a guess is made of
-# Windows-1252 is by far the most frequent of the encodings that resemble one another: it is taken
-# unless another one fits better by this much, and where there is too little to tell.
+# Escape sequences that switch the character set in mail and news from Japan and Korea.
+_SWITCHES = re.compile(rb"\x1b(?:\$[@B]|\$\([DOPQ]|\$\)C|\([IJ])")
+_SWITCHING = ("iso2022_jp_ext", "iso2022_jp_2004", "iso2022_kr")
+# Characters that every text of some length has, and control characters that no text has.
+_COMMON_CHARACTERS = re.compile("[ \n.,;:!?\u3001\u3002\uff0c]")
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
+_HIGH_CONTROLS = re.compile("[\x80-\x9f]")
+_COMMON_SHARE = 0.02
+_SAMPLE = 2**18  # largest number of bytes that a guess is based on
+# Windows-1252 is by far the most frequent encoding in Latin script, and a few bytes fit many.
 _COMMON = "cp1252"
-_MARGIN = 0.03
-# So many characters in UTF-8 for each that is damaged do not come about in another encoding.
-_GOOD_PER_BAD = 10
 _FEW_BYTES = 4
-# Share of strange characters that a text may have, at the first and at the second attempt.
-_CHAOS = 0.2
-_MORE_CHAOS = 0.5
-# Where ASCII makes so much of the words with other letters in them, these are Latin.
-_LATIN = ["cp1252", "cp1250", "cp1254", "cp1257", "iso8859_2", "iso8859_9"]
+_WEAK = 0.1
+_NOISE = 0.06  # confidence that random bytes in other scripts stay below
+_CLOSE = 0.01
+# Encodings in which people still have texts; chardet has many more, which short texts resemble.
+_ENCODINGS = (
+    *("cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258"),
+    *("iso8859-2", "iso8859-5", "iso8859-6", "iso8859-7", "iso8859-8"),
+    *("iso8859-13", "iso8859-15", "koi8-r", "koi8-u", "mac-roman", "mac-latin2", "mac-cyrillic"),
+    *("cp437", "cp850", "cp852", "cp866", "cp874", "cp932", "cp949", "euc_kr", "euc_jis_2004"),
+    *("gb18030", "big5hkscs"),
+)
+# As many characters in UTF-8 for each damaged one do not come about in another encoding.
+_GOOD_PER_BAD = 10
+# Words with other letters are in Latin script if ASCII makes up this share of their bytes.
 _LATIN_SHARE = 0.5
 
 
 class Decoded(NamedTuple):
-    """A text, its encoding where that was guessed, and characters that are damaged in UTF-8."""
+    """A text, its encoding if that was guessed, and the number of damaged characters in UTF-8.
+
+    Attributes:
+        text: decoded text.
+        guess: name of a guessed encoding; None if a mark, the file or UTF-8 decided.
+        num_damaged: number of damaged characters.
+        rival: encoding that fits as well and gives another text; None if there is none.
+    """
 
     text: str
     guess: str | None = None
     num_damaged: int = 0
+    rival: str | None = None
 
 
 def decode(content: bytes, name: str, declared: str | None = None) -> Decoded:
     """Returns the text of a file.
 
     Args:
-        content: of the file.
-        name: of the file, for errors.
-        declared: encoding that the file names; disregarded where it does not fit.
+        content: bytes of the file.
+        name: name of the file, for errors.
+        declared: encoding that the file names; disregarded if it does not fit.
 
     Raises:
-        InputError: bytes that are no text, or text in no known encoding.
+        InputError: bytes that are not text, or text in an unknown encoding.
     """
     for mark, encoding in _MARKS:
         if content.startswith(mark):
-            return Decoded(_strictly(content[len(mark) :], encoding, name))
-    # What could be read so far is not in UTF-16, whatever it says.
+            return Decoded(_decode_strictly(content[len(mark) :], encoding, name))
+    # A declaration that could be read so far does not stand in a file of UTF-16.
     if declared is not None and not declared.casefold().startswith(("utf-16", "utf-32")):
-        found = _fitting(content, _as_browsers_read(declared, content))
-        if found is None:
-            found = _fitting(content, declared)
-        if found is not None:
-            return Decoded(found)
-    wide = _wide_encoding(content)
-    if wide is not None:
-        return Decoded(_strictly(content, wide, name), wide)
+        text = _decode_if_fitting(content, _as_browsers_read(declared, content))
+        if text is None:
+            text = _decode_if_fitting(content, declared)
+        if text is not None:
+            return Decoded(text)
+    text = _decode_if_fitting(content, "utf-8")
+    if text is not None and _SWITCHES.search(content) is None:
+        return Decoded(text)
+    encoding = _switching_encoding(content) or _wide_encoding(content)
+    if encoding is not None:
+        return Decoded(_decode_strictly(content, encoding, name), encoding)
+    if text is not None:
+        return Decoded(text)
     if b"\0" in content:
         raise InputError(
             f"{name}: NUL byte at position {content.index(0)}; give text, not a binary file"
         )
-    found = _fitting(content, "utf-8")
-    if found is not None:
-        return Decoded(found)
     damaged = _damaged_utf8(content)
     if damaged is not None:
         return damaged
-    guess = _guess(content, name)
-    return Decoded(_strictly(content, guess, name), guess)
+    return _guess(content, name)
 
 
 def _as_browsers_read(declared: str, content: bytes) -> str:
-    """Returns the encoding that is meant where a file says Latin-1 and has quotes of Windows."""
+    """Returns the encoding that is meant if a file declares Latin-1 and has quotes of Windows."""
     try:
         wider = _WIDER.get(codecs.lookup(declared).name)
     except (LookupError, ValueError):
@@ -89,7 +111,7 @@ def _as_browsers_read(declared: str, content: bytes) -> str:
     return wider if wider is not None and _WINDOWS_BYTES.search(content) else declared
 
 
-def _strictly(content: bytes, encoding: str, name: str) -> str:
+def _decode_strictly(content: bytes, encoding: str, name: str) -> str:
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
@@ -99,8 +121,8 @@ def _strictly(content: bytes, encoding: str, name: str) -> str:
         ) from None
 
 
-def _fitting(content: bytes, encoding: str) -> str | None:
-    """Returns the text in this encoding; None where it does not fit or is unknown."""
+def _decode_if_fitting(content: bytes, encoding: str) -> str | None:
+    """Returns the text in this encoding; None if it does not fit or is unknown."""
     try:
         text = content.decode(encoding)
     except (LookupError, ValueError):
@@ -117,49 +139,71 @@ def _damaged_utf8(content: bytes) -> Decoded | None:
     return Decoded(text, num_damaged=num_damaged) if is_utf8 else None
 
 
-def _wide_encoding(content: bytes) -> str | None:
-    """Returns UTF-16 where, without a mark, half of the bytes are NULs as in most of its texts."""
-    sample = content[: _SAMPLE & ~1]
-    if len(sample) < 8 or len(content) % 2:
+def _switching_encoding(content: bytes) -> str | None:
+    """Returns the encoding of a text that changes its character set by escape sequences."""
+    if _SWITCHES.search(content) is None:
         return None
-    even, odd = sample[::2].count(0), sample[1::2].count(0)
-    many, few = len(sample) // 4, len(sample) // 64
-    if odd > many and even <= few:
-        return "utf-16-le"
-    if even > many and odd <= few:
-        return "utf-16-be"
+    for encoding in _SWITCHING:
+        text = _decode_if_fitting(content, encoding)
+        if text is not None and "\x1b" not in text:
+            return encoding
     return None
 
 
-def _guess(content: bytes, name: str) -> str:
-    charset_normalizer = import_extra("charset_normalizer", name, "text that is not UTF-8")
+def _wide_encoding(content: bytes) -> str | None:
+    """Returns UTF-16 in the byte order in which a text without a mark has spaces and stops."""
+    if len(content) % 2:
+        return None
+    sample = content[:_SAMPLE]
+    shares = {}
+    for encoding in ("utf-16-le", "utf-16-be"):
+        text = sample.decode(encoding, errors="replace")
+        if _CONTROLS.search(text) is None and "\ufffd" not in text[:-1]:
+            shares[encoding] = len(_COMMON_CHARACTERS.findall(text)) / max(len(text), 1)
+    if not shares:
+        return None
+    best = max(shares, key=shares.__getitem__)
+    return best if shares[best] >= _COMMON_SHARE else None
+
+
+def _guess(content: bytes, name: str) -> Decoded:
+    """Returns the text in the encoding whose pairs of letters are those of a language."""
+    chardet = import_extra("chardet", name, "text that is not UTF-8")
     start = next(i for i, byte in enumerate(content) if byte > 127)
     sample = content[max(0, start - _SAMPLE // 4) :][:_SAMPLE]
     words = b"".join(word for word in sample.split() if not word.isascii())
     num_ascii = sum(byte < 128 for byte in words)
     is_latin = num_ascii >= _LATIN_SHARE * len(words)
-    if len(words) - num_ascii < _FEW_BYTES and _fitting(content, _COMMON) is not None:
-        return _COMMON
-    fitting: list[Any] = []
-    for isolation, threshold in ((_LATIN if is_latin else None, _CHAOS), (None, _MORE_CHAOS)):
-        matches = charset_normalizer.from_bytes(
-            sample,
-            threshold=threshold,
-            cp_isolation=isolation,
-            cp_exclusion=["utf_16_le", "utf_16_be"],
-        )
-        # A guess from the sample may fail further on.
-        fitting = [match for match in matches if _fitting(content, match.encoding) is not None]
-        if fitting:
-            break
+    common = _decode_if_fitting(content, _COMMON)
+    if common is not None and len(words) - num_ascii < _FEW_BYTES:
+        return Decoded(common, _COMMON)
+    guesses = chardet.detect_all(
+        sample,
+        max_bytes=_SAMPLE,
+        compat_names=False,
+        include_encodings=_ENCODINGS,
+    )
+    fitting = []
+    for guess in guesses:
+        # A guess from the sample may fail further on, or give control characters for quotes.
+        text = guess["encoding"] and _decode_if_fitting(content, guess["encoding"])
+        is_text = is_latin or guess["confidence"] >= _NOISE
+        if text and is_text and _HIGH_CONTROLS.search(text) is None:
+            fitting.append((guess["encoding"], guess["confidence"], text))
     if not fitting:
         raise InputError(
             f"{name}: byte 0x{content[start]:02x} at position {start} is not UTF-8, and no other "
             "encoding fits; convert the file to UTF-8"
         )
-    best = fitting[0]
-    for match in fitting:
-        plausible = match.chaos <= best.chaos + _MARGIN
-        if match.encoding == _COMMON and plausible and match.coherence >= best.coherence - _MARGIN:
-            return _COMMON
-    return best.encoding
+    encoding, confidence, text = fitting[0]
+    if common is not None and is_latin and confidence < _WEAK:
+        encoding, text = _COMMON, common
+    rival = next(
+        (
+            other
+            for other, score, other_text in fitting
+            if score >= confidence - _CLOSE and other_text != text
+        ),
+        None,
+    )
+    return Decoded(text, encoding, rival=rival)

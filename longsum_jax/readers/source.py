@@ -129,21 +129,22 @@ class Source:
             raise InputError(f"{self.name}: more than {MAX_MEMBERS} members; unpack the archive")
 
     def decoded(self, declared: str | None = None) -> tuple[str, list[str]]:
-        """Returns the content as text, and a note where its encoding is a guess or damaged.
+        """Returns the content as text, and a note if its encoding is a guess or damaged.
 
         Args:
             declared: encoding that the content names.
 
         Raises:
-            InputError: the content is no text.
+            InputError: the content is not text.
         """
-        found = decode(self.content, self.name, declared)
-        text = found.text.replace("\r\n", "\n").replace("\r", "\n")
+        result = decode(self.content, self.name, declared)
+        text = result.text.replace("\r\n", "\n").replace("\r", "\n")
         notes = []
-        if found.guess:
-            notes.append(f"read as {found.guess}, which is a guess")
-        if found.num_damaged:
-            damaged = counted(found.num_damaged, "damaged character")
+        if result.guess:
+            rival = f"; {result.rival} fits as well" if result.rival else ""
+            notes.append(f"read as {result.guess}, which is a guess{rival}")
+        if result.num_damaged:
+            damaged = counted(result.num_damaged, "damaged character")
             notes.append(f"read as UTF-8 but for {damaged}")
         return text, notes
 

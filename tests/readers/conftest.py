@@ -156,6 +156,6 @@ def make_epub(chapters, *, toc="", **members):
 @pytest.fixture(scope="session")
 def make():
     """The functions above; tests that take them need the packages of the extra "files"."""
-    for package in ("charset_normalizer", "pyarrow", "pypdfium2", "selectolax", "striprtf"):
+    for package in ("chardet", "pyarrow", "pypdfium2", "selectolax", "striprtf"):
         pytest.importorskip(package)
     return SimpleNamespace(pdf=make_pdf, zip=make_zip, docx=make_docx, odt=make_odt, epub=make_epub)
