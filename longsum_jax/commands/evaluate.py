@@ -199,6 +199,7 @@ def _evaluate_into(
     _write(out / "metrics.json", result | settings)
     checksums.write(out, lambda name: name in OUTPUTS)
     _print(result, metrics, out)
+    flags.print_notes(metrics, [pair.reference for pair in documents])
     if args.report:
         _report(args.report, documents, systems, metrics, aligner)
 

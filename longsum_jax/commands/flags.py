@@ -326,6 +326,13 @@ def check_file(flag: str, path: str | None) -> None:
         raise InputError(f"--{flag}={path}: {parent} cannot be written; give another --{flag}")
 
 
+def print_notes(metrics: Mapping[str, "Metric"], references: Sequence[str]) -> None:
+    """Prints the notes of metrics below their values."""
+    for metric in metrics.values():
+        for note in metric.notes(references):
+            print(note)
+
+
 def write_report(path: str, content: "ReportContent") -> None:
     """Writes the page that --report asks for, and says so.
 

@@ -209,7 +209,7 @@ def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
         result[suite.name] = {"task": suite.task, "column": suite.scoring.column}
     if args.out:
         _write(Path(args.out), result, systems, pairs)
-    _print(result, systems, differences, metrics)
+    _print(result, systems, differences, metrics, pairs)
     if args.report:
         column = suite.scoring.column if suite else None
         content = ReportContent(
@@ -412,6 +412,7 @@ def _print(
     systems: Sequence["System"],
     differences: Mapping[str, Mapping[str, "Difference"]],
     metrics: "Metrics",
+    pairs: Sequence["Pair"],
 ) -> None:
     from longsum_jax.evaluation.predictions import columns_of
     from longsum_jax.evaluation.tables import score_table
@@ -441,6 +442,7 @@ def _print(
     for described in result["metrics"].values():
         if "signature" in described:
             print(described["signature"])
+    flags.print_notes(metrics, [pair.reference for pair in pairs])
 
 
 def _left_out(

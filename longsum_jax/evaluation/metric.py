@@ -91,6 +91,15 @@ class Metric(ABC):
         """True if ``from_means`` gives the values, so that there are intervals and tests."""
         return type(self).corpus_values is Metric.corpus_values
 
+    def notes(self, references: Sequence[str]) -> list[str]:
+        """Returns sentences that a reader of the values needs; none by default.
+
+        Args:
+            references: first reference of each example.
+        """
+        del references
+        return []
+
     def describe(self) -> dict[str, Any]:
         """Returns what the values depend on, for reports: versions and options."""
         return dataclasses.asdict(self.options)

@@ -15,7 +15,7 @@ from rouge_score.scoring import Score, fmeasure
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.metric import Metric, Scores, mean_scores
 from longsum_jax.text.lcs import UnionLcs, lcs_length
-from longsum_jax.text.ngrams import TOKENIZERS, ngrams_of
+from longsum_jax.text.ngrams import TOKENIZERS, is_latin, ngrams_of
 from longsum_jax.text.sentences import split_sentences, splitter_name
 from longsum_jax.text.stemming import stem
 
@@ -43,12 +43,13 @@ class Rouge(Metric):
         Attributes:
             types: among rouge1, rouge2, rouge3 (n-grams), rougeL (longest common subsequence of the
                 texts) and rougeLsum (of their sentences).
-            details: gives precision and recall, too.
+            details: precision and recall in addition to F-measures.
             stemmer: stems words of more than three letters (Porter, as NLTK has it).
-            tokenizer: "default" is rouge-score's, which knows a-z and 0-9 alone; "unicode" finds
-                words of any script.
-            splitter: of ROUGE-Lsum. "sentencex" splits every line into sentences; "lines" takes a
-                line for a sentence, as rouge-score does.
+            tokenizer: "default" is rouge-score's, which finds only a-z and 0-9; "unicode" finds
+                words of any script; "auto" takes "unicode" for references in other scripts than
+                Latin, else "default".
+            splitter: sentences of ROUGE-Lsum. "sentencex" splits every line into sentences; "lines"
+                takes each line as a sentence, as rouge-score does.
             references: of an example with several references takes the "max", which is the one
                 with the best F-measure of the type, or the "mean".
         """
@@ -56,7 +57,7 @@ class Rouge(Metric):
         types: tuple[RougeType, ...] = ROUGE_TYPES
         details: bool = False
         stemmer: bool = False
-        tokenizer: Literal["default", "unicode"] = "default"
+        tokenizer: Literal["auto", "default", "unicode"] = "auto"
         splitter: Literal["sentencex", "lines"] = "sentencex"
         references: Literal["max", "mean"] = "max"
 
@@ -97,6 +98,25 @@ class Rouge(Metric):
 
     def describe(self) -> dict[str, Any]:
         return describe(self.options)
+
+    def notes(self, references: Sequence[str]) -> list[str]:
+        result = []
+        num_others = sum(not is_latin(text) for text in references)
+        if num_others and self.options.tokenizer != "unicode":
+            others = f"{num_others} of {len(references)} references are not in Latin script"
+            if self.options.tokenizer == "auto":
+                result.append(f"{others}: their words are those of rouge.tokenizer=unicode")
+            else:
+                result.append(
+                    f"{others}, which rouge.tokenizer=default leaves out: their scores mean "
+                    "nothing; --metric_option=rouge.tokenizer=unicode counts words of any script"
+                )
+        if "rougeLsum" in self.options.types and self.options.splitter != "lines":
+            result.append(
+                "rougeLsum splits lines into sentences; rouge-score takes each line as a sentence, "
+                "as --metric_option=rouge.splitter=lines does"
+            )
+        return result
 
     def _columns_of(self, name: RougeType) -> tuple[str, ...]:
         if not self.options.details:
@@ -160,9 +180,12 @@ def rouge_parts(prediction: str, reference: str, options: Rouge.Options) -> dict
     Args:
         prediction: the generated summary; may be empty.
         reference: the summary to compare with.
-        options: of ROUGE.
+        options: options of ROUGE.
     """
-    tokenize = _tokenizer(options.tokenizer, options.stemmer)
+    tokenizer = options.tokenizer
+    if tokenizer == "auto":
+        tokenizer = "default" if is_latin(reference) else "unicode"
+    tokenize = _tokenizer(tokenizer, options.stemmer)
     sentences = [_sentences(text, options.splitter) for text in (prediction, reference)]
     # Words do not cross from one sentence into the next under any tokenizer.
     predicted, wanted = [[tokenize(line) for line in lines] for lines in sentences]

@@ -44,7 +44,9 @@ class ScrollsTask(NamedTuple):
     options: dict[str, Any]
 
 
-_ROUGE = ScrollsTask("rouge", "geometric_rouge", {"types": list(SCROLLS_TYPES)})
+_ROUGE = ScrollsTask(
+    "rouge", "geometric_rouge", {"types": list(SCROLLS_TYPES), "tokenizer": "default"}
+)
 _F1 = ScrollsTask("answers", "answer_f1", {})
 _EXACT = ScrollsTask("answers", "exact_match", {})
 SCROLLS_TASKS = {

@@ -18,6 +18,10 @@ _KEEP_WORDS = bytes(
     byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256)
 )
 
+_OTHER_LETTER = re.compile(
+    r"[^\W\d_\x00-\u024f\u1e00-\u1eff]"
+)  # outside the blocks of Latin letters
+
 # Letters of scripts without spaces between words.
 _UNSPACED = (
     "\u0e00-\u0eff"  # Thai, Lao
@@ -55,6 +59,17 @@ def unicode_words(text: str) -> list[str]:
         return text.lower().encode().translate(_KEEP_WORDS).decode().split()
     folded = unicodedata.normalize("NFKC", text).casefold()
     return unicodedata.normalize("NFKC", folded).translate(_SPACED).split()
+
+
+def is_latin(text: str) -> bool:
+    """Returns True if less than a quarter of the letters of a text are of other scripts than Latin.
+
+    ``words_of`` then finds its words. Texts without letters count as Latin.
+    """
+    if text.isascii():
+        return True
+    num_letters = sum(map(str.isalpha, text))
+    return 4 * len(_OTHER_LETTER.findall(text)) <= num_letters
 
 
 def num_words(text: str) -> int:
@@ -100,6 +115,11 @@ TOKENIZERS: Mapping[str, Tokenize] = {
     "default": words_of,
     "unicode": unicode_words,
 }
+
+
+def words_by_script(text: str) -> Tokenize:
+    """Returns the tokenizer that finds the words of a text: rouge-score's for a-z, else Unicode."""
+    return words_of if is_latin(text) else unicode_words
 
 
 def ngrams_of(words: Sequence[Hashable], size: int) -> Iterable[Hashable]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from longsum_jax.text.ngrams import NgramCounts, count_ngrams
+from longsum_jax.text.ngrams import NgramCounts, count_ngrams, words_by_script
 
 _TOLERANCE = 1e-12  # equal scores may differ by rounding
 
@@ -14,7 +14,8 @@ def greedy_oracle(sentences: Sequence[str], summary: str) -> list[int]:
 
     Each step adds the best sentence; the search ends when none raises the score. Bigrams do not
     cross the ends of chosen sentences, so their order does not matter; bigrams of the summary do
-    cross the ends of its sentences. Words are not stemmed.
+    cross the ends of its sentences. Words are not stemmed; they are rouge-score's, or Unicode words
+    if the summary is in another script than Latin.
 
     Args:
         sentences: the sentences of a document.
@@ -23,7 +24,11 @@ def greedy_oracle(sentences: Sequence[str], summary: str) -> list[int]:
     Returns:
         Indices in document order, none if no sentence shares a word with the summary.
     """
-    grams = [_IncrementalRouge(*count_ngrams(sentences, [summary], n)) for n in (1, 2)]
+    tokenize = words_by_script(summary)
+    grams = []
+    for size in (1, 2):
+        counts = count_ngrams(sentences, [summary], size, tokenize=tokenize)
+        grams.append(_IncrementalRouge(*counts))
     chosen: list[int] = []
     best = 0.0
     while len(chosen) < len(sentences):
@@ -45,18 +50,19 @@ def recalled_sentences(
     """Selects sentences greedily for ROUGE-2 recall of a summary, within a length.
 
     Each step adds the best sentence that still fits; the search ends when none raises the recall.
-    Bigrams are those of ``greedy_oracle``.
+    Words and bigrams are counted as in ``greedy_oracle``.
 
     Args:
         sentences: the sentences of a document.
         summary: the reference.
-        sizes: of each sentence, in words or in tokens.
+        sizes: length of each sentence, in words or in tokens.
         room: the largest sum of sizes.
 
     Returns:
         Indices in document order.
     """
-    bigrams = _IncrementalRouge(*count_ngrams(sentences, [summary], 2))
+    tokenize = words_by_script(summary)
+    bigrams = _IncrementalRouge(*count_ngrams(sentences, [summary], 2, tokenize=tokenize))
     lengths = np.asarray(sizes)
     chosen: list[int] = []
     while len(chosen) < len(sentences):

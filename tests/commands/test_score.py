@@ -52,12 +52,13 @@ def test_two_systems_are_compared(files, tmp_path, capsys):
     assert cells[:4] == ["rouge1", "100.00", "[100.00,", "100.00]"]
     assert cells[4] == f"{mean:.2f}"
     assert cells[6].endswith("]*")
-    assert out[-4:-1] == [
+    assert out[-5:-2] == [
         "8 documents, intervals of 95 %",
         "* differs from good.jsonl at p < 0.05 (randomization, 2000 rounds, Holm over 1)",
         "bad.jsonl: 1 empty prediction, scored as is",
     ]
-    assert out[-1].startswith("rouge|stem:no|")
+    assert out[-2].startswith("rouge|stem:no|")
+    assert "rouge.splitter=lines" in out[-1]
     result = json.loads((tmp_path / "scores" / "scores.json").read_text())
     assert result["examples"] == 8
     assert result["systems"]["bad.jsonl"]["scores"]["rouge1"] == pytest.approx(mean)

@@ -1,3 +1,4 @@
+import dataclasses
 import random
 from importlib import metadata
 
@@ -188,7 +189,12 @@ def test_other_scripts_count_with_the_unicode_tokenizer():
         "\u4e2d\u6587\u6d4b\u8bd5\u3002",
         "L'economie \u00e9t\u00e9",
     ]
-    for tokenizer, expected in (("default", [0, 0, 100]), ("unicode", [100, 100, 100])):
+    expected_scores = {
+        "default": [0, 0, 100],
+        "unicode": [100, 100, 100],
+        "auto": [100, 100, 100],
+    }
+    for tokenizer, expected in expected_scores.items():
         metric = Rouge(Rouge.Options(tokenizer=tokenizer))
         scores = metric.score(texts, texts, texts)
         assert [score["rouge1"] for score in scores] == pytest.approx(expected)
@@ -198,9 +204,31 @@ def test_other_scripts_count_with_the_unicode_tokenizer():
 
 
 def test_tokenizers_agree_on_english():
-    options = [Rouge.Options(tokenizer=name, stemmer=True) for name in ("default", "unicode")]
-    first, second = (rouge_parts(PREDICTION, REFERENCE, each) for each in options)
-    assert first == second
+    names = ("default", "unicode", "auto")
+    options = [Rouge.Options(tokenizer=name, stemmer=True) for name in names]
+    first, second, third = (rouge_parts(PREDICTION, REFERENCE, option) for option in options)
+    assert first == second == third
+
+
+def test_the_reference_decides_on_the_tokenizer():
+    metric = Rouge(Rouge.Options(types=("rouge1",)))
+    references = ["\u4e2d\u6587 GDP 5 %", "L'\u00e9t\u00e9 GDP", "42"]
+    scores = metric.score(["GDP"] * 3, references, [""] * 3)
+    assert [round(score["rouge1"], 1) for score in scores] == [40.0, 50.0, 0.0]
+
+
+def test_notes_on_other_scripts_and_on_lines():
+    hindi, english = "\u0928\u092f\u093e \u092a\u0941\u0932", "A new bridge."
+    options = Rouge.Options(types=("rouge1",))
+    assert Rouge(options).notes([english]) == []
+    [note] = Rouge(options).notes([english, hindi])
+    assert note.startswith("1 of 2 references are not in Latin script: their words are")
+    [note] = Rouge(dataclasses.replace(options, tokenizer="default")).notes([hindi])
+    assert "rouge.tokenizer=unicode counts words of any script" in note
+    assert Rouge(dataclasses.replace(options, tokenizer="unicode")).notes([hindi]) == []
+    [note] = Rouge().notes([english])
+    assert "rouge.splitter=lines" in note
+    assert Rouge(Rouge.Options(splitter="lines")).notes([english]) == []
 
 
 def test_no_examples():
@@ -213,7 +241,7 @@ def test_no_examples():
 def test_the_signature_names_all_that_values_depend_on():
     found = describe(Rouge.Options(stemmer=True))
     splitter = f"sentencex-{metadata.version('sentencex')}-en,de,es,it,nl,pt,ru"
-    assert found["signature"] == f"rouge|stem:yes|split:{splitter}|tok:default|refs:max|v:0.1.2"
+    assert found["signature"] == f"rouge|stem:yes|split:{splitter}|tok:auto|refs:max|v:0.1.2"
     found = describe(Rouge.Options(tokenizer="unicode", splitter="lines", references="mean"))
     assert found["signature"] == "rouge|stem:no|split:lines|tok:unicode|refs:mean|v:0.1.2"
     assert found["types"] == ("rouge1", "rouge2", "rougeLsum")

@@ -40,6 +40,12 @@ def test_gains_are_standardised_densities(text):
     assert reference_gains(sentences, "Zebra xylophone!").tolist() == [0.0] * len(sentences)
 
 
+def test_gains_of_other_scripts():
+    sentences = ["\u65b0\u3057\u3044\u6a4b\u3002", "\u5929\u6c17\u304c\u826f\u3044\u3002"]
+    gains = reference_gains(sentences, "\u6a4b\u306f\u65b0\u3057\u3044\u3002")
+    np.testing.assert_allclose(gains, [1.0, -1.0], atol=1e-12)
+
+
 def documents(count, seed=0):
     """Documents whose summaries are their longest sentences."""
     rng = np.random.default_rng(seed)

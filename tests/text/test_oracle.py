@@ -3,7 +3,7 @@ import collections
 import numpy as np
 from rouge_score import rouge_scorer
 
-from longsum_jax.text.oracle import greedy_oracle
+from longsum_jax.text.oracle import greedy_oracle, recalled_sentences
 
 NAMES = [
     "alpha",
@@ -78,3 +78,13 @@ def test_nothing_in_common():
     assert greedy_oracle(["one", "two"], "three") == []
     assert greedy_oracle([], "three") == []
     assert greedy_oracle(["one", "..."], "--") == []
+
+
+def test_words_of_other_scripts_count():
+    sentences = [
+        "\u5e02\u9577\u306f\u6a4b\u3092\u5efa\u3066\u308b\u3068\u8a00\u3063\u305f\u3002",
+        "\u5929\u6c17\u306f\u826f\u304b\u3063\u305f\u3002",
+        "The GDP grew.",
+    ]
+    assert greedy_oracle(sentences, sentences[1] + sentences[0]) == [0, 1]
+    assert recalled_sentences(sentences, sentences[1], sizes=[1, 1, 1], room=1) == [1]
