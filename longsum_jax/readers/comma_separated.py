@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.rows import columns_read, row_documents
 from longsum_jax.readers.source import Source
 
+_DECLARED_DELIMITER = re.compile(r"\s*\"?sep=([^\w\s\"]|\t)\"?[ ]*\n", re.IGNORECASE)
 _SAMPLE = 2**16
 _LARGEST_CELL = 2**31 - 1  # that the module can count on every system
 
@@ -18,20 +20,27 @@ _LARGEST_CELL = 2**31 - 1  # that the module can count on every system
 def read(source: Source) -> Iterator[Document | Failure]:
     """Reads the documents of a table.
 
-    Between the columns of a .tsv file are tabs, of other files commas, semicolons, tabs or bars.
+    Tabs separate the columns of a .tsv file. In other files commas, semicolons, tabs or bars do, or
+    the character that a first line "sep=;" declares, as Excel writes it.
 
     Raises:
         InputError: a file without rows.
     """
     text, _ = source.decoded()
     has_tabs = source.file_name.casefold().endswith(".tsv")
-    delimiter = "\t" if has_tabs else _delimiter(text)
+    declared = _DECLARED_DELIMITER.match(text)
+    if declared is not None:
+        delimiter = declared[1]
+        text = text[declared.end() :]
+    else:
+        delimiter = "\t" if has_tabs else _delimiter(text)
+    num_lines_before = 0 if declared is None else 1
     largest_cell = min(source.options.max_bytes, _LARGEST_CELL)
-    return row_documents(source, _rows(text, source, delimiter, largest_cell))
+    return row_documents(source, _rows(text, source, delimiter, largest_cell, num_lines_before))
 
 
 def _rows(
-    text: str, source: Source, delimiter: str, largest_cell: int
+    text: str, source: Source, delimiter: str, largest_cell: int, num_lines_before: int
 ) -> Iterator[tuple[int, Mapping[str, Any] | InputError]]:
     name, is_first = source.name, True
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
@@ -40,14 +49,16 @@ def _rows(
             with _cells_up_to(largest_cell):
                 row = next(reader, None)
         except csv.Error as error:
-            yield reader.line_num, InputError(f"{name}:{reader.line_num}: damaged CSV ({error})")
+            number = reader.line_num + num_lines_before
+            yield number, InputError(f"{name}:{number}: damaged CSV ({error})")
             return
         if row is None:
             return
         if is_first:
             columns_read(reader.fieldnames or (), source)
             is_first = False
-        yield reader.line_num, _fields(row, f"{name}:{reader.line_num}", delimiter)
+        number = reader.line_num + num_lines_before
+        yield number, _fields(row, f"{name}:{number}", delimiter)
 
 
 def _fields(row: dict[Any, Any], name: str, delimiter: str) -> Mapping[str, Any] | InputError:

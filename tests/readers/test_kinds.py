@@ -1328,6 +1328,18 @@ def test_csv(tmp_path):
     assert [each.text for each in read(tabs)] == ["One."]
 
 
+@pytest.mark.parametrize("delimiter", [";", ",", "|", "\t", "^"])
+def test_first_line_of_csv_declares_the_delimiter(tmp_path, delimiter):
+    table = tmp_path / "a.csv"
+    rows = (("id", "text"), ("1", "One; and, more."), ("2", ""))
+    lines = [f"sep={delimiter}", *(delimiter.join(f'"{cell}"' for cell in row) for row in rows)]
+    table.write_text("\r\n".join(lines) + "\r\n", newline="")
+    failures = []
+    [document] = read_documents(table, on_failure=failures.append)
+    assert (document.id, document.text) == ("1", "One; and, more.")
+    assert failures[0].problem.startswith(f"{table}:4: ")  # the line of the file
+
+
 def test_columns_of_tsv_end_at_tabs(tmp_path):
     table = tmp_path / "a.tsv"
     table.write_text("text\nOne, and more.\n")
