@@ -13,7 +13,7 @@ from longsum_jax.inference.padding import (
     check_global_tokens,
     check_ids,
     check_inputs,
-    check_length,
+    check_target_length,
     like_ids,
     padded_length,
     rectangular,
@@ -93,7 +93,7 @@ def _checked_targets(runner: Runner, ids: Any, name: str, rows: int) -> np.ndarr
     ids = check_ids(ids, name, runner.config.vocab_size)
     if len(ids) != rows:
         raise InputError(f"{name} has {len(ids)} rows, input_ids {rows}; they must agree")
-    check_length(ids.shape[1], runner.config.max_target_length, name)
+    check_target_length(ids.shape[1], runner.config.max_target_length, name)
     return ids
 
 

@@ -28,7 +28,7 @@ from longsum_jax.inference.memory_engine import MemoryEngine
 from longsum_jax.inference.padding import (
     BUCKET,
     PaddedInputs,
-    check_length,
+    check_target_length,
     document_inputs,
 )
 from longsum_jax.inference.runner import Runner
@@ -282,7 +282,7 @@ class Model:
             other = _OTHER_USES.get(self.config.head, "encode or logits")
             raise InputError(f"this model ({self._runner.name}) cannot generate; use {other}")
         found = GenerationOptions.from_config(generation_config, **options)
-        check_length(found.max_new_tokens, self.config.max_target_length, "max_new_tokens")
+        check_target_length(found.max_new_tokens, self.config.max_target_length, "max_new_tokens")
         return found
 
     def summary_options(self, **options: Any) -> GenerationOptions:

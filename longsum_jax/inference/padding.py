@@ -315,11 +315,20 @@ def check_ends(ids: np.ndarray, eos_id: int) -> None:
 
 
 def check_length(length: int, limit: int | None, name: str) -> None:
-    """Raises InputError for more tokens than a model has positions for."""
+    """Raises InputError for more tokens of a source than a model has positions for."""
     if limit is not None and length > limit:
         raise InputError(
             f"{name}: {length} tokens, but this model has positions for {limit}; shorten it, or "
             f"extend the model with longsum convert SRC DST --max_source_length={length}"
+        )
+
+
+def check_target_length(length: int, limit: int | None, name: str) -> None:
+    """Raises InputError for more tokens of a target than a decoder has positions for."""
+    if limit is not None and length > limit:
+        raise InputError(
+            f"{name}: {length} tokens, but the decoder of this model has positions for {limit}; "
+            f"give at most {limit}"
         )
 
 

@@ -52,7 +52,7 @@ def test_log_probs_are_those_of_transformers(tiny_bart, bart):
     np.testing.assert_allclose(bart.log_probs(ids, None, targets), wanted, atol=1e-5)
     with pytest.raises(InputError, match="target_ids has 1 rows, input_ids 2; they must agree"):
         bart.log_probs(ids, None, targets[:1])
-    with pytest.raises(InputError, match="target_ids: 41 tokens, but this model has positions"):
+    with pytest.raises(InputError, match="target_ids: 41 tokens, but the decoder of this"):
         bart.log_probs(ids, None, np.ones((2, 41), np.int32))
 
 
