@@ -15,6 +15,7 @@ from longsum_jax.readers.paths import short_names
 if TYPE_CHECKING:
     from longsum_jax.evaluation.comparison import Difference, Prediction, Sampling, System
     from longsum_jax.evaluation.predictions import Metrics, Pair
+    from longsum_jax.evaluation.published import PublishedBlock
     from longsum_jax.evaluation.scrolls import ScrollsTask, Tasks
 
 EXAMPLES = """\
@@ -45,6 +46,10 @@ EXAMPLES = """\
   # a metric that reads with a model of yours
   longsum score predictions.jsonl --references=test.jsonl --metrics=bertscore \\
       --metric_option=bertscore.model=roberta-large
+
+  # the rows of LSG's table of arXiv (and of AWESOME's) below the scores of a file
+  longsum score predictions.jsonl --references=arxiv/test.jsonl --stemmer \\
+      --published=lsg:arxiv --published=awesome:table7
 
 Numbers in brackets are confidence intervals (bootstrap over documents). A star marks a system that
 differs from the first at p < 0.05, adjusted for their number (Holm). --out writes DIR/scores.json,
@@ -156,6 +161,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     flags.add_metric_flags(parser)
     parser.add_argument(
+        "--published",
+        action="append",
+        default=[],
+        metavar="PAPER:DATASET|PAPER:tableN",
+        help="print the rows of a paper (locost, lsg, hepos, awesome) for a data set or from a "
+        "table below the scores; may be given several times",
+    )
+    parser.add_argument(
         "--test",
         choices=("randomization", "bootstrap"),
         default="randomization",
@@ -185,6 +198,7 @@ def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
     from longsum_jax.evaluation.report import ReportContent
 
     flags.check_file("report", args.report)
+    published = _published(args.published)
     metrics = _metrics(args, suite)
     aligner = flags.aligner_of(args)
     paths = [args.predictions, *args.against]
@@ -207,9 +221,12 @@ def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
     result |= _left_out(references, *files.values())
     if suite:
         result[suite.name] = {"task": suite.task, "column": suite.scoring.column}
+    if published:
+        result["published"] = [block._asdict() for block in published]
     if args.out:
         _write(Path(args.out), result, systems, pairs)
     _print(result, systems, differences, metrics, pairs)
+    _print_published(published, systems, metrics)
     if args.report:
         column = suite.scoring.column if suite else None
         content = ReportContent(
@@ -300,7 +317,8 @@ def _refuse_idle(
 def _refuse_with_all(
     args: argparse.Namespace, parser: argparse.ArgumentParser, suite: _Suite
 ) -> None:
-    idle = ["against", "metrics", "metric_option", "stemmer", "report", "align_model"]
+    idle = ["against", "metrics", "metric_option", "stemmer", "published", "report"]
+    idle += ["align_model"]
     idle += ["test", "rounds", "level", "seed"]
     if args.submission is not None:
         idle += ["out"]
@@ -352,6 +370,15 @@ def _references(
         summary_key=args.summary_key,
         require_document=bool(reading or args.report),
     )
+
+
+def _published(choices: Sequence[str]) -> "list[PublishedBlock]":
+    """Returns the rows of papers that --published asks for."""
+    if not choices:
+        return []
+    from longsum_jax.evaluation.published import find_published
+
+    return [block for choice in choices for block in find_published(choice)]
 
 
 def _result(
@@ -443,6 +470,46 @@ def _print(
         if "signature" in described:
             print(described["signature"])
     flags.print_notes(metrics, [pair.reference for pair in pairs])
+
+
+def _print_published(
+    blocks: Sequence["PublishedBlock"], systems: Sequence["System"], metrics: "Metrics"
+) -> None:
+    """Prints the scores of the files, and below them the rows of papers."""
+    from longsum_jax.evaluation.published import read_published
+    from longsum_jax.evaluation.rouge import Rouge
+
+    rouge = metrics.get("rouge")
+    for block in blocks:
+        _print_block(block, systems)
+    for name in dict.fromkeys(block.paper for block in blocks):
+        paper = read_published()[name]
+        print(f"\n{name}: {paper.rouge}")
+        if isinstance(rouge, Rouge) and paper.stemmer not in (None, rouge.options.stemmer):
+            remedy = "give --stemmer" if paper.stemmer else "leave out --stemmer"
+            print(f"{name}: stemming differs from the paper; {remedy} for the same ROUGE")
+
+
+def _print_block(block: "PublishedBlock", systems: Sequence["System"]) -> None:
+    """Prints the rows of one table, or the metrics that it needs if none was scored."""
+    from longsum_jax.evaluation.tables import score_table
+
+    split = f", {block.split}" if block.split else ""
+    print(f"\n{block.paper}, table {block.table}: {block.dataset}{split}")
+    scored = systems[0].values
+    if not scored.keys().isdisjoint(block.metrics):
+        values = {system.name: system.values for system in systems} | dict(block.systems)
+        rows = {
+            name: [f"{scores[metric]:.2f}" if metric in scores else "-" for metric in block.metrics]
+            for name, scores in values.items()
+        }
+        print(score_table(block.metrics, rows))
+        for note in block.notes:
+            print(note)
+    comparable = [metric for metric in block.metrics if not metric.endswith("?")]
+    absent = [metric for metric in comparable if metric not in scored]
+    if absent:
+        print(f"not scored here: {', '.join(absent)}; see --metrics and --metric_option")
 
 
 def _left_out(

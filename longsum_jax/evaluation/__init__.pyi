@@ -24,6 +24,10 @@ from .predictions import PredictionsFile as PredictionsFile
 from .predictions import baseline_scores as baseline_scores
 from .predictions import predict as predict
 from .predictions import read_pairs as read_pairs
+from .published import PublishedBlock as PublishedBlock
+from .published import PublishedScore as PublishedScore
+from .published import find_published as find_published
+from .published import published_scores as published_scores
 from .registry import METRICS as METRICS
 from .registry import make_metrics as make_metrics
 from .report import ReportContent as ReportContent

@@ -41,6 +41,7 @@ CASES = [
     ),
     ("score a --scrolls=all --references=b --rounds=9", "--rounds does not go with --scrolls=all"),
     ("score a --scrolls=all --references=b --level=0.9", "--level does not go with --scrolls=all"),
+    ("score a --scrolls=all --references=b --published=lsg:arxiv", "--published does not go with"),
     ("extract --oracle --data=a --out=b --threshold=0.3", "--threshold has no effect with"),
     ("summarize --batch_size=auto a", "--batch_size is for a model; give one with --model"),
     ("summarize --num_beams=2 a", "--num_beams is for a model; give one with --model"),

@@ -296,3 +296,50 @@ def test_score_refuses(files, write, flags, problem):
         score.main(list(flags))
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_rows_of_papers_below_the_scores(files, tmp_path, capsys):
+    types = '--metric_option=rouge.types=["rouge1","rouge2","rougeLsum"]'
+    flags = ["--references=test.jsonl", "--rounds=50", types, "--out=scores"]
+    score.main(["bad.jsonl", *flags, "--published=lsg:arxiv", "--published=awesome:table9"])
+    first, four, *others, lsg, awesome = capsys.readouterr().out.split("\n\n")
+    value = first.splitlines()[1].split()[1]
+    lines = four.splitlines()
+    assert lines[0] == "lsg, table 4: arxiv, test"
+    assert lines[1].split() == ["rouge1", "rouge2", "rougeL", "rougeLsum"]
+    assert lines[2].split()[:2] == ["bad.jsonl", value]
+    assert lines[2].split()[3] == "-"
+    assert lines[3].split() == ["PEGASUS", "(1K)", "44.70", "17.27", "25.80", "-"]
+    assert lines[-1] == "not scored here: rougeL; see --metrics and --metric_option"
+    heads = [other.splitlines()[0] for other in others]
+    assert heads[0] == "lsg, table 11: arxiv, test"
+    assert heads[1:] == [f"awesome, table 9: {x}, test" for x in ("qmsum", "arxiv", "booksum_book")]
+    absent = "not scored here: entity_graph; see --metrics and --metric_option"
+    assert {other.split("\n", 1)[1] for other in others[1:]} == {absent}
+    remedy = "lsg: stemming differs from the paper; give --stemmer for the same ROUGE"
+    assert lsg.splitlines()[1:] == [remedy]
+    assert len(awesome.splitlines()) == 1  # AWESOME does not state it
+    result = json.loads((tmp_path / "scores" / "scores.json").read_text())
+    assert len(result["published"]) == 5
+    block = result["published"][0]
+    assert block["systems"]["LED (4K)"] == {"rouge1": 44.4, "rouge2": 17.94, "rougeLsum": 39.76}
+    assert (block["paper"], block["table"], block["dataset"]) == ("lsg", "4", "arxiv")
+
+
+def test_plain_rouge_l_is_compared_with_plain_rouge_l(files, capsys):
+    types = '--metric_option=rouge.types=["rouge1","rougeL","rougeLsum"]'
+    flags = ["--references=test.jsonl", "--rounds=50", types, "--stemmer"]
+    score.main(["bad.jsonl", *flags, "--published=lsg:multinews"])
+    first, news, remarks = capsys.readouterr().out.split("\n\n")
+    row = next(line for line in first.splitlines() if line.split()[:1] == ["rougeL"])
+    assert news.splitlines()[1].split() == ["rouge1", "rouge2", "rougeL"]
+    assert news.splitlines()[2].split()[3] == row.split()[1]
+    assert "LSG-BART (4K)      47.10      18.94      25.22" in news
+    assert remarks.startswith("lsg: stemmed")
+    assert "stemming differs" not in remarks
+    assert "not scored here: rouge2;" in news
+
+
+def test_unknown_rows_of_papers_are_refused_before_anything_is_read(capsys):
+    with pytest.raises(InputError, match=r'--published=lsg:arxv: "arxv" is unknown .* "arxiv"'):
+        score.main(["absent.jsonl", "--published=lsg:arxv"])
