@@ -86,7 +86,7 @@ KINDS: dict[str, tuple[dict[str, Any], int | None]] = {
     "full": ({"encoder_attention": "full"}, None),
     **{kind: ({"encoder_attention": kind}, 0) for kind in ("linear", "efficient", "performer")},
 }
-# Of table 8, where "128/128" is block and sparse block, whose factor it does not tell.
+# Table 8 has blocks and sparsity factors of 256/0, 128/4 and 32/4 besides Longformer and Big Bird.
 CLASSIFIERS: dict[str, dict[str, Any]] = {
     "longformer": {"encoder_attention": "longformer", "attention_window": (512,)},
     "bigbird": {"encoder_attention": "bigbird", "block_size": 64, "num_random_blocks": 3},

@@ -1,6 +1,7 @@
 """The guide's pages whose Python blocks run as they stand, with a small model for the one named."""
 
 import ast
+import json
 import re
 import shutil
 from pathlib import Path
@@ -47,3 +48,74 @@ def test_lines_of_transformers_stand_beside_ours():
     for block in theirs:
         ast.parse(block)
     assert len(theirs) == 5
+
+
+def to_pickle(directory):
+    """Turns a saved model into the layout of older repositories: a pickle, no checksums."""
+    import torch
+    from safetensors.numpy import load_file
+
+    weights = directory / "model.safetensors"
+    state = {key: torch.from_numpy(value) for key, value in load_file(weights).items()}
+    torch.save(state, directory / "pytorch_model.bin")
+    for name in ("model.safetensors", "SHA256SUMS"):
+        (directory / name).unlink()
+
+
+@pytest.fixture
+def released(small_model, tiny_tokenizer, tmp_path, monkeypatch, draw_params):
+    """The released repositories at tiny size in the working directory, in their layout."""
+    from longsum_jax.inference.model import Model
+    from longsum_jax.models.registry import get_family
+
+    monkeypatch.chdir(tmp_path)
+    locost = tmp_path / "flbbb" / "locost-gsg-pretrained"
+    shutil.copytree(small_model, locost)
+    to_pickle(locost)
+    (locost / "spiece.model").rename("spiece.model")
+    (locost / "tokenizer_config.json").unlink(missing_ok=True)
+
+    family = get_family("bart")
+    sizes = {"d_model": 16, "max_position_embeddings": 64, "vocab_size": tiny_tokenizer.vocab_size}
+    for stack in ("encoder", "decoder"):
+        sizes |= {f"{stack}_layers": 1, f"{stack}_attention_heads": 2, f"{stack}_ffn_dim": 16}
+    config = family.config(sizes)
+    model = Model(family, config, draw_params(family.init_params(config)), tiny_tokenizer, {})
+    lsg = tmp_path / "ccdv" / "lsg-bart-base-16384-arxiv"
+    model.to_lsg(128, block_size=32, sparsity_type="none").save(lsg)
+    to_pickle(lsg)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page",
+    ["checkpoints.md", "../papers/locost.md", "../papers/lsg.md"],
+    ids=lambda x: Path(x).stem,
+)
+def test_released_checkpoints_load_by_the_lines_on_the_pages(released, page):
+    lines = [block for block in blocks(page, "python") if re.search(r'"(flbbb|ccdv)/', block)]
+    assert lines
+    namespace = {}
+    for block in lines:
+        exec(compile(block, page, "exec"), namespace)
+    models = [namespace[name] for name in ("locost", "lsg", "model") if name in namespace]
+    assert len(models) == (2 if page == "checkpoints.md" else 1)
+    for model in models:
+        assert model.tokenizer.encode("a text")
+        assert model.config.encoder_attention == ("s4d" if model.family.name == "locost" else "lsg")
+
+
+def test_names_of_released_checkpoints_are_the_same_everywhere():
+    """The names on the pages of the papers are those of the guide's table."""
+    table = (PAGES / "checkpoints.md").read_text(encoding="utf-8")
+    assert "`flbbb/locost-gsg-pretrained`" in table
+    for paper in ("locost.md", "lsg.md", "numbers.md"):
+        text = (PAGES.parent / "papers" / paper).read_text(encoding="utf-8")
+        for name in re.findall(r"(?:flbbb|ccdv)/[\w-]*\w", text):
+            assert name.rpartition("-")[0] in table, f"{paper}: {name}"
+
+
+def test_layout_of_the_released_lsg(released):
+    config = json.loads((released / "ccdv/lsg-bart-base-16384-arxiv/config.json").read_text())
+    assert config["architectures"] == ["LSGBartForConditionalGeneration"]
