@@ -112,7 +112,7 @@ def test_names_of_released_checkpoints_are_the_same_everywhere():
     assert "`flbbb/locost-gsg-pretrained`" in table
     for paper in ("locost.md", "lsg.md", "numbers.md"):
         text = (PAGES.parent / "papers" / paper).read_text(encoding="utf-8")
-        for name in re.findall(r"(?:flbbb|ccdv)/[\w-]*\w", text):
+        for name in re.findall(r"(?:flbbb/locost|ccdv/lsg)[\w-]*\w", text):
             assert name.rpartition("-")[0] in table, f"{paper}: {name}"
 
 
