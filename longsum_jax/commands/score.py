@@ -230,7 +230,14 @@ def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
     if args.report:
         column = suite.scoring.column if suite else None
         content = ReportContent(
-            pairs, systems, metrics, differences, sampling, column, aligner=aligner
+            pairs,
+            systems,
+            metrics,
+            differences,
+            sampling,
+            column,
+            aligner=aligner,
+            published=published,
         )
         flags.write_report(args.report, content)
 

@@ -18,6 +18,7 @@ from longsum_jax.evaluation.aligners import Aligner, WordAligner
 from longsum_jax.evaluation.comparison import Difference, Sampling, System
 from longsum_jax.evaluation.pages import fill, read_part
 from longsum_jax.evaluation.predictions import Metrics, Pair, columns_of
+from longsum_jax.evaluation.published import PublishedBlock
 from longsum_jax.text.alignment import MAX_SOURCES, Support
 from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import sentence_ends, split_sentences
@@ -47,6 +48,7 @@ class ReportContent(NamedTuple):
         sampling: of intervals and tests.
         main_column: of which the page tells first; by default a mean of ROUGE, else the first one.
         aligner: finds what sentences rest on; None for ``WordAligner``.
+        published: rows of papers for a comparison, as ``published.find_published`` returns them.
     """
 
     pairs: Sequence[Pair]
@@ -56,6 +58,7 @@ class ReportContent(NamedTuple):
     sampling: Sampling
     main_column: str | None = None
     aligner: Aligner | None = None
+    published: Sequence[PublishedBlock] = ()
 
 
 def write_report(path: Path, content: ReportContent) -> None:
@@ -222,6 +225,7 @@ def _index(content: ReportContent, statistics: _Statistics) -> dict[str, Any]:
         "signatures": [each["signature"] for each in described if "signature" in each],
         "sampling": content.sampling._asdict(),
         "systems": [_system_json(system, content.differences) for system in content.systems],
+        "published": [block._asdict() for block in content.published],
         "has_references": any(statistics.documents["reference_words"]),
         "documents": statistics.documents,
         "words": statistics.words,

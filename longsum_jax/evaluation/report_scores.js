@@ -152,3 +152,36 @@ function showScores() {
   }
   at("scores-note").textContent = [...notes, ...index.signatures].join(" ");
 }
+
+// The rows of papers that share a metric with the systems, each table below their scores.
+function showPublished() {
+  const isScored = (metric) => index.columns.includes(metric);
+  const blocks = index.published.filter((block) => block.metrics.some(isScored));
+  at("published-section").hidden = !blocks.length;
+  at("published").replaceChildren(...blocks.flatMap(publishedTable));
+}
+
+function publishedTable(block) {
+  const title = `${block.paper}, table ${block.table}: ${block.dataset}`;
+  const heads = ["System", ...block.metrics].map((text) =>
+    element("th", { textContent: text, scope: "col" }),
+  );
+  const systems = index.systems.map((system) => [system.name, system.values]);
+  const rows = [...systems, ...Object.entries(block.systems)].map(([name, values]) => {
+    const cells = block.metrics.map((metric) =>
+      element("td", { textContent: metric in values ? fixed(values[metric]) : "" }),
+    );
+    return element("tr", {}, element("th", { textContent: name, scope: "row" }), ...cells);
+  });
+  const table = element(
+    "table",
+    {},
+    element("thead", {}, element("tr", {}, ...heads)),
+    element("tbody", {}, ...rows),
+  );
+  const label = { role: "group", "aria-label": title, tabindex: "0" };
+  const wide = element("div", { className: "wide" }, table);
+  for (const [name, value] of Object.entries(label)) wide.setAttribute(name, value);
+  const note = element("p", { className: "note", textContent: block.notes.join(". ") });
+  return [element("h3", { textContent: title }), wide, ...(block.notes.length ? [note] : [])];
+}

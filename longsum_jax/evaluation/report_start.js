@@ -83,6 +83,7 @@ async function start() {
   at("overview").hidden = false;
   makePlots();
   showScores();
+  showPublished();
   chooseMetric(chosen.metric);
   listen();
   await follow();

@@ -301,6 +301,7 @@ def test_score_refuses(files, write, flags, problem):
 def test_rows_of_papers_below_the_scores(files, tmp_path, capsys):
     types = '--metric_option=rouge.types=["rouge1","rouge2","rougeLsum"]'
     flags = ["--references=test.jsonl", "--rounds=50", types, "--out=scores"]
+    flags += ["--report=report.html"]
     score.main(["bad.jsonl", *flags, "--published=lsg:arxiv", "--published=awesome:table9"])
     first, four, *others, lsg, awesome = capsys.readouterr().out.split("\n\n")
     value = first.splitlines()[1].split()[1]
@@ -318,12 +319,14 @@ def test_rows_of_papers_below_the_scores(files, tmp_path, capsys):
     assert {other.split("\n", 1)[1] for other in others[1:]} == {absent}
     remedy = "lsg: stemming differs from the paper; give --stemmer for the same ROUGE"
     assert lsg.splitlines()[1:] == [remedy]
-    assert len(awesome.splitlines()) == 1  # AWESOME does not state it
+    assert awesome.startswith("awesome: ")
+    assert "stemming differs" not in awesome  # the paper does not state it
     result = json.loads((tmp_path / "scores" / "scores.json").read_text())
     assert len(result["published"]) == 5
     block = result["published"][0]
     assert block["systems"]["LED (4K)"] == {"rouge1": 44.4, "rouge2": 17.94, "rougeLsum": 39.76}
     assert (block["paper"], block["table"], block["dataset"]) == ("lsg", "4", "arxiv")
+    assert 'id="published"' in (tmp_path / "report.html").read_text()
 
 
 def test_plain_rouge_l_is_compared_with_plain_rouge_l(files, capsys):

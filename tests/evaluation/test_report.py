@@ -16,6 +16,7 @@ from longsum_jax.evaluation.aligners import VectorAligner
 from longsum_jax.evaluation.comparison import Prediction, Sampling, compare, score_system
 from longsum_jax.evaluation.pages import fill, read_part, script_json
 from longsum_jax.evaluation.predictions import Pair
+from longsum_jax.evaluation.published import find_published
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.report import BINS, ReportContent, write_report
 from longsum_jax.text.alignment import SUPPORTED, align
@@ -189,6 +190,16 @@ def by_vectors(content, tiny_bert, tmp_path_factory):
     return path
 
 
+def test_rows_of_papers_are_in_the_page(page, content, tmp_path):
+    assert unpacked(page, "index")["published"] == []
+    blocks = find_published("lsg:table4")
+    write_report(tmp_path / "report.html", content._replace(published=blocks))
+    index = unpacked(Elements((tmp_path / "report.html").read_text(encoding="utf-8")), "index")
+    [block] = index["published"]
+    assert block["table"] == "4"
+    assert block["systems"]["LED (4K)"]["rouge1"] == 44.4
+
+
 def test_sentences_may_be_aligned_by_vectors(by_vectors, content):
     page = Elements(by_vectors.read_text(encoding="utf-8"))
     index, found = unpacked(page, "index"), unpacked(page, "chunk-0")[2]
@@ -317,6 +328,27 @@ def test_the_worst_come_first_and_rows_exist_in_view_only(shown, content):
     shown.press("ArrowUp", 38)
     assert shown.run("document.activeElement.dataset.place") == "58"
     assert "report-5" not in shown.run(ROWS)
+
+
+@pytest.mark.browser
+def test_rows_of_papers_stand_below_the_scores(browser, content, tmp_path):
+    path = tmp_path / "report.html"
+    published = [*find_published("lsg:table4"), *find_published("awesome:table13")]
+    write_report(path, content._replace(published=published))
+    browser.open(path.as_uri())
+    browser.wait("!document.getElementById('overview').hidden")
+    assert text(browser, "#published-title") == "Published scores"
+    cells = "[...document.querySelectorAll('#published tr')].map((row) => row.innerText)"
+    rows = [row.split("\t") for row in browser.run(cells)]
+    assert rows[0] == ["System", "rouge1", "rouge2", "rougeL", "rougeLsum"]
+    assert rows[1][:2] == ["copied", f"{content.systems[0].values['rouge1']:.2f}"]
+    assert rows[3] == ["PEGASUS (1K)", "44.70", "17.27", "25.80", ""]
+    assert len(rows) == 1 + 2 + 15  # density was not scored, so that table is left out
+
+
+@pytest.mark.browser
+def test_papers_without_rows_have_no_section(shown):
+    assert shown.run("document.getElementById('published-section').hidden")
 
 
 @pytest.mark.browser
