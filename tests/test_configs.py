@@ -77,6 +77,19 @@ def test_every_mode_builds(path, mode):
     assert run.data.batch_size % run.training.accumulation == 0
 
 
+@pytest.mark.parametrize(("path", "mode"), ALL, ids=lambda value: getattr(value, "stem", value))
+def test_no_mode_ranks_checkpoints_by_what_it_reports(path, mode):
+    """Checkpoints are ranked on the validation split; the test split is other documents."""
+    run = run_config(read_config(f"{path}:{mode}", {}))
+    assert run.evaluation.split == "validation"
+    assert run.data.split == "train"
+    names = [run.task.splits[split] for split in ("train", "validation")]
+    if "test" in run.task.splits:
+        names.append(run.task.source_split("test"))
+    assert len(set(names)) == len(names)
+    assert not run.task.is_undivided
+
+
 def reads_own_files(path):
     return "data" in inspect.signature(runpy.run_path(path)["get_config"]).parameters
 
@@ -97,6 +110,9 @@ def test_tiny_keeps_files_of_ones_own(path, data, source, held_out):
     task = run_config(read_config(f"{path}:tiny,data={data}", {})).task
     assert (task.source, task.held_out) == (source, held_out)
     assert task.max_source_length <= 256
+    if held_out:  # what ranks checkpoints is not a test split
+        with pytest.raises(InputError, match='json:rows.jsonl has no split "test"'):
+            task.source_split("test")
     assert run_config(read_config(f"{path}:tiny", {})).task.source == "embedded"
 
 
@@ -438,6 +454,26 @@ def test_lsg_classification_is_table_9(mode, epochs, rate):
     assert run.task.label_key == ("labels" if mode.startswith("ecthr") else "label")
     lsg = run.model
     assert (lsg.block_size, lsg.sparse_block_size, lsg.sparsity_factor) == (128, 128, 4)
+
+
+def test_imdb_holds_out_a_tenth_of_its_training_documents():
+    """It has no validation split, and its test split ranks no checkpoint."""
+    assert run_of("lsg_classify:imdb").task.splits == {
+        "train": "train[:90%]",
+        "validation": "train[90%:]",
+        "test": "test",
+    }
+
+
+def test_a_classifier_with_512_positions_reads_512_tokens(tmp_path):
+    """The rows RoBERTa and Legal-BERT (512-length) of tables 2 and 10 of the LSG paper."""
+    values = {"family": "bert", "vocab_size": 300, "max_position_embeddings": 512}
+    family, config = model_config(values | SMALL_MODELS["bert"])
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(family.config_json(config)))
+    run = run_of(f"lsg_classify:scotus,model={tmp_path}")
+    assert run.model.encoder_attention == "full"
+    assert run.task.max_source_length == max(run.data.source_lengths) == 512
 
 
 def test_lsg_classification_reads_files_of_ones_own():

@@ -91,8 +91,9 @@ class Task:
             data.
         multi_label: whether a document may have several labels, or none; the data say so where
             labels are collected.
-        held_out: share of the documents that make up the splits other than "train" of a GLOB
-            without "{split}"; the choice depends on their ids alone.
+        held_out: share of the documents of a GLOB without "{split}" that make up the split
+            "validation"; the choice depends only on their ids. There is no split "test" then,
+            because these documents rank checkpoints.
         gap_sentences: options of the gap-sentence objective.
         claims, cloze: options of the objectives of these names, None for the defaults.
         piece_words: gap-sentence tasks cut documents of more words into pieces of at most about
@@ -210,11 +211,18 @@ class Task:
         """Returns the source's name of ``split``.
 
         Raises:
-            InputError: unknown split; lists the known ones.
+            InputError: unknown split; lists the known ones. The split "test" of files whose held
+                out documents are the validation split.
         """
         if split not in self.splits:
             raise InputError(
                 f'task "{self.name}" has no split "{split}"; {did_you_mean(split, self.splits)}'
+            )
+        if split == "test" and self.holds_out and "validation" in self.splits:
+            raise InputError(
+                f'task "{self.name}": {self.source} has no split "test", because the share '
+                f"held_out={self.held_out} is the validation split, which ranks checkpoints; give "
+                "test documents in another file"
             )
         return self.splits[split]
 
@@ -345,21 +353,22 @@ _TASKS = (
     Task(
         "imdb",
         "tfds:imdb_reviews/plain_text",
-        splits={"train": "unsupervised", "validation": "test"},
+        splits={"train": "unsupervised[:95%]", "validation": "unsupervised[95%:]"},
         document_key="text",
         objective="gap_sentences",
         max_target_length=910,
     ),
 )
 
-# Classification, as in Condevaux & Harispe 2023, section 4.2. Directories are clones of the Hub's
+# Classification, as in Condevaux & Harispe 2022, section 4.2. Directories are clones of the Hub's
 # repositories ccdv/arxiv-classification, ccdv/patent-classification and coastalcph/lex_glue; other
-# places are given by `source`.
+# places are given by `source`. IMDb has no validation split: the last tenth of the training split
+# ranks checkpoints, so that none is chosen by the test split.
 _LABELED_TASKS = (
     Task(
         "imdb_labels",
         "tfds:imdb_reviews/plain_text",
-        splits={"train": "train", "validation": "test", "test": "test"},
+        splits={"train": "train[:90%]", "validation": "train[90%:]", "test": "test"},
         document_key="text",
         objective="classify",
     ),

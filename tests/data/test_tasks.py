@@ -1,3 +1,6 @@
+import itertools
+import re
+
 import pytest
 
 from longsum_jax.data.tasks import TASKS, Task, get_task
@@ -63,6 +66,38 @@ def test_splits_of_the_same_files_are_divided_or_not():
     assert not get_task("labels", source="json:x", held_out=0.1).is_undivided
     assert not get_task("labels", source="json:{split}").is_undivided
     assert not get_task("embedded").is_undivided
+
+
+def parts(task, split):
+    """The source's split and the percentages of it that a split of a task reads."""
+    name, share = re.fullmatch(r"(\w+)(?:\[(.*)%?\])?", task.source_split(split)).groups()
+    first, _, last = (share or ":").replace("%", "").partition(":")
+    return name, range(int(first or 0), int(last or 100))
+
+
+def share_documents(task, first, second):
+    (name, share), (other_name, other_share) = parts(task, first), parts(task, second)
+    return name == other_name and bool(set(share) & set(other_share))
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=list(TASKS))
+def test_no_task_ranks_checkpoints_by_documents_that_it_reports_or_trains_on(task):
+    pairs = list(itertools.combinations(task.splits, 2))
+    assert [pair for pair in pairs if share_documents(task, *pair)] == []
+    if "validation" in task.splits:
+        assert parts(task, "validation")[0] != "test"
+
+
+def test_held_out_documents_are_not_the_test_split():
+    task = get_task("labels", source="json:rows.jsonl", held_out=0.1)
+    assert task.source_split("validation") == "validation"
+    problem = (
+        'task "labels": json:rows.jsonl has no split "test", because the share held_out=0.1 is the '
+        "validation split, which ranks checkpoints; give test documents in another file"
+    )
+    with pytest.raises(InputError, match=re.escape(problem)):
+        task.source_split("test")
+    assert get_task("labels", source="json:{split}", held_out=0.1).source_split("test") == "test"
 
 
 def test_pieces_are_for_gap_sentences():

@@ -59,8 +59,11 @@ def test_lists_are_joined_line_by_line(answers):
 
 
 def test_labels_are_numbers(answers):
-    wanted = [[*Document(str(i), text(i), None, None, i % 2)] for i in range(5)]
-    assert sorted(answers["labeled"]) == wanted
+    expected = [[*Document(str(i), text(i), None, None, i % 2)] for i in range(5)]
+    train, validation = answers["labeled"]
+    assert sorted(train + validation) == expected
+    assert train
+    assert validation
 
 
 def test_a_share_of_a_split(answers):

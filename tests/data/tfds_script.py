@@ -128,7 +128,7 @@ def main() -> None:
         "nameless": list(documents(nameless, "train")),
         "pieces": list(documents(pieces, "train")),
         "joined": [document.document for document in documents(joined, "train")],
-        "labeled": list(documents(labeled, "train")),
+        "labeled": [list(documents(labeled, split)) for split in ("train", "validation")],
         "part": list(documents(part, "train")),
         "messages": len(messages),
     }
