@@ -1,4 +1,4 @@
-"""BART with a Hepos decoder on long reports and papers (Huang et al., NAACL 2021, section 5).
+"""BART with a Hepos decoder on long reports and papers (Huang et al., NAACL 2021, section 6.1).
 
     longsum convert bart-large bart-7168 --max_source_length=7168
     python -m longsum_jax.train --config=configs/hepos.py:govreport --workdir=runs/govreport \
@@ -11,15 +11,17 @@ reads every fourth position, with `encoder=lsh` (7,168 tokens, the default) or s
 (5,120). `encoder=full` reads 1,024 tokens either way. Convert the checkpoint to the same length.
 
 Published configuration: BART large; Adafactor with learning rate 1e-4 after 10,000 steps of
-warm-up, gradient norm clipped at 0.1, batches of 64; beam 4, length penalty 2, up to 1,024 target
-tokens for GovReport. From the published script: 20,000 steps at whose end the learning rate has
-fallen to 0, label smoothing 0.1, weight decay 0.01, dropout 0.1 of states and attention, no trigram
-twice, ROUGE with stemming. (Its own learning rate is 7e-5 after 1,000 steps; the paper's is taken.)
-Batches go through in 16 parts of 4 documents; the paper's parts of 2 are
-config.training.accumulation=32. It draws positions beyond BART's 1,024 at random and its code
-repeats the last one; `convert` repeats all unless --position_extension=random or last_row asks for
-those. One mode per data set; `json` reads files of your own, `tiny` runs in seconds on a CPU.
-GovReport as its authors released it: `longsum corpus govreport`.
+warm-up, gradient norm clipped at 0.1, batches of 64; beam 4, length penalty 2. From the published
+scripts: 20,000 steps at whose end the learning rate has fallen to 0, label smoothing 0.1, weight
+decay 0.01, dropout 0.1 of states and attention, no trigram twice, summaries of up to 1,024 tokens
+for GovReport and of 100 to 800 tokens for PubMed and arXiv, ROUGE with stemming. (Their own
+learning rate is 7e-5 after 1,000 steps, or 2e-5 with Adam for the baseline that reads 1,024 tokens
+with full attention; the paper's is taken for all.) Batches go through in 16 parts of 4 documents;
+the paper's parts of 2 are config.training.accumulation=32. It draws positions beyond BART's 1,024
+at random and its code repeats the last one; `convert` repeats all unless
+--position_extension=random or last_row asks for those. One mode per data set; `json` reads your own
+files and generates as for GovReport, `tiny` runs in seconds on a CPU. GovReport as its authors
+released it: `longsum corpus govreport`.
 """
 
 from longsum_jax.configs.common import base, shrink, task_section
@@ -40,6 +42,7 @@ SOURCES = {
     ("full", "full"): 1024,
 }
 LSH_CHUNK = 64
+PAPERS = ("pubmed", "arxiv")  # modes whose summaries are the abstracts of papers
 
 
 def get_config(mode, encoder="lsh", cross="hepos"):
@@ -48,7 +51,7 @@ def get_config(mode, encoder="lsh", cross="hepos"):
         raise InputError(f"encoder={encoder},cross={cross} is no row of table 4; there are {rows}")
     length = SOURCES[encoder, cross]
     task = task_section(
-        mode if mode in ("pubmed", "arxiv") else "govreport", max_source_length=length
+        mode if mode in PAPERS else "govreport", max_source_length=length
     )
     attention = attention_options(encoder, cross, length)
     config = base(
@@ -66,6 +69,8 @@ def get_config(mode, encoder="lsh", cross="hepos"):
         config.task.source = "json:data/{split}.jsonl"
     config.data.update(reader="memory", shuffle="all")
     set_published_recipe(config)
+    if mode in PAPERS:
+        config.evaluation.update(max_new_tokens=800, min_new_tokens=100)
     config.training.update(log_every=10, eval_every=1000, checkpoint_every=500)
     config.evaluation.update(examples=100, batch_size=8)
     if mode != "tiny":
@@ -76,7 +81,7 @@ def get_config(mode, encoder="lsh", cross="hepos"):
 
 
 def set_published_recipe(config):
-    """Sets batches, optimizer, loss, length of training and generation as published."""
+    """Sets batches, optimizer, loss, length of training, and generation for GovReport."""
     config.data.batch_size = 64
     config.optimizer.update(
         name="adafactor",
@@ -90,7 +95,12 @@ def set_published_recipe(config):
     config.loss.label_smoothing = 0.1
     config.training.update(steps=20_000, accumulation=16)
     config.evaluation.update(
-        num_beams=4, length_penalty=2.0, max_new_tokens=1024, no_repeat_ngram_size=3, stemmer=True
+        num_beams=4,
+        length_penalty=2.0,
+        max_new_tokens=1024,
+        min_new_tokens=0,
+        no_repeat_ngram_size=3,
+        stemmer=True,
     )
 
 

@@ -672,6 +672,16 @@ def test_hepos_is_table_4(encoder, cross, length):
     assert run.training.accumulation == 16  # docs/papers/hepos.md
 
 
+@pytest.mark.parametrize(
+    ("mode", "longest", "shortest"),
+    [("govreport", 1024, 0), ("json", 1024, 0), ("pubmed", 800, 100), ("arxiv", 800, 100)],
+)
+def test_hepos_generates_as_the_published_scripts(mode, longest, shortest):
+    options = run_of(f"hepos:{mode}").evaluation.generation()
+    assert (options["max_new_tokens"], options["min_new_tokens"]) == (longest, shortest)
+    assert (options["num_beams"], options["length_penalty"]) == (4, 2.0)
+
+
 def test_hepos_has_no_other_rows():
     problem = "encoder=stride,cross=hepos is no row of table 4; there are lsh,hepos; sinkhorn,hepos"
     with pytest.raises(InputError, match=problem):
