@@ -10,15 +10,16 @@ Published configuration: BART large, segments of 512 to 768 tokens, a memory of 
 first (compressive) or last (attentive; BookSum: all) three layers of encoder and decoder, 5 states
 compressed into one, gradients through one segment's writing, 1,024 tokens or vectors of important
 sentences, learning rate 5e-5, one document at a time and 8 for an update, 51,200 tokens of a
-document in training. Not published, and chosen here: AdamW with weight decay 0.01, linear decay,
-label smoothing 0.1, clipping at 0.1, four beams, length penalty 2, no trigram twice, segments
-compared by TF-IDF (task.segments.sentence_encoder=DIR compares them by a model). Modes are data
-sets, each with the paper's passes and warm-up; the learning rate reaches zero where the passes end.
-`summscreen` is TMS. `json` reads files of your own (data='reports/{split}.jsonl') with GovReport's
+document in training. Not published, and chosen here: AdamW; weight decay 0.01, label smoothing 0.1,
+clipping at 0.1, linear decay, four beams, length penalty 2 and no trigram twice, which are the
+settings of Hepos' scripts for BART large on GovReport (configs/hepos.py); sentences compared by
+TF-IDF (task.segments.sentence_encoder=DIR compares them by a model). Modes are data sets, each with
+the paper's passes and warm-up; the learning rate reaches zero at the end of the passes.
+`summscreen` is TMS. `json` reads your own files (data='reports/{split}.jsonl') with GovReport's
 passes, `small` trains a small model from scratch on them on a CPU, `tiny` runs in seconds. With
-model=DIR, `json` and `small` go on with a checkpoint of any encoder-decoder instead, with the
+model=DIR, `json` and `small` continue from a checkpoint of any encoder-decoder instead, with the
 variant's memory, whatever it had before; a state-space or sparse encoder takes the attentive one.
-Where it has fewer positions, segments are shorter.
+If it has fewer positions, segments are shorter.
 
 variant=     se3 (no memory), compressive, attentive, txt and kv (important sentences as text or as
              vectors), attn+txt; by default attn+txt, for booksum attentive, as in its tables
@@ -61,7 +62,7 @@ class DataSet(NamedTuple):
     warmup_steps: int
 
 
-# Passes and warm-up: section 5.3 and appendix C. SummScreen is its TMS half, as in the paper.
+# Passes and warm-up: appendix D. SummScreen is its TMS subset (appendix C.1).
 DATA_SETS = {
     "govreport": DataSet("govreport", 3, 300),
     "qmsum": DataSet("qmsum", 9, 100),
@@ -114,10 +115,13 @@ def task_of(data_set, data, values):
 
 
 def train_as_published(config, data_set, learning_rate=5e-5):
-    """Sets a run that AWESOME and its baselines have in common.
+    """Sets what runs of AWESOME and of its baselines have in common.
 
-    Its number of steps comes from the documents at hand, 8 of them a step. Summaries
-    may be as long as targets, which ``checkpoint`` lowers to what the model has positions for.
+    Learning rate, passes, warm-up and batches are published (appendix D). Optimizer, schedule,
+    weight decay, clipping, label smoothing and all generation options are not: they are the
+    settings of Hepos' published scripts, with AdamW. The number of steps follows from the documents
+    of the data set, 8 a step. Summaries may be as long as targets, which ``checkpoint`` lowers to
+    the number of positions of the model.
     """
     _, epochs, warmup = data_set_named(data_set)
     config.data.update(batch_size=8, epochs=epochs)

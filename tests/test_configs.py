@@ -350,13 +350,22 @@ def test_awesome_and_its_baselines_read_what_the_paper_does(spec, source, tokens
     ],
 )
 def test_awesome_trains_as_the_paper_does(data_set, epochs, warmup):
-    """Sections 3, 5.3 and appendix C; what is open there is in docs/papers/awesome.md."""
+    """Section 3 and appendix D, and what they leave open by the settings of Hepos' scripts."""
     run = run_of(f"awesome:{data_set}")
     assert (run.data.epochs, run.optimizer.warmup_steps) == (epochs, warmup)
     assert (run.optimizer.name, run.optimizer.learning_rate) == ("adamw", 5e-5)
     assert (run.optimizer.clip_norm, run.optimizer.weight_decay) == (0.1, 0.01)
     assert (run.data.batch_size, run.training.accumulation) == (8, 8)
     assert run.loss.label_smoothing == 0.1
+    hepos = run_of("hepos:govreport")
+    assert run.optimizer.schedule == hepos.optimizer.schedule
+    open_values = [
+        (x.optimizer.clip_norm, x.optimizer.weight_decay, x.loss.label_smoothing)
+        for x in (run, hepos)
+    ]
+    assert open_values[0] == open_values[1]
+    for option in ("num_beams", "length_penalty", "no_repeat_ngram_size"):
+        assert getattr(run.evaluation, option) == getattr(hepos.evaluation, option)
     segments = run.task.segments
     assert (segments.min_tokens, segments.max_tokens, segments.train_tokens) == (512, 768, 51200)
     assert (segments.target_metric, segments.target_stemmer) == ("precision", True)
