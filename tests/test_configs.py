@@ -516,6 +516,10 @@ def test_lsg_summarization_is_table_9(mode, documents, epochs, longest, shortest
         wanted |= {"early_stopping": True, "no_repeat_ngram_size": 0}
         assert found.evaluation.generation() == wanted
         assert found.evaluation.stemmer
+        # Table 6 has ROUGE-L of whole texts, tables 4, 5 and 7 of sentences.
+        rouge_l = "rougeL" if mode == "multinews" else "rougeLsum"
+        assert found.evaluation.rouge_types == ("rouge1", "rouge2", rouge_l)
+        check_run(found)
         # The published scripts' (of arXiv), with transformers' defaults.
         assert (found.task.max_target_length, optimizer.clip_norm) == (512, 1.0)
         assert (optimizer.weight_decay, optimizer.eps) == (0.0, 1e-8)

@@ -128,7 +128,8 @@ class EvaluationOptions:
             model together.
         max_source_length: tokens that are read of a document to summarize; None for as many as in
             training, 0 for all.
-        stemmer: of ROUGE.
+        stemmer: True to stem the words of ROUGE.
+        rouge_types: types of ROUGE, see ``evaluation.rouge.Rouge.Options``.
         metrics: names in ``evaluation.registry.METRICS``, for summaries.
         seed: of the masks of masked language models, and of sampling.
         max_new_tokens, num_beams, ...: options of generated summaries by their names in
@@ -141,6 +142,7 @@ class EvaluationOptions:
     batch_size: _BatchSize = 8
     max_source_length: LengthOrNone | None = None
     stemmer: bool = False
+    rouge_types: tuple[str, ...] = ("rouge1", "rouge2", "rougeLsum")
     metrics: tuple[str, ...] = ("rouge",)
     seed: Count = 0
     max_new_tokens: int | None = 512

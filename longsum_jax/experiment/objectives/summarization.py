@@ -148,5 +148,5 @@ class Summarization(Objective):
 
 def _metrics(options: EvaluationOptions) -> dict[str, Metric]:
     """Returns the metrics by name."""
-    rouge = {"rouge": {"stemmer": options.stemmer}} if "rouge" in options.metrics else {}
-    return make_metrics(options.metrics, rouge)
+    rouge = {"stemmer": options.stemmer, "types": options.rouge_types}
+    return make_metrics(options.metrics, {"rouge": rouge} if "rouge" in options.metrics else {})
