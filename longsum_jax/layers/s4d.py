@@ -25,6 +25,7 @@ from longsum_jax.ops.ssm.kernel import DiagonalSSM, Discretization
 from longsum_jax.typing import AnyArray
 
 StepInit = Literal["log_uniform", "uniform"]
+InputInit = Literal["one", "normal"]
 KERNELS = "kernels"  # Flax collection of stored kernels, see ``S4D``
 
 
@@ -47,6 +48,8 @@ class S4D(nn.Module):
         shared_dynamics: both directions share A, B and dt (published code); else each has its own
             (paper, section 4.1).
         dt_min, dt_max, dt_init: range and distribution of the initial step sizes.
+        b_init: initial B, "one" (published code) or standard complex normal "normal", as C (paper,
+            appendix E).
         discretization: "zoh" (published code) or "none" (paper, equation 2).
         backend, operands: see ``ops.ssm.convolution.ssm_convolution``.
         length_chunk: positions per chunk in the dense maps; 0 for all at once.
@@ -61,6 +64,7 @@ class S4D(nn.Module):
     dt_min: float = 1e-3
     dt_max: float = 1e-1
     dt_init: StepInit = "log_uniform"
+    b_init: InputInit = "one"
     discretization: Discretization = "zoh"
     backend: Backend | Literal["auto"] = "auto"
     operands: Literal["float32", "bfloat16"] = "float32"
@@ -78,8 +82,9 @@ class S4D(nn.Module):
         self.log_dt = self._ssm_param("log_dt", self._init_log_dt, *sets, "channels")
         self.inv_A_real = self._ssm_param("inv_A_real", half_decay, *sets, "channels", "modes")
         self.A_imag = self._ssm_param("A_imag", _init_frequencies, *sets, "channels", "modes")
-        self.B = self._ssm_param("B", _init_one, *sets, "channels", "modes", "complex")
         complex_normal = nn.initializers.normal(math.sqrt(0.5))
+        init_b = complex_normal if self.b_init == "normal" else _init_one
+        self.B = self._ssm_param("B", init_b, *sets, "channels", "modes", "complex")
         self.C = self._ssm_param("C", complex_normal, "directions", "channels", "modes", "complex")
         self.D = self._ssm_param("D", nn.initializers.normal(1.0), "channels")
 

@@ -154,6 +154,18 @@ def test_uniform_steps_and_dynamics_of_each_direction():
     assert 0 <= dt.min() < 0.1 < 0.9 < dt.max() <= 1
 
 
+def test_input_vectors_are_drawn_as_output_vectors():
+    """Appendix E of the LOCOST paper: b and c are standard complex normal."""
+    params = initial(b_init="normal")
+    for name in ("B", "C"):
+        assert abs(np.square(params[name]).sum(-1).mean() - 1) < 0.2
+        assert abs(params[name].mean()) < 0.1
+    assert not np.array_equal(params["B"], params["C"][0])
+    unchanged = initial()
+    for name in params.keys() - {"B"}:
+        jax.tree.map(np.testing.assert_array_equal, params[name], unchanged[name])
+
+
 def test_equal_dynamics_of_each_direction_are_shared_dynamics(case):
     variables, u, mask, _ = case
     params = dict(variables["params"])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.s4d import StepInit
+from longsum_jax.layers.s4d import InputInit, StepInit
 from longsum_jax.ops.attention.fused import AttentionBackend
 from longsum_jax.ops.attention.lsg_selection import SparsityType
 from longsum_jax.ops.ssm.backends import Backend
@@ -222,7 +222,7 @@ class SinkhornOptions(BlockOptions):
 @dataclass(frozen=True, kw_only=True)
 class S4DOptions:
     """Options of ``s4d``: the attributes of ``layers.s4d.S4D`` with the same names, some of them
-    behind "ssm_"."""
+    after "ssm_"."""
 
     d_state: Size = 512
     bidirectional: bool = True
@@ -231,6 +231,7 @@ class S4DOptions:
     ssm_dt_min: PositiveFloat = 1e-3
     ssm_dt_max: PositiveFloat = 1e-1
     ssm_dt_init: StepInit = "log_uniform"
+    ssm_b_init: InputInit = "one"
     ssm_discretization: Discretization = "zoh"
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ class StateSpaceAttention(EncoderAttention, S4D):
             dt_min=options.ssm_dt_min,
             dt_max=options.ssm_dt_max,
             dt_init=options.ssm_dt_init,
+            b_init=options.ssm_b_init,
             discretization=options.ssm_discretization,
             backend=options.ssm_backend,
             operands=options.ssm_operands,
