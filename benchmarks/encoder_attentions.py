@@ -5,7 +5,7 @@ beside its complexity.
         [--lengths=1024,2048]
 
 One encoder layer of BART base (768 wide, 12 heads, a feed-forward of 64 so that attention is what
-is measured), one document, float32. Options are those of Huang et al. (2021, section 4.3), about
+is measured), one document, float32. Options are those of Huang et al. (2021, section 6.2), about
 256 keys for a query at 1,024 tokens. Seconds on the clock and processor seconds of all cores are
 the least of --repeats calls, memory is what the compiled program takes besides its arguments.
 "projections" is the layer without any attention, only the maps that all kinds have. `exponent` is

@@ -9,7 +9,7 @@ data. `data` are JSON lines {"document": ..., "summary": ...}, `reports/{split}.
 of which a tenth is held out. Each name, date and number of a summary makes a question, its sentence
 with a mark in that place. The model finds the answer among the sentences of the document that give
 the best ROUGE-2 recall of the summary; questions whose answer is not there are left out (Huang et
-al. 2021, section 5.1; `task.cloze` has the options). The evaluation prints exact match and F1.
+al. 2021, section 5; `task.cloze` has the options). The evaluation prints exact match and F1.
 `tiny` runs in seconds on a CPU, on gap sentences.
 
 BERT's settings for SQuAD (Devlin et al. 2019, section 4.2): AdamW with learning rate 5e-5 (3e-4

@@ -6,7 +6,7 @@ al., NAACL 2021).
     python benchmarks/study.py --data=FILE --workdir=runs/study  # every cell, table and picture
 
 `encoder` is an encoder attention or several joined by "+", `cross` is full, hepos or linformer. At
-equal cost, as in section 4.3 of the paper: 1,024 source tokens, windows, spans, rows of Linformer,
+equal cost, as in section 6.2 of the paper: 1,024 source tokens, windows, spans, rows of Linformer,
 rounds of LSH and pairs of Sinkhorn blocks of 256 keys, 128 keys by stride, of global tokens or at
 random; Hepos and Linformer let a decoder's head read a quarter of the source. `length` is another
 number of source tokens: up to 1,024 keys become fewer in proportion, beyond they stay. `data` are

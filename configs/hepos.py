@@ -50,9 +50,7 @@ def get_config(mode, encoder="lsh", cross="hepos"):
         rows = "; ".join(map(",".join, SOURCES))
         raise InputError(f"encoder={encoder},cross={cross} is no row of table 4; there are {rows}")
     length = SOURCES[encoder, cross]
-    task = task_section(
-        mode if mode in PAPERS else "govreport", max_source_length=length
-    )
+    task = task_section(mode if mode in PAPERS else "govreport", max_source_length=length)
     attention = attention_options(encoder, cross, length)
     config = base(
         "bart",

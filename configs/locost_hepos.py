@@ -4,7 +4,7 @@
         --workdir=runs/govreport-hepos --config.init_from=locost-base
 
 No paper has trained this; it joins LOCOST (Le Bronnec et al., EACL 2024) and Hepos (Huang et al.,
-NAACL 2021, section 3.1) and needs no new parameters, so any LOCOST checkpoint is a start. Settings
+NAACL 2021, section 3) and needs no new parameters, so any LOCOST checkpoint is a start. Settings
 are those of configs/locost_finetune.py. A decoder's keys and values of a document take a quarter of
 the memory: 9 GB instead of 37 GB for the base model at a million tokens in bfloat16
 (benchmarks/hepos.py). `stride=8` is another stride, `stride=1` the model that reads every state.

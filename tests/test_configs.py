@@ -111,7 +111,7 @@ def test_tiny_keeps_files_of_ones_own(path, data, source, held_out):
     assert (task.source, task.held_out) == (source, held_out)
     assert task.max_source_length <= 256
     if held_out:  # what ranks checkpoints is not a test split
-        with pytest.raises(InputError, match='json:rows.jsonl has no split "test"'):
+        with pytest.raises(InputError, match=r'json:rows\.jsonl has no split "test"'):
             task.source_split("test")
     assert run_config(read_config(f"{path}:tiny", {})).task.source == "embedded"
 
@@ -326,7 +326,7 @@ def test_evaluations_once_an_epoch_or_every_so_many_steps(spec, expected):
     ],
 )
 def test_awesome_and_its_baselines_read_what_the_paper_does(spec, source, tokens):
-    """Table 14 and appendix C.1; passes and warm-up are those of a data set for all of them."""
+    """AWESOME, table 14 and appendix C.1; all models have the passes and warm-up of a data set."""
     name, _, rest = spec.partition(":")
     run = run_config(read_config(f"{CONFIGS / name}.py:{rest}", {}))
     reading = run.task.segments.train_tokens if name == "awesome" else run.task.max_source_length
@@ -350,7 +350,7 @@ def test_awesome_and_its_baselines_read_what_the_paper_does(spec, source, tokens
     ],
 )
 def test_awesome_trains_as_the_paper_does(data_set, epochs, warmup):
-    """Section 3 and appendix D, and what they leave open by the settings of Hepos' scripts."""
+    """AWESOME, section 3 and appendix D; the rest are settings of Hepos' scripts."""
     run = run_of(f"awesome:{data_set}")
     assert (run.data.epochs, run.optimizer.warmup_steps) == (epochs, warmup)
     assert (run.optimizer.name, run.optimizer.learning_rate) == ("adamw", 5e-5)
@@ -399,7 +399,7 @@ def test_baselines_of_awesome_read_what_table_14_says():
 
 
 def test_the_longt5_of_awesome_has_sliding_windows():
-    """Appendix D of the paper."""
+    """Appendix D of the AWESOME paper."""
     model = run_of("long_baselines:longt5").model
     assert (model.encoder_attention, model.local_radius) == ("local", 127)
 
@@ -899,7 +899,7 @@ def test_the_attention_study_goes_on_from_a_checkpoint(rows, tmp_path, capsys, d
 
 
 def test_the_attention_study_has_equal_cost_at_every_length():
-    """Section 4.3 of the Hepos paper at 1,024 tokens; shorter sources are read with fewer keys in
+    """Section 6.2 of the Hepos paper at 1,024 tokens; shorter sources are read with fewer keys in
     proportion."""
     path = CONFIGS / "attention_study.py"
     model = read_config(f"{path}:encoder=lsh,cross=hepos", {})["model"]

@@ -35,7 +35,7 @@ def extend_positions(
             "tiled": copies of the table without its first ``position_offset`` rows (padding, in
             RoBERTa and BART), as for LSG (Condevaux and Harispe 2022, section 3.4).
             "random": random rows, always the same, as the Hepos paper says (Huang et al. 2021,
-            section 5).
+            section 6.1).
             "last_row": copies of the last row, as the published code of Hepos does.
 
     Raises:

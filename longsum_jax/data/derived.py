@@ -31,7 +31,7 @@ def with_cloze_questions(docs: Iterable[Document], options: ClozeOptions) -> Ite
     """Yields, for every cloze question on a summary, the context of the answer with the question.
 
     Questions whose answer does not stand in the context word for word are left out (Huang et al.
-    2021, section 5.1). Ids are ``<id>#<n>``, the label is the answer.
+    2021, section 5). Ids are ``<id>#<n>``, the label is the answer.
     """
     for document in docs:
         summary = document.only_summary

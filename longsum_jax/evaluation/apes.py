@@ -31,7 +31,7 @@ class Apes(ModelMetric):
 
     Each entity of a sentence of the reference makes a cloze question, which a model answers from
     the summary. apes is the F1 of these answers with the entities (Eyal et al., 2019), apes_src
-    that with the answers of the same model from the document (Huang et al., 2021, section 5.1),
+    that with the answers of the same model from the document (Huang et al., 2021, section 5),
     from 0 to 100. The document is read where it recalls the reference best, and a question whose
     answer is not there is left out. Values of a data set are those of all its questions together.
     """

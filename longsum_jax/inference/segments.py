@@ -9,7 +9,7 @@ before it:
 
 Reading encodes a segment. Searching leaves the memory as it is. Writing runs the decoder once more
 over the summary that the search returned, and adds it to the memory. The summaries of a document's
-segments are joined (AWESOME, appendix A).
+segments are joined (AWESOME, section 3).
 
 Segments of a model without memories do not depend on each other. They are decoded like documents,
 in slots (``continuous``): see ``SegmentSummarizer.steps``. With ``segments_no_repeat_ngram_size``

@@ -309,7 +309,7 @@ class AttentiveMemory(Memory):
     def read(
         self, x: Float[AnyArray, "batch length d_model"], slots: Slots, deterministic: bool
     ) -> Float[Array, "batch length d_model"]:
-        """Attends from ``x`` to the slots (eq. 7)."""
+        """Attends from ``x`` to the slots (section 3.1, "Attentive Memory")."""
         k, v = self.project_kv(slots)
         return self.attention.attend(x, k, v, deterministic=deterministic)
 

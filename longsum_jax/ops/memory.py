@@ -42,7 +42,7 @@ def compressive_update(
     *,
     overflow: Overflow = "left_pad",
 ) -> tuple[Float[Array, "batch slots d_model"], Bool[Array, "batch slots"]]:
-    """Updates a memory with the states of a segment and compresses the older ones (eq. 3-6).
+    """Updates a memory with the states of a segment and compresses the older ones (eq. 1-6).
 
     Rae et al. 2020.
 
@@ -169,7 +169,7 @@ def gated_update(
 ) -> Float[Array, "batch slots d_model"]:
     """Computes M = G U + (1 - G) M in float32, with U = tanh(update) and G = sigmoid(gate).
 
-    Equations 10 to 12.
+    Equations 9 to 11.
 
     Args:
         memory: M, the values of the slots.

@@ -76,7 +76,7 @@ def _around_gap(question: str, max_words: int) -> str:
 def question_context(document: str, summary: str, max_words: int) -> str:
     """Returns the sentences of a document that contain the answers to questions on a summary.
 
-    They are added greedily for ROUGE-2 recall of the summary (Huang et al. 2021, section 5.1), and
+    They are added greedily for ROUGE-2 recall of the summary (Huang et al. 2021, section 5), and
     joined in their order.
 
     Args:

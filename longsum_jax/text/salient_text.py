@@ -1,6 +1,6 @@
 """Builds the source of a segment: a query, the segment, and important sentences of other segments.
 
-Source: AWESOME (Cao & Wang 2023), section 4.
+Source: AWESOME (Cao & Wang 2023), section 3.2.
 
 Sources consist of the tokens of the segmented document, so that their lengths are exact and nothing
 is cut off.

@@ -27,7 +27,7 @@ def test_initial_values_of_the_paper_are_options():
     options = {"ssm_dt_init": "uniform", "ssm_b_init": "normal", "ssm_dt_max": 1.0}
     layer = StateSpaceAttention.from_stack(LocostConfig(**options).encoder_stack)
     assert {key: getattr(layer, name) for key, name in names.items()} == options
-    with pytest.raises(InputError, match='model.ssm_b_init: "ones" is not allowed; did you mean'):
+    with pytest.raises(InputError, match='ssm_b_init: "ones" is not allowed; did you mean'):
         get_family("locost").config({"ssm_b_init": "ones"})
 
 

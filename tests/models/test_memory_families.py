@@ -200,7 +200,7 @@ def test_parameters_of_bart_large_are_as_many_as_in_the_paper():
     assert count() == base
     assert (
         count(memory="attentive", memory_layers="all") == base + 24 * layer == 708_477_952
-    )  # "708M", section 4
+    )  # "708M", appendix D
     assert count(memory="attentive") == base + 6 * layer == 481_838_080
     assert count(memory="compressive") == base + 6 * conv
     assert count(memory="compressive", memory_decoder=False) == base + 3 * conv

@@ -30,7 +30,7 @@ def make_example(
     """Returns the example of one document, or None if the document is too short.
 
     Sequences over the task's maximum keep their first tokens and the special ones around them, as
-    in the collator of the published LOCOST code (LOCOST specification, section 5).
+    in the collator of the published LOCOST code.
 
     Args:
         task: lengths and options.

@@ -1,6 +1,6 @@
 """Hepos: cross-attention in which every head attends to every s-th position.
 
-Huang et al. 2021, section 3.1. Head h attends to encoder position i if (i - h) mod s == 0, both
+Huang et al. 2021, section 3. Head h attends to encoder position i if (i - h) mod s == 0, both
 counted from 0: equation (1). Positions become rows of s neighbors, of which head h reads column
 h mod s, so that keys, values and scores are s times smaller than without.
 """

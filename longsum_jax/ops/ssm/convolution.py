@@ -59,7 +59,7 @@ def ssm_convolution(
 ) -> Float[Array, "batch length channels"]:
     """Convolves every channel of ``u`` with its kernel.
 
-    LOCOST, section 3, equation 3, and the published skip D.
+    LOCOST, section 4.1, equation 3, and the published skip D.
 
     Args:
         u: inputs of any float type; computed in float32.

@@ -1,5 +1,5 @@
-"""The bidirectional diagonal state-space kernel (LOCOST, Le Bronnec et al. 2023, section 3; S4D, Gu
-et al. 2022).
+"""The bidirectional diagonal state-space kernel (LOCOST, Le Bronnec et al. 2024, section 4.1 and
+appendix E; S4D, Gu et al. 2022).
 
 A channel holds M complex modes. Per mode, with ``A = A_real + i A_imag`` and step ``dt =
 exp(log_dt)``:
