@@ -7,12 +7,13 @@ takes (AWESOME, table 14, figure 3; the longest inputs of Hepos, table 4).
         --models=full/full,full/hepos,lsh/full,lsh/hepos
 
 One document a step (--batch), no gradient checkpointing, AdamW, float32. Models are of equal width
-and depth: BART with as many positions as it needs, LED, LongT5, BART with the block attention of
-PEGASUS-X, BART in pages with the decoder of Unlimiformer or of PageSum, and BART segment by
-segment: without a memory ("se3"), with one in the last three layers ("compressive", "attentive") or
-in all of them ("attentive all"), with important sentences as vectors ("kv"). Sentences as text
-stand in the same segments of 1,024 tokens: "se3" and "attentive" are the rows of these, too. Rows
-of Hepos are those of configs/hepos.py, encoder/cross, with its options.
+and depth: BART with as many positions as it needs, LED, BART with the block attention of PEGASUS-X,
+BART in pages with the decoder of Unlimiformer or of PageSum, and BART segment by segment: without a
+memory ("se3"), with one in the last three layers ("compressive", "attentive") or in all of them
+("attentive all"), with important sentences as vectors ("kv"). Sentences as text are part of the
+same segments of 1,024 tokens, so "se3" and "attentive" are their rows as well. LongT5 is the model
+of configs/long_baselines.py, with sliding windows and for the sizes base and large the sizes of its
+base checkpoint. Rows of Hepos are models of configs/hepos.py, encoder/cross, with its options.
 
 Memory comes from compiled programs alone: nothing is run and no array is made. XLA on a CPU plans
 other temporary arrays than on a GPU: --device=a100-40 compiles for one that need not be there (see
@@ -50,10 +51,10 @@ from flax.core import meta
 
 from longsum_jax.analysis import devices
 from longsum_jax.analysis.device_memory import fit_length
-from longsum_jax.configs import hepos
+from longsum_jax.configs import hepos, long_baselines
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
-from longsum_jax.models.registry import get_family
+from longsum_jax.models.registry import get_family, model_config, preset
 from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import TrainState, init_state
@@ -162,6 +163,10 @@ def bart_config(size: Size, family: str, length: int, **options: Any) -> Any:
 
 
 def longt5_config(size: Size) -> Any:
+    """The LongT5 of configs/long_baselines.py, or a small one with its attention."""
+    family, options = long_baselines.BASELINES["longt5"]
+    if size in (SIZES["base"], SIZES["large"]):
+        return model_config(preset(family, "base", **options))[1]
     sizes = {
         "num_layers": size.layers,
         "num_decoder_layers": size.layers,
@@ -171,7 +176,7 @@ def longt5_config(size: Size) -> Any:
         "d_ff": 4 * size.width,
         "vocab_size": size.vocabulary,
     }
-    return get_family("longt5").config(sizes | {"encoder_attention": "transient_global"})
+    return get_family(family).config(sizes | options)
 
 
 def whole_step(family: str, config: Any, size: Size, length: int, batch: int) -> Step:
@@ -190,7 +195,7 @@ def whole_step(family: str, config: Any, size: Size, length: int, batch: int) ->
 
     arrays = {"input_ids": _ints(batch, length), "labels": _ints(batch, size.target)}
     arrays["attention_mask"] = jax.ShapeDtypeStruct((batch, length), jnp.bool_)
-    return Step(loss_fn, get_family(family).init_params(config), arrays, size.vocabulary)
+    return Step(loss_fn, get_family(family).init_params(config), arrays, config.vocab_size)
 
 
 def segmented_step(config: Any, size: Size, length: int, batch: int) -> Step:

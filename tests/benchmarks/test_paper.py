@@ -10,6 +10,7 @@ import pytest
 
 import longsum_jax
 from longsum_jax.evaluation.predictions import Pair
+from longsum_jax.experiment.config import run_config
 from longsum_jax.experiment.config_files import read_config
 from longsum_jax.inference.model import Model
 from longsum_jax.models.registry import get_family
@@ -148,7 +149,9 @@ def test_steps_over_segments_and_pages(report):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["unlimiformer", "block_attention", "lsh/hepos", "linformer/full"])
+@pytest.mark.parametrize(
+    "name", ["unlimiformer", "block_attention", "longt5", "lsh/hepos", "linformer/full"]
+)
 def test_models_read_what_their_rows_say(scripts, name):
     """Traced, not compiled: two documents of 256 tokens."""
     fit = scripts("fit_length")
@@ -157,6 +160,18 @@ def test_models_read_what_their_rows_say(scripts, name):
     out = jax.eval_shape(step.loss_fn, params, step.batch, jax.random.key(0))
     assert step.batch["input_ids"].shape == (2, 256)
     assert out.loss_sum.shape == out.weight.shape == ()
+
+
+def test_the_longt5_of_table_14_is_that_of_the_config(scripts):
+    """Sliding windows (AWESOME, appendix D), in the sizes of LongT5 base."""
+    fit = scripts("fit_length")
+    config = fit.longt5_config(fit.SIZES["large"])
+    run = run_config(read_config("configs/long_baselines.py:longt5", {}))
+    assert (config.encoder_attention, config.local_radius) == ("local", 127)
+    assert (config.num_layers, config.d_model, config.vocab_size) == (12, 768, 32128)
+    for name in ("encoder_attention", "num_layers", "num_decoder_layers", "d_model", "d_ff"):
+        assert getattr(config, name) == getattr(run.model, name)
+    assert fit.longt5_config(fit.SIZES["tiny"]).encoder_attention == "local"
 
 
 class _Writer:
