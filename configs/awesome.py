@@ -14,12 +14,14 @@ document in training. Not published, and chosen here: AdamW; weight decay 0.01, 
 clipping at 0.1, linear decay, four beams, length penalty 2 and no trigram twice, which are the
 settings of Hepos' scripts for BART large on GovReport (configs/hepos.py); sentences compared by
 TF-IDF (task.segments.sentence_encoder=DIR compares them by a model). Modes are data sets, each with
-the paper's passes and warm-up; the learning rate reaches zero at the end of the passes.
-`summscreen` is TMS. `json` reads your own files (data='reports/{split}.jsonl') with GovReport's
-passes, `small` trains a small model from scratch on them on a CPU, `tiny` runs in seconds. With
-model=DIR, `json` and `small` continue from a checkpoint of any encoder-decoder instead, with the
-variant's memory, whatever it had before; a state-space or sparse encoder takes the attentive one.
-If it has fewer positions, segments are shorter.
+the paper's passes and warm-up; the learning rate reaches zero at the end of the passes. `govreport`
+and `qmsum` read the authors' releases in the directories gov-report and QMSum, `summscreen` is TMS,
+and `booksum` reads a clone of abertsch/booksum-fullbooks, the whole books of Unlimiformer;
+config.task.source names other directories. `json` reads your own files
+(data='reports/{split}.jsonl') with GovReport's passes, `small` trains a small model from scratch on
+them on a CPU, `tiny` runs in seconds. With model=DIR, `json` and `small` continue from a checkpoint
+of any encoder-decoder instead, with the variant's memory, whatever it had before; a state-space or
+sparse encoder takes the attentive one. If it has fewer positions, segments are shorter.
 
 variant=     se3 (no memory), compressive, attentive, txt and kv (important sentences as text or as
              vectors), attn+txt; by default attn+txt, for booksum attentive, as in its tables
@@ -62,13 +64,14 @@ class DataSet(NamedTuple):
     warmup_steps: int
 
 
-# Passes and warm-up: appendix D. SummScreen is its TMS subset (appendix C.1).
+# Passes and warm-up: appendix D. Appendix C.1 has the sources: GovReport and QMSum as released, the
+# TMS subset of SummScreen, BookSum in Unlimiformer's version.
 DATA_SETS = {
     "govreport": DataSet("govreport", 3, 300),
     "qmsum": DataSet("qmsum", 9, 100),
     "summscreen": DataSet("summscreentms", 6, 300),
     "arxiv": DataSet("arxiv", 2, 1000),
-    "booksum": DataSet("booksum_book", 10, 40),
+    "booksum": DataSet("booksum_fullbooks", 10, 40),
     "json": DataSet("summaries", 3, 300),
 }
 

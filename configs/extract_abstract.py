@@ -4,6 +4,7 @@ baseline of its tables).
 It trains on what a greedy search by ROUGE takes for the reference, and is tested on what an
 extractor of configs/extractor.py predicts:
 
+    longsum corpus govreport gov-report reports  # the authors' release, as in the paper
     longsum extract --oracle --data=reports/train.jsonl --out=short/train.jsonl
     for split in validation test; do
         longsum extract --model=runs/extractor --data=reports/$split.jsonl --out=short/$split.jsonl

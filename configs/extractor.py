@@ -9,8 +9,8 @@ appendix D).
 `model` is a directory as transformers writes it, a training workdir (of configs/mlm.py, say), or a
 name on the Hub; without it a small BERT starts from scratch, with a tokenizer trained on the data.
 `data` are JSON lines {"document": ..., "summary": ...} (and "query"), a file a split or one file of
-which a tenth is held out; `data_set=` takes a data set of configs/awesome.py instead (qmsum: with
-its queries). Published: means of RoBERTa's states for each sentence, one
+which a tenth is held out; `data_set=` takes a data set of configs/awesome.py instead, from the same
+source (qmsum: with its queries). Published: means of RoBERTa's states for each sentence, one
 self-attention over all sentences of a document, a map with one hidden layer; trained to tell the
 sentences that a greedy search by ROUGE-1 and ROUGE-2 adds. Not published, and chosen here: 8 heads,
 post-norm, no positions of sentences (model.sentence_positions=true adds them), binary

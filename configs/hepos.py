@@ -20,8 +20,8 @@ with full attention; the paper's is taken for all.) Batches go through in 16 par
 the paper's parts of 2 are config.training.accumulation=32. It draws positions beyond BART's 1,024
 at random and its code repeats the last one; `convert` repeats all unless
 --position_extension=random or last_row asks for those. One mode per data set; `json` reads your own
-files and generates as for GovReport, `tiny` runs in seconds on a CPU. GovReport as its authors
-released it: `longsum corpus govreport`.
+files and generates as for GovReport, `tiny` runs in seconds on a CPU. `govreport` reads the
+authors' release in the directory gov-report; config.task.source=govreport:DIR names another.
 """
 
 from longsum_jax.configs.common import base, shrink, task_section

@@ -13,10 +13,11 @@ have and your own get 4,096.
 
 One mode per data set, and `json` for files of your own
 (config.task.source='json:reports/{split}.jsonl'). A mode names its TensorFlow Datasets builder;
-config.task.source replaces it. `length=8192` is another longest source, from which the buckets and
-the number of documents that go through together follow. `booksum_book` trains on as much of a book
-and is evaluated on all of it (figure 5: length=1024, 2048, and so on to 32768). Training stops
-after `steps` or `epochs`, whichever comes first. `tiny` runs in seconds on a CPU.
+GovReport and QMSum are read from SCROLLS. config.task.source replaces it. `length=8192` is another
+longest source, from which the buckets and the number of documents that go through together follow.
+`booksum_book` trains on as much of a book and is evaluated on all of it (figure 5: length=1024,
+2048, and so on to 32768). Training stops after `steps` or `epochs`, whichever comes first. `tiny`
+runs in seconds on a CPU.
 """
 
 from longsum_jax.configs.common import base, buckets, shrink, task_section
@@ -40,24 +41,35 @@ LENGTHS = {
 LENGTHS |= {"json": 4096, "tiny": 4096}
 MODES = tuple(LENGTHS)
 BATCH = 128
+SCROLLS = ("govreport", "qmsum")  # modes whose data set is the version in SCROLLS
 TOKENS_AT_ONCE = 32768  # of the sources that go through together
 
 
 def get_config(mode, length=""):
-    task = "govreport" if mode in ("json", "tiny") else mode
     config = base(
-        "locost", "base", task_section(task), dropout_rate=0.1, dtype="bfloat16", remat=True
+        "locost",
+        "base",
+        task_section(task_name(mode)),
+        dropout_rate=0.1,
+        dtype="bfloat16",
+        remat=True,
     )
     if mode == "json":
         config.task.source = "json:data/{split}.jsonl"
     set_published_recipe(config)
-    if config.task.name in ("govreport", "booksum_book"):
+    if config.task.name in ("govreport_scrolls", "booksum_book"):
         config.evaluation.max_new_tokens = 1024
     set_source_length(config, length or LENGTHS[mode])
     if mode == "booksum_book":
         config.data.epochs = 100
         config.evaluation.update(max_source_length=0, batch_size=1)
     return shrink(config) if mode == "tiny" else config
+
+
+def task_name(mode):
+    """Returns the name of the task of a mode, for files of your own GovReport's."""
+    data_set = "govreport" if mode in ("json", "tiny") else mode
+    return f"{data_set}_scrolls" if data_set in SCROLLS else data_set
 
 
 def set_published_recipe(config):

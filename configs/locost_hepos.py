@@ -13,7 +13,12 @@ the memory: 9 GB instead of 37 GB for the base model at a million tokens in bflo
 """
 
 from longsum_jax.configs.common import base, shrink, task_section
-from longsum_jax.configs.locost_finetune import LENGTHS, set_published_recipe, set_source_length
+from longsum_jax.configs.locost_finetune import (
+    LENGTHS,
+    set_published_recipe,
+    set_source_length,
+    task_name,
+)
 
 from longsum_jax.errors import InputError
 
@@ -24,7 +29,7 @@ MODES = ("govreport", "arxiv", "pubmed", "json", "small", "tiny")
 def get_config(mode, stride="4"):
     if not stride.isdecimal() or not int(stride):
         raise InputError(f"stride is {stride}; give a number from 1")
-    task = mode if mode in ("arxiv", "pubmed") else "govreport"
+    task = task_name("json" if mode == "small" else mode)
     hepos = {"cross_attention": "hepos", "hepos_stride": int(stride)}
     if int(stride) == 1:
         hepos = {"cross_attention": "full"}
@@ -35,7 +40,7 @@ def get_config(mode, stride="4"):
     if mode in ("json", "small"):
         config.task.source = "json:data/{split}.jsonl"
     set_published_recipe(config)
-    if task == "govreport":
+    if task == "govreport_scrolls":
         config.evaluation.max_new_tokens = 1024
     set_source_length(config, LENGTHS["json" if mode == "small" else mode])
     if mode != "tiny":

@@ -17,10 +17,11 @@ led              Longformer's encoder-decoder (Beltagy et al. 2020)
 longt5           LongT5 with sliding windows (Guo et al. 2022), as in appendix D of AWESOME; the
                  size is not published, `base` is the choice here
 
-data_set= govreport, qmsum, summscreen (TMS), arxiv, booksum, or json: files of your own at `data`,
-with GovReport's lengths and passes. Thousands of tokens read in training (AWESOME, table 14), each
-of 1,024; models that read a page at a time can read more later. The table has pagesum on three data
-sets; the others get GovReport's length here.
+data_set= govreport, qmsum, summscreen (TMS), arxiv, booksum, from the sources of
+configs/awesome.py, or json: files of your own at `data`, with GovReport's lengths and passes.
+Thousands of tokens read in training (AWESOME, table 14), each of 1,024; models that read a page at
+a time can read more later. The table has pagesum on three data sets; the others get GovReport's
+length here.
 
                  govreport  arxiv  qmsum  summscreen  booksum
 unlimiformer             2      2      2           2        2

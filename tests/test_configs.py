@@ -15,6 +15,8 @@ from types import SimpleNamespace
 
 import jax
 import pytest
+from longsum_jax.configs.awesome import DATA_SETS, VARIANTS
+from longsum_jax.configs.long_baselines import BASELINES
 
 from longsum_jax.commands import convert, train
 from longsum_jax.data.prepared import write_prepared
@@ -317,10 +319,14 @@ def test_evaluations_once_an_epoch_or_every_so_many_steps(spec, expected):
     [
         ("awesome:summscreen", "tfds:summscreen/tms", 51200),
         ("long_baselines:pagesum,data_set=arxiv", "tfds:scientific_papers/arxiv", 5120),
-        ("long_baselines:pagesum,data_set=qmsum", "tfds:scrolls/qmsum", 2048),
+        ("long_baselines:pagesum,data_set=qmsum", "qmsum:QMSum", 2048),
         ("long_baselines:block_attention,data_set=summscreen", "tfds:summscreen/tms", 6144),
-        ("long_baselines:block_attention,data_set=qmsum", "tfds:scrolls/qmsum", 8192),
-        ("long_baselines:unlimiformer,data_set=booksum", "tfds:booksum/book", 2048),
+        ("long_baselines:block_attention,data_set=qmsum", "qmsum:QMSum", 8192),
+        (
+            "long_baselines:unlimiformer,data_set=booksum",
+            "parquet:booksum-fullbooks/data/{split}-*.parquet",
+            2048,
+        ),
         ("long_baselines:led", "json:data/{split}.jsonl", 8192),
         ("extract_abstract:default,data_set=booksum", "json:data/{split}.jsonl", 1024),
     ],
@@ -643,6 +649,36 @@ def test_a_length_for_locost_that_is_none():
     with pytest.raises(InputError, match="length is 8K; give a number of tokens, 4096 for example"):
         run_of("locost_finetune:govreport,length=8K")
     assert run_of("locost_finetune:json,length=3000").data.source_lengths == (1024, 2048, 3000)
+
+
+def test_locost_reads_govreport_from_scrolls():
+    """17,457, 972 and 973 reports, table 9 of the paper."""
+    for spec in ("locost_finetune:govreport", "locost_hepos:govreport"):
+        assert run_of(spec).task.source == "tfds:scrolls/gov_report"
+    assert run_of("locost_finetune:qmsum").task.source == "tfds:scrolls/qmsum"
+
+
+RELEASES = {"govreport": "govreport:gov-report", "qmsum": "qmsum:QMSum"}
+
+
+@pytest.mark.parametrize(("encoder", "cross"), [("lsh", "hepos"), ("full", "full")])
+def test_hepos_reads_the_release_of_govreport(encoder, cross):
+    run = run_of(f"hepos:govreport,encoder={encoder},cross={cross}")
+    assert run.task.source == RELEASES["govreport"]
+
+
+@pytest.mark.parametrize("data_set", RELEASES)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *(f"awesome:{{}},variant={variant}" for variant in VARIANTS),
+        *(f"long_baselines:{mode},data_set={{}}" for mode in BASELINES),
+        "extractor:default,data_set={}",
+    ],
+)
+def test_awesome_reads_the_releases(spec, data_set):
+    """Appendix C.1 of the paper."""
+    assert run_of(spec.format(data_set)).task.source == RELEASES[data_set]
 
 
 HEPOS_ROWS = [

@@ -8,6 +8,7 @@ from .padding import pad_batch as pad_batch
 from .prefetch import Prefetcher as Prefetcher
 from .prepared import PreparedExamples as PreparedExamples
 from .prepared import write_prepared as write_prepared
+from .qmsum import read_qmsum as read_qmsum
 from .stores import ExampleList as ExampleList
 from .stores import ExampleStream as ExampleStream
 from .stores import load_examples as load_examples

@@ -1,12 +1,15 @@
 """One way to the documents of every task, whatever the source."""
 
 import hashlib
+import logging
 from collections.abc import Iterable, Iterator
 
 from longsum_jax.data.derived import with_claims, with_cloze_questions
+from longsum_jax.data.govreport import read_govreport
 from longsum_jax.data.pieces import in_pieces
-from longsum_jax.data.tasks import Task
-from longsum_jax.errors import InputError
+from longsum_jax.data.qmsum import read_qmsum
+from longsum_jax.data.tasks import RELEASES, Task
+from longsum_jax.errors import InputError, counted
 from longsum_jax.text.claims import ClaimOptions
 from longsum_jax.text.cloze import ClozeOptions
 from longsum_jax.text.documents import Document, find_files, read_json_lines
@@ -58,6 +61,8 @@ def _read(task: Task, split: str, source_split: str) -> Iterator[Document]:
         docs = _hold_out(task, split, parquet_source.documents(task, split))
     elif scheme == "embedded":
         docs = _embedded_documents(source_split)
+    elif scheme in RELEASES:
+        docs = _released_documents(task, split)
     else:
         docs = _hold_out(task, split, _json_documents(task, place, source_split))
     return docs if task.piece_words is None else in_pieces(docs, task.piece_words)
@@ -121,6 +126,44 @@ def _embedded_documents(split: str) -> Iterator[Document]:
             label = "statement" if "statement" in title else "other"
             choices = ("statement", "other")
             yield Document(f"pydoc:{name}", text, None, None, label, choices)
+
+
+def _released_documents(task: Task, split: str) -> Iterator[Document]:
+    """Yields the documents of a release, and logs how many entries cannot be read.
+
+    Raises:
+        InputError: the release is missing, or none of its entries can be read, or the task needs
+            labels.
+    """
+    scheme, _, directory = task.source.partition(":")
+    if task.needs_label:
+        raise InputError(
+            f'task "{task.name}": {task.source} has summaries but no labels, which '
+            f'objective="{task.objective}" needs; give another source or objective'
+        )
+    read = {"govreport": read_govreport, "qmsum": read_qmsum}[scheme]
+    unreadable: list[InputError] = []
+    count = 0
+    try:
+        for document in read(directory, split, unreadable=unreadable):
+            count += 1
+            yield document if task.needs_summary else document._replace(summary=None)
+    except InputError as error:
+        raise InputError(
+            f'{error}, or name the directory of the release: task.source="{scheme}:DIR" '
+            f"(commands: --source={scheme}:DIR)"
+        ) from None
+    if unreadable and not count:
+        raise unreadable[0]
+    if unreadable:
+        logging.getLogger(__name__).warning(
+            '%s: split "%s" has %s; entries left out as unreadable: %d; the first: %s',
+            task.source,
+            split,
+            counted(count, "document"),
+            len(unreadable),
+            unreadable[0],
+        )
 
 
 def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:

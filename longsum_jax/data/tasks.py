@@ -15,6 +15,7 @@ TRAIN_VALIDATION_TEST = {"train": "train", "validation": "validation", "test": "
 MIN_PIECE_WORDS = 20
 _Tokens = Annotated[int, Range(2, 2**24)]
 _FILES = ("parquet", "json")  # schemes of sources that are files of the user
+RELEASES = ("govreport", "qmsum")  # schemes of data sets in the form that their authors released
 # Fields of Task for which an override "" means the named task's value, as in config files.
 _BLANK_MEANS_DEFAULT = (
     "source",
@@ -64,9 +65,10 @@ class Task:
     Attributes:
         name: as in ``TASKS``.
         source: "embedded" (the language documentation inside CPython), "tfds:BUILDER[/CONFIG]"
-            (through seqio where ``cache_dir`` is set), "parquet:GLOB" (as on the Hugging Face Hub)
-            or "json:GLOB" (JSON lines, plain or compressed); "{split}" in a GLOB stands for the
-            split's name.
+            (through seqio if ``cache_dir`` is set), "govreport:DIR" or "qmsum:DIR" (the release of
+            the data set, see ``data.govreport`` and ``data.qmsum``), "parquet:GLOB" (as on the
+            Hugging Face Hub) or "json:GLOB" (JSON lines, plain or compressed); "{split}" in a GLOB
+            stands for the split's name.
         splits: names of splits, and their names in the source.
         document_key: field with the document, a list of paragraphs or lines, too; "a+b" joins two
             equally long lists line by line ("a: b"), "a|b" is the first of these that is there.
@@ -146,10 +148,10 @@ class Task:
 
     def __post_init__(self) -> None:
         scheme, _, rest = self.source.partition(":")
-        if self.source != "embedded" and (scheme not in ("tfds", *_FILES) or not rest):
+        if self.source != "embedded" and (scheme not in ("tfds", *RELEASES, *_FILES) or not rest):
             raise InputError(
-                f'task "{self.name}": source "{self.source}" is none of embedded, tfds:NAME, '
-                "parquet:GLOB, json:GLOB"
+                f'task "{self.name}": source "{self.source}" must be one of embedded, tfds:NAME, '
+                "govreport:DIR, qmsum:DIR, parquet:GLOB, json:GLOB"
             )
         try:
             check_ranges(self)
@@ -293,11 +295,12 @@ _TASKS = (
     ),
     Task("arxiv", "tfds:scientific_papers/arxiv", document_key="article", summary_key="abstract"),
     Task("pubmed", "tfds:scientific_papers/pubmed", document_key="article", summary_key="abstract"),
-    # SCROLLS has all of GovReport in one piece, with an empty summary in its test split; the
-    # builder gov_report has the two halves, but leaves every summary empty (tensorflow-datasets
-    # 4.9): read the release with `longsum corpus govreport` and give source=json:DIR/{split}.jsonl.
+    # The release of GovReport, unpacked in the working directory. SCROLLS has 64 reports fewer and
+    # no summaries in its test split; the builder gov_report has the two halves, but leaves every
+    # summary empty (tensorflow-datasets 4.9).
+    Task("govreport", "govreport:gov-report", max_target_length=1024),
     Task(
-        "govreport",
+        "govreport_scrolls",
         "tfds:scrolls/gov_report",
         document_key="input",
         summary_key="output",
@@ -323,8 +326,19 @@ _TASKS = (
     Task("summscreentms", "tfds:summscreen/tms", document_key="transcript", summary_key="recap"),
     Task("booksum_chapter", "tfds:booksum/chapter"),
     Task("booksum_book", "tfds:booksum/book", max_target_length=1024),
+    # Whole books as Unlimiformer's authors published them: a clone of the Hub's repository
+    # abertsch/booksum-fullbooks in the working directory.
     Task(
-        "qmsum",
+        "booksum_fullbooks",
+        "parquet:booksum-fullbooks/data/{split}-*.parquet",
+        document_key="book",
+        max_target_length=1024,
+    ),
+    # A clone of the repository Yale-LILY/QMSum in the working directory. SCROLLS has no answers in
+    # its test split.
+    Task("qmsum", "qmsum:QMSum"),
+    Task(
+        "qmsum_scrolls",
         "tfds:scrolls/qmsum",
         document_key="input",
         summary_key="output",

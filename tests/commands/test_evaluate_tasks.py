@@ -213,13 +213,46 @@ def test_queries_at_the_beginning_of_a_field(evaluated, model, tmp_path):
     columns = {"pid": ["tr-1"], "input": ["Who?\n\nA: hi\nB: ho"], "output": ["B."]}
     write_table(pyarrow.table(columns), tmp_path / "test.parquet")
     source = f"--source=parquet:{tmp_path / 'test.parquet'}"
-    evaluated("--task=qmsum", source)
+    evaluated("--task=qmsum_scrolls", source)
     assert model.calls == [('document "tr-1"', "A: hi\nB: ho", "Who?")]
-    corpus.main(
-        ["export", "--task=qmsum", "--split=test", source, f"--out={tmp_path / 'qmsum.jsonl'}"]
-    )
+    out = tmp_path / "qmsum.jsonl"
+    corpus.main(["export", "--task=qmsum_scrolls", "--split=test", source, f"--out={out}"])
     evaluated(f"--data={tmp_path / 'qmsum.jsonl'}", out="exported")
     assert model.calls[1] == model.calls[0]
+
+
+def test_the_test_splits_of_releases_have_references(evaluated, model, tmp_path, monkeypatch):
+    """Both are read from the working directory unless --source names another."""
+    section = {"section_title": "Background", "paragraphs": ["It rains."], "subsections": []}
+    meeting = {
+        "general_query_list": [{"query": "What?", "answer": "Rain."}],
+        "specific_query_list": [{"query": "Who?", "answer": "Ann."}],
+        "meeting_transcripts": [{"speaker": "Ann", "content": "It rains."}],
+    }
+    files = {
+        "QMSum/data/ALL/test/Bed003.json": json.dumps(meeting),
+        "gov-report/split_ids/crs_test.ids": "R1",
+        "gov-report/split_ids/gao_test.ids": "G1",
+        "gov-report/crs/R1.json": json.dumps({"reports": section, "summary": ["Rain."]}),
+        "gov-report/gao/G1.json": json.dumps({"report": [section], "highlight": [section]}),
+    }
+    for name, text in files.items():
+        path = tmp_path / "releases" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(tmp_path / "releases")
+    rows, metrics = evaluated("--task=qmsum", "--split=test")
+    assert [(row["id"], row["reference"]) for row in rows] == [
+        ("Bed003/general/0", "Rain."),
+        ("Bed003/specific/0", "Ann."),
+    ]
+    assert model.calls[1] == ('document "Bed003/specific/0"', "Ann: It rains.", "Who?")
+    assert metrics["scores"]["rouge1"] == pytest.approx((0 + 2 / 3) / 2 * 100)
+    rows, _ = evaluated("--task=govreport", "--split=test", out="reports")
+    assert [(row["id"], row["reference"]) for row in rows] == [
+        ("crs/R1", "Rain."),
+        ("gao/G1", "It rains."),
+    ]
 
 
 def test_gap_sentences_are_the_references_of_their_tasks(evaluated, model):
@@ -244,7 +277,7 @@ def test_gap_sentences_are_the_references_of_their_tasks(evaluated, model):
         (("--task=tags", "--split=dev"), 'task "tags" has no split "dev"; known: test, train, val'),
         (("--task=tags", "--batch_size=auto"), "--batch_size=auto is for summaries, which --task="),
         (("--task=billsum", "--split=tests"), 'no split "tests"; did you mean "test"? known: '),
-        (("--task=arxiv", "--source=x:y"), 'task "arxiv": source "x:y" is none of embedded, '),
+        (("--task=arxiv", "--source=x:y"), 'task "arxiv": source "x:y" must be one of embedded, '),
         (("--task=summaries", "--source=json:no.jsonl"), "no.jsonl: no such file; check the path"),
     ],
 )

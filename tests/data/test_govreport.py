@@ -3,6 +3,8 @@ import json
 import pytest
 
 from longsum_jax.data.govreport import read_govreport
+from longsum_jax.data.sources import documents
+from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
 
@@ -95,6 +97,18 @@ def test_reports_that_cannot_be_read_may_be_left_out(release):
     assert [row.id for row in found] == ["gao/test-1"]
     assert len(unreadable) == 1
     assert "crs/test-1.json: report or summary has no text" in str(unreadable[0])
+
+
+def test_the_task_reads_the_release(release, caplog):
+    directory = release(CRS | {"summary": [" "]})
+    task = get_task("govreport", source=f"govreport:{directory}")
+    (report,) = documents(task, "test")
+    assert (report.id, report.summary) == ("gao/test-1", "First one.\nSecond one.")
+    (record,) = caplog.records
+    assert f'govreport:{directory}: split "test" has 1 document; entries left ' in record.message
+    assert "crs/test-1.json: report or summary has no text" in record.message
+    with pytest.raises(InputError, match=r"no such file; check the path, or name the directory of"):
+        list(documents(get_task("govreport", source="govreport:nowhere"), "test"))
 
 
 def test_files_that_are_missing_or_damaged(release):

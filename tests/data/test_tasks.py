@@ -33,8 +33,25 @@ def test_json_source_brings_the_field_names_of_json_lines():
 
 
 def test_the_query_of_scrolls_stands_in_the_document_and_that_of_json_lines_beside_it():
-    assert get_task("qmsum").leading_query
-    assert not get_task("qmsum", source="json:x").leading_query
+    assert get_task("qmsum_scrolls").leading_query
+    assert not get_task("qmsum_scrolls", source="json:x").leading_query
+    assert not get_task("qmsum").leading_query
+
+
+def test_plain_names_are_the_releases_of_the_authors():
+    sources = {name: TASKS[name].source for name in ("govreport", "qmsum", "booksum_fullbooks")}
+    assert sources == {
+        "govreport": "govreport:gov-report",
+        "qmsum": "qmsum:QMSum",
+        "booksum_fullbooks": "parquet:booksum-fullbooks/data/{split}-*.parquet",
+    }
+    assert TASKS["govreport_scrolls"].source == "tfds:scrolls/gov_report"
+    assert TASKS["qmsum_scrolls"].source == "tfds:scrolls/qmsum"
+    lengths = {
+        (TASKS[name].max_source_length, TASKS[name].max_target_length)
+        for name in ("govreport", "govreport_scrolls", "booksum_fullbooks")
+    }
+    assert lengths == {(4096, 1024)}
 
 
 def test_an_empty_override_stands_for_the_own_value():
@@ -118,8 +135,9 @@ def test_pieces_are_for_gap_sentences():
             'unknown key "max_source_lenght"; did you mean "max_source_length"',
         ),
         ("c4", {"objective": "summarise"}, 'did you mean "summarize"'),
-        ("c4", {"source": "csv:a"}, 'source "csv:a" is none of embedded'),
-        ("c4", {"source": "json:"}, 'source "json:" is none of'),
+        ("c4", {"source": "csv:a"}, 'source "csv:a" must be one of embedded'),
+        ("c4", {"source": "json:"}, 'source "json:" must be one of'),
+        ("c4", {"source": "qmsum:"}, 'source "qmsum:" must be one of'),
         ("c4", {"max_target_length": 1}, "max_target_length=1 must be at least 2"),
         ("c4", {"gap_sentences": {"ratio": 2.0}}, "ratio"),
         ("c4", {"piece_words": 19}, 'task "c4": piece_words=19 must be at least 20'),
