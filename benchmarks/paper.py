@@ -298,7 +298,7 @@ TABLES: dict[str, Table] = {
         {
             "here": "--data=validation.jsonl",
             "paper": "--data=govreport/train.jsonl,qmsum/train.jsonl,summscreentms/train.jsonl,"
-            "arxiv/train.jsonl,booksum_book/train.jsonl",
+            "arxiv/train.jsonl,booksum_fullbooks/train.jsonl",
             "tiny": "--data=validation.jsonl --examples=2",
         },
     ),

@@ -4,10 +4,12 @@ import argparse
 import dataclasses
 import itertools
 import json
+import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
@@ -18,10 +20,17 @@ if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
     from longsum_jax.text.documents import Document
     from longsum_jax.text.extractive import Extractiveness
+    from longsum_jax.text.lengths import LengthStatistics
 
 EXAMPLES = """\
   # lengths, compression, coverage and density of data sets
   longsum corpus statistics pubmed/test.jsonl reports/test.jsonl.gz --out=statistics.json
+
+  # lengths in tokens, of all splits and of one; with an empty --summary_key of documents without
+  # summaries, here in words between white space
+  longsum corpus statistics 'arxiv/*.jsonl' arxiv/test.jsonl --tokenizer=spiece.model
+  longsum corpus statistics 'scotus/*.jsonl' --document_key=text --summary_key= \\
+      --tokenizer=whitespace
 
   # named data sets as JSON lines: all splits as arxiv/train.jsonl and so on, or one, compressed
   longsum corpus export --task=arxiv --out=arxiv
@@ -33,13 +42,16 @@ EXAMPLES = """\
   longsum corpus govreport gov-report reports
 
 Coverage is the share of a summary's words that stand in fragments copied from the document, density
-the mean length of a word's fragment (Grusky et al. 2018). longsum plots bigrams shows where in
+the mean length of a word's fragment (Grusky et al. 2018). A percentile between two lengths is
+interpolated linearly, as by numpy.percentile. longsum plots bigrams shows where in
 documents the words of summaries are.
 """
 # Objectives that learn from what rules make of documents, and those that read it from files.
 _READERS = {"claims": "classify_pairs", "cloze": "answer"}
 EXPORT_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
 HEADS = ("documents", "document words", "summary words", "compression", "coverage", "density")
+TOKEN_HEADS = ("mean", "median", "90th percentile", "largest")
+WHITESPACE = "whitespace"  # --tokenizer for the pieces between white space
 
 
 def main(argv: Sequence[str]) -> None:
@@ -52,7 +64,13 @@ def main(argv: Sequence[str]) -> None:
     commands = parser.add_subparsers(required=True, metavar="statistics|export|govreport")
     describe = commands.add_parser("statistics", help="lengths, compression, coverage and density")
     add_data_flags(describe)
-    describe.add_argument("--out", metavar="FILE", help="JSON to write, too")
+    describe.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help=".model file, tokenizer directory, bytes or whitespace: adds the lengths of documents "
+        "and summaries in tokens",
+    )
+    describe.add_argument("--out", metavar="FILE", help="JSON file for the statistics")
     describe.set_defaults(run=_statistics)
     _add_export(commands)
     govreport = commands.add_parser("govreport", help="JSON lines from the release of GovReport")
@@ -105,28 +123,116 @@ def read_pairs(path: str, args: argparse.Namespace) -> Iterator[tuple[str, str]]
     return ((row.document, row.only_summary) for row in itertools.islice(rows, args.examples))
 
 
-def _statistics(args: argparse.Namespace) -> None:
-    from longsum_jax.text.extractive import mean_extractiveness
+class _DataSet(NamedTuple):
+    """Statistics of a data set; ``tokens`` has the lengths of each kind of text."""
 
-    table = []
-    for path in args.data:
-        with console.spinner(f"reading {path}"):
-            pairs = list(read_pairs(path, args))
-            table.append((path, len(pairs), mean_extractiveness(pairs)))
+    path: str
+    documents: int
+    means: "Extractiveness"
+    tokens: dict[str, "LengthStatistics"]
+
+
+def _statistics(args: argparse.Namespace) -> None:
+    count_tokens = _token_counter(args.tokenizer)
+    data_sets = [_describe(path, args, count_tokens) for path in args.data]
     width = max(len(path) for path in args.data)
     print(" ".join([" " * width, *(f"{head:>14}" for head in HEADS)]))
-    for path, count, found in table:
-        print(" ".join([f"{path:<{width}}", f"{count:14,}", *_cells(found)]))
+    for data_set in data_sets:
+        cells = _cells(data_set.means)
+        print(" ".join([f"{data_set.path:<{width}}", f"{data_set.documents:14,}", *cells]))
+    if args.tokenizer is not None:
+        _print_tokens(args.tokenizer, data_sets)
     if args.out:
-        rows = [
-            {"data": path, "documents": count, **found._asdict()} for path, count, found in table
-        ]
+        rows = [_json_row(data_set, args.tokenizer) for data_set in data_sets]
         _write(Path(args.out), json.dumps(rows, indent=2) + "\n")
 
 
-def _cells(found: "Extractiveness") -> list[str]:
+def _token_counter(tokenizer: str | None) -> Callable[[str], int] | None:
+    """Returns the function that counts the tokens of a text, None without a tokenizer."""
+    if tokenizer is None:
+        return None
+    if tokenizer == WHITESPACE:
+        return lambda text: len(text.split())
+    from longsum_jax.tokenizers.loading import load_tokenizer
+
+    loaded = load_tokenizer(tokenizer)
+    return lambda text: len(loaded.encode(text))
+
+
+def _describe(
+    path: str, args: argparse.Namespace, count_tokens: Callable[[str], int] | None
+) -> _DataSet:
+    """Returns the statistics of a data set, whose documents are read one at a time.
+
+    Of each document 8 bytes remain in memory for the number of its tokens, and for the summary's.
+    """
+    from longsum_jax.text.documents import read_json_lines
+    from longsum_jax.text.extractive import mean_extractiveness
+    from longsum_jax.text.lengths import length_statistics
+
+    has_summaries = args.summary_key != ""
+    rows = read_json_lines(
+        path,
+        document_key=args.document_key,
+        summary_key=args.summary_key,
+        require_summary=has_summaries,
+    )
+    rows = itertools.islice(rows, args.examples)
+    lengths = {"document": array("q"), "summary": array("q")}
+    count = 0
+
+    def pairs() -> Iterator[tuple[str, str | None]]:
+        nonlocal count
+        for row in Bar(rows, path, args.examples, unit="document"):
+            count += 1
+            summary = row.only_summary if has_summaries else None
+            for kind, text in (("document", row.document), ("summary", summary)):
+                if count_tokens is not None and text is not None:
+                    lengths[kind].append(count_tokens(text))
+            yield row.document, summary
+
+    means = mean_extractiveness(pairs())
+    tokens = {kind: length_statistics(values) for kind, values in lengths.items() if values}
+    return _DataSet(path, count, means, tokens)
+
+
+def _cells(means: "Extractiveness") -> list[str]:
+    """Returns the means as text, a dash for a number that the data set does not have."""
     formats = ("14,.1f", "14,.1f", "14.2f", "14.3f", "14.2f")
-    return [format(value, pattern) for value, pattern in zip(found, formats, strict=True)]
+    return [
+        f"{'-':>14}" if math.isnan(value) else format(value, pattern)
+        for value, pattern in zip(means, formats, strict=True)
+    ]
+
+
+def _print_tokens(tokenizer: str, data_sets: Sequence[_DataSet]) -> None:
+    rows = {
+        f"{data_set.path} {kind}": lengths
+        for data_set in data_sets
+        for kind, lengths in data_set.tokens.items()
+    }
+    title = f"tokens ({tokenizer})"
+    width = max(map(len, [title, *rows]))
+    print()
+    print(" ".join([f"{title:<{width}}", *(f"{head:>15}" for head in TOKEN_HEADS)]))
+    for name, lengths in rows.items():
+        cells = [f"{lengths.mean:15,.2f}", f"{lengths.median:15,.1f}"]
+        cells += [f"{lengths.percentile_90:15,.1f}", f"{lengths.largest:15,}"]
+        print(" ".join([f"{name:<{width}}", *cells]))
+
+
+def _json_row(data_set: _DataSet, tokenizer: str | None) -> dict[str, Any]:
+    """Returns the JSON object of a data set; numbers that it does not have are null."""
+    means = {
+        name: None if math.isnan(value) else value
+        for name, value in data_set.means._asdict().items()
+    }
+    row = {"data": data_set.path, "documents": data_set.documents, **means}
+    if tokenizer is not None:
+        row["tokenizer"] = tokenizer
+    for kind, lengths in data_set.tokens.items():
+        row[f"{kind}_tokens"] = lengths._asdict()
+    return row
 
 
 def _export(args: argparse.Namespace) -> None:

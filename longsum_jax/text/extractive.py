@@ -5,7 +5,7 @@ given.
 """
 
 import itertools
-import statistics
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ NUM_SHARES = 10
 class Extractiveness(NamedTuple):
     """Statistics of a document with its summary, or means over several.
 
-    Source: Grusky et al. 2018, section 4.1.
+    Without a summary all but ``document_words`` are NaN. Source: Grusky et al. 2018, section 4.1.
 
     Attributes:
         document_words, summary_words: lengths.
@@ -72,13 +72,17 @@ def _run_length(
     return length
 
 
-def extractiveness(document: str, summary: str, *, tokenize: Tokenize = words_of) -> Extractiveness:
-    """Returns compression, coverage and density of one pair.
+def extractiveness(
+    document: str, summary: str | None, *, tokenize: Tokenize = words_of
+) -> Extractiveness:
+    """Returns lengths, compression, coverage and density of one document.
 
     Raises:
         InputError: the summary has no words.
     """
     source = tokenize(document)
+    if summary is None:
+        return Extractiveness(len(source), *[math.nan] * 4)
     target = tokenize(summary)
     if not target:
         raise InputError(f'the summary "{summary[:40]}" has no words; leave its row out')
@@ -92,16 +96,20 @@ def extractiveness(document: str, summary: str, *, tokenize: Tokenize = words_of
     )
 
 
-def mean_extractiveness(pairs: Iterable[tuple[str, str]]) -> Extractiveness:
-    """Returns the mean of each number over pairs of document and summary.
+def mean_extractiveness(pairs: Iterable[tuple[str, str | None]]) -> Extractiveness:
+    """Returns the mean of each number over pairs of document and summary, read one at a time.
 
     Raises:
         InputError: there are no pairs.
     """
-    found = [extractiveness(*pair) for pair in pairs]
-    if not found:
+    totals = np.zeros(len(Extractiveness._fields))
+    count = 0
+    for document, summary in pairs:
+        totals += extractiveness(document, summary)
+        count += 1
+    if not count:
         raise InputError("statistics of no documents: give a file with at least one")
-    return Extractiveness(*(statistics.fmean(values) for values in zip(*found, strict=True)))
+    return Extractiveness(*(totals / count).tolist())
 
 
 def salient_ngrams(

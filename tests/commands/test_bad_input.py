@@ -185,7 +185,18 @@ COMMANDS: dict[str, tuple[str, list]] = {
             "--model=no-model",
         ],
     ),
-    "corpus statistics": ("{data}", ["--examples=0", "--summary_key=nothing", "no.jsonl", LONG]),
+    "corpus statistics": (
+        "{data}",
+        [
+            "--examples=0",
+            "--summary_key=nothing",
+            "--document_key=",
+            "--tokenizer=no.model",
+            "--tokenizer=",
+            "no.jsonl",
+            LONG,
+        ],
+    ),
     "judge sheets": (
         "{predictions} --references={data} --out={out}",
         ["--documents=0", "--judges=-1", "--seed=-1", "--protocol=nothing", "--documents=9999999"],

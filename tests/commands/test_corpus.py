@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 
 from longsum_jax.commands import corpus
@@ -33,6 +34,80 @@ def test_statistics_of_files_as_a_table_and_as_json(data, tmp_path, capsys):
     first, _ = json.loads(out.read_text())
     assert first["documents"] == 2
     assert first["density"] == pytest.approx((4 / 3 + 3) / 2)
+
+
+@pytest.fixture
+def long_data(tmp_path):
+    """41 documents of 1 to 41 words, with summaries of 1 to 3; and their lengths."""
+    lengths = [(7 * number % 41 + 1, number % 3 + 1) for number in range(41)]
+    path = tmp_path / "long.jsonl"
+    rows = [{"document": "né " * words, "summary": "cat's " * few} for words, few in lengths]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path), lengths
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "document_tokens", "summary_tokens"), [("whitespace", 1, 1), ("bytes", 4, 6)]
+)
+def test_statistics_in_tokens(
+    long_data, tmp_path, capsys, tokenizer, document_tokens, summary_tokens
+):
+    """Means, medians, 90th percentiles and maxima equal NumPy's."""
+    path, lengths = long_data
+    out = tmp_path / "statistics.json"
+    corpus.main(["statistics", path, f"--tokenizer={tokenizer}", f"--out={out}"])
+    *_, head, documents_line, summaries_line = capsys.readouterr().out.splitlines()
+    assert head.split() == f"tokens ({tokenizer}) mean median 90th percentile largest".split()
+    (row,) = json.loads(out.read_text())
+    assert row["documents"] == 41
+    assert row["tokenizer"] == tokenizer
+    lines = {"document": documents_line, "summary": summaries_line}
+    factors = {"document": document_tokens, "summary": summary_tokens}
+    for column, (kind, line) in enumerate(lines.items()):
+        values = factors[kind] * np.array(lengths)[:, column]
+        expected = {
+            "mean": values.mean(),
+            "median": np.median(values),
+            "percentile_90": np.percentile(values, 90, method="linear"),
+            "largest": values.max(),
+        }
+        assert row[f"{kind}_tokens"] == pytest.approx(expected, rel=1e-12)
+        mean, median, percentile, largest = expected.values()
+        cells = [f"{mean:,.2f}", f"{median:,.1f}", f"{percentile:,.1f}", f"{largest:,}"]
+        assert line.split() == [path, kind, *cells]
+
+
+def test_statistics_of_all_splits_and_of_data_without_summaries(tmp_path, capsys):
+    for split, texts in (("train", ["a b", "a b c d"]), ("test", ["a b c"])):
+        rows = (json.dumps({"text": text, "label": 0}) + "\n" for text in texts)
+        (tmp_path / f"{split}.jsonl").write_text("".join(rows))
+    pattern, out = f"{tmp_path}/t*.jsonl", tmp_path / "statistics.json"
+    keys = ("--document_key=text", "--summary_key=", "--tokenizer=whitespace")
+    corpus.main(["statistics", pattern, f"{tmp_path}/test.jsonl", *keys, f"--out={out}"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == [pattern, "3", "3.0", *"----"]
+    assert [line.split()[2:] for line in lines[-2:]] == [
+        ["3.00", "3.0", "3.8", "4"],
+        ["3.00", "3.0", "3.0", "3"],
+    ]
+    both, test = json.loads(out.read_text())
+    assert both["summary_words"] is both["density"] is None
+    assert both["document_tokens"] == pytest.approx(
+        {"mean": 3, "median": 3, "percentile_90": 3.8, "largest": 4}
+    )
+    assert "summary_tokens" not in test
+
+
+def test_statistics_show_their_progress(data, monkeypatch):
+    calls = []
+
+    def bar(rows, *arguments, **options):
+        calls.append((arguments, options))
+        return rows
+
+    monkeypatch.setattr(corpus, "Bar", bar)
+    corpus.main(["statistics", data, *KEYS, "--examples=2"])
+    assert calls == [((data, 2), {"unit": "document"})]
 
 
 def test_statistics_of_the_first_documents(data, capsys):
@@ -243,6 +318,7 @@ def test_a_split_without_summaries_is_not_exported(tmp_path):
         (["statistics", "nowhere.jsonl"], "nowhere.jsonl: no such file; check the path"),
         (["statistics", "DATA"], 'rows.jsonl:1: no key "document"; '),
         (["statistics", "DATA", "--examples=0"], "--examples=0 must be at least 1"),
+        (["statistics", "DATA", *KEYS, "--tokenizer=no.model"], "no.model: "),
         (
             ["statistics", "DATA", *KEYS, "--out=DATA/x"],
             "cannot be written (Not a directory); give another place",

@@ -48,6 +48,22 @@ def test_one_label_and_a_summary(tmp_path):
     ]
 
 
+def test_whole_books_in_the_version_of_unlimiformer(tmp_path, monkeypatch):
+    """Several rows have the same book, each with another summary."""
+    for split, count in (("train", 2), ("test", 1)):
+        path = tmp_path / "booksum-fullbooks" / "data" / f"{split}-00000-of-00001-0a1b.parquet"
+        texts = {"title": ["T"] * count, "summary": ["x", "y"][:count], "book": ["b"] * count}
+        write(path, bid=["9"] * count, source=["s"] * count, **texts)
+    monkeypatch.chdir(tmp_path)
+    assert [tuple(row)[:4] for row in documents(get_task("booksum_fullbooks"), "train")] == [
+        ("train-00000-of-00001-0a1b:0", "b", "x", None),
+        ("train-00000-of-00001-0a1b:1", "b", "y", None),
+    ]
+    source = f"parquet:{tmp_path}/booksum-fullbooks/data/{{split}}-*.parquet"
+    (book,) = documents(get_task("booksum_fullbooks", source=source), "test")
+    assert (book.document, book.summary) == ("b", "x")
+
+
 def test_a_share_of_one_file_is_held_out(tmp_path):
     write(tmp_path / "rows.parquet", text=[f"{i}" for i in range(20)], label=[0, 1] * 10)
     task = get_task("labels", source=f"parquet:{tmp_path}/rows.parquet", held_out=0.3)

@@ -1,4 +1,6 @@
+import math
 import random
+import weakref
 
 import numpy as np
 import pytest
@@ -53,6 +55,30 @@ def test_the_numbers_of_a_sentence():
     copied = extractiveness(DOCUMENT, "a dog barked and the cat ran")
     assert (copied.coverage, copied.density) == (1, 7)
     assert extractiveness(DOCUMENT, "Birds fly.")[3:] == (0, 0)
+
+
+def test_documents_without_summaries_have_lengths_only():
+    result = mean_extractiveness([(DOCUMENT, None), ("A dog.", None)])
+    assert result.document_words == 8
+    assert all(math.isnan(value) for value in result[1:])
+
+
+class Text(str):
+    """A text that can be referred to weakly."""
+
+
+def test_pairs_are_read_one_at_a_time():
+    references = []
+
+    def pairs():
+        for number in range(20):
+            assert sum(reference() is not None for reference in references) <= 1
+            text = Text(f"The cat saw {number} mice.")
+            references.append(weakref.ref(text))
+            yield text, "The cat"
+            del text
+
+    assert mean_extractiveness(pairs()).document_words == 5
 
 
 def test_means_are_over_pairs():
