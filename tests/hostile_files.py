@@ -29,6 +29,7 @@ import numpy as np
 import longsum_jax
 from longsum_jax import checksums
 from longsum_jax.data.prepared import PreparedExamples
+from longsum_jax.data.qmsum import read_qmsum
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.comparison import read_predictions
 from longsum_jax.evaluation.judging import read_key
@@ -708,6 +709,16 @@ def data_cases() -> list[Case]:
             {"a.zip": zip_of({"validation.jsonl": b"[" * 10**5})},
             "a.zip",
             read_scrolls,
+        ),
+        "qmsum: a deep meeting": (
+            {"data/ALL/test/a.json": '{"meeting_transcripts":' + "[" * 10**5},
+            ".",
+            lambda path: list(read_qmsum(path, "test")),
+        ),
+        "qmsum: a meeting that is a pipe": (
+            {"data/ALL/test/a.json": fifo},
+            ".",
+            lambda path: list(read_qmsum(path, "test")),
         ),
         "predictions: deep": ({"a.json": "{" * 10**5}, "a.json", read_predictions),
         "predictions: lists": ({"a.json": '{"a": [1]}'}, "a.json", read_predictions),

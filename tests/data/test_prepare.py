@@ -116,7 +116,7 @@ def test_help_lists_every_task_in_columns(capsys):
     )
     assert re.search(r"^  scotus +classify +4096 +parquet:lex_glue/scotus", tasks, re.M)
     sources = {
-        re.search(r"(json|tfds|parquet|embedded)[:\n]", f"{line}\n").start()
+        re.search(r"(json|tfds|parquet|embedded|govreport|qmsum)[:\n]", f"{line}\n").start()
         for line in tasks.splitlines()
     }
     assert len(sources) == 1
