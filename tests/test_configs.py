@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import jax
 import pytest
-from longsum_jax.configs.awesome import DATA_SETS, VARIANTS
+from longsum_jax.configs.awesome import VARIANTS
 from longsum_jax.configs.long_baselines import BASELINES
 
 from longsum_jax.commands import convert, train

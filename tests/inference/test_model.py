@@ -410,7 +410,7 @@ def test_inputs_end_where_the_positions_do(random_model):
     with pytest.raises(InputError, match=message):
         model.encode(ids)
     assert model.encode(ids[:, :40]).shape == (1, 40, 64)
-    with pytest.raises(InputError, match="max_new_tokens: 41 tokens.* give at most 40"):
+    with pytest.raises(InputError, match=r"max_new_tokens: 41 tokens.* give at most 40"):
         model.generate(ids[:, :4], max_new_tokens=41)
     with pytest.raises(InputError, match="decoder_input_ids: 41 tokens"):
         model.logits(ids[:, :4], None, ids)
