@@ -677,7 +677,7 @@ def test_hepos_reads_the_release_of_govreport(encoder, cross):
     ],
 )
 def test_awesome_reads_the_releases(spec, data_set):
-    """Appendix C.1 of the paper."""
+    """Appendix C.1 of AWESOME."""
     assert run_of(spec.format(data_set)).task.source == RELEASES[data_set]
 
 
