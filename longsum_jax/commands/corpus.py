@@ -17,6 +17,7 @@ from longsum_jax.errors import InputError, counted
 from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
+    from longsum_jax.data.govreport import SummarySection
     from longsum_jax.data.tasks import Task
     from longsum_jax.text.documents import Document
     from longsum_jax.text.extractive import Extractiveness
@@ -327,13 +328,11 @@ def _field_names(task: "Task") -> dict[str, str]:
     }
 
 
-def _write_rows(
-    file: TextIO, documents: Iterable["Document"], names: Mapping[str, str] | None = None
-) -> int:
+def _write_rows(file: TextIO, documents: Iterable["Document"], names: Mapping[str, str]) -> int:
     """Writes documents as JSON lines, some fields under other names, and returns their number."""
     count = 0
     for count, document in enumerate(documents, 1):  # noqa: B007
-        file.write(json.dumps(_row(document, names or {}), ensure_ascii=False) + "\n")
+        file.write(json.dumps(_row(document, names), ensure_ascii=False) + "\n")
     return count
 
 
@@ -345,13 +344,16 @@ def _row(document: "Document", names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _govreport(args: argparse.Namespace) -> None:
-    from longsum_jax.data.govreport import SPLITS
+    from longsum_jax.data.govreport import SPLITS, SummarySection, aspect_shares
+    from longsum_jax.evaluation.tables import score_table
 
     target = Path(args.target)
+    aspects: dict[str, list[SummarySection]] = {}
     try:
         with atomic.scratch_directory(target) as work:
             notes = {
-                split: _write_split(args.source, split, work / f"{split}.jsonl") for split in SPLITS
+                split: _write_split(args.source, split, work / f"{split}.jsonl", aspects)
+                for split in SPLITS
             }
             target.mkdir(exist_ok=True)
             for split, note in notes.items():
@@ -361,10 +363,20 @@ def _govreport(args: argparse.Namespace) -> None:
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); give another DST"
         ) from error
+    print(f"aspects of {counted(len(aspects), 'GAO summary')} in %, all splits")
+    print(score_table(("summaries", "sentences"), aspect_shares(aspects.values())))
 
 
-def _write_split(source: str, split: str, path: Path) -> str:
+def _write_split(
+    source: str, split: str, path: Path, aspects: "dict[str, list[SummarySection]]"
+) -> str:
     """Writes the reports of a split, and names those that cannot be read.
+
+    Args:
+        source: directory of the release.
+        split: train, validation or test.
+        path: file to write.
+        aspects: takes the sections of GAO summaries by id.
 
     Returns:
         How many were written and left out, and the mean number of their sections by office.
@@ -377,8 +389,16 @@ def _write_split(source: str, split: str, path: Path) -> str:
     unreadable: list[InputError] = []
     sections: dict[str, list[int]] = {}
     with console.spinner(f"reading {split}"), path.open("w", encoding="utf-8") as file:
-        reports = read_govreport(source, split, unreadable=unreadable, sections=sections)
-        written = _write_rows(file, reports)
+        reports = read_govreport(
+            source, split, unreadable=unreadable, sections=sections, aspects=aspects
+        )
+        written = 0
+        for report in reports:
+            row = _row(report, {})
+            if report.id in aspects:
+                row["aspects"] = [section._asdict() for section in aspects[report.id]]
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            written += 1
     if not written and unreadable:
         raise unreadable[0]
     for error in unreadable:

@@ -8,17 +8,45 @@ A section has "section_title", "paragraphs" and "subsections".
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document, read_text_file
+from longsum_jax.text.sentences import split_sentences
 
 # Names of splits to those of the release.
 SPLITS = {"train": "train", "validation": "valid", "test": "test"}
 # Offices to the keys of report and summary.
 OFFICES = {"crs": ("reports", "summary"), "gao": ("report", "highlight")}
+# Titles of the sections of GAO summaries (Huang et al. 2021, section 4), in their order.
+ASPECTS = ("Why GAO did this study", "What GAO found", "What GAO recommends")
+OTHER_ASPECT = "other"
+
+
+class SummarySection(NamedTuple):
+    """A section of a summary.
+
+    Attributes:
+        aspect: a name in ``ASPECTS``, or ``OTHER_ASPECT`` for any other title and for none.
+        text: text of the section without its title, a paragraph a line.
+    """
+
+    aspect: str
+    text: str
+
+
+class AspectShare(NamedTuple):
+    """The share of one aspect in a set of summaries.
+
+    Attributes:
+        summaries: percentage of summaries with a section of this aspect.
+        sentences: percentage of the sentences of all summaries.
+    """
+
+    summaries: float
+    sentences: float
 
 
 def read_govreport(
@@ -27,6 +55,7 @@ def read_govreport(
     *,
     unreadable: list[InputError] | None = None,
     sections: dict[str, list[int]] | None = None,
+    aspects: dict[str, list[SummarySection]] | None = None,
 ) -> Iterator[Document]:
     """Yields the reports of a split, those of the CRS first, with ids such as "crs/R40562".
 
@@ -40,6 +69,8 @@ def read_govreport(
             raises the first of them.
         sections: takes for every office the number of sections of each report, without their
             subsections.
+        aspects: takes the sections of the summary of every GAO report, by id; summaries of the CRS
+            have no titles.
 
     Raises:
         InputError: a list of ids that is missing, or a report that is missing, damaged or of
@@ -54,7 +85,8 @@ def read_govreport(
                 row = _read_row(path)
                 root = _section(row, report_key, path)
                 report = _section_text(root, path, titles=True)
-                summary = _section_text(_section(row, summary_key, path), path, titles=False)
+                summary_root = _section(row, summary_key, path)
+                summary = _section_text(summary_root, path, titles=False)
             except InputError as error:
                 if unreadable is None:
                     raise
@@ -62,7 +94,56 @@ def read_govreport(
                 continue
             if sections is not None:
                 sections.setdefault(office, []).append(len(root.get("subsections") or [root]))
+            if aspects is not None and office == "gao":
+                aspects[f"{office}/{name}"] = _summary_sections(summary_root, path)
             yield Document(f"{office}/{name}", report, summary, None)
+
+
+def aspect_shares(summaries: Iterable[Sequence[SummarySection]]) -> dict[str, AspectShare]:
+    """Returns the shares of all aspects in summaries (Huang et al. 2021, section 4).
+
+    Args:
+        summaries: sections of each summary.
+
+    Returns:
+        Aspect -> share, in the order of ``ASPECTS``; ``OTHER_ASPECT`` only if it occurs.
+    """
+    num_summaries = 0
+    with_aspect = dict.fromkeys((*ASPECTS, OTHER_ASPECT), 0)
+    num_sentences = dict.fromkeys(with_aspect, 0)
+    for sections in summaries:
+        num_summaries += 1
+        for aspect in {section.aspect for section in sections}:
+            with_aspect[aspect] += 1
+        for section in sections:
+            num_sentences[section.aspect] += len(split_sentences(section.text))
+    all_sentences = max(sum(num_sentences.values()), 1)
+    return {
+        aspect: AspectShare(
+            100 * with_aspect[aspect] / max(num_summaries, 1),
+            100 * num_sentences[aspect] / all_sentences,
+        )
+        for aspect in with_aspect
+        if aspect in ASPECTS or with_aspect[aspect]
+    }
+
+
+def _summary_sections(root: Any, path: Path) -> list[SummarySection]:
+    """Returns the sections of a summary that have text, subsections included in their section."""
+    untitled = {"paragraphs": root.get("paragraphs") or []}
+    sections = []
+    for section in [untitled, *(root.get("subsections") or [])]:
+        text = _joined(_lines(section, path, titles=False))
+        if text:
+            sections.append(SummarySection(_aspect(section.get("section_title") or ""), text))
+    return sections
+
+
+def _aspect(title: str) -> str:
+    """Returns the aspect of a title, in any case and with any punctuation at its end."""
+    normalized = " ".join(title.split()).rstrip(" .:").lower()
+    aspects = {aspect.lower(): aspect for aspect in ASPECTS}
+    return aspects.get(normalized, OTHER_ASPECT)
 
 
 def _read_row(path: Path) -> Any:
@@ -92,11 +173,16 @@ def _section_text(section: Any, path: Path, titles: bool) -> str:
     Raises:
         InputError: there is no text.
     """
-    lines = [" ".join(line.split()) for line in _lines(section, path, titles)]
-    text = "\n".join(line for line in lines if line)
+    text = _joined(_lines(section, path, titles))
     if not text:
         raise InputError(f"{path}: report or summary has no text; take its id out of split_ids")
     return text
+
+
+def _joined(lines: Iterable[str]) -> str:
+    """Returns lines without superfluous white space and without blank lines."""
+    stripped = (" ".join(line.split()) for line in lines)
+    return "\n".join(line for line in stripped if line)
 
 
 def _lines(section: Any, path: Path, titles: bool) -> Iterator[str]:

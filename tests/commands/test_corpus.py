@@ -140,6 +140,23 @@ def test_govreport_becomes_a_data_set_of_its_own(tmp_path, capsys):
     )
     corpus.main(["govreport", str(release), str(target)])
     assert f"{target}/validation.jsonl: 3 reports" in capsys.readouterr().out
+    titled = section | {"section_title": "What GAO Found"}
+    (release / "gao" / "1.json").write_text(
+        json.dumps({"report": [section], "highlight": [section, titled]})
+    )
+    corpus.main(["govreport", str(release), str(target)])
+    out = capsys.readouterr().out
+    table = out[out.index("aspects of 1 GAO summary in %, all splits\n") :].splitlines()[1:]
+    assert [line.split() for line in table] == [
+        ["summaries", "sentences"],
+        ["Why", "GAO", "did", "this", "study", "0.00", "0.00"],
+        ["What", "GAO", "found", "100.00", "50.00"],
+        ["What", "GAO", "recommends", "0.00", "0.00"],
+        ["other", "100.00", "50.00"],
+    ]
+    rows = [json.loads(line) for line in (target / "test.jsonl").read_text().splitlines()]
+    aspects = [{"aspect": name, "text": "Text é."} for name in ("other", "What GAO found")]
+    assert [row.get("aspects") for row in rows] == [None, None, aspects]
     # One of the ids names no file: it is told, and counted.
     (release / "split_ids" / "gao_train.ids").write_text("1\n2\n")
     corpus.main(["govreport", str(release), str(target)])
@@ -155,7 +172,7 @@ def test_govreport_becomes_a_data_set_of_its_own(tmp_path, capsys):
     task = get_task("govreport", source=f"json:{target}/{{split}}.jsonl")
     found = [(row.id, row.document, row.summary) for row in documents(task, "test")]
     assert found == [("crs/1", "Title\nText é.", "S.")] * 2 + [
-        ("gao/1", "Title\nText é.", "Text é.")
+        ("gao/1", "Title\nText é.", "Text é.\nText é.")
     ]
 
 

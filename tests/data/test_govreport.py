@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from longsum_jax.data.govreport import read_govreport
+from longsum_jax.data.govreport import SummarySection, aspect_shares, read_govreport
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
@@ -57,6 +57,47 @@ def test_sections_are_counted_by_office(release):
     counts = {}
     list(read_govreport(release(CRS | {"reports": SECTION}), "test", sections=counts))
     assert counts["crs"] == [1]
+
+
+def test_aspects_of_gao_summaries_are_kept(release):
+    inner = {"section_title": "Details", "paragraphs": ["One of these."], "subsections": []}
+    highlight = [
+        {"section_title": "Why GAO  Did This Study:", "paragraphs": ["Money.", "Time."]},
+        {
+            "section_title": "What GAO Found",
+            "paragraphs": ["Three faults."],
+            "subsections": [inner],
+        },
+        {"section_title": "What GAO Recommends", "paragraphs": [" "]},
+        {"section_title": "Fast facts", "paragraphs": ["It is so."]},
+        "For more information, call.",
+    ]
+    aspects = {}
+    directory = release(gao=GAO | {"highlight": highlight})
+    rows = list(read_govreport(directory, "test", aspects=aspects))
+    assert list(aspects) == ["gao/test-1"]
+    assert aspects["gao/test-1"] == [
+        SummarySection("other", "For more information, call."),
+        SummarySection("Why GAO did this study", "Money.\nTime."),
+        SummarySection("What GAO found", "Three faults.\nOne of these."),
+        SummarySection("other", "It is so."),
+    ]
+    texts = [section.text for section in aspects["gao/test-1"]]
+    assert rows[1].summary == "\n".join(texts)
+
+
+def test_shares_of_aspects_are_percentages_of_summaries_and_of_sentences():
+    why, found, recommends = "Why GAO did this study", "What GAO found", "What GAO recommends"
+    summaries = [
+        [SummarySection(why, "Money."), SummarySection(found, "One. Two.\nThree.")],
+        [SummarySection(found, "One."), SummarySection(found, "Two.")],
+        [SummarySection(why, "Time."), SummarySection(found, "One. Two.")],
+        [SummarySection(why, "Law.")],
+    ]
+    assert aspect_shares(summaries) == {why: (75, 30), found: (75, 70), recommends: (0, 0)}
+    with_other = aspect_shares([*summaries, [SummarySection("other", "So it is. All of it.")]])
+    assert with_other["other"] == pytest.approx((20, 100 * 2 / 12))
+    assert aspect_shares([]) == dict.fromkeys((why, found, recommends), (0, 0))
 
 
 @pytest.mark.parametrize(
