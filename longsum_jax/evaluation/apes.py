@@ -20,7 +20,7 @@ EXAMPLES_AT_ONCE = 64
 
 
 class _Asked(NamedTuple):
-    """The questions on a reference that the document answers, and the part of it that does."""
+    """The questions on a reference, and the part of the document to answer them from."""
 
     questions: Sequence[ClozeQuestion]
     context: str
@@ -31,9 +31,10 @@ class Apes(ModelMetric):
 
     Each entity of a sentence of the reference makes a cloze question, which a model answers from
     the summary. apes is the F1 of these answers with the entities (Eyal et al., 2019), apes_src
-    that with the answers of the same model from the document (Huang et al., 2021, section 5),
-    from 0 to 100. The document is read where it recalls the reference best, and a question whose
-    answer is not there is left out. Values of a data set are those of all its questions together.
+    the F1 with the answers of the same model from the document (Huang et al., 2021, section 5),
+    from 0 to 100. The document is read where it recalls the reference best. Questions whose answer
+    is not in that part count as well: only training leaves them out. Values of a data set are
+    computed over all its questions together.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -97,8 +98,7 @@ class Apes(ModelMetric):
 
     def _asked(self, reference: str, entities: Sequence[str], source: str) -> _Asked:
         context = question_context(source, reference, self._cloze.context_words)
-        questions = cloze_questions(reference, entities, self._cloze)
-        return _Asked([each for each in questions if each.answer in context], context)
+        return _Asked(cloze_questions(reference, entities, self._cloze), context)
 
     def _scores(
         self, model: "Model", predictions: Sequence[str], asked: Sequence[_Asked]

@@ -239,7 +239,8 @@ def test_apes_by_hand(tiny_answers):
         f"Bob Ray of Paris paid {MARK}.": "$5 million",
         f"{MARK} met the council of Rome.": "Ann Lee",
         f"Ann Lee met the council of {MARK}.": "Rome",
-    }  # no question on Ed Fox, whom the context does not name
+        f"{MARK} slept.": "Ed Fox",  # whom the context does not name; only training leaves it out
+    }
 
     def found(text):
         return [model.answer([question], [text])[0].text for question in questions]
@@ -250,11 +251,15 @@ def test_apes_by_hand(tiny_answers):
     given, of_source = found(PREDICTION), found(context)
     metric = make("apes", tiny_answers, batch_size=3)
     [score, empty] = metric.score([PREDICTION, " "], [REFERENCE] * 2, [STORY] * 2)
-    assert score["questions"] == empty["questions"] == 4
+    assert score["questions"] == empty["questions"] == 5
     assert score["apes"] == pytest.approx(np.mean(f1(given, list(questions.values()))))
     assert score["apes_src"] == pytest.approx(np.mean(f1(given, of_source)))
-    assert score["answered_src"] == pytest.approx(4 * score["apes_src"] / 100)
+    assert score["answered_src"] == pytest.approx(5 * score["apes_src"] / 100)
     assert (empty["apes"], empty["apes_src"]) == (0, 0)
+    # Nothing of this document recalls the reference, so there is nothing to answer from.
+    [apart] = metric.score([PREDICTION], [REFERENCE], ["It rained."])
+    assert (apart["questions"], apart["apes"]) == (5, score["apes"])
+    assert apart["apes_src"] == 0
 
 
 def test_apes_of_a_data_set_is_that_of_its_questions(tiny_answers):
