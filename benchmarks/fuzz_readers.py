@@ -247,9 +247,9 @@ def _read_rows(folder: Path) -> None:
 def _prediction_seeds() -> list[Files]:
     row = {"id": "a", "prediction": "A cat.", "references": ["Cat."], "scores": {"rouge1": 1.0}}
     lines = b"".join(_json(row | {"id": name}) + b"\n" for name in "ab")
-    item = {"judge": 0, "document": "b", "system": "a"}
+    item = {"judge": 0, "document": "b", "system": "a", "sentences": 1}
     key = {"protocol": "hepos", "judges": 1, "seed": 0, "systems": ["a"], "documents": ["b"]}
-    key["items"] = {"x": item}
+    key |= {"aspects": ["a", "b"], "items": {"x": item}}
     return [{"predictions.jsonl": lines, "p.json": _json({"a": "b"}), "key.json": _json(key)}]
 
 

@@ -46,7 +46,8 @@ CANARY = "canary"  # what hostile code would leave; it lies beside the folders o
 SECRET = "secret.txt"  # likewise, what a hostile path would open
 
 
-KEY = {"protocol": "hepos", "judges": 1, "seed": 0, "systems": [], "documents": [], "items": {}}
+KEY = {"protocol": "hepos", "judges": 1, "seed": 0, "aspects": [], "systems": [], "documents": []}
+KEY["items"] = {}
 
 
 class Case(NamedTuple):

@@ -13,7 +13,7 @@ from longsum_jax.readers.paths import short_names
 
 if TYPE_CHECKING:
     from longsum_jax.evaluation.comparison import Prediction
-    from longsum_jax.evaluation.judgements import Correlation, Judged, Judgement
+    from longsum_jax.evaluation.judgements import Correlation, Judged, Judgements
     from longsum_jax.evaluation.judging import Key
     from longsum_jax.evaluation.predictions import Pair
     from longsum_jax.evaluation.sheets import Answers
@@ -23,12 +23,16 @@ EXAMPLES = """\
   longsum judge sheets lead.jsonl random.jsonl --references=test.jsonl --protocol=awesome \\
       --out=people
 
-  # what they found, and how ROUGE follows it
+  # AWESOME's figure 2 from the filled sheets, and the correlation of ROUGE with it
   longsum score lead.jsonl --against=random.jsonl --references=test.jsonl --out=scores
   longsum judge aggregate people/key.json judge-1-filled.csv judge-2-filled.csv \\
       judge-3-filled.csv --scores=scores/scores.jsonl
 
-  # a chat model as judge: send chat/requests.jsonl to any endpoint, then read its answers
+  # Hepos' table 6 and figure 5, on PubMed
+  longsum judge sheets full.jsonl hepos.jsonl --references=pubmed.jsonl --aspects=pubmed --out=hepos
+  longsum judge aggregate hepos/key.json judge-1-filled.csv judge-2-filled.csv
+
+  # a chat model as judge, as in LOCOST: send chat/requests.jsonl to an endpoint, read its answers
   longsum judge prompts lead.jsonl random.jsonl --references=test.jsonl --model=NAME --out=chat
   longsum judge answers chat/key.json answers.jsonl
 """
@@ -43,21 +47,41 @@ def main(argv: Sequence[str]) -> None:
     parser = console.parser("judge", "Lets people and chat models judge summaries.", EXAMPLES)
     commands = parser.add_subparsers(required=True, metavar="sheets|aggregate|prompts|answers")
     sheets = commands.add_parser("sheets", help="blinded sheets for people, CSV and HTML")
-    _add_summaries(sheets, "hepos")
+    _add_summaries(sheets, prompt="instructions for the judges, a text file; default: ours")
+    sheets.add_argument(
+        "--protocol",
+        default="hepos",
+        help="questions and numbers: hepos, awesome or locost; default: hepos",
+    )
+    sheets.add_argument(
+        "--judges", type=int, metavar="N", help="judges of every summary; default: the protocol's"
+    )
+    sheets.add_argument(
+        "--aspects",
+        metavar="NAME",
+        help="aspects of sentences for hepos: govreport, pubmed, or names with commas between; "
+        "default: govreport",
+    )
     sheets.set_defaults(run=_sheets)
-    aggregate = commands.add_parser("aggregate", help="what people found")
+    aggregate = commands.add_parser(
+        "aggregate", help="shares, means and agreement of filled sheets"
+    )
     aggregate.add_argument("key", metavar="KEY", help="key.json that belongs to the sheets")
     aggregate.add_argument("answers", nargs="+", metavar="FILE", help="filled sheets, CSV")
     _add_results(aggregate)
     aggregate.set_defaults(run=_aggregate)
     prompts = commands.add_parser("prompts", help="requests for a chat endpoint, JSON lines")
-    _add_summaries(prompts, "locost")
-    prompts.add_argument("--model", required=True, metavar="NAME", help="that shall answer")
+    _add_summaries(
+        prompts,
+        prompt="message to the model, a text file with {document} and {summary}, also {query} and "
+        "{reference}; default: ours",
+    )
+    prompts.add_argument("--model", required=True, metavar="NAME", help="model that shall answer")
     prompts.add_argument(
-        "--temperature", type=float, default=0.0, help="of its sampling; default: 0"
+        "--temperature", type=float, default=0.0, help="temperature of its sampling; default: 0"
     )
     prompts.set_defaults(run=_prompts)
-    answers = commands.add_parser("answers", help="what a chat model found")
+    answers = commands.add_parser("answers", help="means of a chat model's answers")
     answers.add_argument("key", metavar="KEY", help="key.json that belongs to the requests")
     answers.add_argument("answers", metavar="FILE", help="JSON lines with custom_id and response")
     _add_results(answers)
@@ -66,7 +90,7 @@ def main(argv: Sequence[str]) -> None:
     args.run(args)
 
 
-def _add_summaries(parser: argparse.ArgumentParser, protocol: str) -> None:
+def _add_summaries(parser: argparse.ArgumentParser, prompt: str) -> None:
     parser.add_argument(
         "predictions", nargs="+", metavar="FILE", help="JSON lines with id and prediction, a system"
     )
@@ -77,18 +101,16 @@ def _add_summaries(parser: argparse.ArgumentParser, protocol: str) -> None:
         help="JSON lines with id, document and summary, plain or compressed, or a glob",
     )
     flags.add_prediction_flags(parser)
+    parser.add_argument("--prompt_file", metavar="FILE", help=prompt)
     parser.add_argument(
-        "--protocol",
-        default=protocol,
-        help=f"questions and numbers: hepos, awesome or locost; default: {protocol}",
+        "--documents",
+        type=int,
+        metavar="N",
+        help="number of documents to sample; default: the protocol's",
     )
     parser.add_argument(
-        "--documents", type=int, metavar="N", help="to sample; default: the protocol's"
+        "--seed", type=int, default=0, help="random seed of sample and orders; default: 0"
     )
-    parser.add_argument(
-        "--judges", type=int, metavar="N", help="of every summary; default: the protocol's"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of sample and orders; default: 0")
     parser.add_argument(
         "--out", required=True, metavar="DIR", help="new directory, for key.json and the rest"
     )
@@ -109,15 +131,16 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 
 
 def _sheets(args: argparse.Namespace) -> None:
-    from longsum_jax.evaluation.judging import write_key
+    from longsum_jax.evaluation.judging import read_prompt, write_key
     from longsum_jax.evaluation.sheets import write_sheets
 
-    key, pairs, systems = _sample(args)
+    prompt = read_prompt(args.prompt_file) if args.prompt_file else None
+    key, pairs, systems = _sample(args, args.protocol, judges=args.judges, aspects=args.aspects)
     out = Path(args.out)
     try:
         with atomic.new_directory(out) as work:
             (work / "sheets").mkdir()
-            pages = write_sheets(work / "sheets", key, pairs, systems)
+            pages = write_sheets(work / "sheets", key, pairs, systems, prompt)
             write_key(work / "key.json", key)
     except OSError as error:
         raise console.unwritable(out, error) from error
@@ -127,15 +150,17 @@ def _sheets(args: argparse.Namespace) -> None:
 
 
 def _prompts(args: argparse.Namespace) -> None:
-    from longsum_jax.evaluation.chat_judge import requests
-    from longsum_jax.evaluation.judging import write_key
+    from longsum_jax.evaluation.chat_judge import OPTIONAL, PROTOCOL, REQUIRED, requests
+    from longsum_jax.evaluation.judging import read_prompt, write_key
 
-    key, pairs, systems = _sample(args)
+    prompt = read_prompt(args.prompt_file, REQUIRED, OPTIONAL) if args.prompt_file else None
+    key, pairs, systems = _sample(args, PROTOCOL)
     out = Path(args.out)
     try:
         with atomic.new_directory(out) as work:
             with atomic.open_text(work / "requests.jsonl") as file:
-                for request in requests(key, pairs, systems, args.model, args.temperature):
+                rows = requests(key, pairs, systems, args.model, args.temperature, prompt)
+                for request in rows:
                     file.write(json.dumps(request, ensure_ascii=False) + "\n")
             write_key(work / "key.json", key)
     except OSError as error:
@@ -144,7 +169,7 @@ def _prompts(args: argparse.Namespace) -> None:
 
 
 def _sample(
-    args: argparse.Namespace,
+    args: argparse.Namespace, protocol: str, **options: Any
 ) -> tuple["Key", dict[str, "Pair"], dict[str, dict[str, "Prediction"]]]:
     """Returns the key, documents and predictions that the flags ask for."""
     from longsum_jax.evaluation.comparison import common_documents, read_predictions
@@ -162,14 +187,7 @@ def _sample(
         args.references, document_key=args.document_key, summary_key=args.summary_key
     )
     common = common_documents(pairs, systems, args.on_missing)
-    key = make_key(
-        args.protocol,
-        common,
-        systems,
-        documents=args.documents,
-        judges=args.judges,
-        seed=args.seed,
-    )
+    key = make_key(protocol, common, systems, documents=args.documents, seed=args.seed, **options)
     return key, pairs, systems
 
 
@@ -203,7 +221,7 @@ def _answers(args: argparse.Namespace) -> None:
 def _report(
     args: argparse.Namespace, key: "Key", answers: "Answers", extra: Mapping[str, Any]
 ) -> None:
-    """Prints values, agreement and correlations, and writes them where --out says."""
+    """Prints values, agreement and correlations, and writes them to --out."""
     from longsum_jax import __version__
     from longsum_jax.evaluation.comparison import Sampling
     from longsum_jax.evaluation.judgements import aggregate_answers, correlations, read_scores
@@ -219,11 +237,11 @@ def _report(
             "protocol": key.protocol,
             "judges": key.judges,
             "documents": len(key.documents),
-            "questions": {name: _values(found) for name, found in judgements.items()},
-            "correlations": {
-                name: {column: found._asdict() for column, found in columns.items()}
-                for name, columns in followed.items()
-            },
+            "systems": _plain(judgements.systems),
+            "aspects": _plain(judgements.aspects),
+            "without_aspect": judgements.without_aspect,
+            "agreement": {name: row._asdict() for name, row in judgements.agreement.items()},
+            "correlations": _plain(followed),
             "sampling": {"rounds": args.rounds, "level": args.level, "seed": args.seed},
             **extra,
             "longsum_jax": __version__,
@@ -232,43 +250,68 @@ def _report(
     print(score_table(key.systems, _rows(judgements)))
     documents, judges = counted(len(key.documents), "document"), counted(key.judges, "judge")
     print(f"{documents}, {judges}, {_percent(args.level)} intervals")
-    for name, found in judgements.items():
-        alpha = f"{found.alpha:.2f}" if found.alpha is not None else f"none ({found.no_alpha})"
-        print(f"{name}: Krippendorff's alpha {alpha}, {counted(found.missing, 'answer')} missing")
+    if judgements.aspects:
+        print("\nby aspect, as most judges see it")
+        print(score_table(key.systems, _aspect_rows(judgements)))
+        print()
+    for name, agreement in judgements.agreement.items():
+        alpha = f"{agreement.alpha:.2f}" if agreement.alpha is not None else "none"
+        reason = f" ({agreement.no_alpha})" if agreement.no_alpha else ""
+        units = counted(agreement.units, "unit")
+        missing = counted(agreement.missing, "answer")
+        print(f"{name}: Krippendorff's alpha {alpha}{reason} over {units}, {missing} missing")
     for name, columns in followed.items():
         print(f"\n{name}, over {next(iter(columns.values())).summaries} summaries")
         heads = ("pearson", "spearman", "kendall")
-        print(score_table(heads, {column: _cells(found) for column, found in columns.items()}))
+        print(score_table(heads, {column: _cells(row) for column, row in columns.items()}))
 
 
 def _percent(level: float) -> str:
     return f"{100 * level:g} %"
 
 
-def _values(found: "Judgement") -> dict[str, Any]:
-    systems = {name: judged._asdict() for name, judged in found.systems.items()}
-    return found._asdict() | {"systems": systems}
+def _plain(table: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Returns a table of named tuples as JSON objects."""
+    return {
+        name: {column: cell._asdict() for column, cell in row.items()}
+        for name, row in table.items()
+    }
 
 
-def _rows(judgements: Mapping[str, "Judgement"]) -> dict[str, list[str]]:
-    """Returns the rows of the table: means, and majorities where questions have them."""
+def _rows(judgements: "Judgements") -> dict[str, list[str]]:
+    """Returns the rows of the table: means, or for shares three percentages."""
     rows = {}
-    for name, found in judgements.items():
-        rows[name] = [_mean(judged) for judged in found.systems.values()]
-        if any(judged.level is not None for judged in found.systems.values()):
-            rows[f"{name}, majority %"] = [_majority(judged) for judged in found.systems.values()]
+    for name, systems in judgements.systems.items():
+        is_share = any(judged.majority is not None for judged in systems.values())
+        rows[f"{name} %" if is_share else name] = [_value(judged) for judged in systems.values()]
+        if is_share:
+            majorities = [_number(judged.majority, 1) for judged in systems.values()]
+            any_judge = [_number(judged.any_judge, 1) for judged in systems.values()]
+            rows[f"{name}, majority %"] = majorities
+            rows[f"{name}, any judge %"] = any_judge
     return rows
 
 
-def _mean(judged: "Judged") -> str:
-    if judged.mean is None:
+def _aspect_rows(judgements: "Judgements") -> dict[str, list[str]]:
+    rows = {}
+    for aspect, systems in judgements.aspects.items():
+        values = list(systems.values())
+        rows[f"{aspect}: informativeness"] = [_number(row.informativeness, 2) for row in values]
+        rows[f"{aspect}: sentences %"] = [_number(row.sentences, 1) for row in values]
+        rows[f"{aspect}: with errors %"] = [_number(row.errors, 1) for row in values]
+    counts = list(judgements.without_aspect.values())
+    rows["sentences without a majority"] = [str(count) for count in counts]
+    return rows
+
+
+def _value(judged: "Judged") -> str:
+    if judged.value is None:
         return "-"
-    return f"{judged.mean:.2f} [{judged.low:.2f}, {judged.high:.2f}]"
+    return f"{judged.value:.2f} [{judged.low:.2f}, {judged.high:.2f}]"
 
 
-def _majority(judged: "Judged") -> str:
-    share = "-" if judged.majority is None else f"{judged.majority:.1f}"
-    return f"{share} ({judged.level} level)" if judged.level else share
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _cells(found: "Correlation") -> list[str]:

@@ -1,7 +1,7 @@
 """Chat models as judges: requests for any endpoint, and answers read from a file.
 
-LOCOST asks GPT-3.5 for four axes from 1 to 5 (Le Bronnec et al., 2024, appendix I). The prompt here
-asks for the same axes in words of our own.
+LOCOST asks GPT-3.5 to rate a summary on four axes from 1 to 5 (Le Bronnec et al., 2024, appendix
+I). The prompt here has the same parts in the same order, in our own words.
 """
 
 import re
@@ -11,23 +11,21 @@ from typing import Any, NamedTuple
 
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.comparison import Prediction
-from longsum_jax.evaluation.judging import Key, Question
+from longsum_jax.evaluation.judging import Key, Question, instructions
 from longsum_jax.evaluation.predictions import Pair
-from longsum_jax.evaluation.sheets import Answers
+from longsum_jax.evaluation.sheets import SUMMARY, Answers
 from longsum_jax.files import parse_json
 from longsum_jax.text.documents import read_json_objects
 
-INSTRUCTION = (
-    "You judge a summary of a document. Read both, then answer the questions below, each by one of "
-    "its whole numbers. Judge the summary by the document alone, not by what you know otherwise."
-)
+PROTOCOL = "locost"
+REQUIRED, OPTIONAL = ("document", "summary"), ("query", "reference")  # placeholders of prompts
 
 
 class Replies(NamedTuple):
     """The parsed replies of a chat model.
 
     Attributes:
-        answers: by item, as those of people.
+        answers: answers by item, as people's sheets have them.
         unparsable: items whose reply leaves a question without an answer.
         missing: items without a reply, or whose request failed.
     """
@@ -43,27 +41,22 @@ def requests(
     systems: Mapping[str, Mapping[str, Prediction]],
     model: str,
     temperature: float = 0.0,
+    prompt: str | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yields one request for every item, in the batch format of OpenAI's chat endpoint.
 
     Args:
-        key: of the items, which become custom_id.
+        key: key of the items, which become custom_id.
         pairs: documents by id.
         systems: predictions by id, by name of the system.
-        model: that the endpoint shall run.
-        temperature: of its sampling.
-
-    Raises:
-        InputError: the protocol asks for ranks, for which one summary at a time is not enough.
+        model: name of the model that the endpoint shall run.
+        temperature: temperature of its sampling.
+        prompt: message with the placeholders ``REQUIRED`` and ``OPTIONAL``; None for the default.
     """
-    if any(question.name == "rank" for question in key.questions):
-        raise InputError(
-            f"--protocol={key.protocol} asks for ranks, but a request shows one summary; give "
-            "another protocol"
-        )
     for name, item in key.items.items():
+        pair = pairs[item.document]
         summary = systems[item.system][item.document].text
-        content = prompt(pairs[item.document], summary, key.questions)
+        template = prompt or default_prompt(key, has_query=bool(pair.query))
         yield {
             "custom_id": name,
             "method": "POST",
@@ -71,28 +64,32 @@ def requests(
             "body": {
                 "model": model,
                 "temperature": temperature,
-                "messages": [{"role": "user", "content": content}],
+                "messages": [{"role": "user", "content": _filled(template, pair, summary)}],
             },
         }
 
 
-def prompt(pair: Pair, summary: str, questions: Sequence[Question]) -> str:
-    """Returns the prompt of a chat model: instruction, document, summary, questions."""
-    asked = []
-    for question in questions:
-        low, high = question.labels
-        ends = f"{question.answers[0]} = {low}, {question.answers[-1]} = {high}"
-        asked.append(f"{question.name}: {question.text} ({ends})")
-    form = ", ".join(f'"{question.name}": ...' for question in questions)
-    parts = [
-        INSTRUCTION,
-        f"Document:\n{pair.source}",
-        *([f"The summary should answer:\n{pair.query}"] if pair.query else []),
-        f"Summary:\n{summary}",
-        "Questions:\n" + "\n".join(asked),
-        f"Reply with nothing but this JSON object: {{{form}}}",
-    ]
+def default_prompt(key: Key, has_query: bool = False) -> str:
+    """Returns the prompt of a key: task, axes, document, summary, form of the reply."""
+    parts = [instructions(key), "Document: {document}"]
+    if has_query:
+        parts.append("The summary should answer: {query}")
+    parts.append("Summary: {summary}")
+    parts.append("Reply in this form, with a number in every line:")
+    parts.append("\n".join(f"{question.name.capitalize()}:" for question in key.of_summaries))
     return "\n\n".join(parts)
+
+
+def _filled(template: str, pair: Pair, summary: str) -> str:
+    """Returns a template with its placeholders replaced at once, so that texts may hold braces."""
+    values = {
+        "document": pair.source,
+        "summary": summary,
+        "query": pair.query or "",
+        "reference": pair.reference,
+    }
+    names = "|".join(values)
+    return re.sub(rf"\{{({names})\}}", lambda match: values[match[1]], template)
 
 
 def read_replies(path: str | Path, key: Key) -> Replies:
@@ -115,16 +112,17 @@ def read_replies(path: str | Path, key: Key) -> Replies:
         if item in replies:
             raise InputError(f'{path}:{number}: the custom_id "{item}" is there twice; keep one')
         replies[item] = _reply(row)
-    found = Replies({}, [], [])
+    result = Replies({}, [], [])
     for item in key.items:
         text = replies.get(item)
         if text is None:
-            found.missing.append(item)
+            result.missing.append(item)
             continue
-        found.answers[item] = parse_reply(text, key.questions)
-        if len(found.answers[item]) < len(key.questions):
-            found.unparsable.append(item)
-    return found
+        answers = parse_reply(text, key.of_summaries)
+        result.answers[item] = {SUMMARY: answers}
+        if len(answers) < len(key.of_summaries):
+            result.unparsable.append(item)
+    return result
 
 
 def parse_reply(text: str, questions: Sequence[Question]) -> dict[str, float]:

@@ -1,4 +1,8 @@
-"""Human judgements: values of systems, agreement, and correlation of metrics with them."""
+"""Human judgements: values of systems, agreement, and correlation of metrics with them.
+
+Labels of sentences are counted over the sentences of all summaries of a system, answers about
+summaries over summaries.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,54 +11,108 @@ from typing import NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.agreement import CORRELATIONS, krippendorff_alpha, majority_vote
+from longsum_jax.evaluation.agreement import (
+    CORRELATIONS,
+    Scale,
+    krippendorff_alpha,
+    majority_vote,
+)
 from longsum_jax.evaluation.comparison import Sampling
 from longsum_jax.evaluation.judging import Key, Question
 from longsum_jax.evaluation.metric import Scores
-from longsum_jax.evaluation.sheets import Answers
+from longsum_jax.evaluation.sheets import SUMMARY, Answers
 from longsum_jax.evaluation.significance import bootstrap_intervals
 from longsum_jax.schema import first_names
 from longsum_jax.text.documents import read_json_objects
 
+ANY_ERROR = "any_error"  # share of sentences with an error of any kind, if a protocol has kinds
+
 
 class Judged(NamedTuple):
-    """One system by one question.
+    """The value of one system by one question.
 
     Attributes:
-        documents: that any judge answered for.
-        mean: over documents of the mean over judges; None without documents.
-        low, high: ends of its confidence interval.
-        majority: percentage of yes among documents where most judges agree, for questions answered
-            by no or yes.
-        level: documents where as many judges say yes as no.
+        units: number of judged sentences or summaries.
+        value: mean over judges and units; for shares, the percentage of all labels. None without
+            units.
+        low, high: bounds of its confidence interval, over documents.
+        majority: percentage of the sentences that more than half of the judges count; None for
+            questions about summaries.
+        any_judge: percentage of the sentences that any judge counts; None as above.
     """
 
-    documents: int
-    mean: float | None = None
+    units: int
+    value: float | None = None
     low: float | None = None
     high: float | None = None
     majority: float | None = None
-    level: int | None = None
+    any_judge: float | None = None
 
 
-class Judgement(NamedTuple):
-    """All systems by one question.
+class AspectJudged(NamedTuple):
+    """The values of one system for one aspect (Huang et al. 2021, figures 5 and 6).
+
+    A sentence has the aspect that more than half of its judges choose.
 
     Attributes:
-        systems: by name.
-        alpha: Krippendorff's; None where it is not defined.
-        no_alpha: why not.
-        missing: answers that no judge gave, of all that the key asks for.
+        informativeness: mean over summaries and judges; None if nobody judged.
+        sentences: percentage of the sentences with an agreed aspect.
+        errors: percentage of the aspect's sentences in which more than half of the judges find an
+            error of any kind; None without sentences.
     """
 
-    systems: dict[str, Judged]
+    informativeness: float | None
+    sentences: float | None
+    errors: float | None
+
+
+class Agreement(NamedTuple):
+    """The agreement of the judges on one question.
+
+    Attributes:
+        alpha: Krippendorff's alpha over sentences or summaries; None if it is not defined.
+        no_alpha: reason if it is not defined.
+        units: number of sentences or summaries.
+        missing: number of answers that nobody gave, of all that the key asks for.
+    """
+
     alpha: float | None
     no_alpha: str | None
+    units: int
     missing: int
 
 
+class Judgements(NamedTuple):
+    """Everything that is computed from answers.
+
+    Attributes:
+        systems: share or question -> system -> value.
+        aspects: aspect -> system -> value; {} for protocols without aspects.
+        without_aspect: system -> number of sentences on whose aspect no majority agrees.
+        agreement: question -> agreement.
+    """
+
+    systems: dict[str, dict[str, Judged]]
+    aspects: dict[str, dict[str, AspectJudged]]
+    without_aspect: dict[str, int]
+    agreement: dict[str, Agreement]
+
+
+class _Ratings(NamedTuple):
+    """Answers about sentences or summaries, with the summary of each.
+
+    Attributes:
+        systems, documents: int [units], indices of the key's systems and documents.
+        answers: question -> float64 [judges, units], NaN for missing ones.
+    """
+
+    systems: np.ndarray
+    documents: np.ndarray
+    answers: dict[str, np.ndarray]
+
+
 class Correlation(NamedTuple):
-    """Of a metric with the means over judges, over summaries; None where it is not defined."""
+    """The correlation of a metric with the judges over summaries; None if it is not defined."""
 
     summaries: int
     pearson: float | None = None
@@ -62,81 +120,192 @@ class Correlation(NamedTuple):
     kendall: float | None = None
 
 
-def ratings_of(key: Key, answers: Answers) -> np.ndarray:
-    """Returns answers as float64 [questions, judges, systems, documents], NaN for missing ones."""
-    shape = (len(key.questions), key.judges, len(key.systems), len(key.documents))
-    ratings = np.full(shape, np.nan)
-    systems = {name: row for row, name in enumerate(key.systems)}
-    documents = {name: row for row, name in enumerate(key.documents)}
-    for name, given in answers.items():
-        judge, document, system = key.items[name]
-        for row, question in enumerate(key.questions):
-            value = given.get(question.name, np.nan)
-            ratings[row, judge, systems[system], documents[document]] = value
-    return ratings
+def _ratings(key: Key, answers: Answers, questions: tuple[Question, ...]) -> _Ratings:
+    """Returns the answers to the key's questions about sentences, or about summaries."""
+    of_sentences = questions == key.of_sentences
+    rows: dict[tuple[str, str, int], int] = {}
+    for item in key.items.values():
+        for sentence in range(1, item.sentences + 1) if of_sentences else (SUMMARY,):
+            rows.setdefault((item.system, item.document, sentence), len(rows))
+    values = {question.name: np.full((key.judges, len(rows)), np.nan) for question in questions}
+    for name, by_sentence in answers.items():
+        judge, document, system, _ = key.items[name]
+        for sentence, row_answers in by_sentence.items():
+            if (sentence != SUMMARY) == of_sentences:
+                row = rows[system, document, sentence]
+                for question, answer in row_answers.items():
+                    values[question][judge, row] = answer
+    systems = {name: number for number, name in enumerate(key.systems)}
+    documents = {name: number for number, name in enumerate(key.documents)}
+    return _Ratings(
+        np.array([systems[system] for system, _, _ in rows], np.int64),
+        np.array([documents[document] for _, document, _ in rows], np.int64),
+        values,
+    )
 
 
-def aggregate_answers(
-    key: Key, answers: Answers, sampling: Sampling | None = None
-) -> dict[str, Judgement]:
-    """Aggregates the answers of all judges, by question.
+def _shares(key: Key, ratings: _Ratings) -> dict[str, np.ndarray]:
+    """Returns 1 for labels that a share counts, 0 for others: share -> [judges, sentences]."""
+    shares = {}
+    for question in key.of_sentences:
+        if question.share:
+            labels = ratings.answers[question.name]
+            counted = (labels == question.counted).astype(np.float64)
+            shares[question.share] = np.where(np.isnan(labels), np.nan, counted)
+    if key.aspects:
+        shares[ANY_ERROR] = np.max(np.stack(list(shares.values())), 0)
+    return shares
+
+
+def _summary_values(key: Key, ratings: _Ratings) -> dict[str, np.ndarray]:
+    """Returns the answers about summaries; questions by aspect also have their mean over aspects.
+
+    Returns:
+        Question -> float64 [judges, summaries].
+    """
+    values = dict(ratings.answers)
+    by_aspect = _questions_by_aspect(key)
+    for name, columns in by_aspect.items():
+        values[name] = np.mean(np.stack([values[column] for column in columns]), 0)
+    return values
+
+
+def _questions_by_aspect(key: Key) -> dict[str, list[str]]:
+    """Returns the columns of each question that is asked for every aspect, by its name."""
+    columns: dict[str, list[str]] = {}
+    for question in key.of_summaries:
+        if question.kind == "per_aspect":
+            columns.setdefault(question.name.partition(":")[0], []).append(question.name)
+    return columns
+
+
+def aggregate_answers(key: Key, answers: Answers, sampling: Sampling | None = None) -> Judgements:
+    """Aggregates the answers of all judges.
 
     Args:
-        key: of the items.
-        answers: of all judges.
+        key: key of the items.
+        answers: answers of all judges.
         sampling: rounds, level and seed of the intervals, bootstrapped over documents; None for
             the defaults.
 
     Raises:
         InputError: no answers at all.
     """
-    ratings = ratings_of(key, answers)
-    if np.isnan(ratings).all():
+    sentences = _ratings(key, answers, key.of_sentences)
+    summaries = _ratings(key, answers, key.of_summaries)
+    tables = [*sentences.answers.values(), *summaries.answers.values()]
+    if all(np.isnan(table).all() for table in tables):
         raise InputError("no answer is given in any of the files; give filled ones")
     sampling = sampling or Sampling()
-    found = {}
-    for question, values in zip(key.questions, ratings, strict=True):
-        systems = {
-            name: _judged(question, each, sampling)
-            for name, each in zip(key.systems, np.moveaxis(values, 1, 0), strict=True)
-        }
-        alpha, no_alpha = _alpha(values.reshape(key.judges, -1), question)
-        missing = int(np.isnan(values).sum())
-        found[question.name] = Judgement(systems, alpha, no_alpha, missing)
-    return found
+    shares = _shares(key, sentences)
+    systems: dict[str, dict[str, Judged]] = {}
+    for name, values in shares.items():
+        systems[name] = _judged(key, sentences, 100 * values, sampling, is_share=True)
+    for name, values in _summary_values(key, summaries).items():
+        systems[name] = _judged(key, summaries, values, sampling, is_share=False)
+    aspects, without_aspect = _aspects(key, sentences, summaries, shares)
+    return Judgements(
+        systems, aspects, without_aspect, _agreement(key, sentences, summaries, shares)
+    )
 
 
-def _judged(question: Question, ratings: np.ndarray, sampling: Sampling) -> Judged:
-    """Returns one system's values of ratings [judges, documents]."""
-    means = _means(ratings)
-    means = means[~np.isnan(means)]
-    if not means.size:
-        return Judged(0)
-    low, high = bootstrap_intervals(
-        means, level=sampling.level, rounds=sampling.rounds, seed=sampling.seed
-    ).tolist()
-    judged = Judged(len(means), float(means.mean()), low, high)
-    if not question.is_binary:
-        return judged
-    labels = majority_vote(ratings)
-    clear = labels[~np.isnan(labels)]
-    majority = 100 * float(clear.mean()) if clear.size else None
-    return judged._replace(majority=majority, level=len(means) - len(clear))
+def _judged(
+    key: Key, ratings: _Ratings, values: np.ndarray, sampling: Sampling, is_share: bool
+) -> dict[str, Judged]:
+    """Returns the value of every system for values [judges, units]; shares are 0 or 100."""
+    judged = {}
+    for number, name in enumerate(key.systems):
+        is_own = (ratings.systems == number) & ~np.isnan(values).all(0)
+        own = values[:, is_own]
+        if not own.size:
+            judged[name] = Judged(0)
+            continue
+        totals = np.zeros((len(key.documents), 2))  # sum and number of answers by document
+        np.add.at(totals[:, 0], ratings.documents[is_own], np.nansum(own, 0))
+        np.add.at(totals[:, 1], ratings.documents[is_own], (~np.isnan(own)).sum(0))
+        totals = totals[totals[:, 1] > 0]
+        low, high = bootstrap_intervals(
+            totals,
+            level=sampling.level,
+            rounds=sampling.rounds,
+            seed=sampling.seed,
+            statistic=lambda means: means[..., :1] / means[..., 1:],
+        )[:, 0].tolist()
+        value = float(totals[:, 0].sum() / totals[:, 1].sum())
+        judged[name] = Judged(own.shape[1], value, low, high)
+        if is_share:
+            of_judges = np.nanmean(own, 0)
+            majority, any_judge = (of_judges > 50).mean(), (of_judges > 0).mean()
+            judged[name] = judged[name]._replace(
+                majority=100 * float(majority), any_judge=100 * float(any_judge)
+            )
+    return judged
+
+
+def _aspects(
+    key: Key, sentences: _Ratings, summaries: _Ratings, shares: Mapping[str, np.ndarray]
+) -> tuple[dict[str, dict[str, AspectJudged]], dict[str, int]]:
+    """Returns the values of every system by aspect, and its sentences without a majority."""
+    if not key.aspects:
+        return {}, {}
+    is_judged = ~np.isnan(sentences.answers["aspect"]).all(0)
+    aspect = majority_vote(sentences.answers["aspect"])
+    errors = _means(shares[ANY_ERROR]) > 0.5
+    informativeness = _summary_values(key, summaries)
+    table: dict[str, dict[str, AspectJudged]] = {name: {} for name in key.aspects}
+    without_aspect = {}
+    for system, name in enumerate(key.systems):
+        is_own = sentences.systems == system
+        agreed = is_own & ~np.isnan(aspect)
+        without_aspect[name] = int((is_own & is_judged & np.isnan(aspect)).sum())
+        for number, label in enumerate(key.aspects, 1):
+            ratings = informativeness[f"informativeness: {label}"][:, summaries.systems == system]
+            of_aspect = agreed & (aspect == number)
+            table[label][name] = AspectJudged(
+                _mean(ratings[~np.isnan(ratings)]),
+                _mean(100.0 * of_aspect[agreed]),
+                _mean(100.0 * errors[of_aspect]),
+            )
+    return table, without_aspect
+
+
+def _agreement(
+    key: Key, sentences: _Ratings, summaries: _Ratings, shares: Mapping[str, np.ndarray]
+) -> dict[str, Agreement]:
+    agreement = {}
+    for question in key.of_sentences:
+        labels = sentences.answers[question.name]
+        agreement[question.name] = _alpha(labels, question.scale)
+    if key.aspects:
+        agreement[ANY_ERROR] = _alpha(shares[ANY_ERROR], "nominal")
+    by_aspect = _questions_by_aspect(key)
+    for name, columns in by_aspect.items():
+        ratings = np.concatenate([summaries.answers[column] for column in columns], 1)
+        agreement[name] = _alpha(ratings, "ordinal")
+    for question in key.of_summaries:
+        if question.kind != "per_aspect":
+            agreement[question.name] = _alpha(summaries.answers[question.name], question.scale)
+    return agreement
+
+
+def _alpha(ratings: np.ndarray, scale: Scale) -> Agreement:
+    missing = int(np.isnan(ratings).sum())
+    try:
+        return Agreement(krippendorff_alpha(ratings, scale), None, ratings.shape[1], missing)
+    except InputError as error:
+        return Agreement(None, str(error), ratings.shape[1], missing)
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return float(values.mean()) if values.size else None
 
 
 def _means(ratings: np.ndarray) -> np.ndarray:
-    """Returns means over the first axis of what is given, NaN where nothing is."""
-    given = ~np.isnan(ratings)
-    counts = given.sum(0)
-    totals = np.where(given, ratings, 0).sum(0)
+    """Returns means over the first axis, without missing answers; NaN if all are missing."""
+    present = ~np.isnan(ratings)
+    counts = present.sum(0)
+    totals = np.where(present, ratings, 0).sum(0)
     return np.divide(totals, counts, where=counts > 0, out=np.full(counts.shape, np.nan))
-
-
-def _alpha(ratings: np.ndarray, question: Question) -> tuple[float | None, str | None]:
-    try:
-        return krippendorff_alpha(ratings, question.scale), None
-    except InputError as error:
-        return None, str(error)
 
 
 def read_scores(path: str | Path, key: Key) -> dict[tuple[str, str], Scores]:
@@ -184,25 +353,48 @@ def correlations(
 ) -> dict[str, dict[str, Correlation]]:
     """Correlates the scores of metrics with the answers, over all judged summaries.
 
+    A summary's value is the mean over judges; for shares, over its sentences as well.
+
     Args:
-        key: of the items.
-        answers: of all judges, of which every summary takes the mean.
-        scores: of metrics, by document and system.
+        key: key of the items.
+        answers: answers of all judges.
+        scores: scores of metrics, by document and system.
 
     Returns:
-        Question -> column of a metric -> correlation.
+        Share or question -> column of a metric -> correlation.
     """
-    units = [(document, system) for system in key.systems for document in key.documents]
+    sentences = _ratings(key, answers, key.of_sentences)
+    summaries = _ratings(key, answers, key.of_summaries)
+    tables = [(name, sentences, values) for name, values in _shares(key, sentences).items()]
+    tables += [
+        (name, summaries, values) for name, values in _summary_values(key, summaries).items()
+    ]
     columns = list(next(iter(scores.values())))
-    found: dict[str, dict[str, Correlation]] = {}
-    for question, ratings in zip(key.questions, ratings_of(key, answers), strict=True):
-        means = _means(ratings).ravel()
-        given = np.flatnonzero(~np.isnan(means))
-        found[question.name] = {}
+    result: dict[str, dict[str, Correlation]] = {}
+    for name, ratings, values in tables:
+        people, names = _summary_means(key, ratings, values)
+        result[name] = {}
         for column in columns:
-            metric = np.array([scores[units[row]][column] for row in given], np.float64)
-            found[question.name][column] = _correlation(metric, means[given])
-    return found
+            metric = np.array([scores[unit][column] for unit in names], np.float64)
+            result[name][column] = _correlation(metric, people)
+    return result
+
+
+def _summary_means(
+    key: Key, ratings: _Ratings, values: np.ndarray
+) -> tuple[np.ndarray, list[tuple[str, str]]]:
+    """Returns the mean of every judged summary, and its document and system."""
+    shape = (len(key.systems), len(key.documents))
+    totals, counts = np.zeros(shape), np.zeros(shape)
+    units = (ratings.systems, ratings.documents)
+    np.add.at(totals, units, np.nansum(values, 0))
+    np.add.at(counts, units, (~np.isnan(values)).sum(0))
+    systems, documents = np.nonzero(counts)
+    names = [
+        (key.documents[document], key.systems[system])
+        for system, document in zip(systems, documents, strict=True)
+    ]
+    return totals[systems, documents] / counts[systems, documents], names
 
 
 def _correlation(metric: np.ndarray, people: np.ndarray) -> Correlation:
@@ -214,6 +406,6 @@ def _correlation(metric: np.ndarray, people: np.ndarray) -> Correlation:
 
 
 def missing_judges(key: Key, answers: Answers) -> list[int]:
-    """Returns the judges, from 1, of whom there is no row."""
+    """Returns the judges, numbered from 1, without any answer."""
     present = {key.items[name].judge for name in answers}
     return [judge + 1 for judge in range(key.judges) if judge not in present]

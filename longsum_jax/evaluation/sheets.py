@@ -1,20 +1,46 @@
-"""Sheets that people fill in, as CSV for spreadsheets and as a page for browsers."""
+"""Sheets that people fill in, as CSV for spreadsheets and as a page for browsers.
+
+A sheet has a row for every sentence of a summary, if the protocol asks about sentences, and one row
+without a sentence number for the questions about the summary.
+"""
 
 import csv
+import html
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.comparison import Prediction
-from longsum_jax.evaluation.judging import Item, Key, Question
-from longsum_jax.evaluation.pages import fill, read_part, script_json
+from longsum_jax.evaluation.judging import (
+    PROTOCOLS,
+    Item,
+    Key,
+    Question,
+    instructions,
+    item_sentences,
+)
+from longsum_jax.evaluation.pages import fill, read_part
 from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.schema import first_names
 from longsum_jax.text.documents import read_text_file
 
-Answers = dict[str, dict[str, float]]  # item -> question -> answer, where one was given
+SUMMARY = 0  # in place of the number of a sentence: questions about the whole summary
+NO_ANSWER = "-"  # in cells of questions that a row does not ask
+
+# Item -> number of the sentence from 1, or SUMMARY -> question -> answer.
+Answers = dict[str, dict[int, dict[str, float]]]
+
+
+class _Row(NamedTuple):
+    """One row of a filled sheet, with file and line."""
+
+    place: str
+    item: str
+    sentence: int
+    answers: dict[str, float]
 
 
 def write_sheets(
@@ -22,17 +48,18 @@ def write_sheets(
     key: Key,
     pairs: Mapping[str, Pair],
     systems: Mapping[str, Mapping[str, Prediction]],
+    prompt: str | None = None,
 ) -> list[Path]:
-    """Writes a CSV and an HTML file for every judge, and the documents as text files.
+    """Writes a CSV and an HTML file for every judge, and instructions and documents as text files.
 
-    The pages need no network access. Names of systems and ids of documents are in none of the
-    files.
+    The pages need no network access. The files contain no names of systems and no ids of documents.
 
     Args:
-        directory: exists.
-        key: of the items.
+        directory: an existing directory.
+        key: key of the items.
         pairs: documents by id.
         systems: predictions by id, by name of the system.
+        prompt: instructions for the judges; None for the protocol's.
 
     Returns:
         The pages, one for every judge.
@@ -40,117 +67,236 @@ def write_sheets(
     Raises:
         OSError: a file cannot be written.
     """
+    prompt = prompt or instructions(key)
     documents = directory / "documents"
     documents.mkdir(exist_ok=True)
     numbers = {name: f"{number:03d}" for number, name in enumerate(key.documents, 1)}
     for name, number in numbers.items():
-        atomic.write_text(documents / f"{number}.txt", _shown(pairs[name]) + "\n")
+        for kind, text in _texts(key, pairs[name]).items():
+            stem = number if kind == "document" else f"{number}-{kind}"
+            atomic.write_text(documents / f"{stem}.txt", text + "\n")
+    atomic.write_text(directory / "instructions.txt", prompt.rstrip("\n") + "\n")
     pages = []
     for judge in range(key.judges):
         items = {name: item for name, item in key.items.items() if item.judge == judge}
         stem = f"judge-{judge + 1}"
-        rows = [
-            [name, numbers[item.document], systems[item.system][item.document].text]
-            for name, item in items.items()
-        ]
-        atomic.write_text(directory / f"{stem}.csv", _csv(rows, key.questions))
-        page = _page(stem, items, key, pairs, systems)
+        atomic.write_text(directory / f"{stem}.csv", _csv(key, items, numbers, systems))
+        page = _page(stem, prompt, key, items, pairs, systems)
         atomic.write_text(directory / f"{stem}.html", page)
         pages.append(directory / f"{stem}.html")
     return pages
 
 
 def read_sheets(paths: Sequence[str | Path], key: Key) -> Answers:
-    """Reads filled sheets; empty cells and absent rows are answers that were not given.
+    """Reads filled sheets, which must be complete for every judge of whom they have an answer.
 
     Commas, semicolons and tabs may stand between cells, as spreadsheets save them.
 
     Raises:
-        InputError: a column is missing, an item is not the key's or comes twice, or an answer is
-            none of the question's.
+        InputError: a missing column or answer, an item or a sentence that is not the key's, two
+            rows for one sentence, an invalid answer, or no first place in a ranking.
     """
     answers: Answers = {}
-    places: dict[str, str] = {}
+    rows: dict[tuple[str, int], _Row] = {}
     for path in paths:
-        for where, row in _rows(path, key.questions):
-            item = row["item"]
-            if item not in key.items:
+        for row in _rows(path, key):
+            other = rows.setdefault((row.item, row.sentence), row)
+            if other is not row:
+                what = "the same" if other.answers == row.answers else "other"
                 raise InputError(
-                    f'{where}: the item "{item}" is not in the key; give the key.json that was '
-                    "written with this sheet"
+                    f"{row.place}: {_unit(row.item, row.sentence)} has {what} answers at "
+                    f"{other.place}; give one row for it"
                 )
-            if item in places:
-                raise InputError(
-                    f'{where}: the item "{item}" is also at {places[item]}; give every sheet once'
-                )
-            places[item] = where
-            answers[item] = _answers(row, key.questions, where)
-    return answers
+            answers.setdefault(row.item, {})[row.sentence] = row.answers
+    filled = {key.items[row.item].judge for row in rows.values() if row.answers}
+    for name, item in key.items.items():
+        if item.judge in filled:
+            _check_complete(key, name, answers.get(name, {}))
+    _check_ranks(key, answers, filled)
+    return {name: rows for name, rows in answers.items() if key.items[name].judge in filled}
 
 
-def _shown(pair: Pair) -> str:
-    """Returns what a judge reads beside the summaries."""
-    return f"{pair.query}\n\n{pair.source}" if pair.query else pair.source
+def _texts(key: Key, pair: Pair) -> dict[str, str]:
+    """Returns the texts that a judge reads besides the summaries, by kind."""
+    document = f"{pair.query}\n\n{pair.source}" if pair.query else pair.source
+    texts = {"document": document}
+    if PROTOCOLS[key.protocol].shows_reference:
+        texts["reference"] = pair.reference
+    return texts
 
 
-def _csv(rows: Sequence[Sequence[str]], questions: Sequence[Question]) -> str:
-    names = [question.name for question in questions]
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(["item", "document", "summary", *names])
-    writer.writerows([*row, *("" for _ in names)] for row in rows)
-    return "\ufeff" + text.getvalue()  # by which spreadsheets know UTF-8
+def _csv(
+    key: Key,
+    items: Mapping[str, Item],
+    numbers: Mapping[str, str],
+    systems: Mapping[str, Mapping[str, Prediction]],
+) -> str:
+    of_sentences = ["" for _ in key.of_sentences], [NO_ANSWER for _ in key.of_summaries]
+    of_summaries = [NO_ANSWER for _ in key.of_sentences], ["" for _ in key.of_summaries]
+    content = io.StringIO(newline="")
+    writer = csv.writer(content)
+    names = [question.name for question in (*key.of_sentences, *key.of_summaries)]
+    writer.writerow(["item", "document", "sentence", "text", *names])
+    for name, item in items.items():
+        summary = systems[item.system][item.document].text
+        number = numbers[item.document]
+        for sentence, text in enumerate(item_sentences(key.protocol, summary), 1):
+            writer.writerow([name, number, sentence, text, *of_sentences[0], *of_sentences[1]])
+        # A summary whose sentences stand above is not repeated.
+        text = "" if item.sentences else summary
+        writer.writerow([name, number, "", text, *of_summaries[0], *of_summaries[1]])
+    return "\ufeff" + content.getvalue()  # by which spreadsheets recognize UTF-8
 
 
 def _page(
     title: str,
-    items: Mapping[str, Item],
+    prompt: str,
     key: Key,
+    items: Mapping[str, Item],
     pairs: Mapping[str, Pair],
     systems: Mapping[str, Mapping[str, Prediction]],
 ) -> str:
-    summaries: dict[str, list[dict[str, str]]] = {name: [] for name in key.documents}
-    for name, item in items.items():
-        text = systems[item.system][item.document].text
-        summaries[item.document].append({"item": name, "text": text})
-    data = {
-        "title": title,
-        "questions": [question._asdict() for question in key.questions],
-        "documents": [
-            {"text": _shown(pairs[name]), "summaries": found} for name, found in summaries.items()
-        ],
-    }
-    return fill(read_part("sheet.html"), data=script_json(data))
+    sections = []
+    for number, document in enumerate(key.documents, 1):
+        texts = ""
+        for kind, text in _texts(key, pairs[document]).items():
+            texts += (
+                f'<h3>{kind.capitalize()}</h3><div class="text {kind}" tabindex="0" role="region" '
+                f'aria-label="{kind.capitalize()} {number}">{html.escape(text)}</div>'
+            )
+        cards = ""
+        for name, item in items.items():
+            if item.document == document:
+                cards += _card(name, systems[item.system][document].text, key)
+        sections.append(
+            f'<section class="document" aria-labelledby="document-{number}">'
+            f'<h2 id="document-{number}">Document {number} of {len(key.documents)}</h2>'
+            f'<div class="columns"><div class="texts">{texts}</div><div>{cards}</div></div>'
+            "</section>"
+        )
+    return fill(
+        read_part("sheet.html"),
+        title=html.escape(title),
+        prompt=html.escape(prompt),
+        documents="\n".join(sections),
+    )
 
 
-def _rows(path: str | Path, questions: Sequence[Question]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields the rows of a CSV with the places where they stand."""
+def _card(item: str, summary: str, key: Key) -> str:
+    """Returns one summary with the controls of all its sentences and its own."""
+    letter = item.rpartition("-")[2]
+    sentences = item_sentences(key.protocol, summary)
+    fields = ""
+    for number, sentence in enumerate(sentences, 1):
+        fields += _fieldset(item, str(number), f"{number}. {sentence}", key.of_sentences)
+    text = ""
+    if not sentences:
+        text = f'<p class="text">{html.escape(summary) or "(empty)"}</p>'
+    fields += _fieldset(item, "", f"Summary {letter} as a whole", key.of_summaries)
+    return f"<article><h3>Summary {letter}</h3>{text}{fields}</article>"
+
+
+def _fieldset(item: str, sentence: str, legend: str, questions: Sequence[Question]) -> str:
+    """Returns a group of controls, each a list to choose from inside of its label."""
+    controls = ""
+    for question in questions:
+        options = '<option value=""></option>'
+        for answer, label in zip(question.answers, question.labels, strict=True):
+            # A number at the beginning chooses the option by one key.
+            text = html.escape(f"{answer} {label}".strip())
+            options += f'<option value="{answer}">{text}</option>'
+        name = html.escape(question.name)
+        controls += f'<label>{name} <select name="{name}">{options}</select></label>'
+    return (
+        f'<fieldset data-item="{item}" data-sentence="{sentence}">'
+        f"<legend>{html.escape(legend)}</legend>{controls}</fieldset>"
+    )
+
+
+def _rows(path: str | Path, key: Key) -> Iterator[_Row]:
+    """Yields the rows of a CSV."""
     text = read_text_file(path)
     first = text.lstrip().removeprefix('"item"').removeprefix("item")[:1]
     delimiter = first if first in (";", "\t") else ","
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
-    wanted = ["item", *(question.name for question in questions)]
+    names = [question.name for question in (*key.of_sentences, *key.of_summaries)]
     try:
-        absent = [name for name in wanted if name not in (reader.fieldnames or ())]
+        absent = [
+            name for name in ("item", "sentence", *names) if name not in (reader.fieldnames or ())
+        ]
         if absent:
             raise InputError(f"{path}: no column {first_names(absent)}; give a filled sheet as CSV")
-        for row in reader:
-            yield f"{path}:{reader.line_num}", {name: row[name] or "" for name in wanted}
+        for cells in reader:
+            yield _row(f"{path}:{reader.line_num}", cells, key)
     except csv.Error as error:
         raise InputError(f"{path}: not valid CSV ({error}); save the sheet as CSV") from error
 
 
-def _answers(row: Mapping[str, str], questions: Sequence[Question], where: str) -> dict[str, float]:
+def _row(place: str, cells: Mapping[str, str | None], key: Key) -> _Row:
+    item = cells["item"] or ""
+    if item not in key.items:
+        raise InputError(
+            f'{place}: the item "{item}" is not in the key; give the key.json that was written '
+            "with this sheet"
+        )
+    number = (cells["sentence"] or "").strip()
+    allowed = ["", *map(str, range(1, key.items[item].sentences + 1))]
+    if number not in allowed:
+        raise InputError(
+            f'{place}: sentence "{number}" of a summary of {len(allowed) - 1}; give the numbers '
+            "of the sheet"
+        )
+    questions, others = key.of_sentences, key.of_summaries
+    if not number:
+        questions, others = others, questions
+    for question in others:
+        if (cells[question.name] or "").strip() not in ("", NO_ANSWER):
+            raise InputError(
+                f'{place}: "{cells[question.name]}" under {question.name}, which this row does '
+                "not ask; leave the cell empty"
+            )
     answers = {}
     for question in questions:
-        text = row[question.name].strip()
+        text = (cells[question.name] or "").strip()
         if not text:
             continue
         if text not in map(str, question.answers):
-            known = ", ".join(map(str, question.answers))
+            expected = ", ".join(map(str, question.answers))
             raise InputError(
-                f'{where}: "{text}" under {question.name}; answer by one of {known}, or leave it '
-                "empty"
+                f'{place}: "{text}" under {question.name}; answer by one of {expected}'
             )
         answers[question.name] = float(text)
-    return answers
+    return _Row(place, item, int(number or SUMMARY), answers)
+
+
+def _unit(item: str, sentence: int) -> str:
+    return f'sentence {sentence} of "{item}"' if sentence else f'summary "{item}"'
+
+
+def _check_complete(key: Key, item: str, rows: Mapping[int, Mapping[str, float]]) -> None:
+    """Raises InputError for the first answer about an item that is missing."""
+    for sentence in [*range(1, key.items[item].sentences + 1), SUMMARY]:
+        for question in key.of_sentences if sentence else key.of_summaries:
+            if question.name not in rows.get(sentence, {}):
+                raise InputError(
+                    f"judge {key.items[item].judge + 1}: no answer to {question.name} of "
+                    f"{_unit(item, sentence)}; complete the sheet"
+                )
+
+
+def _check_ranks(key: Key, answers: Answers, judges: set[int]) -> None:
+    """Raises InputError for a judge who ranks no summary of a document first."""
+    ranked = [question.name for question in key.of_summaries if question.kind == "rank"]
+    for name in ranked:
+        best: dict[tuple[int, str], float] = {}
+        for item, (judge, document, _, _) in key.items.items():
+            if judge in judges:
+                rank = answers[item][SUMMARY][name]
+                best[judge, document] = min(rank, best.get((judge, document), rank))
+        for (judge, document), rank in best.items():
+            if rank > 1:
+                number = key.documents.index(document) + 1
+                raise InputError(
+                    f"judge {judge + 1}: no summary of document {number:03d} has {name} 1, the "
+                    f"best is {rank:g}; correct the ranks"
+                )

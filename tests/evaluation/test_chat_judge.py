@@ -15,13 +15,13 @@ PAIRS = {"a": Pair("a", "A long text.", "x"), "b": Pair("b", "A meeting.", "x", 
 SYSTEMS = {
     system: {name: Prediction(f"{system} on {name}") for name in PAIRS} for system in ("s1", "s2")
 }
-QUESTIONS = PROTOCOLS["locost"].questions
+QUESTIONS = PROTOCOLS["locost"].of_summaries
 ALL_FOUR = {"relevance": 4, "consistency": 5, "fluency": 3, "coherence": 1}
 
 
 @pytest.fixture(scope="module")
 def key():
-    return make_key("locost", list(PAIRS.values()), SYSTEMS)
+    return make_key("locost", list(PAIRS.values()), SYSTEMS, documents=2)
 
 
 def completion(content):
@@ -43,17 +43,33 @@ def test_every_summary_has_a_request(key):
         assert row["body"]["model"] == "some-model"
         [message] = row["body"]["messages"]
         pair = PAIRS[item.document]
-        for text in (pair.source, f"{item.system} on {item.document}", *ALL_FOUR):
-            assert text in message["content"]
+        texts = (pair.source, f"{item.system} on {item.document}")
+        for text in (*texts, *(question.text for question in QUESTIONS)):
+            assert message["content"].count(text) == 1
+        # The order of the paper's appendix I: task, axes, document, summary, form of the reply.
+        positions = [message["content"].index(text) for text in (QUESTIONS[0].text, *texts)]
+        assert positions == sorted(positions)
         assert ("Who came?" in message["content"]) == (item.document == "b")
 
 
 def test_the_form_in_the_prompt_is_what_replies_are_read_by(key):
     content = next(requests(key, PAIRS, SYSTEMS, "m"))["body"]["messages"][0]["content"]
-    form = content.splitlines()[-1].partition(": ")[2]
-    for value in (4, 5, 3, 1):
-        form = form.replace("...", str(value), 1)
-    assert parse_reply(form, QUESTIONS) == ALL_FOUR
+    form = content.splitlines()[-4:]
+    reply = "\n".join(f"{line} {value}" for line, value in zip(form, (4, 5, 3, 1), strict=True))
+    assert parse_reply(reply, QUESTIONS) == ALL_FOUR
+
+
+def test_a_prompt_of_the_users_replaces_ours(key):
+    pairs = {name: pair._replace(source="{summary} \\1") for name, pair in PAIRS.items()}
+    template = 'Rate {"x": 1} {document}|{summary}|{query}|{reference}'
+    rows = requests(key, pairs, SYSTEMS, "m", prompt=template)
+    for row in rows:
+        item = key.items[row["custom_id"]]
+        pair = pairs[item.document]
+        summary = f"{item.system} on {item.document}"
+        assert row["body"]["messages"][0]["content"] == (
+            f'Rate {{"x": 1}} {pair.source}|{summary}|{pair.query or ""}|x'
+        )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +114,7 @@ def test_unparsable_and_missing_replies_are_told_apart(key, tmp_path):
         {"custom_id": second, "response": None, "error": {"message": "too long"}},
     ]
     replies = read_replies(write(tmp_path / "answers.jsonl", rows), key)
-    assert replies.answers == {first: ALL_FOUR, third: {"relevance": 2}}
+    assert replies.answers == {first: {0: ALL_FOUR}, third: {0: {"relevance": 2}}}
     assert replies.unparsable == [third]
     assert replies.missing == [second, fourth]
     rows = [
@@ -106,7 +122,7 @@ def test_unparsable_and_missing_replies_are_told_apart(key, tmp_path):
         {"custom_id": second, "response": completion(text)},
     ]
     replies = read_replies(write(tmp_path / "plain.jsonl", rows), key)
-    assert replies.answers == {first: ALL_FOUR, second: ALL_FOUR}
+    assert replies.answers == {first: {0: ALL_FOUR}, second: {0: ALL_FOUR}}
 
 
 def test_replies_that_do_not_fit(key, tmp_path):
@@ -116,9 +132,3 @@ def test_replies_that_do_not_fit(key, tmp_path):
     for other in ({"custom_id": "x-1"}, {"content": "x"}, {"custom_id": ["x"]}):
         with pytest.raises(InputError, match=r"answers\.jsonl:1: the custom_id .* not in the key"):
             read_replies(write(tmp_path / "answers.jsonl", [other]), key)
-
-
-def test_ranks_need_all_summaries():
-    key = make_key("awesome", list(PAIRS.values()), SYSTEMS, documents=2)
-    with pytest.raises(InputError, match="--protocol=awesome asks for ranks, but a request shows"):
-        next(requests(key, PAIRS, SYSTEMS, "m"))

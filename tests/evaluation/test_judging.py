@@ -1,44 +1,26 @@
-"""Sheets, keys, filled answers and what they add up to."""
+"""Protocols, keys, sheets and filled answers."""
 
 import csv
-import io
+import html.parser
 import json
 import re
 
-import numpy as np
 import pytest
+from judged_summaries import NAMES, PAIRS, SYSTEMS, key_of, random_answers, sheet
 
 from longsum_jax.errors import InputError
-from longsum_jax.evaluation.agreement import kendall, krippendorff_alpha, pearson, spearman
-from longsum_jax.evaluation.comparison import Prediction
-from longsum_jax.evaluation.judgements import (
-    aggregate_answers,
-    correlations,
-    missing_judges,
-    ratings_of,
-    read_scores,
+from longsum_jax.evaluation.judgements import missing_judges
+from longsum_jax.evaluation.judging import (
+    PROTOCOLS,
+    item_sentences,
+    make_key,
+    read_key,
+    read_prompt,
+    write_key,
 )
-from longsum_jax.evaluation.judging import PROTOCOLS, make_key, read_key, write_key
-from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.evaluation.sheets import read_sheets, write_sheets
 
-NAMES = [f"doc{number}" for number in range(30)]
-PAIRS = {name: Pair(name, f"Text of {number}. </script>", "x") for number, name in enumerate(NAMES)}
-SYSTEMS = {
-    system: {
-        name: Prediction(f'{number} {text}, "so"\n\rit is') for number, name in enumerate(NAMES)
-    }
-    for system, text in {
-        "lead.jsonl": "first",
-        "ours.jsonl": "<b>second",
-        "best.jsonl": "third",
-    }.items()
-}
-
-
-def key_of(protocol="awesome", **options):
-    options = {"documents": 5, "seed": 1} | options
-    return make_key(protocol, list(PAIRS.values()), SYSTEMS, **options)
+PROTOCOL_NAMES = ("awesome", "hepos", "locost")
 
 
 @pytest.fixture(scope="module")
@@ -46,201 +28,187 @@ def key():
     return key_of()
 
 
-def sheet(key, fill, judges=(0, 1, 2), delimiter=","):
-    """A filled sheet: ``fill(item, question)`` for every cell."""
-    text = io.StringIO()
-    writer = csv.writer(text, delimiter=delimiter)
-    names = [question.name for question in key.questions]
-    writer.writerow(["item", *names])
-    for name, item in key.items.items():
-        if item.judge in judges:
-            writer.writerow([name, *(fill(item, question) for question in names)])
-    return text.getvalue()
+def names_of(questions):
+    return [question.name for question in questions]
 
 
-def some_answer(key):
-    """Random answers, some of them left out."""
-    generator = np.random.default_rng(5)
-    answers = {}
-    for item in key.items.values():
-        for question in key.questions:
-            is_left_out = item.judge == 1 and generator.random() < 0.3
-            answer = int(generator.choice(question.answers))
-            answers[item, question.name] = "" if is_left_out else answer
-
-    return lambda item, question: answers[item, question]
-
-
-def test_protocols_have_the_numbers_of_the_papers():
-    numbers = {name: (each.documents, each.judges) for name, each in PROTOCOLS.items()}
-    assert numbers == {"hepos": (100, 2), "awesome": (25, 3), "locost": (None, 1)}
-    errors = [question.name for question in PROTOCOLS["hepos"].questions if question.is_binary]
-    assert errors == ["hallucination", "deletion", "false_concatenation"]
-    assert [question.name for question in key_of("locost").questions] == [
-        "relevance",
-        "consistency",
-        "fluency",
-        "coherence",
-    ]
-    assert key_of().questions[-1].answers == (1, 2, 3)  # places of three systems
+def test_protocols_have_the_numbers_and_units_of_the_papers():
+    numbers = {name: (row.documents, row.judges) for name, row in PROTOCOLS.items()}
+    assert numbers == {"hepos": (50, 2), "awesome": (25, 3), "locost": (500, 1)}
+    assert [name for name, row in PROTOCOLS.items() if row.shows_reference] == ["hepos", "awesome"]
+    awesome, hepos, locost = map(key_of, PROTOCOL_NAMES)
+    assert names_of(awesome.of_sentences) == ["coherent", "faithful"]
+    assert names_of(awesome.of_summaries) == ["rank"]
+    assert awesome.of_summaries[0].answers == (1, 2, 3)  # ranks of three systems
+    aspects = ("Why GAO did this study", "What GAO found", "What GAO recommends")
+    errors = ["hallucination", "deletion", "false_concatenation"]
+    assert names_of(hepos.of_sentences) == ["aspect", *errors]
+    assert (hepos.of_sentences[0].answers, hepos.of_sentences[0].labels) == ((1, 2, 3), aspects)
+    assert names_of(hepos.of_summaries) == [f"informativeness: {name}" for name in aspects]
+    assert locost.of_sentences == ()
+    axes = ["relevance", "consistency", "fluency", "coherence"]
+    assert names_of(locost.of_summaries) == axes
 
 
-def test_keys_are_samples_with_every_summary_once_before_every_judge(key):
+def test_aspects_of_other_data_sets():
+    assert key_of("hepos", aspects="pubmed").aspects == (
+        "Introduction",
+        "Methods",
+        "Results",
+        "Conclusion",
+    )
+    assert key_of("hepos", aspects="Plot, Style").of_sentences[0].labels == ("Plot", "Style")
+
+
+def test_keys_are_samples_with_every_summary_once_for_every_judge(key):
     assert len(set(key.documents)) == 5
     expected = {
         (judge, name, system) for judge in range(3) for name in key.documents for system in SYSTEMS
     }
-    assert set(key.items.values()) == expected
+    assert {item[:3] for item in key.items.values()} == expected
     assert len(key.items) == len(expected)
-    shown = [
-        tuple(item.system for item in key.items.values() if (item.judge, item.document) == place)
-        for place in [(judge, name) for judge in range(3) for name in key.documents]
-    ]
-    assert len(set(shown)) > 3  # orders differ between documents and judges
+    for item in key.items.values():
+        summary = SYSTEMS[item.system][item.document].text
+        assert item.sentences == len(item_sentences("awesome", summary))
+    orders = {
+        tuple(item.system for item in key.items.values() if item[:2] == (judge, name))
+        for judge in range(3)
+        for name in key.documents
+    }
+    assert len(orders) > 3  # orders differ between documents and judges
     assert key_of() == key
     assert key_of(seed=2).documents != key.documents
     assert not key.items.keys() & key_of(seed=2).items.keys()
-    assert len(make_key("hepos", list(PAIRS.values()) * 4, SYSTEMS).documents) == 100
+    assert {item.sentences for item in key_of("locost").items.values()} == {0}
+    assert len(make_key("locost", list(PAIRS.values()) * 20, SYSTEMS).documents) == 500
 
 
-def test_keys_are_read_as_they_were_written(key, tmp_path):
-    write_key(tmp_path / "key.json", key)
-    assert read_key(tmp_path / "key.json") == key
+@pytest.mark.parametrize("protocol", PROTOCOL_NAMES)
+def test_keys_are_read_as_they_were_written(tmp_path, protocol):
+    write_key(tmp_path / "key.json", key_of(protocol))
+    assert read_key(tmp_path / "key.json") == key_of(protocol)
+
+
+class Page(html.parser.HTMLParser):
+    """Groups of controls of a page: item, sentence, legend, and options by label."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.groups, self.texts, self.open = [], {}, []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag in ("meta", "input", "br"):
+            return
+        self.open.append((tag, attributes))
+        if tag == "fieldset":
+            group = {"item": attributes["data-item"], "sentence": attributes["data-sentence"]}
+            self.groups.append(group | {"legend": "", "controls": {}})
+        if tag == "select":
+            assert self.open[-2][0] == "label"  # by which it has a name
+            self.groups[-1]["controls"][attributes["name"]] = []
+        if tag == "option":
+            list(self.groups[-1]["controls"].values())[-1].append(attributes["value"])
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        tag, attributes = self.open[-1] if self.open else ("", {})
+        if tag == "legend":
+            self.groups[-1]["legend"] += data
+        if tag == "div" and "text" in attributes.get("class", ""):
+            kind = attributes.get("aria-label", "Instructions").split()[0]
+            self.texts.setdefault(kind, []).append(data)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOL_NAMES)
+def test_every_sentence_has_its_own_controls(tmp_path, protocol):
+    key = key_of(protocol, judges=2)
+    pages = write_sheets(tmp_path, key, PAIRS, SYSTEMS)
+    assert [page.name for page in pages] == ["judge-1.html", "judge-2.html"]
+    source = pages[1].read_text()
+    assert not re.search(r"https?://|src=|@import", source)
+    assert source.count("</script>") == 1  # only the page's own
+    page = Page(source)
+    expected = []
+    for document in key.documents:
+        for name, item in key.items.items():
+            if (item.judge, item.document) != (1, document):
+                continue
+            summary = SYSTEMS[item.system][document].text
+            for number, sentence in enumerate(item_sentences(protocol, summary), 1):
+                expected.append((name, str(number), f"{number}. {sentence}"))
+            expected.append((name, "", f"Summary {name[-1]} as a whole"))
+    assert [tuple(group.values())[:3] for group in page.groups] == expected
+    for group in page.groups:
+        questions = key.of_sentences if group["sentence"] else key.of_summaries
+        assert group["controls"] == {
+            question.name: ["", *map(str, question.answers)] for question in questions
+        }
+    assert page.texts["Document"] == [PAIRS[name].source for name in key.documents]
+    references = [PAIRS[name].reference for name in key.documents]
+    assert page.texts.get("Reference", []) == ([] if protocol == "locost" else references)
+    for question in PROTOCOLS[protocol].of_sentences + PROTOCOLS[protocol].of_summaries:
+        assert question.text in page.texts["Instructions"][0]
 
 
 def test_sheets_show_texts_and_hide_names(key, tmp_path):
-    pages = write_sheets(tmp_path, key, PAIRS, SYSTEMS)
-    assert [page.name for page in pages] == ["judge-1.html", "judge-2.html", "judge-3.html"]
+    write_sheets(tmp_path, key, PAIRS, SYSTEMS, "Be {kind} & fair.")
     for path in tmp_path.rglob("*.*"):
         content = path.read_text()
         assert not any(name in content for name in (*SYSTEMS, *NAMES))
     for number, name in enumerate(key.documents, 1):
-        shown = (tmp_path / "documents" / f"{number:03d}.txt").read_text()
-        assert shown == PAIRS[name].source + "\n"
+        folder = tmp_path / "documents"
+        assert (folder / f"{number:03d}.txt").read_text() == PAIRS[name].source + "\n"
+        reference = (folder / f"{number:03d}-reference.txt").read_text()
+        assert reference == PAIRS[name].reference + "\n"
+    assert (tmp_path / "instructions.txt").read_text() == "Be {kind} & fair.\n"
+    assert Page((tmp_path / "judge-1.html").read_text()).texts["Instructions"] == [
+        "Be {kind} & fair."
+    ]
     with (tmp_path / "judge-2.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
-    own = {name: item for name, item in key.items.items() if item.judge == 1}
-    assert [row["item"] for row in rows] == list(own)
+    expected = []
+    for name, item in key.items.items():
+        if item.judge == 1:
+            sentences = item_sentences("awesome", SYSTEMS[item.system][item.document].text)
+            for number, sentence in enumerate(sentences, 1):
+                expected.append((name, str(number), sentence, "", "", "-"))
+            expected.append((name, "", "", "-", "-", ""))
+    columns = ("item", "sentence", "text", "coherent", "faithful", "rank")
+    assert [tuple(row[column] for column in columns) for row in rows] == expected
     for row in rows:
-        item = own[row["item"]]
-        assert row["summary"] == SYSTEMS[item.system][item.document].text
-        assert key.documents[int(row["document"]) - 1] == item.document
-        assert row["rank"] == ""
-    page = pages[1].read_text()
-    assert page.count("</script>") == 2  # those of the page, none of a document
-    assert not re.search(r"https?://|src=|@import", page)
-    data = json.loads(re.search(r'type="application/json">(.*?)</script>', page, re.DOTALL)[1])
-    found = [summary for each in data["documents"] for summary in each["summaries"]]
-    assert {each["item"]: each["text"] for each in found} == {
-        row["item"]: row["summary"] for row in rows
-    }
-    assert [each["text"] for each in data["documents"]] == [
-        PAIRS[name].source for name in key.documents
-    ]
+        assert key.documents[int(row["document"]) - 1] == key.items[row["item"]].document
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_sheets_are_read_as_spreadsheets_save_them(key, tmp_path, delimiter):
-    fill = some_answer(key)
+@pytest.mark.parametrize("protocol", ["awesome", "hepos"])
+def test_sheets_are_read_as_spreadsheets_save_them(tmp_path, protocol, delimiter):
+    key = key_of(protocol, judges=3)
+    fill = random_answers(key)
     paths = []
     for judge in (2, 0):
         paths.append(tmp_path / f"{judge}.csv")
         paths[-1].write_text("\ufeff" + sheet(key, fill, (judge,), delimiter), newline="")
     answers = read_sheets(paths, key)
     assert missing_judges(key, answers) == [2]
-    ratings = ratings_of(key, answers)
-    assert np.isnan(ratings[:, 1]).all()
     for name, item in key.items.items():
-        if item.judge != 1:
-            expected = {question.name: fill(item, question.name) for question in key.questions}
-            assert answers[name] == {
-                each: float(value) for each, value in expected.items() if value != ""
-            }
+        if item.judge == 1:
+            assert name not in answers
+            continue
+        assert sorted(answers[name]) == list(range(item.sentences + 1))
+        for sentence, row in answers[name].items():
+            questions = key.of_sentences if sentence else key.of_summaries
+            assert row == {question.name: fill(item, sentence, question) for question in questions}
 
 
-def test_unfilled_sheets_are_all_missing(key, tmp_path):
+def test_unfilled_sheets_are_missing(key, tmp_path):
     write_sheets(tmp_path, key, PAIRS, SYSTEMS)
     answers = read_sheets([tmp_path / f"judge-{judge}.csv" for judge in (1, 2, 3)], key)
-    assert len(answers) == len(key.items)
-    assert not any(answers.values())
-    with pytest.raises(InputError, match="no answer is given in any of the files; give filled"):
-        aggregate_answers(key, answers)
-
-
-def test_judgements_are_those_of_loops(key, tmp_path):
-    (tmp_path / "all.csv").write_text(sheet(key, some_answer(key)))
-    answers = read_sheets([tmp_path / "all.csv"], key)
-    found = aggregate_answers(key, answers)
-    for question in key.questions:
-        missing = 0
-        units = {}
-        for name, item in key.items.items():
-            value = answers[name].get(question.name)
-            missing += value is None
-            units.setdefault((item.system, item.document), {})[item.judge] = value
-        judgement = found[question.name]
-        assert judgement.missing == missing
-        rows = [[unit[judge] for unit in units.values()] for judge in range(3)]
-        alpha = krippendorff_alpha(np.array(rows, np.float64), question.scale)
-        assert judgement.alpha == pytest.approx(alpha)
-        for system, judged in judgement.systems.items():
-            means, yes, level = [], [], 0
-            for name in key.documents:
-                given = [value for value in units[system, name].values() if value is not None]
-                means.append(sum(given) / len(given))
-                if 2 * sum(given) == len(given):
-                    level += 1
-                else:
-                    yes.append(2 * sum(given) > len(given))
-            assert judged.documents == 5
-            assert judged.mean == pytest.approx(np.mean(means))
-            assert judged.low <= judged.mean <= judged.high
-            if question.is_binary:
-                assert judged.level == level
-                assert judged.majority == pytest.approx(100 * np.mean(yes))
-            else:
-                assert judged.majority is None
-    assert sum(judgement.missing for judgement in found.values()) > 0
-    assert any(judged.level for judged in found["faithful"].systems.values())
-
-
-def test_a_system_that_nobody_judged_and_judges_that_all_say_yes(key, tmp_path):
-    def fill(item, question):
-        return "" if item.system == "ours.jsonl" else 1
-
-    (tmp_path / "all.csv").write_text(sheet(key, fill))
-    found = aggregate_answers(key, read_sheets([tmp_path / "all.csv"], key))["faithful"]
-    assert found.systems["ours.jsonl"] == (0, None, None, None, None, None)
-    assert found.systems["lead.jsonl"] == (5, 1, 1, 1, 100, 0)
-    assert found.alpha is None
-    assert found.no_alpha == "all ratings are 1; alpha needs at least two values"
-    assert found.missing == 15
-
-
-def test_metrics_are_correlated_with_means_of_judges(key, tmp_path):
-    (tmp_path / "all.csv").write_text(sheet(key, some_answer(key)))
-    answers = read_sheets([tmp_path / "all.csv"], key)
-    draw = np.random.default_rng(0).random
-    scores = {
-        name: {system: {"rouge1": draw(), "constant": 3} for system in SYSTEMS} for name in NAMES
-    }
-    lines = [json.dumps({"id": name, "scores": each}) + "\n" for name, each in scores.items()]
-    (tmp_path / "scores.jsonl").write_text("".join(lines))
-    found = correlations(key, answers, read_scores(tmp_path / "scores.jsonl", key))
-    for question in ("coherent", "rank"):
-        metric, people = [], []
-        for system in key.systems:
-            for name in key.documents:
-                given = [
-                    answers[each].get(question)
-                    for each, item in key.items.items()
-                    if (item.system, item.document) == (system, name)
-                ]
-                people.append(np.mean([value for value in given if value is not None]))
-                metric.append(scores[name][system]["rouge1"])
-        expected = [function(metric, people) for function in (pearson, spearman, kendall)]
-        assert found[question]["rouge1"] == pytest.approx((15, *expected))
-        assert found[question]["constant"] == (15, None, None, None)
+    assert answers == {}
+    assert missing_judges(key, answers) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -249,16 +217,24 @@ def test_metrics_are_correlated_with_means_of_judges(key, tmp_path):
         ("item", "row", "sheet.csv: no column item; give a filled sheet as CSV"),
         (",rank", "", "sheet.csv: no column rank; give a filled sheet as CSV"),
         ("-1-001-", "-9-001-", "is not in the key; give the key.json that was written with"),
-        (r"(\w+-1-001.*)\n", r"\1\n\1\n", "is also at sheet.csv:2; give every sheet once"),
-        (r"(-A,\d),\d", r"\1,7", '"7" under faithful; answer by one of 0, 1, or leave it empty'),
+        (r"(\w+-1-001.*)\n", r"\1\n\1\n", "has the same answers at sheet.csv:2; give one row"),
+        (r"(\w+-1-001-A,1),1,(.*)\n", r"\1,1,\2\n\1,0,\2\n", "has other answers at sheet.csv:2"),
+        (r"(-A,1,1),1", r"\1,7", '"7" under faithful; answer by one of 0, 1'),
+        (r"-A,1,1,1", "-A,8,1,1", 'sentence "8" of a summary of'),
+        (r"-A,1,1,1,-", "-A,1,1,1,2", '"2" under rank, which this row does not ask; leave'),
+        (r"-A,1,1,1", "-A,1,1,", "judge 1: no answer to faithful of sentence 1 of "),
+        (r".*-A,1,1,1.*\n", "", "judge 1: no answer to coherent of sentence 1 of "),
+        (r"-A,,-,-,1", "-A,,-,-,", "judge 1: no answer to rank of summary "),
+        (r"(001-.,,-,-,)1", r"\g<1>2", "judge 1: no summary of document 001 has rank 1, the best"),
     ],
 )
 def test_sheets_that_do_not_fit_are_refused(
     key, tmp_path, monkeypatch, pattern, replacement, problem
 ):
     monkeypatch.chdir(tmp_path)
-    text = sheet(key, lambda item, question: 1, (0,)).replace("\r\n", "\n")
-    (tmp_path / "sheet.csv").write_text(re.sub(pattern, replacement, text, count=1))
+    text = sheet(key, lambda *cell: 1, (0,)).replace("\r\n", "\n")
+    count = 3 if "001-." in pattern else 1
+    (tmp_path / "sheet.csv").write_text(re.sub(pattern, replacement, text, count=count))
     with pytest.raises(InputError) as caught:
         read_sheets(["sheet.csv"], key)
     assert problem in str(caught.value)
@@ -270,11 +246,40 @@ def test_sheets_that_do_not_fit_are_refused(
     [
         ({"protocol": "hepo"}, '--protocol=hepo is unknown; did you mean "hepos"'),
         ({"documents": 31}, "31 documents to judge, but there are 30; give --documents=30"),
+        ({"aspects": "pubmed"}, "--aspects has no effect with --protocol=awesome; leave it out"),
+        (
+            {"protocol": "hepos", "aspects": "A,A"},
+            "--aspects=A,A must be govreport, pubmed or at least two different names",
+        ),
     ],
 )
 def test_keys_that_cannot_be_made(options, problem):
     with pytest.raises(InputError, match=re.escape(problem)):
         key_of(**options)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{document} {article}", "unknown placeholder {article}; known: {document}, {query}"),
+        ("Only {query}.", "no placeholder {document}; put it where the document of a request"),
+    ],
+)
+def test_prompts_that_do_not_fit(tmp_path, text, problem):
+    (tmp_path / "prompt.txt").write_text(text)
+    with pytest.raises(InputError, match=re.escape(problem)):
+        read_prompt(tmp_path / "prompt.txt", ("document",), ("query",))
+
+
+def test_instructions_of_sheets_have_no_placeholders(tmp_path):
+    path = tmp_path / "prompt.txt"
+    path.write_text('Answer {"a": 1}.')
+    assert read_prompt(path) == 'Answer {"a": 1}.'
+    path.write_text("{summary}")
+    with pytest.raises(
+        InputError, match=r"unknown placeholder \{summary\}; a sheet has none; remove"
+    ):
+        read_prompt(path)
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "x", '{"items": {"a": {}}}'])
@@ -284,31 +289,43 @@ def test_files_that_are_no_keys(tmp_path, content):
         read_key(tmp_path / "key.json")
 
 
-@pytest.mark.parametrize(
-    ("row", "problem"),
-    [
-        ({"id": "doc0"}, 'scores.jsonl:1: no "scores"; give the scores.jsonl of longsum score'),
-        ({"id": "z", "scores": {}}, "no scores of 5 judged documents"),
-    ],
-)
-def test_scores_that_do_not_fit(key, tmp_path, row, problem):
-    (tmp_path / "scores.jsonl").write_text(json.dumps(row))
-    with pytest.raises(InputError, match=re.escape(problem)):
-        read_scores(tmp_path / "scores.jsonl", key)
-
-
-def test_scores_of_other_systems(key, tmp_path):
-    rows = [json.dumps({"id": name, "scores": {"lead.jsonl": {}}}) + "\n" for name in NAMES]
-    (tmp_path / "scores.jsonl").write_text("".join(rows))
-    with pytest.raises(InputError, match=r'no scores of the system "ours\.jsonl", only of lead'):
-        read_scores(tmp_path / "scores.jsonl", key)
-
-
-@pytest.mark.parametrize("values", [{}, {"rouge1": "x"}, {"rouge2": 1}])
-def test_scores_of_other_columns(key, tmp_path, values):
-    rows = {name: {system: {"rouge1": 1} for system in SYSTEMS} for name in NAMES}
-    rows[key.documents[3]]["ours.jsonl"] = values
-    lines = [json.dumps({"id": name, "scores": row}) + "\n" for name, row in rows.items()]
-    (tmp_path / "scores.jsonl").write_text("".join(lines))
-    with pytest.raises(InputError, match=r'by "ours\.jsonl" are not the same columns of numbers'):
-        read_scores(tmp_path / "scores.jsonl", key)
+@pytest.mark.browser
+@pytest.mark.parametrize("protocol", ["awesome", "hepos"])
+def test_a_page_saves_what_is_read(browser, tmp_path, protocol):
+    key = key_of(protocol, judges=1)
+    [page] = write_sheets(tmp_path, key, PAIRS, SYSTEMS)
+    fill = random_answers(key)
+    browser.open(page.as_uri())
+    browser.run("localStorage.clear()")
+    browser.open(page.as_uri())
+    visible = "pages.filter((page) => !page.hidden).length"
+    assert browser.run(visible) == 1
+    expected, cells = {}, []
+    for name, item in key.items.items():
+        expected[name] = {}
+        for sentence in range(item.sentences + 1):
+            questions = key.of_sentences if sentence else key.of_summaries
+            row = {question.name: fill(item, sentence, question) for question in questions}
+            expected[name][sentence] = row
+            cells += [[name, str(sentence or ""), *cell] for cell in row.items()]
+    # Controls are reached and changed by keys.
+    browser.run("document.querySelector('fieldset select').focus()")
+    browser.press("ArrowDown", 40)
+    assert browser.run("at('progress').textContent") == f"1 of {len(cells)} answers"
+    browser.press("Tab", 9)
+    assert browser.run("document.activeElement === document.querySelectorAll('select')[1]")
+    browser.run(
+        f"for (const [item, sentence, name, value] of {json.dumps(cells)}) {{"
+        "const group = groups.find((group) => group.dataset.item === item"
+        " && group.dataset.sentence === sentence);"
+        "const select = all('select', group).find((control) => control.name === name);"
+        "select.value = value; select.dispatchEvent(new Event('change', {bubbles: true})); }"
+    )
+    progress = f"{len(cells)} of {len(cells)} answers"
+    assert browser.run("at('progress').textContent") == progress
+    browser.run("at('next').click()")
+    assert browser.run(f"{visible} === 1 && !pages[1].hidden && !at('previous').disabled")
+    browser.open(page.as_uri())  # answers are still there
+    assert browser.run("at('progress').textContent") == progress
+    (tmp_path / "saved.csv").write_text(browser.run("csv()"))
+    assert read_sheets([tmp_path / "saved.csv"], key) == expected
