@@ -99,8 +99,14 @@ def read_replies(path: str | Path, key: Key) -> Replies:
     completion, or {"custom_id", "content"} with the text of the reply.
 
     Raises:
-        InputError: a row without custom_id, an item that is not the key's or comes twice.
+        InputError: a key of sheets, a row without custom_id, an item that is not the key's or comes
+            twice.
     """
+    if key.protocol != PROTOCOL:
+        raise InputError(
+            f"the key is of sheets for --protocol={key.protocol}; read these with longsum judge "
+            "aggregate"
+        )
     replies: dict[str, str | None] = {}
     for number, row in read_json_objects(path):
         item = row.get("custom_id")

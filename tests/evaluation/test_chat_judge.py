@@ -132,3 +132,10 @@ def test_replies_that_do_not_fit(key, tmp_path):
     for other in ({"custom_id": "x-1"}, {"content": "x"}, {"custom_id": ["x"]}):
         with pytest.raises(InputError, match=r"answers\.jsonl:1: the custom_id .* not in the key"):
             read_replies(write(tmp_path / "answers.jsonl", [other]), key)
+
+
+def test_replies_need_a_key_of_requests(tmp_path):
+    key = make_key("awesome", list(PAIRS.values()), SYSTEMS, documents=2)
+    path = write(tmp_path / "answers.jsonl", [])
+    with pytest.raises(InputError, match="the key is of sheets for --protocol=awesome; read these"):
+        read_replies(path, key)
