@@ -38,6 +38,7 @@ class Entry(NamedTuple):
 
 
 PUBLISHED = ("published", "published_plain")
+PAGES = {"page_length": 1024}
 HEPOS = {"cross_attention": "hepos", "hepos_stride": 4}
 LSG = {
     "encoder_attention": "lsg",
@@ -55,6 +56,8 @@ MODELS: dict[str, Entry] = {
     "led": Entry("led", {"attention_window": (1024,)}, ("led",)),
     "bart": Entry("bart", {}, ("bart",), dense=True),
     "bart_hepos": Entry("bart", HEPOS, ("bart",), dense=True),
+    "bart_pages": Entry("bart", PAGES, ()),
+    "bart_cached": Entry("bart", PAGES | {"page_recompute": True}, ()),
     "t5": Entry(
         "t5", {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}, ("t5",), dense=True
     ),
@@ -182,6 +185,7 @@ def forward_flops(family: Family, config: Any, source: int, target: int = 0) -> 
 def encoder_keys(config: Any, length: int) -> float:
     """Keys of a query of the encoder."""
     c, kind = config, config.encoder_attention
+    length = min(length, getattr(c, "page_length", 0) or length)
     return {
         "full": lambda: length,
         "local": lambda: 3 * (c.local_radius + 1),

@@ -394,6 +394,7 @@ def test_baselines_of_awesome_read_what_table_14_says():
         "longt5": (6, 6, 6, 6, 6),
         "unlimiformer": (2, 2, 2, 2, 2),
         "pagesum": (3, 5, 2, None, None),
+        "cached": (64, 64, 64, 64, 512),
     }
     for baseline, row in thousands.items():
         for data_set, count in zip(columns, row, strict=True):
@@ -408,6 +409,36 @@ def test_the_longt5_of_awesome_has_sliding_windows():
     """Appendix D of the AWESOME paper."""
     model = run_of("long_baselines:longt5").model
     assert (model.encoder_attention, model.local_radius) == ("local", 127)
+
+
+def test_cached_trains_as_its_published_code():
+    run = run_of("long_baselines:cached,data_set=govreport")
+    model = run.model
+    assert (model.page_length, model.page_context, model.page_recompute) == (1024, 0, True)
+    assert model.cross_attention == "full"
+    assert (run.optimizer.weight_decay, run.optimizer.clip_norm) == (0.0, 1.0)
+    assert (run.optimizer.schedule, run.optimizer.warmup_steps) == ("linear", 300)
+    assert (run.data.batch_size, run.training.accumulation) == (8, 8)
+    assert run.loss.label_smoothing == 0.0
+    assert run.data.source_lengths == tuple(1024 * 2**i for i in range(7))
+    meetings = run_of("long_baselines:cached,data_set=qmsum")
+    assert (meetings.optimizer.schedule, meetings.optimizer.warmup_steps) == ("constant", 0)
+
+
+def test_cached_trains_and_its_checkpoint_has_recomputed_pages(tmp_path):
+    """The tiny model, with the pages of CachED in place of Unlimiformer's."""
+    pages = ("page_length=32", "page_context=0", "page_recompute=True", "cross_attention=full")
+    path = CONFIGS / "long_baselines.py"
+    overrides = (*smaller(path, "tiny"), *SHORT, *(f"model.{option}" for option in pages))
+    overrides += ("training.steps=1", "evaluation.examples=0")
+    workdir = tmp_path / "run"
+    train.main([f"--config={path}:{','.join(('tiny', *overrides))}", f"--workdir={workdir}"])
+    model = load(workdir)
+    assert (model.config.page_length, model.config.page_recompute) == (32, True)
+    model.save(tmp_path / "model")
+    raw = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert (raw["page_length"], raw["page_recompute"]) == (32, True)
+    assert load(tmp_path / "model").config == model.config
 
 
 def test_an_abstractor_reads_and_writes_1024_tokens():

@@ -18,22 +18,28 @@ from longsum_jax.schema import LengthOrNone, Size, SizeOrNone, Weight
 
 @dataclass(frozen=True, kw_only=True)
 class PageOptions:
-    """Options for reading a source of any length page by page, each page as if it were alone;
-    config.json has them if ``page_length`` is set.
+    """Options for encoding a source of any length in pages that do not see each other; config.json
+    has them if ``page_length`` is set.
 
     Attributes:
-        page_length: tokens that the encoder reads at a time, positions counted anew; 0 reads the
-            source at once.
-        page_context: tokens on either side of a page whose states are dropped, because the next
-            page knows more of them; part of its length (Unlimiformer: a quarter). The first page
-            has none before it and the last none after it; see ``ops.pages``.
-        page_decoding: the decoder reads one page at a time, too, and its outputs are averaged by
-            learned weights (PageSum); otherwise it reads the states of all pages side by side.
+        page_length: tokens of a page, whose positions begin at 0; 0 encodes the source in one
+            piece.
+        page_context: tokens on either side of a page that only serve as context, and whose states
+            come from the page before or after; part of ``page_length`` (Unlimiformer: a quarter).
+            The first page has no context before it and the last none after it; see ``ops.pages``.
+            Pages without context do not overlap.
+        page_decoding: the decoder also reads one page at a time, and its outputs are averaged by
+            learned weights (PageSum); otherwise it reads the states of all pages.
+        page_recompute: pages are encoded one after another, and in training again for their
+            gradients, so that memory holds the states of all pages but the activations of one
+            (CachED, Saxena et al. 2025); otherwise all pages are encoded at once. Both compute the
+            same.
     """
 
     page_length: LengthOrNone = 0
     page_context: LengthOrNone = 0
     page_decoding: bool = False
+    page_recompute: bool = False
 
     @property
     def page_body(self) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
+from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.stack import MemoryOptions, PageOptions, StackConfig
 from longsum_jax.schema import Count, LengthOrNone, Positive, from_dict
 
@@ -284,14 +285,15 @@ def check_pages(config: EncoderDecoderConfig, num_positions: int | None) -> None
         num_positions: rows of the encoder's position table, None without one.
 
     Raises:
-        InputError: an empty page, a page longer than the position table, or pages together with
+        InputError: an empty page, a page longer than the encoder can read, or pages together with
             memories.
     """
     if not config.page_length:
-        if config.page_decoding:
-            raise InputError(
-                "page_decoding is true, but page_length 0 makes no pages; give their length"
-            )
+        for name in ("page_decoding", "page_recompute"):
+            if getattr(config, name):
+                raise InputError(
+                    f"{name} is true, but page_length 0 makes no pages; give their length"
+                )
         return
     if config.page_body < 1 or not 0 <= config.page_context <= config.page_body:
         raise InputError(
@@ -302,6 +304,12 @@ def check_pages(config: EncoderDecoderConfig, num_positions: int | None) -> None
         raise InputError(
             f"page_length is {config.page_length}, but there are positions for {num_positions}; "
             "give at most that"
+        )
+    option = get_encoder_attention(config).max_input_length_option
+    if option and config.page_length > getattr(config, option):
+        raise InputError(
+            f"page_length is {config.page_length}, but {option} {getattr(config, option)}; give at "
+            "most that"
         )
     if config.has_memory:
         raise InputError(

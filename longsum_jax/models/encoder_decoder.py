@@ -12,10 +12,11 @@ from longsum_jax.layers.decoder_cache import DecoderCache, DecoderSource, DraftC
 from longsum_jax.layers.dense import Linear, normal
 from longsum_jax.layers.layer import StackMemory
 from longsum_jax.layers.partitioning import constrain
+from longsum_jax.layers.s4d import KERNELS
 from longsum_jax.models.config import EncoderDecoderConfig
 from longsum_jax.models.precision import PreciseModule
 from longsum_jax.models.vocabulary import score_labels
-from longsum_jax.ops.attention.blocks import to_blocks
+from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.dense import masked_softmax
 from longsum_jax.ops.losses import TokenScores, shift_right
 from longsum_jax.ops.pages import make_pages
@@ -134,14 +135,55 @@ class EncoderDecoder(PreciseModule):
         deterministic: bool,
         layer: int | None,
     ) -> Float[AnyArray, "batch length d_model"]:
-        """Encodes pages, each as if it were alone; a source of one page as without pages."""
+        """Encodes the pages of sources separately; a source of one page as without pages."""
         c = self.config
-        if ids.shape[1] <= c.page_length:
+        length = ids.shape[1]
+        if length <= c.page_length:
             return self._encode_page(ids, mask, deterministic, layer)
+        # A row that ends before others has pages without a token, whose states are never read.
+        if not c.page_context:
+            blocks = to_blocks(ids, c.page_length), to_blocks(mask, c.page_length)
+            return from_blocks(self._encode_blocks(*blocks, deterministic, layer), length)
         pages = make_pages(mask, c.page_length, c.page_context, full_last=not c.page_decoding)
-        # A row that ends before others has pages without a token, which nothing reads.
-        states = self._encode_page(pages.split(ids), pages.split(mask), deterministic, layer)
-        return pages.join(states)
+        shape = pages.positions.shape
+        blocks = pages.split(ids).reshape(shape), pages.split(mask).reshape(shape)
+        states = self._encode_blocks(*blocks, deterministic, layer)
+        return pages.join(states.reshape(-1, *states.shape[2:]))
+
+    def _encode_blocks(
+        self,
+        ids: Int[AnyArray, "batch pages page_length"],
+        mask: Bool[AnyArray, "batch pages page_length"],
+        deterministic: bool,
+        layer: int | None,
+    ) -> Float[AnyArray, "batch pages page_length d_model"]:
+        """Encodes pages all at once or, with ``page_recompute``, one of every row after another.
+
+        In the second case the backward pass encodes each page again from its tokens and adds its
+        gradient to the sum of all pages: gradient caching (Saxena et al. 2025, section 3). It is
+        the gradient of a single pass over all pages.
+        """
+        # Parameters and stored kernels are the same for all pages; a loop could not create them.
+        creates = self.is_initializing() or self.is_mutable_collection(KERNELS)
+        if not self.config.page_recompute or creates:
+            rows = ids.reshape(-1, ids.shape[2]), mask.reshape(-1, mask.shape[2])
+            states = self._encode_page(*rows, deterministic, layer)
+            return states.reshape(*ids.shape, -1)
+
+        def encode_page(model: EncoderDecoder, ids: AnyArray, mask: AnyArray) -> Array:
+            return model._encode_page(ids, mask, deterministic, layer)
+
+        # The loop already keeps a page from being merged with its repetition.
+        recomputed = nn.remat(encode_page, prevent_cse=False)
+        scan = nn.scan(
+            lambda model, carry, page: (carry, recomputed(model, *page)),
+            variable_broadcast=True,
+            split_rngs={"params": False, "dropout": True},
+            in_axes=1,
+            out_axes=1,
+            check_constancy_invariants=False,  # so that the encoder is traced once, not twice
+        )
+        return scan(self, (), (ids, mask))[1]
 
     def _encode_page(
         self,
@@ -150,7 +192,7 @@ class EncoderDecoder(PreciseModule):
         deterministic: bool,
         layer: int | None,
     ) -> Float[AnyArray, "batch length d_model"]:
-        """Returns the states of tokens, without those of global tokens."""
+        """Returns the states of tokens, without the states of global tokens."""
         x = self.embed_source(ids)
         norm = self.source_embedding_norm()
         states = self.encoder(x, mask, deterministic, embedding_norm=norm, layer=layer)

@@ -89,11 +89,11 @@ def max_input_length(config: ModelConfig) -> int | None:
     """Returns the longest input in tokens, None for no limit.
 
     The limit is set by the positions, and by the parameters of the attentions that need a fixed
-    length.
+    length. The encoder attention of a model with pages reads no more than a page.
     """
     attention = get_encoder_attention(config)
     limits = [config.max_source_length]
-    if attention.max_input_length_option:
+    if attention.max_input_length_option and not getattr(config, "page_length", 0):
         limits.append(getattr(config, attention.max_input_length_option))
     if isinstance(config, EncoderDecoderConfig):
         option = CROSS_ATTENTIONS[config.cross_attention].max_input_length_option

@@ -1,4 +1,5 @@
-"""Cuts sources into overlapping pages, and joins the states of these again.
+"""Cuts sources into overlapping pages, and joins their states again; pages without context are the
+blocks of ``ops.attention.blocks``.
 
 A page has a body, and context on either side. With pages of 8 tokens, 2 of them context on either
 side, a source of 18 tokens (Bertsch et al. 2023, section 2.1):
@@ -24,8 +25,9 @@ class Pages(NamedTuple):
     """The pages of every row of a batch.
 
     Attributes:
-        positions: of the tokens of each page; those beyond the end of the row are padding.
-        index: for every token of the row the place of its state among the tokens of all pages.
+        positions: positions of the tokens of each page; those beyond the end of the row are
+            padding.
+        index: offset of every token's state among the tokens of all pages of its row.
     """
 
     positions: Int[Array, "batch pages page_length"]
@@ -51,12 +53,12 @@ class Pages(NamedTuple):
 def make_pages(
     mask: Bool[AnyArray, "batch length"], page_length: int, context: int, *, full_last: bool
 ) -> Pages:
-    """Returns pages for sources of more than one page.
+    """Returns overlapping pages for sources of more than one page.
 
     Args:
         mask: True on real tokens, longer than ``page_length``.
         page_length: tokens of a page, context included.
-        context: tokens on either side of a page's body, at most a third of the page.
+        context: tokens on either side of a page's body, from 1 to a third of the page.
         full_last: whether the last page of a row ends with its last token; otherwise it begins
             where the body of the page before and its context say.
     """

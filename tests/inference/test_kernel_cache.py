@@ -67,7 +67,15 @@ def kept(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"encoder_attention": "window,s4d"}, {"page_length": 64}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"encoder_attention": "window,s4d"},
+        {"page_length": 64},
+        {"page_length": 64, "page_recompute": True},
+    ],
+)
 def test_kept_kernels_change_no_states(make, without, options):
     model = make(**options)
     twin = without(model)

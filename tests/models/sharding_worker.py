@@ -135,6 +135,8 @@ LSG = T5Config(
     length_chunk=2,
     **SIZES,
 )
+PAGES = T5Config(page_length=8, page_recompute=True, **SIZES)
+FSDP = MeshOptions("fsdp", batch=2, fsdp=4)
 LONG = MeshOptions("fsdp+sequence", batch=2, fsdp=1, sequence=4)
 PRESETS = {
     "replicated": MeshOptions("replicated"),
@@ -391,6 +393,10 @@ if __name__ == "__main__":
     report |= {
         f"lsg {name}": found
         for name, found in check_model(LSG, {"fsdp+sequence": LONG}, 30).items()
+    }
+    report |= {
+        f"pages {name}": result
+        for name, result in check_model(PAGES, PRESETS | {"fsdp": FSDP}, 30).items()
     }
     report |= {f"{name} by heads": check_attention(name, **o) for name, o in BY_HEADS.items()}
     report["full, 2 heads"] = check_attention("full", 37, num_heads=2)

@@ -1,19 +1,21 @@
-"""Sources read page by page against the same model without pages, one page after another."""
+"""Sources encoded in pages, compared with one page after another by the model without pages."""
 
 import dataclasses
 from functools import partial
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.inference.model import Model
 from longsum_jax.layers.attention.cross import NearestAttention
 from longsum_jax.layers.attention.options import NearestOptions
 from longsum_jax.layers.decoder_cache import DecoderCache
 from longsum_jax.layers.dense import normal
-from longsum_jax.models.registry import get_family
+from longsum_jax.models.registry import get_family, max_input_length
 
 SIZES = {
     "vocab_size": 40,
@@ -91,6 +93,160 @@ def test_a_source_of_one_page_is_that_of_a_model_without_pages(unlimiformer):
     for length in (9, 12):
         ids, mask = IDS[:, :length], MASK[:, :length]
         np.testing.assert_array_equal(paged(ids, mask), plain(ids, mask))
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_pages_without_context_do_not_overlap(make, recompute):
+    config, paged, params = make(page_length=8, page_recompute=recompute)
+    plain = FAMILY.module_class(dataclasses.replace(config, page_length=0, page_recompute=False))
+
+    def states(module, ids, mask):
+        return module.apply({"params": params}, ids, mask, method="encode")
+
+    result = jax.jit(partial(states, paged))(IDS, MASK)
+    assert result.shape == (B, L, 8)
+    encode_page = jax.jit(partial(states, plain))
+    for start in range(0, L, 8):
+        page = slice(start, start + 8)
+        np.testing.assert_allclose(
+            result[:, page][MASK[:, page]],
+            encode_page(IDS[:, page], MASK[:, page])[MASK[:, page]],
+            atol=1e-5,
+        )
+
+
+# Name -> family, options of its tiny model.
+RECOMPUTED = {
+    "bart": ("bart", {}),
+    "context": ("bart", {"page_context": 8}),
+    "pagesum": ("bart", {"page_decoding": True}),
+    "lsg": ("bart", {"encoder_attention": "lsg", "block_size": 4, "num_global_tokens": 2}),
+    "pegasus": ("pegasus", {}),
+    "led": ("led", {"attention_window": (8,)}),
+    "t5": ("t5", {"cross_attention": "hepos", "hepos_stride": 2}),
+    "longt5": ("longt5", {"encoder_attention": "transient_global"}),
+    "locost": ("locost", {}),
+}
+LENGTHS = np.array([[90], [41], [33], [3]])  # pages of 32: full, partly empty, empty
+
+
+def losses_and_gradients(module, params, rng=None):
+    """The losses of targets by position, and the gradients of all parameters."""
+    ids = np.random.default_rng(2).integers(5, 90, (len(LENGTHS), LENGTHS.max()))
+    mask = np.arange(LENGTHS.max()) < LENGTHS
+    labels = np.random.default_rng(3).integers(5, 90, (len(LENGTHS), 6))
+    training = {} if rng is None else {"deterministic": False, "rngs": {"dropout": rng}}
+
+    def loss(params):
+        arguments = ids, mask, labels
+        scores = module.apply({"params": params}, *arguments, method="score_targets", **training)
+        return scores.losses.sum(), scores.losses
+
+    (_, losses), gradients = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+    return losses, gradients
+
+
+def assert_same_gradients(result, expected):
+    np.testing.assert_allclose(result[0], expected[0], rtol=1e-5)
+    for (path, x), y in zip(
+        jax.tree_util.tree_leaves_with_path(result[1]), jax.tree.leaves(expected[1]), strict=True
+    ):
+        # The gradients of some biases are zero but for rounding.
+        atol = 2e-5 * float(jnp.abs(y).max()) + 1e-6
+        np.testing.assert_allclose(x, y, atol=atol, err_msg=str(path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECOMPUTED)
+def test_recomputed_pages_have_the_gradients_of_one_tape(name, draw_params):
+    family_name, options = RECOMPUTED[name]
+    family = get_family(family_name)
+    config = dataclasses.replace(
+        family.presets["tiny"], page_length=32, page_recompute=True, **options
+    )
+    at_once = dataclasses.replace(config, page_recompute=False)
+    params = draw_params(family.init_params(config))
+    assert family.parameter_shapes(config) == family.parameter_shapes(at_once)
+    result = losses_and_gradients(family.module_class(config), params)
+    assert_same_gradients(result, losses_and_gradients(family.module_class(at_once), params))
+
+
+@pytest.mark.slow
+def test_recomputed_pages_drop_the_same_entries(draw_params, monkeypatch):
+    """Without ``nn.remat`` the backward pass reads the stored activations of all pages."""
+    config = dataclasses.replace(
+        FAMILY.presets["tiny"],
+        page_length=32,
+        page_recompute=True,
+        dropout=0.3,
+        attention_dropout=0.2,
+        activation_dropout=0.1,
+    )
+    module, params = FAMILY.module_class(config), draw_params(FAMILY.init_params(config))
+    result = losses_and_gradients(module, params, jax.random.key(5))
+    other = losses_and_gradients(module, params, jax.random.key(6))
+    assert np.abs(result[0] - other[0]).max() > 1e-3
+    monkeypatch.setattr(nn, "remat", lambda target, **_: target)
+    assert_same_gradients(result, losses_and_gradients(module, params, jax.random.key(5)))
+
+
+@pytest.mark.slow
+def test_every_recomputed_page_drops_other_entries(make):
+    _, module, params = make(page_length=8, page_recompute=True, dropout=0.5)
+    ids = np.tile(IDS[:, :8], (1, 3))
+
+    def states(params):
+        options = {"deterministic": False, "rngs": {"dropout": jax.random.key(0)}}
+        return module.apply({"params": params}, ids, ids > 0, method="encode", **options)
+
+    pages = np.asarray(jax.jit(states)(params)).reshape(B, 3, 8, 8)
+    assert np.abs(pages[:, 0] - pages[:, 1]).max() > 0.1
+    assert np.abs(pages[:, 1] - pages[:, 2]).max() > 0.1
+
+
+@pytest.mark.slow
+def test_recomputed_pages_encode_and_generate_as_pages_at_once(make):
+    config, _, params = make(page_length=8, page_recompute=True)
+    one_by_one = Model(FAMILY, config, params)
+    at_once = Model(FAMILY, dataclasses.replace(config, page_recompute=False), params)
+    for layer in (None, 0):
+        np.testing.assert_allclose(
+            np.asarray(one_by_one.encode(IDS, MASK, layer=layer))[MASK],
+            np.asarray(at_once.encode(IDS, MASK, layer=layer))[MASK],
+            atol=1e-5,
+        )
+    options = {"max_new_tokens": 6, "num_beams": 2, "forced_eos_token_id": None}
+    np.testing.assert_array_equal(
+        one_by_one.generate(IDS, MASK, **options), at_once.generate(IDS, MASK, **options)
+    )
+
+
+@pytest.mark.slow
+def test_memory_of_recomputed_pages_grows_by_their_states(draw_params):
+    """A token adds at most 10 arrays of the size of its state; at once it adds its activations."""
+    sizes = {"d_model": 32, "encoder_ffn_dim": 512, "encoder_layers": 4, "vocab_size": 99}
+    options = sizes | {"max_position_embeddings": 64, "page_length": 64, "remat": True}
+
+    def bytes_per_token(**changes):
+        config = dataclasses.replace(FAMILY.presets["tiny"], **options, **changes)
+        module = FAMILY.module_class(config)
+        params = jax.eval_shape(draw_params, FAMILY.init_params(config))
+
+        def loss(params, ids, labels):
+            variables = {"params": params}
+            return module.apply(
+                variables, ids, ids > 0, labels, method="score_targets"
+            ).losses.sum()
+
+        def temporary_bytes(length):
+            rows = [jax.ShapeDtypeStruct((1, n), jnp.int32) for n in (length, 8)]
+            compiled = jax.jit(jax.grad(loss)).lower(params, *rows).compile()
+            return compiled.memory_analysis().temp_size_in_bytes
+
+        return (temporary_bytes(8192) - temporary_bytes(4096)) / 4096
+
+    recomputed, at_once = bytes_per_token(page_recompute=True), bytes_per_token()
+    assert recomputed < 10 * 4 * sizes["d_model"] < at_once / 2
 
 
 def all_at_once_and_by_steps(module, params, beams=2):
@@ -196,6 +352,27 @@ def test_nearest_positions_are_those_of_the_largest_scores(make, draw_params):
             "model: page_decoding is true, but page_length 0 makes no pages; give their length",
         ),
         (
+            {"page_recompute": True},
+            "model: page_recompute is true, but page_length 0 makes no pages; give their length",
+        ),
+        (
+            {"page_length": 13, "page_recompute": True},
+            "model: page_length is 13, but there are positions for 12; give at most that",
+        ),
+        (
+            {
+                "page_length": 8,
+                "encoder_attention": "linformer",
+                "linformer_size": 2,
+                "linformer_max_length": 6,
+            },
+            "model: page_length is 8, but linformer_max_length 6; give at most that",
+        ),
+        (
+            {"page_length": 8, "page_recompute": True, "memory": "compressive"},
+            "model: page_length cuts a source that memories read segment by",
+        ),
+        (
             {"page_length": 8, "memory": "attentive"},
             "model: page_length cuts a source that memories read segment by",
         ),
@@ -211,8 +388,15 @@ def test_options_that_make_no_pages(options, problem):
     assert str(caught.value).startswith(problem)
 
 
-def test_config_json_says_what_pages_there_are():
-    config = FAMILY.config(SIZES | {"page_length": 8, "page_decoding": True})
+def test_a_limit_of_the_encoder_attention_is_one_of_pages():
+    options = {"encoder_attention": "linformer", "linformer_size": 2, "linformer_max_length": 10}
+    assert max_input_length(FAMILY.config(SIZES | options)) == 10
+    assert max_input_length(FAMILY.config(SIZES | options | {"page_length": 8})) is None
+
+
+@pytest.mark.parametrize("option", ["page_decoding", "page_recompute"])
+def test_config_json_has_the_options_of_pages(option):
+    config = FAMILY.config(SIZES | {"page_length": 8, option: True})
     written = FAMILY.config_json(config)
     assert written["model_type"] == "longsum_jax/bart"
     assert FAMILY.config_of_json(written, "config.json") == config

@@ -53,6 +53,7 @@ def test_parameters_born_on_a_mesh_are_those_of_one_device(report):
 
 # LSG pads its text to whole blocks on every device, and its global tokens are shared out.
 MODELS = ["model replicated", "model fsdp+tensor", "model fsdp+sequence", "lsg model fsdp+sequence"]
+MODELS += [f"pages model {name}" for name in ("replicated", "fsdp", "fsdp+tensor", "fsdp+sequence")]
 
 
 @pytest.mark.parametrize("model", MODELS)
