@@ -26,6 +26,10 @@ def training_changes(run: RunConfig, num_devices: int, devices_per_host: int) ->
     """
     if not run.model.remat:
         yield {"model.remat": True}, "layers are computed again for their gradients"
+    model = run.model
+    has_pages = isinstance(model, EncoderDecoderConfig) and bool(model.page_length)
+    if has_pages and not model.page_recompute:
+        yield {"model.page_recompute": True}, "pages are encoded one after another"
     rows = run.data.batch_size
     is_sharded = run.mesh.preset != "replicated"
     if num_devices > 1 and not is_sharded and rows % num_devices == 0:

@@ -212,6 +212,13 @@ def test_changes_keep_batches_and_meshes_legal():
     assert sizes == [8, 4, 2, 1, None]
 
 
+def test_pages_may_be_encoded_one_after_another():
+    change = {"model.page_recompute": True}, "pages are encoded one after another"
+    for mode, expected in (("unlimiformer", True), ("cached", False), ("led", False)):
+        run = described(f"configs/long_baselines.py:{mode}")
+        assert (change in list(training_changes(run, 1, 1))) is expected
+
+
 def test_summaries_are_planned_from_shapes(small_model, tmp_path, capsys):
     loaded, shapes = load(small_model), load_description(small_model)
     assert shapes.config == loaded.config
