@@ -39,6 +39,7 @@ def gib_by_length(rows: list[Row]) -> "Figure":
 
 
 LENGTHS = [1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 10485760]
+PAGED_LENGTHS = [8192, 32768, 131072, 524288]
 GIB_BY_LENGTH = [MODEL, *(Column(f"{n:,}", str(n), digits(1)) for n in LENGTHS)]
 GIB_BY_DEVICE = [
     Table(heading, GIB_BY_LENGTH, gib_on(device))
@@ -160,6 +161,21 @@ PAGES: Mapping[str, Page] = {
         "devices; nothing was run. What a compiler refused is what it would have needed.",
         GIB_BY_DEVICE,
         gib_by_length,
+    ),
+    "train_step_pages_memory": Page(
+        "Memory of training steps over pages",
+        "GiB of temporary arrays in a training step of BART base, by tokens of the document: one "
+        "document in pages of 1,024 tokens, a target of 1,024, AdamW and checkpointing, without "
+        "parameters and optimizer. Encoded all at once (`bart_pages`) and one after another, "
+        "again for the gradients (`bart_cached`: `model.page_recompute`, CachED). From compiled "
+        "programs; nothing was run.",
+        [
+            Table(
+                "",
+                [MODEL, *(Column(f"{n:,}", str(n), digits(2)) for n in PAGED_LENGTHS)],
+                pivot("model", "length", "work_gib"),
+            )
+        ],
     ),
     "train_step_batch_memory": Page(
         "Memory of training steps over eight documents",

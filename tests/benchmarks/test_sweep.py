@@ -137,7 +137,14 @@ def products(jaxpr):
 
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("bart", 0.99), ("lsg_bart", 0.99), ("longt5_local", 0.9), ("led", 0.7), ("locost", 0.5)],
+    [
+        ("bart", 0.99),
+        ("bart_pages", 0.99),
+        ("lsg_bart", 0.99),
+        ("longt5_local", 0.9),
+        ("led", 0.7),
+        ("locost", 0.5),
+    ],
 )
 def test_operations_are_those_of_the_program(scripts, name, least):
     """What the program computes besides: keys that a mask hides, the kernels of state-space
