@@ -156,7 +156,7 @@ class EncoderDecoder(PreciseModule):
         mask: Bool[AnyArray, "batch pages page_length"],
         deterministic: bool,
         layer: int | None,
-    ) -> Float[AnyArray, "batch pages page_length d_model"]:
+    ) -> Float[Array, "batch pages page_length d_model"]:
         """Encodes pages all at once or, with ``page_recompute``, one of every row after another.
 
         In the second case the backward pass encodes each page again from its tokens and adds its
@@ -168,9 +168,9 @@ class EncoderDecoder(PreciseModule):
         if not self.config.page_recompute or creates:
             rows = ids.reshape(-1, ids.shape[2]), mask.reshape(-1, mask.shape[2])
             states = self._encode_page(*rows, deterministic, layer)
-            return states.reshape(*ids.shape, -1)
+            return jnp.reshape(states, (*ids.shape, -1))
 
-        def encode_page(model: EncoderDecoder, ids: AnyArray, mask: AnyArray) -> Array:
+        def encode_page(model: EncoderDecoder, ids: AnyArray, mask: AnyArray) -> AnyArray:
             return model._encode_page(ids, mask, deterministic, layer)
 
         # The loop already keeps a page from being merged with its repetition.
