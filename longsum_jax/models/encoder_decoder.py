@@ -160,7 +160,7 @@ class EncoderDecoder(PreciseModule):
         """Encodes pages all at once or, with ``page_recompute``, one of every row after another.
 
         In the second case the backward pass encodes each page again from its tokens and adds its
-        gradient to the sum of all pages: gradient caching (Saxena et al. 2025, section 3). It is
+        gradient to the sum of all pages: gradient caching (CachED, Saxena et al. 2025). It is
         the gradient of a single pass over all pages.
         """
         # Parameters and stored kernels are the same for all pages; a loop could not create them.
