@@ -12,8 +12,8 @@ beyond --budget_gib or --budget_seconds, as the program or the next shorter leng
 memory. Started again with the same --out, it measures what is not there yet.
 
 --device=h200 compiles for a device that need not be there (see `longsum plan`) and runs nothing;
-one report takes several devices, one start after the other. A program that the compiler refuses for
-its memory has the memory that it asked for, and a `note`.
+one report takes several devices and programs, one start after the other. A program that the
+compiler refuses for its memory has the memory that it asked for, and a `note`.
 """
 
 import argparse
@@ -160,10 +160,15 @@ def run(args: argparse.Namespace, make_case: type[Case]) -> None:
     peak = None if args.compiled_only else peak_flops(args.dtype)
     settings = {"size": args.size, "dtype": args.dtype, "batch": args.batch}
     rows: Rows = rows_before(args.out, **settings)
-    done = {(row.get("device"), row["model"], row["length"]) for row in rows}
+    labels = _labels(args)
+    done = {
+        (row["model"], row["length"])
+        for row in rows
+        if (row.get("device"), row.get("program")) == (args.device, labels.get("program"))
+    }
     for name in args.models.split(","):
         for length in sorted(numbers(args.lengths)):
-            if (args.device, name, length) in done or deadline.is_over:
+            if (name, length) in done or deadline.is_over:
                 continue
             new = measure(make_case(name, length, args), rows, peak)
             gc.collect()
@@ -178,8 +183,8 @@ def run(args: argparse.Namespace, make_case: type[Case]) -> None:
 
 def measure(case: Case, before: Rows, peak: float | None) -> Rows:
     """The rows of one case; ``before`` are those of shorter lengths, too."""
-    first = {"model": case.name, "length": case.length, "by": OURS}
-    first |= {"device": case.args.device} if case.args.device else {}
+    labels = {"model": case.name, "length": case.length} | _labels(case.args)
+    first = labels | {"by": OURS}
     try:
         first |= {"compile_seconds": case.program.compile_seconds}
     except RefusedError as error:
@@ -196,12 +201,10 @@ def measure(case: Case, before: Rows, peak: float | None) -> Rows:
         results = {by: call() for by, call in calls.items()}
     except Exception as error:
         return [first | {"note": _out_of_memory(error)}]
-    rows |= {
-        by: {"model": case.name, "length": case.length, "by": by} for by in calls if by != OURS
-    }
+    rows |= {by: labels | {"by": by} for by in calls if by != OURS}
     for name in _peers(case):
         by = f"PyTorch {name}"
-        row = {"model": case.name, "length": case.length, "by": by}
+        row = labels | {"by": by}
         if note := _beyond(case, row, before):
             rows[by] = row | {"note": note}
             continue
@@ -224,6 +227,13 @@ def measure(case: Case, before: Rows, peak: float | None) -> Rows:
         if by.startswith("PyTorch") and PUBLIC in taken:
             rows[by]["public_ratio"] = seconds.wall / taken[PUBLIC].wall
     return list(rows.values())
+
+
+def _labels(args: argparse.Namespace) -> dict[str, str]:
+    """Columns that tell rows of one report apart: the device, and a program other than a training
+    step."""
+    labels = {"device": args.device, "program": getattr(args, "program", "step")}
+    return {key: value for key, value in labels.items() if value not in (None, "step")}
 
 
 def _peers(case: Case) -> list[str]:
@@ -269,7 +279,8 @@ def _checked(case: Case, by: str, ours: Any, theirs: Any) -> float:
 def _beyond(case: Case, row: dict[str, Any], before: Rows) -> str | None:
     """Which budget the row would exceed; memory of a peer and all seconds by how they grow with the
     length."""
-    shorter = [x for x in before if (x["model"], x["by"]) == (row["model"], row["by"])]
+    same = ("model", "by", "program")
+    shorter = [x for x in before if all(x.get(key) == row.get(key) for key in same)]
     if not shorter:
         return _over("gib", row.get("gib", 0.0), case.args.budget_gib)
     last = shorter[-1]

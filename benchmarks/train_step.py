@@ -1,12 +1,16 @@
-"""Training steps by length: ours beside transformers' PyTorch classes under torch.optim.AdamW.
+"""Training steps and passes of whole models by length: ours beside transformers' PyTorch classes.
 
     python benchmarks/train_step.py --out=train_step.json [--models=locost,bart] \
         [--lengths=1024,4096] [--size=small]
+    python benchmarks/train_step.py --program=gradient --out=locost_memory.json --device=h200
 
-A step is teacher forcing of a target of --target tokens, the gradient of all parameters, clipping
-at norm 1, and AdamW. Parameters are float32; bfloat16 is the computation's type, in PyTorch by
-autocast. Tokens are those of source and target. Where ours and the peer have the same weights, the
-first losses must agree, for which there is no --dropout by default. LOCOST's peer is LongT5,
+--program=step is teacher forcing of a target of --target tokens, the gradient of all parameters,
+clipping at norm 1, and AdamW. --program=gradient is the forward and backward pass without an
+optimizer; --program=forward is one forward pass of encoder and decoder up to the logits. The last
+two are the protocol of LOCOST's figure 4 and table 3. Parameters are float32 and bfloat16 is the
+type of the computation, in PyTorch by autocast; a forward pass has parameters of that type.
+Tokens are the tokens of source and target. If ours and the peer have the same weights, the first
+losses (or logits) must agree, so there is no --dropout by default. LOCOST's peer is LongT5,
 LSG-BART's LED. --remat computes activations again in the backward pass, on both sides.
 
 """
@@ -24,24 +28,29 @@ from common import Program, compiled
 from models import PUBLISHED, forward_flops, make_config, make_ids, parameter_shapes
 
 from longsum_jax.inference.model import Model
-from longsum_jax.ops.losses import count_labels
+from longsum_jax.ops.losses import count_labels, shift_right
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import TrainState, init_state
 from longsum_jax.training.step import LossOutput, make_train_step
 
 RATE = 1e-4
+PROGRAMS = ("step", "gradient", "forward")
 
 
 class TrainStep(sweep.Case):
-    """One step over ``--batch`` documents; a turn makes two, as training does: memory of the one
-    serves the next."""
+    """One step, or a pass of the model, over ``--batch`` documents; a turn makes two, as training
+    does: memory of the one serves the next."""
 
     in_a_row = 2
 
     def __init__(self, name: str, length: int, args: argparse.Namespace) -> None:
         super().__init__(name, length, args)
+        passes = 1 if args.program == "forward" else 3
         self.tokens = args.batch * (length + args.target)
-        self.flops = 3 * args.batch * forward_flops(self.family, self.config, length, args.target)
+        work = forward_flops(self.family, self.config, length, args.target)
+        self.flops = passes * args.batch * work
+        if args.program == "forward":
+            self.param_dtype = args.dtype
         self.ids = make_ids(self.config, args.batch, length)
         self.labels = make_ids(self.config, args.batch, args.target, seed=1)
         self.optimizer = make_optimizer(OptimizerOptions("adamw", RATE, clip_norm=1.0))
@@ -64,19 +73,43 @@ class TrainStep(sweep.Case):
         )
         return LossOutput(scores.losses.sum(), count_labels(batch["labels"]))
 
+    def _gradient(self, params: Any, batch: Any) -> tuple[jax.Array, Any]:
+        """Mean loss of the tokens, and its gradient."""
+
+        def mean_loss(params: Any) -> jax.Array:
+            loss_sum, weight = self._loss(params, batch, jax.random.key(0))[:2]
+            return loss_sum / weight
+
+        return jax.value_and_grad(mean_loss)(params)
+
+    def _forward(self, params: Any, batch: Any) -> jax.Array:
+        """Teacher-forced logits [batch, target, vocabulary]."""
+        c = self.config
+        ids = shift_right(batch["labels"], start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
+        module = self.family.module_class(c)
+        return module.apply({"params": params}, batch["input_ids"], batch["attention_mask"], ids)
+
     def _state(self, params: Any) -> TrainState:
         return init_state(params, self.optimizer)
 
     @cached_property
     def program(self) -> Program:
-        state = jax.eval_shape(self._state, parameter_shapes(self.family, self.config))
+        params = parameter_shapes(self.family, self.config, self.param_dtype)
         batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self.batch)
-        step = make_train_step(self._loss, self.optimizer)
-        return compiled(step, state, batch, device=self.device)
+        if self.args.program == "step":
+            step = make_train_step(self._loss, self.optimizer)
+            state = jax.eval_shape(self._state, params)
+            return compiled(step, state, batch, device=self.device)
+        function = self._gradient if self.args.program == "gradient" else self._forward
+        return compiled(function, params, batch, device=self.device)
 
     def ours(self) -> dict[str, Callable[[], Any]]:
-        state = self._state(jax.tree.map(jnp.copy, self.model.params))
         batch = jax.tree.map(jnp.asarray, self.batch)
+        if self.args.program != "step":
+            program = self.program._replace(arguments=(self.model.params, batch))
+            is_gradient = self.args.program == "gradient"
+            return {sweep.OURS: lambda: program()[0] if is_gradient else program()}
+        state = self._state(jax.tree.map(jnp.copy, self.model.params))
 
         def step() -> jax.Array:
             nonlocal state
@@ -91,17 +124,27 @@ class TrainStep(sweep.Case):
         import torch
         import torch_peers
 
-        model = self.model
+        model, program = self.model, self.args.program
         if name != self.name:
             model = Model(
                 *make_config(name, self.args.size, self.length, dropout=self.args.dropout), None
             )
-        peer = torch_peers.make_peer(model, same_weights=name == self.name).train()
+        peer = torch_peers.make_peer(model, same_weights=name == self.name, dtype=self.param_dtype)
+        inputs = torch_peers.inputs_of(peer, self.ids)
+        inputs["labels"] = torch.tensor(self.labels, dtype=torch.long, device=torch_peers.device())
+        held = [*peer.parameters(), *peer.buffers(), *inputs.values()]
+
+        def forward() -> torch.Tensor:
+            with torch.inference_mode():
+                return peer(**inputs, use_cache=False).logits
+
+        if program == "forward":
+            call = lambda: torch_peers.synchronized(forward)  # noqa: E731
+            return sweep.Peer(call, torch_peers.tensor_bytes(held))
+        peer.train()
         if self.args.remat:
             peer.activation_checkpointing_enable()
         optimizer = torch.optim.AdamW(peer.parameters(), RATE, weight_decay=0.0)
-        inputs = torch_peers.inputs_of(peer, self.ids)
-        inputs["labels"] = torch.tensor(self.labels, dtype=torch.long, device=torch_peers.device())
         autocast = torch.autocast(
             torch_peers.device(), torch.bfloat16, enabled=self.args.dtype == "bfloat16"
         )
@@ -111,18 +154,17 @@ class TrainStep(sweep.Case):
             with autocast:
                 loss = peer(**inputs, use_cache=False).loss
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(peer.parameters(), 1.0)
-            optimizer.step()
+            if program == "step":
+                torch.nn.utils.clip_grad_norm_(peer.parameters(), 1.0)
+                optimizer.step()
             return loss.detach()
 
-        for x in peer.parameters():  # as after a first step, so that the memory of any step is told
+        # As after a first step, so that the memory is the memory of any step.
+        for x in peer.parameters() if program == "step" else ():
             moments = {"exp_avg": torch.zeros_like(x), "exp_avg_sq": torch.zeros_like(x)}
             optimizer.state[x] = {"step": torch.tensor(0.0), **moments}
-        moments = [x for state in optimizer.state.values() for x in state.values()]
-        held = torch_peers.tensor_bytes(
-            [*peer.parameters(), *peer.buffers(), *moments, *inputs.values()]
-        )
-        return sweep.Peer(lambda: torch_peers.synchronized(step), held)
+        held += [x for state in optimizer.state.values() for x in state.values()]
+        return sweep.Peer(lambda: torch_peers.synchronized(step), torch_peers.tensor_bytes(held))
 
 
 def main() -> None:
@@ -131,6 +173,7 @@ def main() -> None:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     sweep.add_flags(parser, "1024,4096,16384,65536,131072,262144,524288")
+    parser.add_argument("--program", choices=PROGRAMS, default="step", help="default: step")
     parser.add_argument(
         "--target", type=int, default=256, help="tokens of the summary; default: 256"
     )

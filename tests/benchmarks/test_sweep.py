@@ -62,6 +62,25 @@ def test_training_steps_start_from_the_same_loss(report):
     assert min(row["gib"] for row in rows.values()) > 4 * 4 * 50_000 / 2**30
 
 
+@pytest.mark.slow
+def test_passes_of_the_published_protocol(report):
+    """One report holds all programs; ours and the peer agree in loss and logits."""
+    flags = (*TINY, "--models=bart", "--lengths=64", "--target=8")
+    report("train_step", *flags, "--program=step", "--compiled_only")
+    report("train_step", *flags, "--program=gradient")
+    rows = report("train_step", *flags, "--program=forward")["rows"]
+    held = {(row.get("program"), row["by"]): row["gib"] for row in rows}
+    for by in ("longsum_jax", "PyTorch bart"):
+        assert held["forward", by] < held["gradient", by]
+    # A step also holds two moments of every parameter.
+    assert held["gradient", "longsum_jax"] < held[None, "longsum_jax"]
+    differences = [row["difference"] for row in rows if "difference" in row]
+    assert len(differences) == 2
+    assert max(differences) < 1e-5
+    # Started again, nothing is measured.
+    assert report("train_step", *flags, "--program=gradient")["rows"] == rows
+
+
 @pytest.mark.parametrize(
     ("model", "length", "row", "note"),
     [
