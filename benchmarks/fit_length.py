@@ -7,20 +7,24 @@ takes (AWESOME, table 14, figure 3; the longest inputs of Hepos, table 4).
         --models=full/full,full/hepos,lsh/full,lsh/hepos
 
 One document a step (--batch), no gradient checkpointing, AdamW, float32. Models are of equal width
-and depth: BART with as many positions as it needs, LED, BART with the block attention of PEGASUS-X,
-BART in pages with the decoder of Unlimiformer or of PageSum, and BART segment by segment: without a
-memory ("se3"), with one in the last three layers ("compressive", "attentive") or in all of them
-("attentive all"), with important sentences as vectors ("kv"). Sentences as text are part of the
-same segments of 1,024 tokens, so "se3" and "attentive" are their rows as well. LongT5 is the model
-of configs/long_baselines.py, with sliding windows and for the sizes base and large the sizes of its
+and depth: BART with as many positions as it needs, LED, LongT5, BART with the block attention of
+PEGASUS-X, BART in pages with the decoder of Unlimiformer or of PageSum, and BART segment by
+segment: without a memory ("se3"), with one in the last three layers ("compressive", "attentive") or
+in all of them ("attentive all"), with important sentences as vectors ("kv"). Segments hold 768
+tokens and are padded to 1,024, as configs/awesome.py has them, so "se3" and "attentive" are also
+the paper's Txt and Attn+Txt, whose important sentences fill the segment. With " 768" after the name
+("se3 768", "attentive 768") segments are padded to 768, as the paper measures models without text.
+"extract_abstract" is the abstractor of Extract-Abstract: BART over 1,024 tokens of sentences that
+were selected before, whatever the length of the document. LongT5 is the model of
+configs/long_baselines.py, with sliding windows and for the sizes base and large the sizes of its
 base checkpoint. Rows of Hepos are models of configs/hepos.py, encoder/cross, with its options.
 
 Memory comes from compiled programs alone: nothing is run and no array is made. XLA on a CPU plans
 other temporary arrays than on a GPU: --device=a100-40 compiles for one that need not be there (see
 `longsum plan`). How they grow with the length is the same. Rows `at_end` fit even at --longest,
 where the search ends. `--lengths` asks what steps over these lengths take, and `--run` makes such
-steps: the fastest of --repeats. Segments hold 768 tokens, padded to 1,024; summaries 1,024 tokens,
-those of segments 256. Started again with the same --out, it goes on where it stopped.
+steps: the fastest of --repeats. Summaries have 1,024 tokens, summaries of segments 256. Started
+again with the same --out, it goes on where it stopped.
 """
 
 import argparse
@@ -108,8 +112,10 @@ SEGMENTED: dict[str, Callable[[Size], dict[str, Any]]] = {
     },
     "kv": lambda size: {"salient_vectors": size.padded},
 }
+SHORT = " 768"  # after the name of a model of SEGMENTED: segments are not padded
 HEPOS = tuple("/".join(row) for row in hepos.SOURCES)
 MODELS = (*WHOLE, "led", "longt5", *SEGMENTED)
+FURTHER = ("extract_abstract", *(name + SHORT for name in SEGMENTED), *HEPOS)
 
 
 @dataclass(frozen=True)
@@ -212,9 +218,14 @@ def segmented_step(config: Any, size: Size, length: int, batch: int) -> Step:
 
 def step_of(name: str, size: Size, length: int, batch: int = 1) -> Step:
     """A step of the model of this name over ``batch`` documents of ``length`` tokens."""
-    if name in SEGMENTED:
-        config = bart_config(size, "bart", size.padded, **SEGMENTED[name](size))
+    variant = name.removesuffix(SHORT)
+    if variant in SEGMENTED:
+        config = bart_config(size, "bart", size.padded, **SEGMENTED[variant](size))
+        if variant != name:
+            size = size._replace(padded=size.segment)
         return segmented_step(config, size, length, batch)
+    if name == "extract_abstract":
+        name, length = "bart", min(length, size.padded)
     if name == "longt5":
         return whole_step("longt5", longt5_config(size), size, length, batch)
     if name == "led":
@@ -281,7 +292,7 @@ def main() -> None:
     parser.add_argument(
         "--models",
         default=",".join(MODELS),
-        help=f"comma-separated, of {', '.join(MODELS + HEPOS)}; default: all but those of Hepos",
+        help=f"comma-separated: {', '.join(MODELS)} (default), {', '.join(FURTHER)}",
     )
     args = parser.parse_args()
     if args.run and not args.lengths:

@@ -2,6 +2,8 @@
 
     python benchmarks/lsg_study.py embeddings --model=DIR --documents=FILE[,FILE] \
         --out=lsg_embeddings.json
+    python benchmarks/lsg_study.py masked_lm --model=DIR --steps=0 --fine_tuning_steps=0 \
+        --documents=FILE --out=FILE
     python benchmarks/lsg_study.py masked_lm --model=DIR --train=FILE --documents=FILE --work=DIR \
         --out=FILE
 
@@ -10,19 +12,24 @@ reads the first 512, 2,048 and 4,096 tokens of each document; its mean state is 
 cosine, with the mean of the original's embeddings of chunks of 512 tokens. For scale:
 the original that reads the first 512 tokens alone, and two different documents.
 
-"masked_lm": the same BERT with a new masked-language-model head, trained here at 512 tokens on the
-documents of --train. Every variant guesses the same hidden tokens of the same texts, as it is and
-after some steps of training at 4,096 tokens; the original reads the texts in chunks of 512. The
-trained model is kept in --work and used again. --checkpoints are further masked language models,
-such as a published Longformer or BigBird, read as they are; tokens are their own, so that texts of
-one length in tokens are not of one length in words.
+"masked_lm": a masked language model. Every variant guesses the same hidden tokens of the same
+texts, untrained and after --fine_tuning_steps at the longest length; the original reads the texts
+in chunks of 512. `bits` is the loss of a hidden token in bits, which the paper calls BPC. With
+--steps=0 the model of --model is read with its own head, as in table 1 of the paper; otherwise it
+gets a new head and is trained here at 512 tokens on the documents of --train, kept in --work and
+used again. --checkpoints are further masked language models, such as a published Longformer or
+BigBird, with their own weights and tokens, so that texts of one length in tokens are not of one
+length in words.
 
-Variants are the selections of LSG attention, blocks of 128 tokens with every fourth token a sparse
-key ("128/4 norm"; "128/2 norm" with every second, as in table 1 of the paper), or blocks of 256
-without ("256/none"); "full" is full attention, "longformer" (window 512, whose maps of global
-tokens begin as copies), "bigbird" (blocks of 64), "linear", "efficient" and "performer" have the
-same weights with another attention. The tables of positions are repeated for all of them. Started
-again with the same flags, it goes on with the next variant.
+Variants have the weights of the model and another attention. "128/4 norm" is LSG attention with
+blocks of 128 tokens and every fourth token a sparse key, "128/2 norm" with every second one (table
+1), "256/none" with blocks of 256 and no sparse keys. "full" is full attention, "longformer" has
+windows of 512 (its maps of global tokens are copies), "bigbird" blocks of 64; "linear", "efficient"
+and "performer" are kernels. "linformer" has 128 projections, drawn here because no model has them.
+"reformer" is the attention `lsh` of the library: Reformer's hashing without its reversible layers,
+vectors that are queries and keys at once (the mean of both maps of the model), 4 rounds, chunks of
+64 tokens and two buckets for every chunk. Tables of positions are repeated for longer texts.
+Started again with the same flags, it goes on with the next variant.
 """
 
 import argparse
@@ -35,6 +42,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import flax.linen as nn
 import flax.traverse_util
 import jax
 import jax.numpy as jnp
@@ -53,12 +61,9 @@ from longsum_jax.typing import IGNORED_LABEL
 
 SHORT = 512  # what the original reads
 SELECTIONS = ("norm", "pooling", "stride", "block_stride", "bos_pooling", "lsh")
-VARIANTS = ("full", "256/none", *(f"128/4 {kind}" for kind in SELECTIONS), "128/2 norm")
-PEERS: dict[str, dict[str, Any]] = {
-    "longformer": {"encoder_attention": "longformer", "attention_window": (512,)},
-    "bigbird": {"encoder_attention": "bigbird", "block_size": 64, "num_random_blocks": 3},
-    **{kind: {"encoder_attention": kind} for kind in ("linear", "efficient", "performer")},
-}
+VARIANTS = ("full", "256/none", *(f"128/{n} {kind}" for n in (4, 2) for kind in SELECTIONS))
+PEERS = ("longformer", "bigbird", "linear", "efficient", "performer", "linformer", "reformer")
+LSH_CHUNK = 64
 # The masked language model.
 BATCH_TOKENS = 2048
 TRAINING = {"learning_rate": 5e-4, "schedule": "linear", "warmup_steps": 20}
@@ -70,19 +75,46 @@ def converted(model: Model, variant: str, length: int, **options: Any) -> Model:
     """``model`` with positions for ``length`` tokens and the attention of ``variant``."""
     if variant == "full" or variant in PEERS:
         longer = model if length <= model.config.max_source_length else model.extended(length)
-        return longer if variant == "full" else with_attention(longer, **PEERS[variant])
+        if variant == "full":
+            return longer
+        return with_attention(longer, **peer_options(variant, length))
     longer_than = None if length <= SHORT else length
     return model.to_lsg(longer_than, **lsg_options(variant), **options)
 
 
+def peer_options(variant: str, length: int) -> dict[str, Any]:
+    """Options of an attention of ``PEERS`` that reads ``length`` tokens."""
+    options: dict[str, dict[str, Any]] = {
+        "longformer": {"attention_window": (512,)},
+        "bigbird": {"block_size": 64, "num_random_blocks": 3},
+        "linformer": {"linformer_size": 128, "linformer_max_length": length},
+        "reformer": {
+            "encoder_attention": "lsh",
+            "lsh_num_hashes": 4,
+            "lsh_chunk_length": LSH_CHUNK,
+            "lsh_num_buckets": 2 * max(length // LSH_CHUNK, 1),
+        },
+    }
+    return {"encoder_attention": variant} | options.get(variant, {})
+
+
 def with_attention(model: Model, **options: Any) -> Model:
-    """``model`` with another attention; maps that it lacks are copies of those for all tokens."""
+    """``model`` with another attention. Maps for global tokens that it lacks are copies of its maps
+    for all tokens; other parameters that it lacks are drawn."""
     config = dataclasses.replace(model.config, **options)
     flat = flax.traverse_util.flatten_dict(model.params, sep="/")
-    for path in model.family.parameter_shapes(config):
-        flat.setdefault(path, flat.get(path.replace("_global/", "/")))
-    params = flax.traverse_util.unflatten_dict(flat, sep="/")
-    return Model(model.family, config, params, model.tokenizer)
+    init, shapes = model.family.init_params(config), model.family.parameter_shapes(config)
+    sources = {path: path.replace("_global/", "/") for path in shapes}
+    missing = [path for path, source in sources.items() if source not in flat]
+
+    def draw(key: jax.Array) -> dict[str, jax.Array]:
+        drawn = flax.traverse_util.flatten_dict(nn.meta.unbox(init(key)), sep="/")
+        return {path: drawn[path] for path in missing}
+
+    flat |= jax.jit(draw)(jax.random.key(0)) if missing else {}
+    params = {path: flat.get(path, flat.get(source)) for path, source in sources.items()}
+    tree = flax.traverse_util.unflatten_dict(params, sep="/")
+    return Model(model.family, config, tree, model.tokenizer)
 
 
 def long_texts(model: Model, files: str, count: int, length: int) -> list[list[int]]:
@@ -245,8 +277,21 @@ def pieces(model: Model, path: str, size: int) -> np.ndarray:
     return np.concatenate(rows)
 
 
-def trained_model(args: argparse.Namespace) -> Model:
-    """The model of 512 positions, from the directory that an earlier run left or trained now."""
+def original_model(args: argparse.Namespace) -> Model:
+    """The masked language model of --model, or with --steps the one that is trained from it: from
+    the directory that an earlier run left, or now.
+
+    Raises:
+        SystemExit: the model has no head for masked language models.
+    """
+    if not args.steps:
+        model = longsum_jax.load(args.model)
+        if getattr(model.config, "head", None) != "masked_lm":
+            raise SystemExit(
+                f"--model={args.model} is not a masked language model; give one, or train a head "
+                "with --steps=150, --train and --work"
+            )
+        return model
     directory = Path(args.work) / "model"
     if directory.exists():
         return longsum_jax.load(directory)
@@ -263,7 +308,7 @@ def trained_model(args: argparse.Namespace) -> Model:
 
 def study_masked_lm(args: argparse.Namespace, done: set[str]) -> Iterator[dict[str, Any]]:
     """Rows of the table but for those of variants that are done."""
-    model, lengths = trained_model(args), [int(x) for x in args.lengths.split(",")]
+    model, lengths = original_model(args), [int(x) for x in args.lengths.split(",")]
     long = max(lengths)
     texts = np.array(long_texts(model, args.documents, args.count, long - 2))
     original = "original, in chunks of 512"
@@ -274,12 +319,13 @@ def study_masked_lm(args: argparse.Namespace, done: set[str]) -> Iterator[dict[s
     for variant in args.variants.split(","):
         if variant in done:
             continue
-        longer = converted(model, variant, long)
         row = {"documents": len(texts), "variant": variant}
-        plain = {
-            length: scores(longer, texts[:, : length - 2], length, args.seed) for length in lengths
-        }
+        plain = {}
+        for length in lengths:
+            longer = converted(model, variant, length)
+            plain[length] = scores(longer, texts[:, : length - 2], length, args.seed)
         if further is not None:
+            longer = converted(model, variant, long)
             longer = train(longer, further, FINE_TUNING, args.fine_tuning_steps, args.seed)
         found = []
         for length, before in plain.items():
@@ -337,14 +383,26 @@ def main() -> None:
     parser.add_argument("--train", help="masked_lm: JSON lines to train on")
     parser.add_argument("--work", help="masked_lm: directory for the trained model")
     parser.add_argument(
-        "--steps", type=int, default=150, help="masked_lm: of training at 512 tokens"
+        "--steps",
+        type=int,
+        default=150,
+        help="masked_lm: steps of training at 512 tokens; 0: the model has a head; default: 150",
     )
     parser.add_argument(
-        "--fine_tuning_steps", type=int, default=10, help="masked_lm: at the longest length"
+        "--fine_tuning_steps",
+        type=int,
+        default=10,
+        help="masked_lm: steps of training at the longest length; default: 10",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", help="JSON report to write")
     args = parser.parse_args()
+    if args.study == "masked_lm":
+        trains = args.steps or args.fine_tuning_steps
+        if trains and not args.train:
+            parser.error("--steps and --fine_tuning_steps need --train, or give 0 for both")
+        if args.steps and not args.work:
+            parser.error("--steps needs --work, a directory for the trained model")
 
     options = dict(vars(args))
     rows = rows_before(args.out, options=options) if args.study == "masked_lm" else []

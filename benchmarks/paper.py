@@ -3,12 +3,14 @@
     python benchmarks/paper.py --list
     python benchmarks/paper.py lsg_table_8 [--scale=paper] [--workdir=runs/paper] [--dry_run]
     python benchmarks/paper.py awesome_figure_3 --scale=tiny
+    python benchmarks/paper.py lsg_table_1 --model=roberta-base --documents=FILE[,FILE]
 
 A table is a script of this folder with flags: those of --scale=here take minutes to hours on a few
 processor cores, those of --scale=paper are the sizes of the paper and want a GPU, those of
 --scale=tiny take seconds and show only that everything works. TABLE.json, TABLE.md and, where rows
 are points of a curve, TABLE.png lie in --workdir/SCALE. Started again, it measures what is not
-there yet. Flags behind "--" go to the script, over its others.
+there yet. Flags that are not listed here go to the script and replace its own (--model=DIR), as do
+all flags after "--".
 """
 
 import argparse
@@ -61,6 +63,13 @@ class Table(NamedTuple):
 
 _TINY_SWEEP = "--size=tiny --lengths=64 --repeats=1 --peers=none"
 _LENGTHS = "1024,2048,4096,8192,16384,32768,65536,131072,262144,524288"
+# Models of LOCOST's figure 4, and BART, which table 3 has besides.
+_MEMORY = "--models=t5,bart,led,longt5,locost --compiled_only"
+_MEMORY_SCALES = {
+    "here": f"--size=small --lengths={_LENGTHS}",
+    "paper": f"--target=1024 --lengths={_LENGTHS}",
+    "tiny": "--size=tiny --lengths=64 --target=8 --models=locost",
+}
 _ONE_STEP = "--config.training.steps=1 --config.evaluation.examples=2"
 _AWESOME = (
     "'configs/awesome.py:{},variant={{variant}},decoder_memory={{decoder_memory}},data={{data}}'"
@@ -101,26 +110,44 @@ _LSG_PAPER = ",".join(
     ["trained", "128/none", "64/none", "32/none"]
     + [f"{size}/4 {kind}" for size in (128, 32) for kind in _SELECTIONS]
 )
+# The rows of tables 1 and 8, in their order.
+_LSG_TABLE_1 = ",".join(
+    ["full", "linear", "efficient", "performer", "linformer", "reformer", "longformer", "bigbird"]
+    + [f"128/2 {kind}" for kind in ("norm", "stride", "block_stride", "pooling", "lsh")]
+)
+_LSG_TABLE_8 = "roberta,longformer,bigbird,256/none,128/4 norm,32/4 norm"
 TABLES: dict[str, Table] = {
-    "locost_figure_1": Table(
-        "LOCOST, figures 1 and 4: memory of encoders from 1K to 512K tokens",
+    "locost_figure_4": Table(
+        "LOCOST, figures 1 and 4, table 3: memory of training as published, forward and backward "
+        "pass of one document, no optimizer, no checkpointing",
+        "train_step",
+        f"--program=gradient {_MEMORY}",
+        _MEMORY_SCALES,
+        Curves("length", "gib", "model"),
+    ),
+    "locost_figure_4_inference": Table(
+        "LOCOST, figures 1 and 4, table 3: memory of inference as published, forward pass of "
+        "encoder and decoder over one document",
+        "train_step",
+        f"--program=forward {_MEMORY}",
+        _MEMORY_SCALES,
+        Curves("length", "gib", "model"),
+    ),
+    "locost_figure_4_step": Table(
+        "LOCOST, figure 4 in practice: memory of training steps with AdamW and checkpointing",
+        "train_step",
+        f"--program=step --remat {_MEMORY}",
+        _MEMORY_SCALES,
+        Curves("length", "gib", "model"),
+    ),
+    "locost_figure_4_encoder": Table(
+        "LOCOST, figure 4, encoders only: memory of their forward pass",
         "encode",
         "--models=t5,led,longt5,locost --compiled_only",
         {
             "here": f"--size=small --lengths={_LENGTHS}",
             "paper": f"--lengths={_LENGTHS}",
             "tiny": "--size=tiny --lengths=64",
-        },
-        Curves("length", "gib", "model"),
-    ),
-    "locost_figure_4": Table(
-        "LOCOST, figures 1 and 4: memory of training steps from 1K to 512K tokens",
-        "train_step",
-        "--models=t5,led,longt5,locost --compiled_only",
-        {
-            "here": f"--size=small --lengths={_LENGTHS}",
-            "paper": f"--remat --lengths={_LENGTHS}",
-            "tiny": "--size=tiny --lengths=64 --target=8",
         },
         Curves("length", "gib", "model"),
     ),
@@ -194,25 +221,25 @@ TABLES: dict[str, Table] = {
         },
     ),
     "lsg_table_1": Table(
-        "LSG, table 1: masked language models after conversion, at 512 and 4,096 tokens",
+        "LSG, table 1: a masked language model with other attentions, untrained, at 512 and 4,096 "
+        "tokens; give --model and --documents",
         "lsg_study",
-        "masked_lm --lengths=512,4096 --model=roberta-base --documents=test.jsonl "
-        "--train=train.jsonl --work=runs/paper/lsg_table_1",
+        f"masked_lm --variants='{_LSG_TABLE_1}' --steps=0 --fine_tuning_steps=0",
         {
-            "here": "--count=6",
-            "paper": "--count=100 --fine_tuning_steps=2000",
-            "tiny": "--count=1 --steps=21 --fine_tuning_steps=6",
+            "here": "--lengths=512,4096 --count=6",
+            "paper": "--lengths=512,4096 --count=100",
+            "tiny": "--lengths=512,1024 --count=1",
         },
     ),
     "lsg_table_8": Table(
         "LSG, table 8: seconds and memory of a classifier's step, with and without dropout of "
         "attention",
         "lsg",
-        "--classifier",
+        f"--classifier --kinds='{_LSG_TABLE_8}'",
         {
             "here": "--size=small --batch=1 --lengths=4096 --repeats=1",
             "paper": "--size=base --batch=4 --lengths=4096",
-            "tiny": "--size=tiny --batch=1 --lengths=64 --repeats=1 --kinds='32/4 norm,linear'",
+            "tiny": "--size=tiny --batch=1 --lengths=64 --repeats=1 --kinds='roberta,32/4 norm'",
         },
     ),
     "lsg_table_11": Table(
@@ -325,9 +352,11 @@ TABLES: dict[str, Table] = {
         },
     ),
     "awesome_figure_3": Table(
-        "AWESOME, figure 3: batches a second at 16,384 tokens",
+        "AWESOME, figure 3: batches a second at 16,384 tokens; se3 and attentive, padded to 1,024 "
+        "tokens, are Txt and Attn+Txt",
         "fit_length",
-        "--run --models=unlimiformer,pagesum,se3,compressive,attentive,kv",
+        "--run --models='se3 768,compressive 768,attentive 768,kv 768,se3,attentive,"
+        "extract_abstract,block_attention,led,longt5,unlimiformer,pagesum'",
         {
             "here": "--size=small --lengths=4096 --repeats=1",
             "paper": "--size=large --lengths=16384",
@@ -372,14 +401,17 @@ def main(argv: Sequence[str]) -> None:
     if "--" in own:
         own, more = own[: own.index("--")], own[own.index("--") + 1 :]
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("table", nargs="?", choices=TABLES, metavar="TABLE", help="see --list")
     parser.add_argument("--list", action="store_true", help="prints all tables")
     parser.add_argument("--scale", choices=SCALES, default="here")
     parser.add_argument("--workdir", type=Path, default=Path("runs/paper"))
     parser.add_argument("--dry_run", action="store_true", help="prints the command alone")
-    args = parser.parse_args(own)
+    args, flags_of_script = parser.parse_known_args(own)
+    more = flags_of_script + more
     if args.list:
         for name, table in TABLES.items():
             print(f"{name:26} {table.title}")

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -111,11 +112,10 @@ def flags(models, topics, tmp_path):
     ]
 
 
-def bits_in_transformers(study, model, ours, documents):
-    """Bits per hidden token of the same texts of ``LONG`` tokens under the same masks."""
+def bits_in_transformers(study, model, ours, texts):
+    """Bits per hidden token of the same texts under the same masks."""
     import torch
 
-    texts = study.long_texts(ours, str(documents), 2, LONG - 2)
     total, count = 0.0, 0
     for number, text in enumerate(texts):
         key = jax.random.fold_in(jax.random.key(0), number)
@@ -146,7 +146,8 @@ def test_published_models_are_read_as_they_are(
     for name, row in zip(("longformer", "big_bird"), (rows[5], rows[7]), strict=True):
         model, directory = models[name]
         ours = longsum_jax.load(directory)
-        found = bits_in_transformers(study, model, ours, tmp_path / "test.jsonl")
+        texts = study.long_texts(ours, str(tmp_path / "test.jsonl"), 2, LONG - 2)
+        found = bits_in_transformers(study, model, ours, texts)
         assert row["bits"] == pytest.approx(found, rel=1e-4)
     # Started again it reads what is there.
     monkeypatch.setattr(study, "scores", None)
@@ -158,3 +159,62 @@ def test_documents_that_are_too_short(scripts, tmp_path):
     words = SimpleNamespace(tokenizer=SimpleNamespace(encode=str.split))
     with pytest.raises(SystemExit, match=r"short.jsonl: none has 62 tokens of this model; give"):
         scripts("lsg_study").long_texts(words, str(tmp_path / "short.jsonl"), 1, LONG - 2)
+
+
+@pytest.mark.slow
+def test_all_rows_of_table_1_by_one_command(models, flags, scripts, tmp_path):
+    """On a model that the command names, which is not trained."""
+    paper = scripts("paper")
+    documents = tmp_path / "test.jsonl"
+    own = [flags[1], f"--documents={documents}"]
+    paper.main(["lsg_table_1", "--scale=tiny", f"--workdir={tmp_path}", *own])
+    rows = json.loads((tmp_path / "tiny" / "lsg_table_1.json").read_text())["rows"]
+    selections = ("norm", "stride", "block_stride", "pooling", "lsh")
+    kernels = ("linear", "efficient", "performer", "linformer", "reformer")
+    attentions = ["full", *kernels, "longformer", "bigbird"]
+    attentions += [f"128/2 {selection}" for selection in selections]
+    variants = ["original, in chunks of 512", *attentions]
+    assert [row["variant"] for row in rows[::2]] == variants
+    assert {row["length"] for row in rows} == {512, 1024}
+    bits = {(row["variant"], row["length"]): row["bits"] for row in rows}
+    assert len(set(bits.values())) > len(selections) + len(kernels)
+    # Full attention, and BigBird's over a short text, are the model itself.
+    original = bits["original, in chunks of 512", 512]
+    assert bits["full", 512] == pytest.approx(original, rel=1e-5)
+    assert bits["bigbird", 512] == pytest.approx(original, rel=1e-5)
+    assert not any("fine_tuned" in key for row in rows for key in row)
+    study, (model, directory) = scripts("lsg_study"), models["roberta"]
+    ours = longsum_jax.load(directory)
+    [text] = study.long_texts(ours, str(documents), 1, 1022)
+    expected = bits_in_transformers(study, model, ours, [text[:510]])
+    assert original == pytest.approx(expected, rel=1e-4)
+
+
+def test_peers_have_the_options_of_their_length(scripts):
+    study = scripts("lsg_study")
+    assert study.peer_options("linformer", 4096)["linformer_max_length"] == 4096
+    assert study.peer_options("linformer", 512)["linformer_size"] == 128
+    buckets = [study.peer_options("reformer", n)["lsh_num_buckets"] for n in (64, 512, 4096)]
+    assert buckets == [2, 16, 128]
+    assert study.peer_options("linear", 512) == {"encoder_attention": "linear"}
+
+
+def test_a_model_without_a_head_is_refused(scripts, monkeypatch):
+    study = scripts("lsg_study")
+    headless = SimpleNamespace(config=SimpleNamespace(head="encoder"))
+    monkeypatch.setattr(study.longsum_jax, "load", lambda path: headless)
+    args = SimpleNamespace(steps=0, model="minilm")
+    with pytest.raises(SystemExit, match="--model=minilm is not a masked language model; give one"):
+        study.original_model(args)
+
+
+@pytest.mark.parametrize(
+    ("flag", "problem"),
+    [("--steps=0", "need --train, or give 0"), ("--train=a.jsonl", "--steps needs --work")],
+)
+def test_training_needs_its_files(scripts, monkeypatch, capsys, flag, problem):
+    flags = ["lsg_study.py", "masked_lm", "--model=m", "--documents=d.jsonl", flag]
+    monkeypatch.setattr(sys, "argv", flags)
+    with pytest.raises(SystemExit):
+        scripts("lsg_study").main()
+    assert problem in capsys.readouterr().err

@@ -90,6 +90,12 @@ def test_a_table_is_measured_once_and_drawn(paper, tmp_path, monkeypatch, capsys
     assert capsys.readouterr().out.count("\n") == 1
 
 
+def test_flags_of_the_script_need_no_dashes(paper, capsys):
+    paper.main(["lsg_table_1", "--dry_run", "--model=a", "--count=2", "--", "--seed=1"])
+    command = capsys.readouterr().out.split()
+    assert command[-4:] == ["--count=6", "--model=a", "--count=2", "--seed=1"]
+
+
 @pytest.fixture
 def files(topics, tmp_path, monkeypatch):
     """The files that tables of small models are made of, in the working directory."""
@@ -139,11 +145,31 @@ def test_classifiers_with_and_without_dropout_of_attention(report):
     assert rows["performer", 0.1]["gib"] == rows["performer", 0.0]["gib"]
 
 
+def test_the_short_row_of_table_8_has_as_many_tokens(scripts):
+    lsg = scripts("lsg")
+    assert lsg.classifier_batch("roberta", 4096, 4) == (32, 512)
+    assert lsg.classifier_batch("roberta", 64, 1) == (1, 64)
+    assert lsg.classifier_batch("256/none", 4096, 4) == (4, 4096)
+
+
+def test_segments_and_selected_sentences_have_their_lengths(scripts):
+    fit = scripts("fit_length")
+    size = fit.SIZES["tiny"]
+    shapes = {
+        name: fit.step_of(name, size, 96).batch["input_ids"].shape
+        for name in ("se3", "se3 768", "attentive 768", "extract_abstract")
+    }
+    assert shapes["se3"] == (1, 4, size.padded)
+    assert shapes["se3 768"] == shapes["attentive 768"] == (1, 4, size.segment)
+    assert shapes["extract_abstract"] == (1, size.padded)
+
+
 @pytest.mark.slow
 def test_steps_over_segments_and_pages(report):
-    flags = ("--size=tiny", "--lengths=64", "--models=pagesum,se3")
+    flags = ("--size=tiny", "--lengths=64", "--models=pagesum,se3,se3 768")
     rows = report("fit_length", *flags, "--run", "--repeats=1")["rows"]
-    assert [row["model"] for row in rows] == ["pagesum", "se3"]
+    assert [row["model"] for row in rows] == ["pagesum", "se3", "se3 768"]
+    assert rows[1]["64"] >= rows[2]["64"]
     assert min(row["batches/s at 64"] for row in rows) > 0
     assert min(row["64"] for row in rows) > 0
 
