@@ -32,15 +32,22 @@ def gib_on(device: str) -> Callable[[list[Row]], list[Row]]:
     return lambda rows: turn(where(device=device)(rows))
 
 
+def gib_of(program: str) -> Callable[[list[Row]], list[Row]]:
+    """Returns a function that makes one row per model, GiB of this program by length."""
+    turn = pivot("model", "length", "gib")
+    return lambda rows: turn(where(program=program)(rows))
+
+
 def gib_by_length(rows: list[Row]) -> "Figure":
     """Draws GiB by length on one H200, a line for every model."""
     points = where(device="h200")(rows)
     return lines_figure(points, x="length", y="gib", by="model", scale="log", size=(5.0, 3.2))
 
 
-LENGTHS = [1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 10485760]
+LENGTHS = [1024, 4096, 16384, 32768, 65536, 262144, 1048576, 4194304, 10485760]
 PAGED_LENGTHS = [8192, 32768, 131072, 524288]
 GIB_BY_LENGTH = [MODEL, *(Column(f"{n:,}", str(n), digits(1)) for n in LENGTHS)]
+SMALL_GIB = [MODEL, *(Column(f"{n:,}", str(n), digits(2)) for n in LENGTHS)]
 GIB_BY_DEVICE = [
     Table(heading, GIB_BY_LENGTH, gib_on(device))
     for device, heading in {
@@ -158,7 +165,9 @@ PAGES: Mapping[str, Page] = {
         "Memory of training steps",
         "GiB that a training step holds, by tokens of the document: base models, one document, "
         "AdamW and checkpointing, parameters included. From programs compiled for described "
-        "devices; nothing was run. What a compiler refused is what it would have needed.",
+        "devices; nothing was run. What a compiler refused is what it would have needed.\n\n"
+        "This is how the configs train. The protocol of LOCOST's figure 4, without optimizer and "
+        "checkpointing, has [a page of its own](locost_memory.md).",
         GIB_BY_DEVICE,
         gib_by_length,
     ),
@@ -175,6 +184,24 @@ PAGES: Mapping[str, Page] = {
                 [MODEL, *(Column(f"{n:,}", str(n), digits(2)) for n in PAGED_LENGTHS)],
                 pivot("model", "length", "work_gib"),
             )
+        ],
+    ),
+    "locost_memory": Page(
+        "LOCOST: memory by the paper's protocol",
+        "GiB of the passes of figure 4 and table 3 of the paper, by tokens of the document: base "
+        "models, one document, a target of 1,024 tokens, no dropout, bfloat16, parameters "
+        "included. Training is a forward and a backward pass, without optimizer and "
+        "checkpointing, with float32 parameters and gradients; inference is a forward pass of "
+        "encoder and decoder up to the logits. From programs compiled for an H200; nothing was "
+        "run.\n\n"
+        "The paper measures PyTorch programs, which keep the scores of attention for the backward "
+        "pass. Here attention goes in pieces that are computed again, with every model, so the "
+        "transformers need much less than there, and the layers decide: LED and BART have six in "
+        "each stack, T5, LongT5 and LOCOST twelve. Training in practice, with AdamW and "
+        "checkpointing, has [another page](train_step_memory.md).",
+        [
+            Table("Training: forward and backward pass", SMALL_GIB, gib_of("gradient")),
+            Table("Inference: forward pass", SMALL_GIB, gib_of("forward")),
         ],
     ),
     "train_step_batch_memory": Page(
@@ -397,7 +424,11 @@ PAGES: Mapping[str, Page] = {
         "The models of table 14 of the paper: BART large and models of its width and depth, one "
         "document a step, AdamW, float32, within 27 GB of an A100, compiled for it without one. "
         "Models that read segment by segment take the same memory whatever the length: their rows "
-        "fit even at the longest that was tried.",
+        "fit even at the longest that was tried. Their segments are padded to 1,024 tokens, so "
+        "`se3` and `attentive` are also the paper's Txt and Attn+Txt. Other models read longer "
+        "documents than in the paper, because attention goes in pieces that are computed again in "
+        "the backward pass, so no scores of a whole document are held. Extract-Abstract, which "
+        "reads 1,024 tokens of any document, has no row.",
         [
             Table(
                 "",
