@@ -197,7 +197,8 @@ PAGES: Mapping[str, Page] = {
         "The paper measures PyTorch programs, which keep the scores of attention for the backward "
         "pass. Here attention goes in pieces that are computed again, with every model, so the "
         "transformers need much less than there, and the layers decide: LED and BART have six in "
-        "each stack, T5, LongT5 and LOCOST twelve. Training in practice, with AdamW and "
+        "each stack, LongT5 and LOCOST twelve. T5, which the figure also has, was not compiled. "
+        "Training in practice, with AdamW and "
         "checkpointing, has [another page](train_step_memory.md).",
         [
             Table("Training: forward and backward pass", SMALL_GIB, gib_of("gradient")),
