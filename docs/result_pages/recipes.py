@@ -177,14 +177,12 @@ LOCOST: dict[str, Recipe] = {
             train("locost_finetune.py:summscreenfd", "runs/summscreenfd", "locost-base"),
             "longsum score test --scrolls=all --references=releases --split=test "
             "--submission=scrolls.csv",
-            paper("locost_figure_1"),
             paper("locost_figure_4"),
+            paper("locost_figure_4_inference"),
         ),
         f"SCROLLS' GovReport and SummScreenFD, {LOCOST_NEEDS}; nothing for memory",
         locost("govreport", "summscreenfd"),
-        "memory, compiled for an H200 by another protocol: "
-        "[encoders](../results/encode_memory.md), "
-        "[training steps](../results/train_step_memory.md)",
+        "memory by this protocol, compiled for an H200: [LOCOST](../results/locost_memory.md)",
     ),
     "4": Recipe(
         (
@@ -200,7 +198,7 @@ LOCOST: dict[str, Recipe] = {
     "5": Recipe(
         (
             "longsum judge prompts runs/pubmed/test/predictions.jsonl --references=test.jsonl "
-            "--protocol=locost --model=gpt-3.5-turbo-16k --out=chat",
+            "--model=gpt-3.5-turbo-16k --out=chat",
             "longsum judge answers chat/key.json answers.jsonl",
         ),
         "PubMed, the model of table 2, access to GPT-3.5",
