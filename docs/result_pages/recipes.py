@@ -258,7 +258,10 @@ LSG_CLASSES = Recipe(
 
 LSG: dict[str, Recipe] = {
     "1": Recipe(
-        (paper("lsg_table_1"),),
+        (
+            paper("lsg_table_1")
+            + " --model=roberta-base --documents=wikipedia.jsonl,books.jsonl,news.jsonl",
+        ),
         "`roberta-base`, documents",
         here=f"{SMALL}: [MiniLM](../results/lsg_masked_lm.md)",
     ),
