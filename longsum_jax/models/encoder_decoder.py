@@ -183,7 +183,8 @@ class EncoderDecoder(PreciseModule):
             out_axes=1,
             check_constancy_invariants=False,  # so that the encoder is traced once, not twice
         )
-        return scan(self, (), (ids, mask))[1]
+        _, states = scan(self, (), (ids, mask))
+        return jnp.asarray(states)
 
     def _encode_page(
         self,

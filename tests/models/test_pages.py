@@ -222,7 +222,7 @@ def test_recomputed_pages_encode_and_generate_as_pages_at_once(make):
 
 
 @pytest.mark.slow
-def test_memory_of_recomputed_pages_grows_by_their_states(draw_params):
+def test_memory_of_recomputed_pages_grows_by_their_states():
     """A token adds at most 10 arrays of the size of its state; at once it adds its activations."""
     sizes = {"d_model": 32, "encoder_ffn_dim": 512, "encoder_layers": 4, "vocab_size": 99}
     options = sizes | {"max_position_embeddings": 64, "page_length": 64, "remat": True}
@@ -230,7 +230,7 @@ def test_memory_of_recomputed_pages_grows_by_their_states(draw_params):
     def bytes_per_token(**changes):
         config = dataclasses.replace(FAMILY.presets["tiny"], **options, **changes)
         module = FAMILY.module_class(config)
-        params = jax.eval_shape(draw_params, FAMILY.init_params(config))
+        params = nn.meta.unbox(jax.eval_shape(FAMILY.init_params(config), jax.random.key(0)))
 
         def loss(params, ids, labels):
             variables = {"params": params}
