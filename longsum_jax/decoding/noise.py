@@ -1,0 +1,85 @@
+"""Noisy decoding: some tokens are drawn from a decoder that does not read the document.
+
+With probability ``noise`` the next token of a sequence is drawn from the unconditional decoder,
+else from the conditional one. Both read all tokens drawn so far. Such texts are fluent, but the
+document does not support them (SCOPE, Duong et al. 2025).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from longsum_jax.decoding.decoder import Cache, Decoder, Tokens
+
+# Folded into a sequence's key, so that the choice of the decoder and the draw of the token are
+# independent.
+_CHOICE = 2**31 - 1
+
+
+class NoisyCache(NamedTuple):
+    """The caches of both decoders.
+
+    Attributes:
+        conditional, unconditional: the caches.
+        step: tokens read of every row.
+    """
+
+    conditional: Cache
+    unconditional: Cache
+    step: Int[Array, " batch"]
+
+
+def noisy_cache(conditional: Cache, unconditional: Cache, batch_size: int) -> NoisyCache:
+    """Returns the cache for ``noisy_decoder`` before the first token."""
+    return NoisyCache(conditional, unconditional, jnp.zeros(batch_size, jnp.int32))
+
+
+def noisy_decoder(
+    conditional: Decoder,
+    unconditional: Decoder,
+    *,
+    noise: Float[Array, ""] | float,
+    keys: Key[Array, "batch beams"],
+) -> Decoder:
+    """Returns a decoder whose logits are those of one of two decoders, chosen at every step.
+
+    Args:
+        conditional: decoder that reads the document.
+        unconditional: decoder over the same vocabulary that does not read it.
+        noise: probability of the unconditional decoder.
+        keys: keys of the sequences.
+    """
+
+    def step(ids: Tokens, cache: NoisyCache) -> tuple[Float[Array, "batch beams vocab"], Cache]:
+        logits, conditional_cache = conditional.step(ids, cache.conditional)
+        other_logits, unconditional_cache = unconditional.step(ids, cache.unconditional)
+        is_noisy = _choices(keys, cache.step) < noise
+        # Normalized, as the scores of a sequence are log-probabilities.
+        log_probs, other_log_probs = (
+            jax.nn.log_softmax(values.astype(jnp.float32)) for values in (logits, other_logits)
+        )
+        mixed = jnp.where(is_noisy[..., None], other_log_probs, log_probs)
+        return mixed, NoisyCache(conditional_cache, unconditional_cache, cache.step + 1)
+
+    def reorder(cache: NoisyCache, beams: Tokens) -> NoisyCache:
+        return NoisyCache(
+            conditional.reorder(cache.conditional, beams),
+            unconditional.reorder(cache.unconditional, beams),
+            cache.step,
+        )
+
+    return conditional._replace(step=step, reorder=reorder, keep=None)
+
+
+def _choices(
+    keys: Key[Array, "batch beams"], step: Int[Array, " batch"]
+) -> Float[Array, "batch beams"]:
+    """Returns a number between 0 and 1 for the next token of every sequence."""
+
+    def draw(key: Key[Array, ""], step: Int[Array, ""]) -> Float[Array, ""]:
+        return jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, _CHOICE), step))
+
+    of_row = jax.vmap(draw, in_axes=(0, None))
+    return jax.vmap(of_row)(keys, step)
