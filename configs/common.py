@@ -25,7 +25,10 @@ _SHORT_OPTIONS = {
     "claims": {"claims": {"piece_words": 60}},
     "cloze": {"cloze": {"context_words": 60, "question_words": 10}},
 }
-ENCODER_OBJECTIVES = ("classify", "mlm", "lm", "extract", "answer", "choose", "claims", "cloze")
+# Objectives that the ``tiny`` modes keep.
+KEPT_OBJECTIVES = (
+    *("classify", "mlm", "lm", "extract", "answer", "choose", "claims", "cloze", "prefer"),
+)
 LENGTHS = ("max_source_length", "max_target_length")  # of tasks, and what models have positions for
 OWN_FILES = "data/{split}.jsonl"  # what configs read where ``data`` is not given
 
@@ -146,11 +149,12 @@ def task_section(name: str, **values: Any) -> dict[str, Any]:
         "query_key",
         "label_key",
         "choices_key",
+        "rejected_key",
         "data_dir",
         "cache_dir",
         "prefix",
     )
-    others = ("piece_words", "held_out", "labels")
+    others = ("piece_words", "held_out", "half", "labels")
     sections = {"gap_sentences": dataclasses.asdict(GapSentenceOptions())}
     for key in ("claims", "cloze"):
         if (options := getattr(get_task(name), key)) is not None:
@@ -169,9 +173,9 @@ def shrink(config: ConfigDict) -> ConfigDict:
     if config.task.source in (None, f"json:{OWN_FILES}"):
         task = task_section("embedded", **short)
     else:
-        own = {key: config.task[key] for key in ("source", "held_out", "labels")}
+        own = {key: config.task[key] for key in ("source", "held_out", "half", "labels")}
         task = task_section(config.task.name, **own, **short)
-    if objective in ENCODER_OBJECTIVES:
+    if objective in KEPT_OBJECTIVES:
         task["objective"] = objective
     task |= _SHORT_OPTIONS.get(objective, {})
     if config.init_from:

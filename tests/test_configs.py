@@ -173,6 +173,7 @@ def rows(tmp_path_factory):
             "context": "The first sentence says this.",
             "answer": "sentence",
             "choices": ["this", "another"],
+            "rejected": f"Nothing is number {i}.",
         }
         for i in range(20)
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from longsum_jax import atomic
-from longsum_jax.commands import console, flags
+from longsum_jax.commands import console, flags, noisy_pairs
 from longsum_jax.errors import InputError, counted
 from longsum_jax.progress import Bar
 
@@ -42,6 +42,11 @@ EXAMPLES = """\
   # --data=reports/test.jsonl evaluates
   longsum corpus govreport gov-report reports
 
+  # unfaithful summaries of the half of a data set that a model was not trained on, for
+  # configs/prefer.py
+  longsum corpus pairs --model=runs/half --unconditional_model=led-base --task=summaries \\
+      --source='json:reports/{split}.jsonl' --half=second --noise=0.5 --out=runs/pairs
+
 Coverage is the share of a summary's words that stand in fragments copied from the document, density
 the mean length of a word's fragment (Grusky et al. 2018). A percentile between two lengths is
 interpolated linearly, as by numpy.percentile. longsum plots bigrams shows where in
@@ -62,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
         InputError: data that do not fit.
     """
     parser = console.parser("corpus", "Describes data sets, and writes JSON lines.", EXAMPLES)
-    commands = parser.add_subparsers(required=True, metavar="statistics|export|govreport")
+    commands = parser.add_subparsers(required=True, metavar="statistics|export|govreport|pairs")
     describe = commands.add_parser("statistics", help="lengths, compression, coverage and density")
     add_data_flags(describe)
     describe.add_argument(
@@ -82,6 +87,7 @@ def main(argv: Sequence[str]) -> None:
         "target", metavar="DST", help="directory for train.jsonl, validation.jsonl and test.jsonl"
     )
     govreport.set_defaults(run=_govreport)
+    noisy_pairs.add(commands)
     args = parser.parse_args(argv)
     args.run(args)
 

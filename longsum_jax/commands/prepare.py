@@ -38,11 +38,16 @@ the lengths is counted in OUT/metadata.json and printed at the end.
 
 TASK_OPTIONS = {
     **{name: (str, text) for name, text in flags.SOURCE_FLAGS.items()},
-    "objective": (str, "gap_sentences (no summaries needed), summarize or summarize_segments"),
+    "objective": (
+        str,
+        "gap_sentences (no summaries needed), summarize, summarize_segments or prefer",
+    ),
+    "rejected_key": (str, "field that holds the rejected summary"),
     "max_source_length": (int, "tokens of the source, end of sequence included"),
     "max_target_length": (int, "tokens of the target, end of sequence included"),
     "max_parts": (int, "segments read of a document"),
     "held_out": (float, "share of the documents of one file that is left for the evaluation"),
+    "half": (str, "first or second, for this half of the split train; default: all of it"),
     "prefix": (str, "text put before every source"),
     "piece_words": (
         int,
@@ -88,8 +93,9 @@ _OBJECTIVES = {
         GAP_SENTENCE_OPTIONS, ("gap_sentences", "summarize_segments", "extract", "cloze")
     ),
     **dict.fromkeys(SEGMENT_OPTIONS, ("summarize_segments",)),
-    "summary_key": ("summarize", "summarize_segments", "extract", "cloze"),
-    "max_target_length": ("gap_sentences", "summarize", "summarize_segments"),
+    "summary_key": ("summarize", "summarize_segments", "extract", "cloze", "prefer"),
+    "rejected_key": ("prefer",),
+    "max_target_length": ("gap_sentences", "summarize", "summarize_segments", "prefer"),
     "max_parts": ("summarize_segments", "extract", "choose"),
 }
 GROUPS: Mapping[str, Mapping[str, tuple[Any, str]]] = {
@@ -160,6 +166,10 @@ def _check_flags(args: argparse.Namespace, task: Task) -> None:
                 f"--{name} is for --objective={' or '.join(_OBJECTIVES[name])}, not for "
                 f"{task.objective}; leave it out"
             )
+    if args.half and args.split != "train":
+        raise InputError(
+            f"--half={args.half} is for --split=train, not for {args.split}; leave it out"
+        )
     for name in ("data_dir", "cache_dir"):
         if getattr(args, name) and not task.source.startswith("tfds:"):
             raise InputError(
@@ -208,6 +218,9 @@ def _report(out: str, metadata: dict[str, Any]) -> str:
     pieces = ""
     if counts["pieces"] != counts["read"]:
         pieces = f" and cut into {counts['pieces']} pieces"
+    identical = ""
+    if counts["identical_pairs"]:
+        identical = f"; {counted(counts['identical_pairs'], 'pair')} of identical summaries"
     return (
         f"{counted(metadata['examples'], 'example')} in {out} "
         f"({counted(metadata['num_shards'], 'shard')}); "
@@ -215,5 +228,5 @@ def _report(out: str, metadata: dict[str, Any]) -> str:
         f"truncated: {counted(counts['truncated_sources'], 'source')} "
         f"({counts['dropped_source_tokens']} of {counts['source_tokens']} tokens dropped), "
         f"{counted(counts['truncated_targets'], 'target')} "
-        f"({counts['dropped_target_tokens']} of {counts['target_tokens']})"
+        f"({counts['dropped_target_tokens']} of {counts['target_tokens']}){identical}"
     )

@@ -1,5 +1,6 @@
 """longsum train: pre-trains or fine-tunes a model, or resumes a run."""
 
+import contextlib
 import os
 from collections.abc import Sequence, Sized
 from typing import TYPE_CHECKING
@@ -107,9 +108,11 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
     # Training
     config = experiment.setup.config
     optimizer = make_optimizer(run.optimizer, run.family.parameter_axes(config))
-    locked = locked_workdir(workdir, run.description)
-    with locked, Prefetcher(batches, run.data.prefetch) as prefetched:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(locked_workdir(workdir, run.description))
         steps.write_model_directory(experiment)
+        steps.set_reference(experiment, store, initial_params)
+        prefetched = stack.enter_context(Prefetcher(batches, run.data.prefetch))
         result = fit(
             loss_fn=steps.make_loss(experiment),
             init=run.family.init_params(config),
@@ -234,10 +237,15 @@ def _describe_size(experiment: "Experiment", store: "ExampleStore") -> str:
     unlabelled = ""
     if counts.unlabelled:
         unlabelled = f", {counts.unlabelled} without an answer in what is read"
+    identical = ""
+    if counts.identical_pairs:
+        identical = (
+            f", {counted(counts.identical_pairs, 'pair')} of identical summaries without weight"
+        )
     return (
         f"{held_out}{counted(number, 'example')} from {counted(counts.read, 'document')}, "
         f"{counts.too_short} too short, {counts.dropped_source_tokens} of {counts.source_tokens} "
-        f"source tokens beyond the length limit{unlabelled}"
+        f"source tokens beyond the length limit{unlabelled}{identical}"
     )
 
 

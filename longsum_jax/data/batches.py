@@ -34,6 +34,9 @@ class Batches(Iterator[NumpyBatch]):
         token_type_ids  [batch, length] int32, 1 in the second of two texts; with ``token_types``
         labels          [batch, target_length] int32, padded with ``label_pad_id``; or see
                         ``ClassLabels``; absent if ``target_length`` is 0
+        rejected        [batch, target_length] int32, likewise; with ``pairs``
+        reference       [batch, 2] float32, log-probabilities of ``labels`` and ``rejected`` under
+                        the reference model; with ``pairs``
     Examples with segments make [batch, segments, length], and their number of segments chooses the
     bucket; see ``padding.SegmentShape``. Each host has as many neighboring rows of the global
     batch. From a stored set it reads these alone; from a stream every host has to make all the
@@ -49,6 +52,7 @@ class Batches(Iterator[NumpyBatch]):
         classes: for examples with labels of a classifier.
         segments: for examples with segments.
         token_types: whether examples have ``token_type_ids``.
+        pairs: whether examples have ``rejected`` targets.
         seed: of the order, 0 to 2**32 - 1.
         shuffle: "all", a block size, or None; see ``order.ExampleOrder``.
         epochs: passes over the examples; None never ends.
@@ -73,6 +77,7 @@ class Batches(Iterator[NumpyBatch]):
         classes: ClassLabels | None = None,
         segments: SegmentShape | None = None,
         token_types: bool = False,
+        pairs: bool = False,
         seed: int = 0,
         shuffle: Shuffle = "all",
         epochs: int | None = None,
@@ -88,6 +93,7 @@ class Batches(Iterator[NumpyBatch]):
         self._classes = classes
         self._segments = segments
         self._token_types = token_types
+        self._pairs = pairs
         self._seed = seed
         self._shuffle = shuffle
         self._epochs = epochs
@@ -224,6 +230,7 @@ class Batches(Iterator[NumpyBatch]):
             classes=self._classes,
             segments=self._segments,
             token_types=self._token_types,
+            pairs=self._pairs,
             pad_id=self._pad_id,
             label_pad_id=self._label_pad_id,
         )

@@ -47,6 +47,7 @@ def pad_batch(
     classes: ClassLabels | None = None,
     segments: SegmentShape | None = None,
     token_types: bool = False,
+    pairs: bool = False,
     pad_id: int = 0,
     label_pad_id: int = IGNORED_LABEL,
 ) -> NumpyBatch:
@@ -60,6 +61,7 @@ def pad_batch(
         classes: of a classifier, in place of ``target_length``.
         segments: of examples with segments, in place of ``target_length``.
         token_types: whether the batch has ``token_type_ids``, which those of the examples fill.
+        pairs: whether the batch has ``rejected`` targets beside ``labels``, and ``reference``.
         pad_id: fills ``input_ids``.
         label_pad_id: fills ``labels``; the loss ignores it.
 
@@ -86,8 +88,21 @@ def pad_batch(
     if classes is not None:
         batch["labels"] = _class_labels(examples, rows, classes, label_pad_id)
     elif target_length:
-        batch["labels"] = _token_labels(examples, rows, target_length, label_pad_id)
+        targets = [example["labels"] for example in examples]
+        batch["labels"] = _token_labels(targets, rows, target_length, label_pad_id)
+    if pairs:
+        targets = [example["rejected"] for example in examples]
+        batch["rejected"] = _token_labels(targets, rows, target_length, label_pad_id)
+        batch["reference"] = _references(examples, rows)
     return batch
+
+
+def _references(examples: Sequence[Example], rows: int) -> np.ndarray:
+    """Returns float32 [rows, 2]; NaN, which no step accepts, if the reference was not computed."""
+    references = np.zeros((rows, 2), np.float32)
+    for row, example in enumerate(examples):
+        references[row] = example.get("reference", np.nan)
+    return references
 
 
 def _token_types(examples: Sequence[Example], attention_mask: np.ndarray) -> np.ndarray:
@@ -98,11 +113,10 @@ def _token_types(examples: Sequence[Example], attention_mask: np.ndarray) -> np.
 
 
 def _token_labels(
-    examples: Sequence[Example], rows: int, target_length: int, label_pad_id: int
+    targets: Sequence[np.ndarray], rows: int, target_length: int, label_pad_id: int
 ) -> np.ndarray:
     labels = np.full((rows, target_length), label_pad_id, np.int32)
-    for row, example in enumerate(examples):
-        target = example["labels"]
+    for row, target in enumerate(targets):
         labels[row, : len(target)] = target
     return labels
 

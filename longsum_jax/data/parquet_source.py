@@ -49,7 +49,10 @@ def _records(task: Task, path: str | Path) -> Iterator[dict[str, Any]]:
             names = file.schema_arrow.names
             check_fields(dataclasses.replace(task, id_key=None, query_key=None), names)
             texts = re.split(r"[+|]", task.document_key)
-            others = (task.query_key, task.id_key, task.label_key, task.choices_key)
+            others = (
+                *(task.query_key, task.id_key, task.label_key, task.choices_key),
+                task.rejected_key,
+            )
             wanted = {*texts, task.summary_key, *others}
             columns = [name for name in names if name in wanted]
             for batch in file.iter_batches(_ROWS, columns=columns):

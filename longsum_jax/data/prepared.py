@@ -45,8 +45,9 @@ _SHARD = ".array_record"
 _MAX_NAME = 200  # bytes; file systems end at 255, and shards have a number
 # Keys of examples that have another name in records.
 _RECORD_NAMES = {"segment_lengths": "part_lengths"}
-# Options of a task that name it or a place on this machine, and change no example.
-_PLACES = ("name", "data_dir", "cache_dir")
+# Options of a task that name it, a place on this machine or a field that segments lack, and change
+# no example.
+_PLACES = ("name", "data_dir", "cache_dir", "rejected_key")
 # Options of a task that decide what becomes of the text of a document without segments.
 _OF_TEXTS = (
     "objective",
@@ -68,6 +69,7 @@ _FLAGS = {
     "query_key": "--config.task.query_key",
     "piece_words": "--config.task.piece_words",
     "held_out": "--config.task.held_out",
+    "half": "--config.task.half",
     "split": "--config.data.split",
 }
 _EXAMPLE_NAMES = {record: example for example, record in _RECORD_NAMES.items()}
@@ -225,6 +227,7 @@ class PreparedExamples(Sequence[Example]):
             names: tuple[str, ...] = _OF_TEXTS
             names += ("max_parts",) if task.objective == "extract" else ()
             names += ("held_out",) if task.holds_out else ()
+            names += ("half",) if task.half or there.get("half") else ()
             there, here = (
                 {name: options[name] for name in names if name in options}
                 for options in (there, here)

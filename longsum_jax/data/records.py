@@ -27,6 +27,7 @@ def to_document(task: Task, record: Mapping[str, Any]) -> Document:
         query=_text(record, task.query_key) or None,
         label=_label(record, task.label_key) if task.needs_label else None,
         choices=tuple(_lines(record[task.choices_key])) if task.objective == "choose" else None,
+        rejected=_text(record, task.rejected_key) or None if task.objective == "prefer" else None,
     )
 
 

@@ -65,6 +65,8 @@ def _read(task: Task, split: str, source_split: str) -> Iterator[Document]:
         docs = _released_documents(task, split)
     else:
         docs = _hold_out(task, split, _json_documents(task, place, source_split))
+    if task.half and split == "train":
+        docs = _take_half(task, docs)
     return docs if task.piece_words is None else in_pieces(docs, task.piece_words)
 
 
@@ -122,10 +124,10 @@ def _embedded_documents(split: str) -> Iterator[Document]:
         if (name in held_out) == (split == "validation"):
             text = topics[name]
             title = text.partition("\n")[0]
-            # A label for runs that only show that everything works.
+            # A label and a rejected summary for runs that only show that everything works.
             label = "statement" if "statement" in title else "other"
             choices = ("statement", "other")
-            yield Document(f"pydoc:{name}", text, None, None, label, choices)
+            yield Document(f"pydoc:{name}", text, None, None, label, choices, title)
 
 
 def _released_documents(task: Task, split: str) -> Iterator[Document]:
@@ -181,6 +183,7 @@ def _json_documents(task: Task, place: str, split: str) -> Iterator[Document]:
         id_key=task.id_key or "",
         label_key=task.label_key if task.needs_label else "",
         choices_key=task.choices_key if task.objective == "choose" else "",
+        rejected_key=task.rejected_key if task.objective == "prefer" else "",
         require_summary=task.needs_summary,
     )
 
@@ -208,3 +211,23 @@ def _hold_out(task: Task, split: str, docs: Iterator[Document]) -> Iterator[Docu
 def _is_held_out(document_id: str, share: float) -> bool:
     """Tells whether a document is not for training: a draw that depends on its id alone."""
     return int.from_bytes(hashlib.sha256(document_id.encode()).digest()[:8]) < share * 2**64
+
+
+def _take_half(task: Task, docs: Iterator[Document]) -> Iterator[Document]:
+    """Returns the half of the training documents that ``task.half`` names.
+
+    Raises:
+        InputError: no document belongs to that half.
+    """
+    in_first = task.half == "first"
+    half = (document for document in docs if _is_in_first_half(document.id) == in_first)
+    problem = (
+        f"{task.source}: no training document belongs to task.half={task.half}, a draw by the "
+        "documents' ids; give more documents, each with a different id"
+    )
+    return _some_for_training("train", half, problem)
+
+
+def _is_in_first_half(document_id: str) -> bool:
+    """Returns True for half of all ids; the draw is independent of ``_is_held_out``."""
+    return hashlib.sha256(f"half {document_id}".encode()).digest()[0] < 128

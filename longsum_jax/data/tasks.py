@@ -24,6 +24,7 @@ _BLANK_MEANS_DEFAULT = (
     "query_key",
     "label_key",
     "choices_key",
+    "rejected_key",
     "data_dir",
     "cache_dir",
 )
@@ -35,6 +36,7 @@ _JSON_DOCUMENT_KEYS = {
     "answer": "context",
     "choose": "context",
     "cloze": "document",
+    "prefer": "document",
 }
 _JSON_QUERY_KEYS = {"answer": "question", "choose": "question", "classify_pairs": "claim"}
 
@@ -48,6 +50,7 @@ class Task:
         summarize            summaries
         summarize_segments   the same, segment by segment
         gap_sentences        sentences left out of the document, for which it needs no summary
+        prefer               to prefer the summary to a rejected one
 
     Objectives of models with a head for them:
 
@@ -80,6 +83,7 @@ class Task:
         label_key: field with the label ("classify"), the labels of the words ("tag"), the answer
             ("answer") or the right choice ("choose"), its text or its number.
         choices_key: field with the texts to choose from ("choose").
+        rejected_key: field with a summary that is worse than the reference ("prefer").
         objective: what a model learns, see above.
         max_source_length: tokens of the source, end of sequence included; of one sentence for
             "extract", of the document with one choice for "choose"; see ``segments`` for
@@ -96,6 +100,8 @@ class Task:
         held_out: share of the documents of a GLOB without "{split}" that make up the split
             "validation"; the choice depends only on their ids. There is no split "test" then,
             because these documents rank checkpoints.
+        half: "first" or "second" for that half of the split "train"; empty for all of it. The
+            halves depend on the documents' ids only and have no document in common.
         gap_sentences: options of the gap-sentence objective.
         claims, cloze: options of the objectives of these names, None for the defaults.
         piece_words: gap-sentence tasks cut documents of more words into pieces of at most about
@@ -116,6 +122,7 @@ class Task:
     id_key: str | None = None
     label_key: str = "label"
     choices_key: str = "choices"
+    rejected_key: str = "rejected"
     objective: Literal[
         "gap_sentences",
         "summarize",
@@ -130,6 +137,7 @@ class Task:
         "answer",
         "choose",
         "cloze",
+        "prefer",
     ] = "summarize"
     max_source_length: _Tokens = 4096
     max_target_length: _Tokens = 512
@@ -138,6 +146,7 @@ class Task:
     labels: tuple[str, ...] = ()
     multi_label: bool = False
     held_out: Rate = 0.0
+    half: Literal["", "first", "second"] = ""
     segments: SegmentInputOptions = dataclasses.field(default_factory=SegmentInputOptions)
     gap_sentences: GapSentenceOptions = dataclasses.field(default_factory=GapSentenceOptions)
     claims: ClaimOptions | None = None
@@ -163,6 +172,16 @@ class Task:
                 f'task "{self.name}": a seqio cache holds no labels; leave out '
                 f"cache_dir={self.cache_dir}"
             )
+        if self.objective == "prefer" and self.cache_dir is not None:
+            raise InputError(
+                f'task "{self.name}": a seqio cache holds no rejected summaries; leave out '
+                f"cache_dir={self.cache_dir}"
+            )
+        if self.half and self.cache_dir is not None:
+            raise InputError(
+                f'task "{self.name}": half={self.half} is a choice of documents, but a seqio cache '
+                f"holds examples; leave out cache_dir={self.cache_dir}"
+            )
 
     def _check_piece_words(self) -> None:
         if self.piece_words is None:
@@ -181,13 +200,13 @@ class Task:
 
     @property
     def needs_summary(self) -> bool:
-        """Tells whether a document without a summary is of no use."""
-        return self.objective in ("summarize", "summarize_segments", "extract", "cloze")
+        """Returns True if every document must have a summary."""
+        return self.objective in ("summarize", "summarize_segments", "extract", "cloze", "prefer")
 
     @property
     def writes_summaries(self) -> bool:
-        """Tells whether models of the task write summaries, or gap sentences."""
-        return self.objective in ("summarize", "summarize_segments", "gap_sentences")
+        """Returns True if models of the task write summaries, or gap sentences."""
+        return self.objective in ("summarize", "summarize_segments", "gap_sentences", "prefer")
 
     @property
     def needs_label(self) -> bool:
@@ -235,9 +254,9 @@ def get_task(name: str, **overrides: Any) -> Task:
     A ``source="json:..."`` comes with the field names of this library's JSON lines (``document``,
     ``summary``, ``query``, ``id``, ``label``; ``text`` for gap sentences, ``text`` or ``document``
     for encoders; ``claim`` for the query of pairs; ``context``, ``question`` and ``answer`` for
-    answers, ``label`` and ``choices`` for choices) unless the keys are given too. An empty string
-    for source, document_key, summary_key, query_key, label_key, choices_key, data_dir or cache_dir
-    stands for the value in ``TASKS``.
+    answers, ``label`` and ``choices`` for choices, ``rejected`` for preferences) unless the keys
+    are given too. An empty string for source, a key, data_dir or cache_dir stands for the value in
+    ``TASKS``.
     Another objective drops the ``piece_words`` of a gap-sentence task.
 
     Raises:
@@ -269,6 +288,7 @@ def _json_fields(objective: str) -> dict[str, Any]:
         "id_key": "id",
         "label_key": "answer" if objective == "answer" else "label",
         "choices_key": "choices",
+        "rejected_key": "rejected",
     }
 
 
@@ -424,6 +444,7 @@ _LABELED_TASKS = (
 _JSON_FILES = "json:data/{split}.jsonl"
 _OWN_TASKS = (
     Task("summaries", _JSON_FILES, query_key="query", id_key="id"),
+    Task("preferences", _JSON_FILES, query_key="query", id_key="id", objective="prefer"),
     Task(
         "labels",
         _JSON_FILES,

@@ -85,10 +85,14 @@ class LossOptions:
     """Options of the loss.
 
     Attributes:
-        label_smoothing: probability mass spread over the vocabulary, for summaries alone.
+        label_smoothing: probability mass spread over the vocabulary, for summaries only.
+        beta: factor of the log-probability ratios between model and reference, for the objective
+            "prefer" only, which needs a value above 0; a larger one keeps the model closer to the
+            reference.
     """
 
     label_smoothing: Rate = 0.0
+    beta: Annotated[float, Range(0, 1e3)] = 0.0
 
     def __post_init__(self) -> None:
         check_ranges(self, "loss")
@@ -270,12 +274,7 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
             f"config.init_fresh={init_fresh} has no effect without config.init_from; leave it out"
         )
     named_task = get_task(task.pop("name", ""), **task)
-    smoothing = sections["loss"].label_smoothing
-    if smoothing and not named_task.writes_summaries:
-        raise InputError(
-            f"config.loss.label_smoothing={smoothing} has no effect on the objective "
-            f'"{named_task.objective}", only on summaries; leave it out'
-        )
+    _check_loss(sections["loss"], named_task)
     return RunConfig(
         family=family,
         model=model,
@@ -285,6 +284,26 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
         description=dict(description),
         **sections,
     )
+
+
+def _check_loss(loss: LossOptions, task: Task) -> None:
+    """Raises InputError for options without an effect on the task's objective, or a missing one."""
+    is_preference = task.objective == "prefer"
+    if loss.label_smoothing and (is_preference or not task.writes_summaries):
+        raise InputError(
+            f"config.loss.label_smoothing={loss.label_smoothing} has no effect on the objective "
+            f'"{task.objective}", only on summaries; leave it out'
+        )
+    if loss.beta and not is_preference:
+        raise InputError(
+            f"config.loss.beta={loss.beta} has no effect on the objective "
+            f'"{task.objective}", only on "prefer"; leave it out'
+        )
+    if is_preference and not loss.beta:
+        raise InputError(
+            'config.loss.beta is 0, with which the objective "prefer" learns nothing; give a value '
+            "above 0, such as 0.1"
+        )
 
 
 def allowed_words(key: str) -> dict[str, Any]:

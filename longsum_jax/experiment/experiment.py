@@ -10,6 +10,7 @@ In the order in which they happen:
     make_evaluator                  documents to evaluate on, read
     initial_params                  parameters of the start model
     write_model_directory           config.json and tokenizer, for ``load(workdir)``
+    set_reference                   log-probabilities under a frozen reference model
     make_loss                       loss function
 """
 
@@ -28,14 +29,16 @@ from longsum_jax.data.prepared import PreparedExamples
 from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleList, ExampleStream, load_examples
 from longsum_jax.data.tasks import Task
-from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.errors import InputError, counted, did_you_mean
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Setup
 from longsum_jax.experiment.objectives.penalties import with_span_penalty
+from longsum_jax.experiment.objectives.preferences import Preferences
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
+from longsum_jax.experiment.reference import ReferencedExamples, add_reference
 from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.auxiliary import AuxiliaryModels
-from longsum_jax.inference.loading import TRAINING_MODEL, load_auxiliary, load_config
+from longsum_jax.inference.loading import TRAINING_MODEL, load, load_auxiliary, load_config
 from longsum_jax.inference.model import Model
 from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.heads import LabelOptions, label_names
@@ -94,6 +97,11 @@ def check_run(run: RunConfig) -> None:
     if run.data.reader == "stream" and run.data.shuffle == "all":
         raise InputError(
             'config.data.shuffle is "all", which a stream cannot do; give "block" or "none"'
+        )
+    if run.data.reader == "stream" and run.task.objective == "prefer":
+        raise InputError(
+            'config.data.reader is "stream", but the reference model of the objective "prefer" '
+            'reads all pairs before training; give "memory" or "prepared"'
         )
 
 
@@ -304,7 +312,15 @@ def make_store(experiment: Experiment) -> ExampleStore:
             f'split "{data.split}": none of {len(store)} examples has its answer in what is read; '
             f"raise task.max_source_length={setup.task.max_source_length}"
         )
-    return store
+    if not isinstance(experiment.objective, Preferences):
+        return store
+    if len(store) and len(store) == store.counts.identical_pairs:
+        raise InputError(
+            f'split "{data.split}": the summaries of each of {counted(len(store), "pair")} are '
+            f"identical in their first {setup.task.max_target_length} tokens; give rejected "
+            "summaries that differ, or raise task.max_target_length"
+        )
+    return ReferencedExamples(store)
 
 
 def _open_prepared(experiment: Experiment) -> PreparedExamples:
@@ -423,6 +439,34 @@ def write_model_directory(experiment: Experiment) -> None:
         segments = {"segments": start.summarization["segments"]}
         model.summarization = segments | model.summarization
     model.save(target)
+
+
+def set_reference(
+    experiment: Experiment, store: ExampleStore, initial_params: Params | None
+) -> None:
+    """Gives the examples of preference training their log-probabilities under the reference model.
+
+    The reference is the start of the run. Other objectives have none.
+
+    Args:
+        experiment: the run.
+        store: its training examples.
+        initial_params: parameters of the start model, see ``initial_params``.
+
+    Raises:
+        InputError: the run goes on, but not with the reference that it began with.
+    """
+    if not isinstance(store, ReferencedExamples):
+        return
+    run, objective = experiment.setup.run, experiment.objective
+    assert isinstance(objective, Preferences)
+    if experiment.start is not None:
+        weights = experiment.start.fingerprint
+    elif run.init_from:
+        weights = load(run.init_from).fingerprint
+    else:
+        weights = f"random, seed {run.training.seed}"
+    add_reference(objective, store, weights, initial_params)
 
 
 def make_loss(experiment: Experiment) -> LossFn | SegmentedLoss:

@@ -93,6 +93,11 @@ class WarmStart:
             )
         return self._model.tokenizer
 
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of the weights of the start."""
+        return self._model.fingerprint
+
     @cached_property
     def params(self) -> Params:
         """The parameters, those of ``fresh`` drawn anew."""

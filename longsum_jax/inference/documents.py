@@ -76,7 +76,7 @@ class DocumentSummarizer:
         tokenizer: of the model.
         prefix: text before every document.
         generate: decodes a batch.
-        make_slots: makes slots to decode in.
+        make_slots: makes slots to decode in; None to decode batches that begin and end together.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class DocumentSummarizer:
         *,
         prefix: str,
         generate: Generate,
-        make_slots: MakeSlots,
+        make_slots: MakeSlots | None,
     ) -> None:
         self._config = config
         self._tokenizer = tokenizer
@@ -147,7 +147,8 @@ class DocumentSummarizer:
             batch_size = num_slots(self._config, [len(document.ids) for document in documents])
         batch_size = rows_on_devices(batch_size)
         # On a mesh each device holds rows of its own, which begin and end together.
-        together = batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1
+        is_on_mesh = jax.sharding.get_abstract_mesh().size > 1
+        together = batch_size == 1 or is_on_mesh or self._make_slots is None
         if not together:
             documents = list(documents)
             # Slots without a document would be decoded, too.
@@ -164,6 +165,7 @@ class DocumentSummarizer:
         **sizes: Any,
     ) -> Iterator[tuple[int, Summary]]:
         order = sorted(range(len(documents)), key=lambda i: -len(documents[i].ids))
+        assert self._make_slots is not None
         slots = self._make_slots(**sizes)
         rows = (self._rows([documents[i]], padded_length) for i in order)
         for place, out in slots.decode(list(rows)):

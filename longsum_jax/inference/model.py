@@ -31,6 +31,7 @@ from longsum_jax.inference.padding import (
     check_target_length,
     document_inputs,
 )
+from longsum_jax.inference.programs import EncodedDocuments
 from longsum_jax.inference.runner import Runner
 from longsum_jax.inference.segments import SegmentSummarizer, segment_options
 from longsum_jax.inference.stream import Result, summarize_stream
@@ -719,6 +720,15 @@ class Model:
     def padded_document(self, ids: np.ndarray, mask: np.ndarray) -> PaddedInputs:
         """Returns the inputs that documents are summarized from: padded, with global attention."""
         return self.padded(ids, mask, self._document_inputs(ids))
+
+    def encoded_documents(self, ids: np.ndarray, mask: np.ndarray) -> EncodedDocuments:
+        """Returns documents as ``programs.NoisySearch`` reads them.
+
+        Args:
+            ids: int32 [batch, length].
+            mask: bool [batch, length], True on real tokens.
+        """
+        return self._runner.encoded(self.padded_document(ids, mask))
 
     def _document_inputs(self, ids: np.ndarray) -> Mapping[str, np.ndarray]:
         return document_inputs(ids, self._document_id, self.config)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,9 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from longsum_jax.decoding.decoder import Decoder
+from longsum_jax.decoding.noise import noisy_cache, noisy_decoder
 from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.sampling import row_keys
 from longsum_jax.decoding.search import (
     Generated,
     SearchState,
@@ -277,6 +279,57 @@ class Search:
         compiled.result()
 
 
+class EncodedDocuments(NamedTuple):
+    """Documents as a decoder reads them.
+
+    Attributes:
+        params: parameters of the module.
+        weights: weights that steps read, see ``Search.weights``.
+        source: the encoded documents.
+    """
+
+    params: Params
+    weights: Weights
+    source: DecoderSource
+
+
+class NoisySearch:
+    """Runs the compiled search of two modules by noisy decoding, see ``decoding.noise``.
+
+    Args:
+        conditional: module that reads the documents.
+        unconditional: module that the noise is drawn from.
+    """
+
+    def __init__(self, conditional: Any, unconditional: Any) -> None:
+        static = ("batch_size", "options")
+        search = partial(_noisy_search, conditional, unconditional)
+        self.program = Program(search, static_argnames=static)
+
+    def __call__(
+        self,
+        conditional: EncodedDocuments,
+        unconditional: EncodedDocuments,
+        keys: Array,
+        noise: float,
+        *,
+        batch_size: int,
+        options: GenerationOptions,
+    ) -> Generated:
+        """Decodes encoded documents.
+
+        Args:
+            conditional: the documents, encoded by the module that reads them.
+            unconditional: as many empty documents, encoded by the other module.
+            keys: PRNG keys of the rows.
+            noise: probability with which a token is drawn from the unconditional module.
+            batch_size: number of documents.
+            options: options of the search, which samples.
+        """
+        arguments = conditional, unconditional, keys, jnp.float32(noise)
+        return self.program(*arguments, batch_size=batch_size, options=options)
+
+
 class Slots:
     """The programs of continuous batching: documents enter and leave the search one by one.
 
@@ -390,9 +443,41 @@ def _search(
     out = generate(
         decoder, cache, batch_size=batch_size, options=options, rng=keys, is_done=is_done
     )
+    return _replicated(out)
+
+
+def _noisy_search(
+    conditional_module: Any,
+    unconditional_module: Any,
+    conditional: EncodedDocuments,
+    unconditional: EncodedDocuments,
+    keys: Array,
+    noise: Array,
+    *,
+    batch_size: int,
+    options: GenerationOptions,
+) -> Generated:
+    decoders, caches = [], []
+    for module, encoded in (
+        (conditional_module, conditional),
+        (unconditional_module, unconditional),
+    ):
+        params, weights, source = encoded
+        source = constrain_rows(source)
+        decoders.append(_decoder(module, params, weights, source))
+        caches.append(constrain_rows(_empty_cache(module, params, source, options)))
+    beam_keys = row_keys(keys, batch_size, options.decoder_beams)
+    decoder = noisy_decoder(*decoders, noise=noise, keys=beam_keys)
+    cache = noisy_cache(*caches, batch_size)
+    out = generate(decoder, cache, batch_size=batch_size, options=options, rng=keys)
+    return _replicated(out)
+
+
+def _replicated(out: Generated) -> Generated:
+    """Returns sequences on every device of the active mesh, so that every host can read them."""
     if jax.sharding.get_abstract_mesh().empty:
         return out
-    return jax.lax.with_sharding_constraint(out, PartitionSpec())  # replicated on every host
+    return jax.lax.with_sharding_constraint(out, PartitionSpec())
 
 
 def _decoder(module: Any, params: Params, layers: Weights, source: DecoderSource) -> Decoder:

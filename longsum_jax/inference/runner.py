@@ -15,7 +15,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.continuous import ContinuousBatch, Pad
 from longsum_jax.inference.kernel_cache import MAX_KERNEL_CACHE_BYTES, KernelCache
 from longsum_jax.inference.padding import BUCKET, PaddedInputs, check_inputs, pad_inputs
-from longsum_jax.inference.programs import Programs
+from longsum_jax.inference.programs import EncodedDocuments, Programs
 from longsum_jax.models.family import Family
 from longsum_jax.ops.storage import Storage
 from longsum_jax.typing import Params
@@ -117,6 +117,16 @@ class Runner:
         ids, mask, extra = padded
         variables = self.variables(padded)
         return self.programs.generate(variables, ids, mask, extra, keys, options=options)
+
+    def encoded(self, padded: PaddedInputs) -> EncodedDocuments:
+        """Returns documents as a search reads them.
+
+        Args:
+            padded: the inputs of the encoder.
+        """
+        programs = self.programs
+        source = programs.read(self.variables(padded), *padded)
+        return EncodedDocuments(self.params, programs.search.weights(self.params), source)
 
     def slots(self, pad: Pad, **sizes: Any) -> ContinuousBatch:
         """Returns slots, in which documents are decoded one by one.

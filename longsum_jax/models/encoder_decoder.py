@@ -79,6 +79,28 @@ class EncoderDecoder(PreciseModule):
         x = self.decoder_states(ids, states, attention_mask, deterministic)
         return self.token_scores(x, labels, label_smoothing=label_smoothing)
 
+    def score_pairs(
+        self,
+        input_ids: Int[AnyArray, "batch length"],
+        attention_mask: Shaped[AnyArray, "batch length"],
+        chosen: Int[AnyArray, "batch target_length"],
+        rejected: Int[AnyArray, "batch target_length"],
+        deterministic: bool = True,
+    ) -> Float[Array, "batch 2"]:
+        """Returns the log-probabilities of two targets of every source, which is encoded once.
+
+        Args:
+            chosen, rejected: the targets; IGNORED_LABEL is left out.
+        """
+        states = self.encode(input_ids, attention_mask, deterministic)
+        # One after the other: to join them would move the rows of a batch over a mesh.
+        log_probs = []
+        for labels in (chosen, rejected):
+            ids = self.decoder_inputs(labels)
+            x = self.decoder_states(ids, states, attention_mask, deterministic)
+            log_probs.append(-self.token_scores(x, labels).losses.sum(-1))
+        return jnp.stack(log_probs, -1)
+
     def decoder_inputs(
         self, labels: Int[AnyArray, "batch target_length"]
     ) -> Int[Array, "batch target_length"]:

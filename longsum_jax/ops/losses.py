@@ -96,6 +96,39 @@ def class_cross_entropy(
     return jnp.where(mask, losses.mean(-1), 0.0).sum(), mask.sum().astype(jnp.float32)
 
 
+class PreferenceScores(NamedTuple):
+    """The losses and rewards of pairs of targets.
+
+    Attributes:
+        losses: negative log-probabilities that the chosen target wins, float32.
+        margins: rewards of the chosen targets minus those of the rejected ones, float32.
+    """
+
+    losses: Float[Array, " batch"]
+    margins: Float[Array, " batch"]
+
+
+def preference_scores(
+    log_probs: Float[AnyArray, "batch 2"],
+    reference: Float[AnyArray, "batch 2"],
+    *,
+    beta: float,
+) -> PreferenceScores:
+    """Scores pairs of targets by direct preference optimization (Rafailov et al. 2023, eq. 7).
+
+    The reward of a target is ``beta`` times the logarithm of its probability under the model
+    divided by its probability under the reference model.
+
+    Args:
+        log_probs: log-probabilities of the chosen and the rejected target under the model.
+        reference: log-probabilities of the same targets under the reference model.
+        beta: factor of the rewards.
+    """
+    rewards = beta * (log_probs - reference).astype(jnp.float32)
+    margins = rewards[:, 0] - rewards[:, 1]
+    return PreferenceScores(jax.nn.softplus(-margins), margins)
+
+
 def shift_right(
     labels: Int[AnyArray, "*batch length"], *, start_id: int, pad_id: int
 ) -> Int[Array, "*batch length"]:

@@ -31,7 +31,8 @@ Label = int | str | tuple[int | str, ...]  # a tuple for several labels
 class Document(NamedTuple):
     """One row of a data file; several summaries, where they are asked for, are a tuple.
 
-    ``choices`` are texts of which the label names the right one.
+    ``choices`` are texts of which the label names the right one, ``rejected`` is a summary that is
+    worse than ``summary``.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Document(NamedTuple):
     query: str | None
     label: Label | None = None
     choices: tuple[str, ...] | None = None
+    rejected: str | None = None
 
     @property
     def only_summary(self) -> str:
@@ -56,6 +58,7 @@ def read_json_lines(
     id_key: str = "id",
     label_key: str = "",
     choices_key: str = "",
+    rejected_key: str = "",
     require_document: bool = True,
     require_summary: bool = True,
     several_summaries: bool = False,
@@ -77,6 +80,7 @@ def read_json_lines(
         label_key: the key of the label, which is a whole number from 0 on, a string, or a list of
             either; "" reads no labels.
         choices_key: the key of a list of texts to choose from; "" reads none.
+        rejected_key: the key of a rejected summary, which may be absent or blank; "" reads none.
         require_document: whether a missing or blank text is an error; otherwise it becomes "".
         require_summary: whether a missing or blank summary is an error; otherwise it becomes None.
         several_summaries: whether a list of summaries becomes a tuple; otherwise it is an error.
@@ -93,6 +97,7 @@ def read_json_lines(
         "id": id_key,
         "label": label_key,
         "choices": choices_key,
+        "rejected": rejected_key,
     }
     for path in find_files(paths):
         for number, row in read_json_objects(path, max_bytes):
@@ -269,7 +274,8 @@ def _document(
     label = _label(row, keys["label"], where) if keys["label"] else None
     name = replace_half_characters(name) if isinstance(name, str) else json.dumps(name)
     choices = _choices(row, keys["choices"], where) if keys["choices"] else None
-    return Document(name, document, summary, query, label, choices)
+    rejected = _optional_text(row, keys["rejected"], where, "--rejected_key")
+    return Document(name, document, summary, query, label, choices, rejected)
 
 
 def _is_list_of_strings(value: Any) -> bool:

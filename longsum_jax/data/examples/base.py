@@ -25,26 +25,30 @@ class Example(TypedDict):
     # numbers of the document's labels, a number a segment, or nothing.
     labels: np.ndarray
     source_tokens: int  # length of the source before truncation, special tokens included
-    target_tokens: int  # length of the target before truncation, special tokens included
+    target_tokens: int  # length of all targets before truncation, special tokens included
     segment_lengths: NotRequired[np.ndarray]  # int32 [segments], tokens of each segment
     # int32 [segments], tokens of each segment's target; absent where labels are numbers.
     label_lengths: NotRequired[np.ndarray]
     token_type_ids: NotRequired[np.ndarray]  # int32 [source length], of pairs of texts
     # See ``text.segment_inputs.SegmentInputs.vectors``.
     vectors: NotRequired[tuple[np.ndarray, np.ndarray]]
+    rejected: NotRequired[np.ndarray]  # int32 [rejected length], ids of the rejected target
+    # float32 [2], log-probabilities of both targets under the reference model.
+    reference: NotRequired[np.ndarray]
 
 
 def example_lengths(example: Example) -> tuple[int, int]:
     """Returns the room that an example needs in a batch.
 
     Returns:
-        Tokens of the source and of the target; with segments, their number and the tokens of the
-        longest target.
+        Tokens of the source and of the longer target; with segments, their number and the tokens of
+        the longest target.
     """
     if "segment_lengths" in example:
         longest_target = max(example.get("label_lengths", ()), default=0)
         return len(example["segment_lengths"]), longest_target
-    return len(example["input_ids"]), len(example["labels"])
+    longest_target = max(len(example["labels"]), len(example.get("rejected", ())))
+    return len(example["input_ids"]), longest_target
 
 
 class ExampleStore(Protocol):
@@ -96,6 +100,7 @@ class Counts:
     dropped_source_tokens: int = 0
     dropped_target_tokens: int = 0
     unlabelled: int = 0  # examples whose labels are all ignored: an answer beyond what is read
+    identical_pairs: int = 0  # examples whose rejected target has the ids of the other one
 
     def add(self, example: Example | None, *, new_document: bool = True) -> None:
         """Counts one piece.
@@ -110,7 +115,8 @@ class Counts:
             self.too_short += 1
             return
         dropped_source = example["source_tokens"] - len(example["input_ids"])
-        dropped_target = example["target_tokens"] - len(example["labels"])
+        rejected = example.get("rejected", ())
+        dropped_target = example["target_tokens"] - len(example["labels"]) - len(rejected)
         self.truncated_sources += dropped_source > 0
         self.truncated_targets += dropped_target > 0
         self.source_tokens += example["source_tokens"]
@@ -119,6 +125,7 @@ class Counts:
         self.dropped_target_tokens += dropped_target
         labels = example["labels"]
         self.unlabelled += bool(labels.size and np.all(labels == IGNORED_LABEL))
+        self.identical_pairs += "rejected" in example and np.array_equal(labels, rejected)
 
     def merge(self, other: "Counts") -> None:
         """Adds the counts of other documents."""

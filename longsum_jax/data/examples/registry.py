@@ -9,6 +9,7 @@ from longsum_jax.data.examples.classification import classification_examples
 from longsum_jax.data.examples.extraction import extraction_examples
 from longsum_jax.data.examples.masked_lm import masked_lm_examples
 from longsum_jax.data.examples.pairs import pair_examples
+from longsum_jax.data.examples.preferences import preference_examples
 from longsum_jax.data.examples.segments import segment_examples
 from longsum_jax.data.examples.summarization import summarization_examples
 from longsum_jax.data.examples.tags import tag_examples
@@ -32,6 +33,7 @@ MAKERS: Mapping[str, Maker] = {
     "choose": choice_examples,
     "cloze": cloze_examples,
     "tag": tag_examples,
+    "prefer": preference_examples,
 }
 
 

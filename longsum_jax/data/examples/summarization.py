@@ -69,7 +69,7 @@ def source_and_target(task: Task, document: Document, seed: int = 0) -> tuple[st
     selected the sentences before; there an empty summary marks a document as too short.
     """
     source, target = document.document, document.only_summary
-    if target is None and task.objective in ("gap_sentences", "summarize_segments"):
+    if target is None and task.objective in ("gap_sentences", "summarize_segments", "prefer"):
         texts = gap_sentence_texts(source, task.gap_sentences, seed)
         if texts is None:
             return None

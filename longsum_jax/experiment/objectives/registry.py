@@ -8,6 +8,7 @@ from longsum_jax.experiment.objectives.classification import Classification
 from longsum_jax.experiment.objectives.extraction import Extraction
 from longsum_jax.experiment.objectives.masked_lm import MaskedLanguageModel
 from longsum_jax.experiment.objectives.multiple_choice import MultipleChoice
+from longsum_jax.experiment.objectives.preferences import Preferences
 from longsum_jax.experiment.objectives.question_answering import QuestionAnswering
 from longsum_jax.experiment.objectives.segments import SegmentSummarization
 from longsum_jax.experiment.objectives.summarization import Summarization
@@ -27,4 +28,5 @@ OBJECTIVES: Mapping[str, type[Objective]] = {
     "choose": MultipleChoice,
     "cloze": QuestionAnswering,
     "tag": TokenClassification,
+    "prefer": Preferences,
 }

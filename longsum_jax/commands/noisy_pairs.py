@@ -1,0 +1,329 @@
+"""longsum corpus pairs: reference summaries beside unfaithful ones, for preference training."""
+
+import argparse
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longsum_jax import atomic
+from longsum_jax.commands import console, flags
+from longsum_jax.errors import InputError, counted
+from longsum_jax.files import MAX_ROWS_BYTES, parse_json, read_bytes, read_json
+from longsum_jax.locks import locked
+from longsum_jax.progress import Bar
+
+if TYPE_CHECKING:
+    from longsum_jax.data.tasks import Task
+    from longsum_jax.evaluation.predictions import Pair
+    from longsum_jax.inference.model import Model
+    from longsum_jax.text.documents import Document
+
+DEFAULT_NOISE = 0.5
+
+
+def add(commands: Any) -> None:
+    """Adds the subcommand to those of ``longsum corpus``."""
+    parser = commands.add_parser(
+        "pairs",
+        help="JSON lines with unfaithful summaries beside the references",
+        description="Writes OUT/SPLIT.jsonl with rows of document, summary and rejected, for "
+        "configs/prefer.py. Each token of a rejected summary is drawn with the probability --noise "
+        "from a model that does not read the document. Started again, the command goes on after "
+        "the last row.",
+    )
+    flags.add_model_flags(parser)
+    parser.add_argument(
+        "--unconditional_model",
+        metavar="DIR",
+        help="model that the noise is drawn from, such as the start of --model's fine-tuning; "
+        "default: --model, with an empty document",
+    )
+    parser.add_argument(
+        "--noise",
+        type=float,
+        default=DEFAULT_NOISE,
+        metavar="P",
+        help=f"probability that a token is drawn from it; default: {DEFAULT_NOISE}",
+    )
+    flags.add_task_flags(parser, "task (defaults are the task's)")
+    parser.add_argument("--split", default="train", help="split of the task; default: train")
+    parser.add_argument(
+        "--half", help="first or second, for this half of the split train; default: all of it"
+    )
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="directory for SPLIT.jsonl and its settings"
+    )
+    parser.add_argument("--examples", type=int, metavar="N", help="only the first N documents")
+    flags.add_batch_size_flag(parser)
+    flags.add_reading_flags(parser)
+    flags.add_generation_flags(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> None:
+    if not 0 <= args.noise <= 1:
+        raise InputError(f"--noise={args.noise} is a probability; give a number between 0 and 1")
+    task = _task(args)
+
+    from longsum_jax.inference.loading import load
+    from longsum_jax.inference.noisy import NoisySummarizer
+
+    with console.spinner(f'reading split "{args.split}" of {task.source}'):
+        pairs, without_summary = _read(args, task)
+    model = load(args.model, **flags.load_options(args))
+    unconditional = model
+    if args.unconditional_model is not None:
+        options = flags.given(args, (*flags.COMPUTATION_FLAGS, "param_dtype", "decoder_storage"))
+        unconditional = load(args.unconditional_model, **options)
+    summarizer = NoisySummarizer(model, unconditional, noise=args.noise)
+    generation = dataclasses.asdict(summarizer.summary_options(**flags.generation_options(args)))
+    settings = _settings(args, task, model, unconditional, generation)
+    out = Path(args.out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be used ({error.strerror}); give another --out") from error
+    with (
+        locked(out, "writes pairs", "give another --out"),
+        console.memory_errors(console.SUMMARY_ADVICE),
+    ):
+        file = PairsFile(out / f"{args.split}.jsonl", settings)
+        _write_pairs(args, file, pairs, model, unconditional)
+        print(_report(file, pairs, without_summary))
+
+
+def _task(args: argparse.Namespace) -> "Task":
+    """Returns the task of the command line, whose documents have summaries.
+
+    Raises:
+        InputError: no task, a task without summaries, or a half of another split than train.
+    """
+    if args.task is None:
+        raise InputError("give --task=NAME; longsum prepare --help lists the names")
+    task = flags.task_of(args)
+    if not task.writes_summaries:
+        raise InputError(
+            f"--task={args.task} has no summaries; give a task with summaries, such as summaries"
+        )
+    task.source_split(args.split)
+    if args.half is None:
+        return task
+    if args.split != "train":
+        raise InputError(
+            f"--half={args.half} is for --split=train, not for {args.split}; leave it out"
+        )
+    from longsum_jax.data.tasks import get_task
+
+    return get_task(args.task, **flags.given(args, (*flags.SOURCE_FLAGS, "half")))
+
+
+def _read(args: argparse.Namespace, task: "Task") -> tuple[list["Pair"], int]:
+    """Returns the documents with their summaries, and the number of documents without one."""
+    from longsum_jax.data.examples.summarization import with_target
+    from longsum_jax.data.sources import documents
+    from longsum_jax.evaluation.predictions import pairs_by_id
+
+    without_summary = 0
+
+    def complete() -> Iterator["Document"]:
+        nonlocal without_summary
+        for document in documents(task, args.split):
+            with_summary = with_target(task, document)
+            if with_summary is None:
+                without_summary += 1
+            else:
+                yield with_summary
+
+    pairs = pairs_by_id(itertools.islice(complete(), args.examples), task.source)
+    if not pairs:
+        raise InputError(
+            f'task "{task.name}": no document of split "{args.split}" has a summary; give another '
+            "--split"
+        )
+    return list(pairs.values()), without_summary
+
+
+class PairsFile:
+    """A file of pairs: rows are appended as they are made.
+
+    A command that was stopped goes on after the last row. Beside it PATH.settings.json has
+    everything that the rows depend on.
+
+    Args:
+        path: the file, which need not exist.
+        settings: the settings of the rows to come.
+
+    Attributes:
+        path: the file.
+        rows: rows of the file by their ids; a line cut short by a crash is dropped.
+
+    Raises:
+        InputError: a file that cannot be read, or rows that were made with other settings.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        self.path = path
+        self.rows: dict[str, dict[str, Any]] = {}
+        self._settings = json.loads(json.dumps(settings))
+        self._settings_path = path.with_name(f"{path.name}.settings.json")
+        if not path.exists():
+            return
+        try:
+            content = read_bytes(path, MAX_ROWS_BYTES)
+            *lines, cut_short = content.split(b"\n")
+            for number, line in enumerate(lines, 1):
+                row = _parsed(line, f"{path}:{number}")
+                self.rows[row["id"]] = row
+            if cut_short:
+                os.truncate(path, len(content) - len(cut_short))
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot be read ({error.strerror}); give another --out"
+            ) from error
+        if self.rows:
+            self._check_settings()
+
+    def check(self, pairs: list["Pair"]) -> None:
+        """Raises InputError for a row whose document, query or summary has changed since."""
+        for pair in pairs:
+            row = self.rows.get(pair.id)
+            if row is None:
+                continue
+            before = row["document"], row.get("query"), row["summary"]
+            if before != (pair.source, pair.query, pair.reference):
+                raise InputError(
+                    f'{self.path}: the document, query or summary of "{pair.id}" has changed since '
+                    "its pair was written; give another --out"
+                )
+
+    def append(self, pair: "Pair", rejected: str) -> None:
+        """Appends a row.
+
+        Raises:
+            InputError: the file cannot be written; earlier rows stay in it.
+        """
+        query = {} if pair.query is None else {"query": pair.query}
+        row = {"id": pair.id, "document": pair.source, **query, "summary": pair.reference}
+        row["rejected"] = rejected
+        try:
+            if not self.rows:
+                atomic.write_text(self._settings_path, json.dumps(self._settings, indent=2) + "\n")
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot be written ({error.strerror}); make room and start again, "
+                "finished rows are kept"
+            ) from error
+        self.rows[pair.id] = row
+
+    def _check_settings(self) -> None:
+        before = read_json(self._settings_path)
+        differing = [
+            name for name, value in self._settings.items() if before.get(name, ...) != value
+        ]
+        if differing:
+            raise InputError(
+                f"{self.path}: holds pairs made with another {', '.join(differing)}; give another "
+                "--out"
+            )
+
+
+def _parsed(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        row = parse_json(line)
+        row["id"], row["document"], row["summary"], row["rejected"]
+    except (ValueError, KeyError, TypeError):
+        raise InputError(
+            f"{where}: not a row of pairs; remove the file or give another --out"
+        ) from None
+    return row
+
+
+def _write_pairs(
+    args: argparse.Namespace,
+    file: PairsFile,
+    pairs: list["Pair"],
+    model: "Model",
+    unconditional: "Model",
+) -> None:
+    """Writes the rows that the file lacks, with a bar of progress."""
+    from longsum_jax.evaluation.predictions import predict
+    from longsum_jax.inference.noisy import NoisySummarizer
+
+    file.check(pairs)
+    missing = {pair.id: pair for pair in pairs if pair.id not in file.rows}
+    done = len(pairs) - len(missing)
+    with (
+        Bar(total=len(pairs), initial=done, unit="document") as bar,
+        flags.on_devices(args, model) as parallel,
+        flags.on_devices(args, unconditional) as parallel_unconditional,
+    ):
+        summarizer = NoisySummarizer(parallel, parallel_unconditional, noise=args.noise)
+
+        def on_row(row: dict[str, Any]) -> None:
+            pair, rejected = missing[row["id"]], row["prediction"]
+            # Neither teaches anything: they are counted, and made again by another start.
+            if rejected.strip() and rejected != pair.reference:
+                file.append(pair, rejected)
+            bar.update()
+
+        predict(
+            summarizer,
+            list(missing.values()),
+            {},
+            batch_size=args.batch_size,
+            on_row=on_row,
+            max_source_length=args.max_source_length,
+            on_overflow=args.on_overflow,
+            seed=args.seed,
+            **flags.generation_options(args),
+        )
+
+
+def _settings(
+    args: argparse.Namespace,
+    task: "Task",
+    model: "Model",
+    unconditional: "Model",
+    generation: dict[str, Any],
+) -> dict[str, Any]:
+    """Returns everything that the rows depend on."""
+    from longsum_jax import __version__
+
+    names = ("noise", "half", "max_source_length", "seed", *flags.COMPUTATION_FLAGS)
+    return {
+        "source": task.source,
+        "split": args.split,
+        **{name: getattr(args, name) for name in names},
+        "weights": model.fingerprint,
+        "unconditional_weights": unconditional.fingerprint,
+        "tokenizer": model.tokenizer.fingerprint,
+        "generation": generation,
+        "longsum_jax": __version__,
+    }
+
+
+def _report(file: PairsFile, pairs: list["Pair"], without_summary: int) -> str:
+    """Returns the numbers of pairs written and documents left out.
+
+    Raises:
+        InputError: no pair was written.
+    """
+    written = sum(pair.id in file.rows for pair in pairs)
+    if not written:
+        raise InputError(
+            f"{file.path}: each of {counted(len(pairs), 'noisy summary')} is "
+            "empty or the reference, so no pair was written; check --model and "
+            "--unconditional_model, or give another --noise or --min_new_tokens"
+        )
+    report = f"{file.path}: {counted(written, 'pair')}"
+    if left_out := len(pairs) - written:
+        report += f"; {left_out:,} left out, whose noisy summary is empty or the reference"
+    if without_summary:
+        report += f"; {without_summary:,} without a text or a summary left out"
+    return report

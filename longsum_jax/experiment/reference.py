@@ -1,0 +1,228 @@
+"""The frozen reference model of preference training: its log-probabilities, computed once.
+
+They take the place of the model in every step, so that a run holds no second set of parameters.
+They are stored in the run's directory:
+
+    reference.json    hash of the reference's weights, hash of the examples, log-probabilities
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from longsum_jax import atomic
+from longsum_jax.data.examples.base import Counts, Example
+from longsum_jax.data.padding import pad_batch
+from longsum_jax.data.prepared import PreparedExamples
+from longsum_jax.data.stores import ExampleList
+from longsum_jax.errors import InputError
+from longsum_jax.experiment.objectives.preferences import Preferences
+from longsum_jax.files import MAX_ROWS_BYTES, read_json
+from longsum_jax.progress import Bar
+from longsum_jax.training.loop import initialization_key
+from longsum_jax.training.mesh import activate, feed_of, make_mesh, put_batch
+from longsum_jax.training.state import create_state, plan_state
+from longsum_jax.training.workdir import has_checkpoint
+from longsum_jax.typing import Params
+
+REFERENCE = "reference.json"
+
+
+class ReferencedExamples(Sequence[Example]):
+    """Examples of pairs with their log-probabilities under the reference model.
+
+    Args:
+        store: the examples.
+
+    Attributes:
+        lengths, counts: of ``store``.
+        log_probs: float32 [examples, 2], of the chosen and the rejected targets; None before they
+            are computed, when examples come without them.
+    """
+
+    def __init__(self, store: ExampleList | PreparedExamples) -> None:
+        self._store = store
+        self.lengths: np.ndarray = store.lengths
+        self.counts: Counts = store.counts
+        self.log_probs: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __getitem__(self, index: int) -> Example:  # type: ignore[override] # no slices
+        example = self._store[index]
+        if self.log_probs is None:
+            return example
+        with_reference = example.copy()
+        with_reference["reference"] = self.log_probs[index]
+        return with_reference
+
+    @property
+    def num_shards(self) -> int:
+        """The number of hosts that can read the examples together."""
+        return getattr(self._store, "num_shards", jax.process_count())
+
+
+class _Saved(NamedTuple):
+    """The content of ``REFERENCE``."""
+
+    weights: str
+    examples: str
+    log_probs: np.ndarray
+
+
+def add_reference(
+    objective: Preferences,
+    store: ReferencedExamples,
+    weights: str,
+    initial_params: Params | None,
+) -> None:
+    """Sets the log-probabilities of ``store``: those of the run's directory, or computed here.
+
+    Args:
+        objective: of the run.
+        store: its training examples.
+        weights: hash of the reference model's weights.
+        initial_params: the parameters that the run starts with; None for random ones. A run with a
+            checkpoint does not use them.
+
+    Raises:
+        InputError: the run goes on, and its log-probabilities are missing, damaged, or of another
+            reference or other examples; or the reference's values are not finite.
+    """
+    path = objective.setup.workdir / REFERENCE
+    goes_on = has_checkpoint(objective.setup.workdir)
+    examples = _hash_of(store)
+    saved = _read(path) if path.exists() or goes_on else None
+    if saved is not None:
+        problem = _difference(saved, weights, examples, len(store))
+        if problem is None:
+            store.log_probs = saved.log_probs
+            return
+        if goes_on:
+            raise InputError(
+                f"{path}: {problem}; give what the run began with, or another --workdir"
+            )
+    log_probs = _compute(objective, store, initial_params)
+    _check_finite(log_probs, store)
+    if jax.process_index() == 0:
+        _write(path, _Saved(weights, examples, log_probs))
+    store.log_probs = log_probs
+
+
+def _difference(saved: _Saved, weights: str, examples: str, count: int) -> str | None:
+    """Returns the difference between saved values and those that a run needs; None without one."""
+    if saved.weights != weights:
+        return (
+            f"the reference model has the weights {weights}, but that of the run has "
+            f"{saved.weights}"
+        )
+    if saved.examples != examples or len(saved.log_probs) != count:
+        return f"the examples have the hash {examples}, but those of the run have {saved.examples}"
+    return None
+
+
+def _compute(
+    objective: Preferences, store: ReferencedExamples, initial_params: Params | None
+) -> np.ndarray:
+    """Returns the log-probabilities of all pairs, float32 [examples, 2], the same on every host."""
+    run = objective.setup.run
+    mesh, rules = make_mesh(run.mesh), run.mesh.rules
+    rows = run.data.batch_size // run.training.accumulation
+    log_probs = np.zeros((len(store), 2), np.float32)
+    params = _place(objective, initial_params)
+    shown = run.training.progress and jax.process_index() == 0
+    bar = Bar(total=len(store), desc="reference model", unit="pair", disable=not shown)
+    with activate(mesh, rules), bar:
+        for indices, length in _groups(store.lengths, objective.source_lengths, rows):
+            feed = feed_of(mesh)
+            own = rows // feed.count
+            examples = [store[i] for i in indices[feed.index * own : (feed.index + 1) * own]]
+            batch = pad_batch(
+                examples,
+                rows=own,
+                source_length=length,
+                pad_id=objective.setup.config.pad_token_id,
+                **objective.batch_options(),
+            )
+            values = objective.pair_log_probs(params, put_batch(batch, mesh))
+            log_probs[indices] = jax.device_get(values)[: len(indices)]
+            bar.update(len(indices))
+    return log_probs
+
+
+def _place(objective: Preferences, initial_params: Params | None) -> Params:
+    """Returns the parameters that the run starts with, on its mesh."""
+    setup = objective.setup
+    init, mesh = setup.family.init_params(setup.config), setup.run.mesh
+    key = initialization_key(setup.run.training.seed)
+    optimizer = optax.identity()  # without moments: only the parameters of the state are used
+    abstract, _ = plan_state(init, optimizer, make_mesh(mesh), mesh.rules, key)
+    return create_state(abstract, init, optimizer, key, initial_params).params
+
+
+def _groups(
+    lengths: np.ndarray, buckets: Sequence[int], rows: int
+) -> Iterator[tuple[np.ndarray, int]]:
+    """Yields the indices of the examples of a batch, and its padded length."""
+    bucket_of = np.searchsorted(buckets, lengths[:, 0])
+    for bucket, length in enumerate(buckets):
+        indices = np.flatnonzero(bucket_of == bucket)
+        for start in range(0, len(indices), rows):
+            yield indices[start : start + rows], length
+
+
+def _check_finite(log_probs: np.ndarray, store: ReferencedExamples) -> None:
+    damaged = np.flatnonzero(~np.isfinite(log_probs).all(1))
+    if damaged.size:
+        example = store[int(damaged[0])]
+        raise InputError(
+            f'config.init_from: the reference model gives a summary of "{example["id"]}" the '
+            f"log-probability {log_probs[damaged[0]].tolist()}; give a model whose weights are "
+            "finite"
+        )
+
+
+def _hash_of(store: ReferencedExamples) -> str:
+    """Returns a short hash of the ids of all examples."""
+    digest = hashlib.blake2b(digest_size=8)
+    for example in store:
+        for ids in (example["input_ids"], example["labels"], example["rejected"]):
+            digest.update(len(ids).to_bytes(8, "little"))
+            digest.update(np.ascontiguousarray(ids, np.int32).data)
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> _Saved:
+    """Returns the content of a file that ``_write`` wrote.
+
+    Raises:
+        InputError: a missing or damaged file.
+    """
+    content = read_json(path, MAX_ROWS_BYTES)
+    try:
+        values: Any = content["log_probs"]
+        log_probs = np.asarray(values, np.float32).reshape(-1, 2)
+        return _Saved(str(content["weights"]), str(content["examples"]), log_probs)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({error}); copy the run again") from None
+
+
+def _write(path: Path, saved: _Saved) -> None:
+    # One list: a list for each pair would count as a nested container.
+    numbers = [float(value) for value in saved.log_probs.reshape(-1)]
+    content = {"weights": saved.weights, "examples": saved.examples, "log_probs": numbers}
+    assert all(map(math.isfinite, numbers))  # JSON has no other numbers
+    try:
+        atomic.write_text(path, json.dumps(content) + "\n")
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror}); make room, or give another --workdir"
+        ) from error

@@ -1,0 +1,189 @@
+"""Unfaithful summaries by noisy decoding, as rejected summaries for preference training."""
+
+import zlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.decoding.search import Generated
+from longsum_jax.errors import InputError
+from longsum_jax.inference.documents import DocumentSummarizer
+from longsum_jax.inference.model import Model
+from longsum_jax.inference.programs import NoisySearch
+from longsum_jax.inference.segments import SegmentSummarizer
+from longsum_jax.inference.summarizer import make_engine, summarize_all
+from longsum_jax.inference.summary import BatchSize, Overflow, Strategy, Summary
+from longsum_jax.inference.summary_options import SummaryOptions, check_arguments, make_requests
+from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.typing import Params
+
+
+class NoisySummarizer:
+    """Summarizes documents by ``decoding.noise``: a share of the tokens ignores the document.
+
+    A summary depends on the document, the seed and the options, not on the other documents of a
+    batch. The unconditional model reads an empty document, after its prefix.
+
+    Args:
+        model: model that reads the documents.
+        unconditional: model that the noise is drawn from, with the same tokenizer; None for
+            ``model``. SCOPE takes the model before fine-tuning.
+        noise: probability with which a token is drawn from ``unconditional``.
+
+    Raises:
+        InputError: a probability outside [0, 1], a model without a decoder or that reads segment by
+            segment, or another tokenizer or vocabulary.
+    """
+
+    trained_strategy: Strategy = "direct"
+
+    def __init__(self, model: Model, unconditional: Model | None = None, *, noise: float) -> None:
+        if not 0 <= noise <= 1:
+            raise InputError(f"noise={noise} is a probability; give a number between 0 and 1")
+        self._model = model
+        self._unconditional = unconditional or model
+        self._noise = noise
+        for each in (model, self._unconditional):
+            _check_model(each)
+        _check_same_tokens(model, self._unconditional)
+
+    def summaries(
+        self,
+        texts: Sequence[str] | str,
+        *,
+        max_source_length: int | None = None,
+        on_overflow: Overflow = "truncate",
+        batch_size: BatchSize = 1,
+        seed: int = 0,
+        names: Sequence[str] | None = None,
+        queries: Sequence[str | None] | None = None,
+        **options: Any,
+    ) -> list[Summary]:
+        """Returns a noisy summary of every document; arguments as for ``Model.summaries``.
+
+        Documents are read in one piece, and tokens are sampled.
+        """
+        check_arguments(options)
+        call = SummaryOptions(
+            strategy="direct",
+            max_source_length=max_source_length,
+            on_overflow=on_overflow,
+            batch_size=batch_size,
+            seed=seed,
+        )
+        requests = make_requests(texts, names, queries, None)
+        engine = make_engine(self, call, options)
+        return summarize_all(engine, requests, longest_first=batch_size != 1)
+
+    @property
+    def config(self) -> Any:
+        """The config of the model that reads the documents."""
+        return self._model.config
+
+    @property
+    def params(self) -> Params:
+        """The parameters of the model that reads the documents."""
+        return self._model.params
+
+    @property
+    def summarization(self) -> dict[str, Any]:
+        """The settings of summaries of the model that reads the documents."""
+        return self._model.summarization
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of both models."""
+        return self._model.tokenizer
+
+    @property
+    def separator(self) -> str:
+        """The text between documents that are read as one."""
+        return self._model.separator
+
+    @property
+    def document_summarizer(self) -> DocumentSummarizer:
+        """The summarizer for documents that are read in one piece."""
+        return DocumentSummarizer(
+            self.config,
+            self.tokenizer,
+            prefix=self.summarization.get("prefix", ""),
+            generate=self._generate,
+            make_slots=None,
+        )
+
+    @property
+    def segment_summarizer(self) -> SegmentSummarizer:
+        raise InputError("noisy decoding reads documents in one piece, not segment by segment")
+
+    @property
+    def segment_decoder(self) -> DocumentSummarizer:
+        raise InputError("noisy decoding reads documents in one piece, not segment by segment")
+
+    def summary_options(self, **options: Any) -> GenerationOptions:
+        """Returns the options of the search, which samples."""
+        return self._model.summary_options(**{"do_sample": True, "num_beams": 1} | options)
+
+    @cached_property
+    def _search(self) -> NoisySearch:
+        return NoisySearch(self._model.module, self._unconditional.module)
+
+    @cached_property
+    def _empty_ids(self) -> list[int]:
+        """The ids of an empty document as the unconditional model reads it."""
+        prefix = self._unconditional.summarization.get("prefix", "")
+        return self.tokenizer.add_special_tokens(self.tokenizer.encode(prefix))
+
+    def _generate(
+        self, ids: np.ndarray, mask: np.ndarray, options: GenerationOptions, seed: int
+    ) -> Generated:
+        if not options.do_sample:
+            raise InputError("do_sample=False, but noisy decoding samples; leave it out")
+        empty = np.tile(np.array(self._empty_ids, np.int32), (len(ids), 1))
+        return self._search(
+            self._model.encoded_documents(ids, mask),
+            self._unconditional.encoded_documents(empty, np.ones(empty.shape, bool)),
+            _document_keys(ids, mask, seed),
+            self._noise,
+            batch_size=len(ids),
+            options=options,
+        )
+
+
+def _document_keys(ids: np.ndarray, mask: np.ndarray, seed: int) -> jax.Array:
+    """Returns a key for every document [batch], which depends on its ids and the seed only."""
+    numbers = [zlib.crc32(row[is_token].tobytes()) for row, is_token in zip(ids, mask, strict=True)]
+    fold_in = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    return fold_in(jax.random.key(seed), jnp.array(numbers, jnp.uint32))
+
+
+def _check_model(model: Model) -> None:
+    if model.config.head != "language_model":
+        raise InputError(
+            f"{model!r} writes no text; give an encoder-decoder that was trained on summaries"
+        )
+    if model.trained_strategy == "memory":
+        raise InputError(
+            "the model reads documents segment by segment, but noisy decoding reads them in one "
+            "piece; give a model that was trained to do so"
+        )
+
+
+def _check_same_tokens(model: Model, unconditional: Model) -> None:
+    """Raises InputError unless the ids of both models stand for the same tokens."""
+    tokens, other_tokens = model.tokenizer.fingerprint, unconditional.tokenizer.fingerprint
+    if tokens != other_tokens:
+        raise InputError(
+            f"the unconditional model has the tokenizer {other_tokens}, the model {tokens}; give "
+            "models with the same tokenizer, such as the model before and after fine-tuning"
+        )
+    size, other_size = model.config.vocab_size, unconditional.config.vocab_size
+    if size != other_size:
+        raise InputError(
+            f"the unconditional model has vocab_size={other_size}, the model {size}; give models "
+            "with the same vocabulary"
+        )
