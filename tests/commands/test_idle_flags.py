@@ -13,9 +13,11 @@ CASES = [
     (f"{PREPARE} --max_parts=9", "--max_parts is for --objective=summarize_segments or extract"),
     (
         f"{PREPARE} --objective=gap_sentences --summary_key=abstract",
-        "--summary_key is for --objective=summarize or summarize_segments or extract or cloze, "
-        "not for gap_sentences; leave it out",
+        "--summary_key is for --objective=summarize or summarize_segments or extract or cloze or "
+        "prefer, not for gap_sentences; leave it out",
     ),
+    (f"{PREPARE} --rejected_key=bad", "--rejected_key is for --objective=prefer, not for summar"),
+    (f"{PREPARE} --split=test --half=first", "--half=first is for --split=train, not for test"),
     (
         f"{PREPARE} --objective=classify --max_target_length=9",
         "--max_target_length is for --objective=gap_sentences or summarize",

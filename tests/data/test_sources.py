@@ -101,3 +101,32 @@ def test_tfds_without_tensorflow_says_what_to_install(monkeypatch):
         problem = rf'TFDS data sets need {package}: pip install "longsum_jax\[data\]"'
         with pytest.raises(InputError, match=problem):
             next(documents(get_task("c4", **options), "train"))
+
+
+def test_halves_of_the_training_documents_have_none_in_common(tmp_path):
+    rows = [{"id": f"report {i}", "document": "Text.", "summary": "S."} for i in range(400)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def ids(split="train", **options):
+        task = get_task("summaries", source=f"json:{path}", **options)
+        return [document.id for document in documents(task, split)]
+
+    first, second = ids(half="first"), ids(half="second")
+    assert sorted(first + second) == sorted(ids())
+    assert 160 < len(first) < 240
+    # Other splits are whole, and what is held out is drawn independently of the halves.
+    held_out = ids("validation", held_out=0.5)
+    assert ids("validation", held_out=0.5, half="first") == held_out
+    assert 60 < len(set(held_out) & set(first)) < 140
+    assert set(ids(held_out=0.5, half="first")) == set(first) - set(held_out)
+    few = tmp_path / "few.jsonl"
+    few.write_text(json.dumps(rows[0]) + "\n")
+    (name,) = {"first", "second"} - {"first" if "report 0" in first else "second"}
+    task = get_task("summaries", source=f"json:{few}", half=name)
+    with pytest.raises(InputError, match=f"no training document belongs to task.half={name}"):
+        list(documents(task, "train"))
+    with pytest.raises(InputError, match="half=first is a choice of documents, but a seqio cache"):
+        get_task("c4", half="first", cache_dir="cache")
+    with pytest.raises(InputError, match="a seqio cache holds no rejected summaries"):
+        get_task("c4", objective="prefer", cache_dir="cache")

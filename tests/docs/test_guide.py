@@ -1,8 +1,11 @@
 """The guide's pages whose Python blocks run as they stand, with a small model for the one named."""
 
 import ast
+import importlib
 import json
+import math
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -31,6 +34,36 @@ def test_sources(capsys):
     found = run("sources.md")
     assert capsys.readouterr().out.endswith("['Lena Lund']\n")
     assert found["summary"].sources[0].is_supported
+
+
+@pytest.mark.slow
+def test_preferences(small_model, tmp_path, monkeypatch):
+    """The three commands as they stand on the page, over a few rows and one step."""
+    (block,) = [block for block in blocks("train.md", "bash") if "corpus pairs" in block]
+    rows = [
+        {"id": str(i), "document": f"Number {i} is said. Then more.", "summary": f"S {i}."}
+        for i in range(40)
+    ]
+    (tmp_path / "reports").mkdir()
+    for split in ("train", "validation"):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "reports" / f"{split}.jsonl").write_text(text)
+    shutil.copytree(small_model, tmp_path / "START")
+    shutil.copytree(PAGES.parents[1] / "configs", tmp_path / "configs")
+    monkeypatch.chdir(tmp_path)
+    lengths = ["task.max_source_length=64", "task.max_target_length=16", "evaluation.examples=1"]
+    short = [f"--config.{key}" for key in (*lengths, "training.steps=1", "data.batch_size=8")]
+    lines = block.replace("\\\n", " ").strip().splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        _, command, *flags = shlex.split(line)
+        flags += short if command == "train" else ["--max_new_tokens=4", "--batch_size=8"]
+        module = importlib.import_module(f"longsum_jax.commands.{command}")
+        assert not module.main(flags)
+    kept = (tmp_path / "runs" / "pairs" / "train.jsonl").read_text().splitlines()
+    assert 8 < len(kept) < 32
+    metrics = (tmp_path / "runs" / "prefer" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(metrics[0])["loss"] == pytest.approx(math.log(2), abs=1e-4)
 
 
 @pytest.mark.slow

@@ -266,7 +266,67 @@ def test_dropout_and_first_parameters_do_not_depend_on_the_number_of_devices(pro
     assert problems.get("dropout") is None
 
 
+PREFERENCES_ON_TWO_DEVICES = """
+import flax.linen as nn
+import jax
+import numpy as np
+import optax
+from longsum_jax.experiment.config import run_config
+from longsum_jax.experiment.config_files import read_config
+from longsum_jax.experiment.experiment import make_experiment, make_loss, make_store
+from longsum_jax.experiment.reference import _compute
+from longsum_jax.data.padding import pad_batch
+from longsum_jax.training.mesh import activate, make_mesh, put_batch
+from longsum_jax.training.state import create_state, init_state, plan_state, shardings_of
+from longsum_jax.training.step import make_train_step
+
+sizes = {"d_model": "16", "d_ff": "16", "d_state": "8", "num_layers": "1", "num_heads": "2"}
+sizes |= {"d_kv": "8", "num_decoder_layers": "1", "vocab_size": "384"}
+changes = {f"model.{name}": size for name, size in sizes.items()}
+changes |= {"tokenizer.path": "bytes", "training.progress": "False"}
+changes |= {"task.max_source_length": "64", "task.max_target_length": "16"}
+import pydoc_data.topics
+topics = dict(list(pydoc_data.topics.topics.items())[:9])
+pydoc_data.topics.topics = topics
+whole, optimizer, outcomes = None, optax.sgd(0.1), []
+for mesh_changes in ({"mesh.preset": "fsdp", "mesh.batch": "1", "mesh.fsdp": "2"}, {}):
+    run = run_config(read_config("configs/prefer.py:tiny", changes | mesh_changes))
+    experiment = make_experiment(run, "no/workdir")
+    store, objective = make_store(experiment), experiment.objective
+    init = run.family.init_params(experiment.setup.config)
+    if whole is None:
+        rng = np.random.default_rng(0)
+        draw = lambda x: 0.2 * rng.normal(size=x.shape).astype(x.dtype)
+        shapes = nn.meta.unbox(jax.eval_shape(init, jax.random.key(0)))
+        whole = jax.tree.map(draw, shapes)
+    mesh, rules = make_mesh(run.mesh), run.mesh.rules
+    store.log_probs = _compute(objective, store, whole)
+    abstract, _ = plan_state(init, optimizer, mesh, rules, jax.random.key(0))
+    state = create_state(abstract, init, optimizer, jax.random.key(0), whole)
+    step = make_train_step(make_loss(experiment), optimizer, shardings=shardings_of(abstract))
+    with activate(mesh, rules):
+        examples = [store[i] for i in range(4)]
+        options = objective.batch_options()
+        batch = pad_batch(examples, rows=4, source_length=64, **options)
+        batch["reference"][:] -= [1.0, 2.0]
+        state, metrics = step(state, put_batch(batch, mesh))
+        outcomes.append((store.log_probs, jax.device_get((state.params, metrics))))
+(cut, (params, metrics)), (one, (other_params, other_metrics)) = outcomes
+assert np.isfinite(one).all() and (one < -10).all()
+np.testing.assert_allclose(cut, one, rtol=1e-5)
+for name in ("loss", "grad_norm", "weight", "reward_margin", "right_pairs", "tokens"):
+    np.testing.assert_allclose(metrics[name], other_metrics[name], rtol=2e-5, err_msg=name)
+jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), params, other_params)
+"""
+
+
+@pytest.mark.slow
+def test_preferences_and_their_reference_do_not_depend_on_the_number_of_devices(problems):
+    assert problems.get("preferences") is None
+
+
 SCRIPTS = {
+    "preferences": PREFERENCES_ON_TWO_DEVICES,
     "counts": COUNTS_OF_MASKED_TOKENS,
     "segments": SEGMENTS_ON_TWO_DEVICES,
     "dropout": DROPOUT_ON_TWO_DEVICES,

@@ -106,6 +106,7 @@ def test_counts_tell_what_was_dropped(tokenizer):
         "dropped_source_tokens": 2,
         "dropped_target_tokens": 3,
         "unlabelled": 0,
+        "identical_pairs": 0,
     }
 
 
