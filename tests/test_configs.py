@@ -1008,3 +1008,14 @@ def test_the_small_locost_learns_to_read_step_by_step(size):
             run_of(f"locost_small:{arguments}")
     with pytest.raises(InputError, match="size=1b: give one of 2m, 6m, 10m"):
         run_of("locost_small:copy,size=1b")
+
+
+def test_preferences_are_trained_as_scope_published():
+    """configs/training/optim/pref_llama.yaml of the published code."""
+    run = run_of("prefer:default")
+    assert (run.loss.beta, run.loss.label_smoothing, run.data.epochs) == (0.1, 0.0, 1)
+    optimizer = run.optimizer
+    assert (optimizer.name, optimizer.learning_rate) == ("adamw", 1e-6)
+    assert (optimizer.schedule, optimizer.total_steps) == ("linear", None)
+    assert run.model.dropout_rate == 0.0
+    assert (run.task.name, run.task.objective) == ("preferences", "prefer")

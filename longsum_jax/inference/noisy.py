@@ -35,6 +35,9 @@ class NoisySummarizer:
             ``model``. SCOPE takes the model before fine-tuning.
         noise: probability with which a token is drawn from ``unconditional``.
 
+    Attributes:
+        config, params, summarization: of ``model``.
+
     Raises:
         InputError: a probability outside [0, 1], a model without a decoder or that reads segment by
             segment, or another tokenizer or vocabulary.
@@ -46,6 +49,9 @@ class NoisySummarizer:
         if not 0 <= noise <= 1:
             raise InputError(f"noise={noise} is a probability; give a number between 0 and 1")
         self._model = model
+        self.config: Any = model.config
+        self.params: Params = model.params
+        self.summarization = model.summarization
         self._unconditional = unconditional or model
         self._noise = noise
         for each in (model, self._unconditional):
@@ -79,21 +85,6 @@ class NoisySummarizer:
         requests = make_requests(texts, names, queries, None)
         engine = make_engine(self, call, options)
         return summarize_all(engine, requests, longest_first=batch_size != 1)
-
-    @property
-    def config(self) -> Any:
-        """The config of the model that reads the documents."""
-        return self._model.config
-
-    @property
-    def params(self) -> Params:
-        """The parameters of the model that reads the documents."""
-        return self._model.params
-
-    @property
-    def summarization(self) -> dict[str, Any]:
-        """The settings of summaries of the model that reads the documents."""
-        return self._model.summarization
 
     @property
     def tokenizer(self) -> Tokenizer:

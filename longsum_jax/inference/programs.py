@@ -467,8 +467,8 @@ def _noisy_search(
         decoders.append(_decoder(module, params, weights, source))
         caches.append(constrain_rows(_empty_cache(module, params, source, options)))
     beam_keys = row_keys(keys, batch_size, options.decoder_beams)
-    decoder = noisy_decoder(*decoders, noise=noise, keys=beam_keys)
-    cache = noisy_cache(*caches, batch_size)
+    decoder = noisy_decoder(decoders[0], decoders[1], noise=noise, keys=beam_keys)
+    cache = noisy_cache(caches[0], caches[1], batch_size)
     out = generate(decoder, cache, batch_size=batch_size, options=options, rng=keys)
     return _replicated(out)
 

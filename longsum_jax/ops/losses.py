@@ -124,7 +124,7 @@ def preference_scores(
         reference: log-probabilities of the same targets under the reference model.
         beta: factor of the rewards.
     """
-    rewards = beta * (log_probs - reference).astype(jnp.float32)
+    rewards = beta * jnp.asarray(log_probs - reference, jnp.float32)
     margins = rewards[:, 0] - rewards[:, 1]
     return PreferenceScores(jax.nn.softplus(-margins), margins)
 

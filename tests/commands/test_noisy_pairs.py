@@ -78,7 +78,7 @@ def test_pairs_of_a_half_are_written_and_go_on(small_model, data, tmp_path, caps
     ("flags", "problem"),
     [
         (["--noise=1.5"], r"--noise=1\.5 is a probability; give a number between 0 and 1"),
-        (["--noise=nan"], "--noise=nan is a probability"),
+        (["--noise=nan"], "--noise=nan must be a finite number"),
         (["--half=third"], 'half: "third" is not allowed'),
         (["--split=test", "--half=first"], "--half=first is for --split=train, not for test"),
         (["--split=nothing"], 'has no split "nothing"'),

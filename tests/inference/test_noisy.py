@@ -35,7 +35,7 @@ def test_probabilities_are_those_of_one_model(model, draw_params, noise):
     noisy = NoisySummarizer(model, unconditional, noise=noise)
     document = noisy.tokenizer.add_special_tokens(noisy.tokenizer.encode(TEXTS[0]))
     ids = np.array([document], np.int32)
-    options = noisy.summary_options(max_new_tokens=5, min_new_tokens=0)
+    options = noisy.summary_options(max_new_tokens=5, top_k=None)
     out = noisy._generate(ids, np.ones(ids.shape, bool), options, seed=3)
     targets = np.asarray(out.sequences)[:, 1 : 1 + int(out.lengths[0])]
     read = [(model, ids), (unconditional, np.array([noisy._empty_ids], np.int32))][int(noise)]

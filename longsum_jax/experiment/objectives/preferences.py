@@ -64,7 +64,7 @@ class Preferences(Summarization):
 
         return jax.jit(log_probs)
 
-    def _log_probs(self, params: Params, batch: Mapping[str, Array], **options: Any) -> Array:
+    def _log_probs(self, params: Params, batch: Mapping[str, Any], **options: Any) -> Array:
         """Returns the log-probabilities of both targets of every row, float32 [rows, 2]."""
         return self.module.apply(
             {"params": params},
