@@ -42,7 +42,7 @@ class ReferencedExamples(Sequence[Example]):
         store: the examples.
 
     Attributes:
-        lengths, counts: of ``store``.
+        lengths, counts: attributes of ``store`` with these names.
         log_probs: float32 [examples, 2], of the chosen and the rejected targets; None before they
             are computed, when examples come without them.
     """

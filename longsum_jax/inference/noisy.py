@@ -36,7 +36,7 @@ class NoisySummarizer:
         noise: probability with which a token is drawn from ``unconditional``.
 
     Attributes:
-        config, params, summarization: of ``model``.
+        config, params, summarization: attributes of ``model`` with these names.
 
     Raises:
         InputError: a probability outside [0, 1], a model without a decoder or that reads segment by
@@ -54,8 +54,8 @@ class NoisySummarizer:
         self.summarization = model.summarization
         self._unconditional = unconditional or model
         self._noise = noise
-        for each in (model, self._unconditional):
-            _check_model(each)
+        for checked_model in (model, self._unconditional):
+            _check_model(checked_model)
         _check_same_tokens(model, self._unconditional)
 
     def summaries(
