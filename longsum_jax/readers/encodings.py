@@ -79,17 +79,16 @@ def decode(content: bytes, name: str, declared: str | None = None) -> Decoded:
             return Decoded(_decode_strictly(content[len(mark) :], encoding, name))
     # A declaration that could be read so far does not stand in a file of UTF-16.
     if declared is not None and not declared.casefold().startswith(("utf-16", "utf-32")):
-        text = _decode_if_fitting(content, _as_browsers_read(declared, content))
-        if text is None:
-            text = _decode_if_fitting(content, declared)
-        if text is not None:
-            return Decoded(text)
+        for encoding in (_as_browsers_read(declared, content), declared):
+            text = _decode_if_fitting(content, encoding)
+            if text is not None:
+                return Decoded(text)
     text = _decode_if_fitting(content, "utf-8")
     if text is not None and _SWITCHES.search(content) is None:
         return Decoded(text)
-    encoding = _switching_encoding(content) or _wide_encoding(content)
-    if encoding is not None:
-        return Decoded(_decode_strictly(content, encoding, name), encoding)
+    guess = _switching_encoding(content) or _wide_encoding(content)
+    if guess is not None:
+        return Decoded(_decode_strictly(content, guess, name), guess)
     if text is not None:
         return Decoded(text)
     if b"\0" in content:

@@ -67,10 +67,11 @@ def test_whole_books_in_the_version_of_unlimiformer(tmp_path, monkeypatch):
 def test_a_share_of_one_file_is_held_out(tmp_path):
     write(tmp_path / "rows.parquet", text=[f"{i}" for i in range(20)], label=[0, 1] * 10)
     task = get_task("labels", source=f"parquet:{tmp_path}/rows.parquet", held_out=0.3)
-    train, test = ({d.document for d in documents(task, split)} for split in ("train", "test"))
-    assert train | test == {f"{i}" for i in range(20)}
-    assert not train & test
-    assert 0 < len(test) < 14
+    splits = ("train", "validation")
+    train, rest = ({d.document for d in documents(task, split)} for split in splits)
+    assert train | rest == {f"{i}" for i in range(20)}
+    assert not train & rest
+    assert 0 < len(rest) < 14
 
 
 def test_files_that_do_not_fit(tmp_path):

@@ -47,8 +47,9 @@ def example_lengths(example: Example) -> tuple[int, int]:
     if "segment_lengths" in example:
         longest_target = max(example.get("label_lengths", ()), default=0)
         return len(example["segment_lengths"]), longest_target
+    source_length = len(example["input_ids"])
     longest_target = max(len(example["labels"]), len(example.get("rejected", ())))
-    return len(example["input_ids"]), longest_target
+    return source_length, longest_target
 
 
 class ExampleStore(Protocol):
