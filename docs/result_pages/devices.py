@@ -422,8 +422,9 @@ PAGES: Mapping[str, Page] = {
     ),
     "awesome_lengths": Page(
         "AWESOME: the longest documents in training",
-        "The models of table 14 of the paper: BART large and models of its width and depth, one "
-        "document a step, AdamW, float32, within 27 GB of an A100, compiled for it without one. "
+        "The models of table 14 of the paper: BART large and models of its width and depth, and "
+        "LongT5 with sliding windows in the sizes of its base checkpoint, one document a step, "
+        "AdamW, float32, within 27 GB of an A100, compiled for it without one. "
         "Models that read segment by segment take the same memory whatever the length: their rows "
         "fit even at the longest that was tried. Their segments are padded to 1,024 tokens, so "
         "`se3` and `attentive` are also the paper's Txt and Attn+Txt. Other models read longer "

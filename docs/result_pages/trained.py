@@ -340,10 +340,11 @@ PAGES: Mapping[str, Page] = {
         " segments of 96 to 128, a model of one million parameters from scratch, greedy search."
         " Bits are of segments with a target, in all rows. The model makes hardly any use of its"
         " source in the first two, as the bits with another document's say; what the table shows is"
-        " when it stops. The last row is a LOCOST of 1.8 million parameters that was taught to read"
-        " and uses its source, on the data of [segments](segment_study.md): ROUGE is 0, its tokens"
-        " are the ends of segments, and like models that were not trained to be silent write a"
-        " thousand. Its bits are not comparable with theirs.",
+        " when it stops. The search of the AWESOME paper is not known, so the table does not decide"
+        " between the two for it. The last row is a LOCOST of 1.8 million parameters that was"
+        " taught to read and uses its source, on the data of [segments](segment_study.md): ROUGE is"
+        " 0, its tokens are the ends of segments, and like models that were not trained to be"
+        " silent write a thousand. Its bits are not comparable with theirs.",
         [
             Table(
                 "",

@@ -314,6 +314,7 @@ TRAINING = {
     "evaluation.num_beams": ("0",),
     "evaluation.max_new_tokens": ("0", "1000000000000"),
     "evaluation.metrics": ("rogue",),
+    "evaluation.rouge_types": ("rouge9",),
     "evaluation.temperature": ("0.0",),
     "evaluation.seed": ("-1",),
     "loss.label_smoothing": ("2.0", "-0.1", "nan"),
