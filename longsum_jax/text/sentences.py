@@ -1,54 +1,30 @@
-"""Splits texts into sentences: into paragraphs first, then each by sentencex, in linear time."""
+"""Splits texts into sentences: into paragraphs first, then each at its stops, in linear time."""
 
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 
 import numpy as np
 
+from longsum_jax.text.boundaries import RULES_VERSION, Style, split_line, text_style
 from longsum_jax.text.ngrams import num_words, word_spans
 
 LONGEST_WRAPPED_LINE = 100  # characters; texts with longer lines are not hard-wrapped
 WIDEST_WRAP = 160  # characters of lines that ``join_wrapped_lines`` joins
 SHORTEST_WRAP = 60  # of a line that its writer broke because it was full
-WINDOW = 8192  # characters that sentencex reads at a time
 # Words of a sentence in ``bounded_sentences``. Of the sentences of novels 1 in 150 has more, and
 # most of these are quotations of several sentences.
 LONGEST_SENTENCE = 150
 # Words of the pieces that longer ones are cut into, and of what has no stop at its end.
 SHORTEST_PIECE, MEAN_PIECE, LONGEST_PIECE = 15, 30, 60
-# sentencex 1.0 panics on white space of several bytes next to an initial, and cannot take lone
-# surrogates.
-_UNSAFE_CHARACTER = re.compile(r"[^\S ]|[\ud800-\udfff]")
-_CYRILLIC = re.compile("[\u0400-\u04ff]")
-# Frequent words by which languages are told apart, of those whose abbreviations sentencex knows.
-_WORDS = {
-    "en": "a and as at by for he in is it of on that the to was with",
-    "de": "am auf das dem den der des die ein eine er für im ist mit nicht sich und von wird zu",
-    "es": "con de del el en es la las los no para por que se su un una y",
-    "it": "che con del della di e gli i il in la le non per si un una è",
-    "nl": "dat de een en het in is met niet op te van voor was zijn",
-    "pt": "a as com da de do e em não o os para por que se um uma é",
-}
-_LANGUAGES = {language: frozenset(words.split()) for language, words in _WORDS.items()}
-LANGUAGE_WORDS = 100  # words of a paragraph that tell its language
-FEWEST_WORDS = 3  # different ones that a paragraph in another language than English has
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # white space ends at U+3000
 _MARKER = re.compile(r"\s*(?:[-*•‣◦+]\s|\d{1,3}[.)]\s|#|\||>|```)")
 _LIST_ITEM = re.compile(r"(?:[-*•‣◦]|\d{1,3}[.)])\s")
-_OPENING = "\u201c\u201e\u2018\u00ab\u300c\u300e(["
-# Marks around words; sentencex sees no boundary between two that belong together.
-_AROUND = re.compile(
-    rf"[{re.escape(_OPENING)}\"\u201d\u00bb\u300d\u300f)\]]|(?<!\w)['\u2019]|['\u2019](?!\w)"
-)
-_OPENING_AT_END = re.compile(rf"(?:[{re.escape(_OPENING)}]|(?<=\s)[\"'])+\s*\Z")
 _STOP_AT_END = re.compile(r"[.!?…:;।؟。\u06d4\uff01\uff1b\uff1f]\W*\Z")
 
 
 def split_sentences(text: str) -> list[str]:
-    """Splits text into sentences, by the abbreviations and dates of the language of a paragraph:
-    English unless it reads like German, Dutch, Italian, Portuguese, Russian or Spanish.
+    """Splits text into sentences, by the stops and abbreviations of its language.
 
     Blank lines end a sentence. If all lines of a block are short (hard-wrapped prose), a line break
     in it is a space, except before a list item. Otherwise every line is a paragraph (or a speaker's
@@ -61,14 +37,11 @@ def split_sentences(text: str) -> list[str]:
         Sentences without surrounding white space, none of them empty. A text without punctuation is
         one sentence.
     """
-    found: list[str] = []
+    sentences: list[str] = []
+    style = text_style(text)
     for paragraph in _paragraphs(text):
-        marker = _LIST_ITEM.match(paragraph)
-        # sentencex would take the number of a list item as a sentence.
-        start = marker.end() if marker else 0
-        first, *others = _split_paragraph(paragraph[start:])
-        found.extend(sentence.strip() for sentence in (paragraph[:start] + first, *others))
-    return [sentence for sentence in found if sentence]
+        sentences.extend(map(str.strip, split_line(paragraph, style)))
+    return [sentence for sentence in sentences if sentence]
 
 
 def bounded_sentences(text: str) -> list[str]:
@@ -89,10 +62,12 @@ def bounded_sentences(text: str) -> list[str]:
     if not any(map(_is_too_long, sentences)):
         return sentences
     found: list[str] = []
+    style = text_style(text)
     starts, ends = sentence_spans(text, sentences)
     for sentence, start, end in zip(sentences, starts.tolist(), ends.tolist(), strict=True):
         if _is_too_long(sentence):
-            found += map(_in_line, _bounded(text[start:end]))  # whose line breaks are still there
+            # The sentence with the line breaks of the text.
+            found += map(_in_line, _bounded(text[start:end], style))
         else:
             found.append(sentence)
     return found
@@ -177,8 +152,8 @@ def _letters(text: str) -> np.ndarray:
 
 
 def splitter_name() -> str:
-    """Returns the name, version and languages of the sentence splitter, for reports."""
-    return f"sentencex {metadata.version('sentencex')} {','.join([*_LANGUAGES, 'ru'])}"
+    """Returns the name and version of the sentence splitter, for reports."""
+    return f"longsum {RULES_VERSION}"
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -205,31 +180,6 @@ def _unwrap(lines: list[str]) -> list[str]:
     return [" ".join(paragraph) for paragraph in paragraphs]
 
 
-def _split_paragraph(paragraph: str) -> list[str]:
-    """Splits one line, window by window.
-
-    The time of sentencex is quadratic in the length of a line, and an unbalanced quotation mark
-    hides all later boundaries. Windows bound both. The last sentence of a window may be incomplete,
-    so the next window starts with it.
-    """
-    if len(paragraph) <= WINDOW:
-        return _segment(paragraph)
-    sentences = []
-    sentence_start = start = 0
-    while start < len(paragraph):
-        stop = min(start + WINDOW, len(paragraph))
-        slices = _segment(paragraph[start:stop])
-        complete = slices if stop == len(paragraph) else slices[:-1]
-        for sentence in complete:
-            start += len(sentence)
-            sentences.append(paragraph[sentence_start:start])
-            sentence_start = start
-        if not complete:  # one sentence fills the window: go on after it
-            start = stop
-    sentences.append(paragraph[sentence_start:])
-    return sentences
-
-
 def _is_too_long(sentence: str) -> bool:
     if len(sentence) <= LONGEST_PIECE:
         return False
@@ -241,20 +191,11 @@ def _in_line(text: str) -> str:
     return " ".join(map(str.strip, text.splitlines()))
 
 
-def _bounded(text: str) -> Iterator[str]:
-    """Yields the sentences inside of a long one, and the pieces of those that are long, too."""
-    ends = itertools.accumulate(map(len, _split_paragraph(_AROUND.sub(" ", text))))
-    bounds = [0, *(_before_opening(text, end) for end in ends)]
-    bounds[-1] = len(text)
-    for start, end in itertools.pairwise(bounds):
-        sentence = text[start:end].strip()
+def _bounded(text: str, style: Style) -> Iterator[str]:
+    """Yields the sentences inside a long one, and the pieces of those which are long as well."""
+    for part in split_line(text, style, inside_marks=True):
+        sentence = part.strip()
         yield from _pieces(sentence) if _is_too_long(sentence) else filter(None, [sentence])
-
-
-def _before_opening(text: str, place: int) -> int:
-    """Returns a place, or that of the quotation mark before it which opens what follows."""
-    opening = _OPENING_AT_END.search(text, max(0, place - 20), place)
-    return place if opening is None else opening.start()
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -284,27 +225,3 @@ def _strength(text: str, before: tuple[int, int], after: tuple[int, int]) -> int
         return 2
     between = text[before[1] : after[0]]
     return int(len(f".{between}.".splitlines()) > 1)
-
-
-def _language(line: str) -> str:
-    """Returns the code of a line's language, English where its frequent words leave a doubt."""
-    if not line.isascii() and len(_CYRILLIC.findall(line)) > len(line) / 3:
-        return "ru"
-    if " the " in line:
-        return "en"
-    words = line.lower().split(maxsplit=LANGUAGE_WORDS)[:LANGUAGE_WORDS]
-    counts = {code: len(known.intersection(words)) for code, known in _LANGUAGES.items()}
-    best = max(counts, key=counts.__getitem__)  # of equals English, the first one
-    return best if counts[best] >= FEWEST_WORDS else "en"
-
-
-def _segment(line: str) -> list[str]:
-    """Returns consecutive slices of ``line``, one for each sentence."""
-    from sentencex import segment
-
-    safe = _UNSAFE_CHARACTER.sub(" ", line)
-    slices = segment(_language(safe), safe)
-    if safe == line:
-        return slices
-    ends = list(itertools.accumulate(map(len, slices)))
-    return [line[start:end] for start, end in itertools.pairwise([0, *ends])]
