@@ -6,8 +6,9 @@ inside a quotation or brackets. Time is linear in the length of the line.
 """
 
 import functools
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from longsum_jax.text.abbreviations import ABBREVIATIONS, STARTERS, WORDS
@@ -16,43 +17,54 @@ RULES_VERSION = 1  # to be raised whenever sentences of some text change
 LONGEST_QUOTATION = 1500  # characters; a pair of marks further apart belongs to no quotation
 SAMPLE = 50_000  # characters of a text that tell its language and its case
 LANGUAGE_WORDS = 100  # words of a line that tell its language
+FIRST_WORDS = 24  # words of a line that may tell that it has the language of its text
 FEWEST_WORDS = 3  # different ones of a language that a line in it has
 
 _LEFT, _RIGHT = 48, 64  # characters around a stop that decide
 # Stops of scripts that use them for nothing else.
 _OTHER_STOPS = "\u3002\uff01\uff1f\uff61\u203c\u2047-\u2049\u061f\u06d4\u0589\u1362\u1367\u17d4\u17d5\u104b\u0964\u0965"
 _CLOSING = "\"'\u201d\u2019\u201c\u00ab\u00bb\u203a\u300d\u300f)\\]}\uff09\u3011\u300b"
-_CANDIDATE = rf"""
-    (?: (?P<other>[{_OTHER_STOPS}][{_OTHER_STOPS}!?]*)
-      | (?P<ellipsis>\.(?:[ \u00a0]?\.)+|\u2026+\.?)[!?]*
-      | (?P<mark>[!?]STOPS[!?.\u2026{_OTHER_STOPS}]*)
-      | \.[!?]*
+_STOP_CHARACTERS = frozenset(".!?\u2026\u3002\uff01\uff1f;\u037e")
+_AFTER_STOP = frozenset("\"'\u201d\u2019\u201c\u00ab\u00bb\u203a\u300d\u300f)]\uff09\u300b \u00a0\u202f")
+
+
+def _stops(marks: str = "") -> re.Pattern[str]:
+    """Returns a pattern of stops with the marks that close after them, and white space.
+
+    A character class at its beginning makes the search fast.
+
+    Args:
+        marks: stops of a script besides the usual ones.
+    """
+    stop = f"[.!?\u2026{_OTHER_STOPS}{marks}]"
+    return re.compile(
+        rf"({stop}(?:{stop}|[ \u00a0](?=\.(?!\d)))*)"
+        rf"((?:[{_CLOSING}]|[ \u00a0\u202f]\u00bb(?=[\s.,;:]|\Z)|\[\d{{1,3}}\])*)"
+        r"(\s*)"
     )
-    (?P<closing>(?:[{_CLOSING}]|[ \u00a0\u202f]\u00bb(?=[\s.,;:]|$)|\[\d{{1,3}}\])*)
-    (?P<space>\s*)
-"""
 
 
-def _candidates(marks: str) -> re.Pattern[str]:
-    return re.compile(_CANDIDATE.replace("[!?]STOPS", f"[!?{marks}]"), re.VERBOSE)
-
-
-_STOPS = _candidates("")
-_GREEK_STOPS = _candidates(";\u037e")  # its question mark
+_STOPS = _stops()
+_GREEK_STOPS = _stops(";\u037e")  # its question mark
+_OTHER = re.compile(f"[{_OTHER_STOPS}]")
+_ELLIPSIS = re.compile(r"\.\W*\.|.*\u2026")
 _OPENING = "\"'\u201c\u201e\u2018\u00ab\u00bb\u2039\u300c\u300e"
 # What is before the first word of a sentence: marks, brackets, dashes.
-_BEFORE_WORD = re.compile(rf"[{_OPENING}*_`(\[{{\u00bf\u00a1\u2014\u2013\-\s]*")
+_FOLLOWING = re.compile(
+    rf"([{_OPENING}*_`(\[{{\u00bf\u00a1\u2014\u2013\-\s]*+)([^\W\d_]+(?:['\u2019][^\W\d_]+)?)?"
+)
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
-_TOKEN = re.compile(r"[^\s\"\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d()\[\]{}<>,;:!?/|*`\u2013\u2014]+\Z")
+_NO_TOKEN = re.compile(r"[\s\"\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d()\[\]{}<>,;:!?/|*`\u2013\u2014]")
 _SPACED = re.compile(r"(?:[^\W\d_]{1,4}\.(?:-|[ \u00a0\u202f]))+[^\W\d_]{1,4}\Z")
 _ELISION = re.compile(r"\A(?:[cdjlmnst]|qu|(?:d|n|s)?(?:a|e|u)?ll|un|quell)['\u2019](?=\w)", re.I)
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,3}\.)+-?[^\W\d_]{1,4}\Z")
+_BETWEEN_PARTS = frozenset({". ", ".\u00a0", ".\u202f", ".-"})
 _INITIALS = re.compile(r"(?:[A-Z]\.\s?)+[A-Z]\Z")
 _PART = re.compile(r"([^\W\d_]{1,4})\.")
 # Units and years, after a number.
 _UNITS_EVERYWHERE = frozenset("\u0433 \u0433\u0433 r w".split())
 _ROMAN = re.compile(r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})\Z")
-_CONSONANTS = re.compile(r"[b-df-hj-np-tv-xz]{2,5}\Z")
+_CONSONANTS = re.compile(r"[b-df-hj-np-tv-xz]{2,4}\Z")
 _LABEL = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})*|[^\W\d_]|[IVXLC]+)\Z")
 _NUMBERED = re.compile(
     r"[\d\u00a7#\u2116\u00b6$\u20ac\u00a3<]|[A-Za-z]{1,2}\d|[IVXLC]{2,}\b|[^\W\d_]\b(?!['\u2019.])"
@@ -96,28 +108,47 @@ _SPEECH = re.compile(
 _PRONOUNS = re.compile(r"(?:He|She|They|We|It|You)\b")
 _ORDINAL_LANGUAGES = frozenset({"de", "cs", "tr", "sv", "pl"})
 _FOOTNOTE = re.compile(r"\d{1,2}(?=\s+[\"\u201c]?[A-Z])\s+")
-_UPPER_AFTER_STOP = re.compile(r"[^\W\d_]{4}[.!?][\"'\u201d\u2019]?\s+[\"'\u201c\u2018]?[A-Z]")
-_LOWER_AFTER_STOP = re.compile(r"[^\W\d_]{4}\s?[.!?]\s+[a-z]")
+_UPPER_AFTER_STOP = re.compile(r"[.!?](?<=[a-z]{4}.)[\"'\u201d\u2019]?\s+[\"'\u201c\u2018]?[A-Z]")
+_LOWER_AFTER_STOP = re.compile(r"[.!?](?:(?<=[a-z]{4}.)|(?<=[a-z]{4}\s.))\s+[a-z]")
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
 _GREEK = re.compile("[\u0370-\u03ff\u1f00-\u1fff]")
-_QUOTATION = re.compile(
-    r"""
-      \u201c[^\u201c\u201d]*+\u201d
-    | \u201e[^\u201e\u201c\u201d]*+[\u201c\u201d]
-    | \u00ab[^\u00ab\u00bb]*+\u00bb
-    | (?<![^\s(\[\u2014\u2013-])\u00bb(?=\S)[^\u00ab\u00bb]*+\u00ab
-    | \u300c[^\u300c\u300d]*+\u300d
-    | \u300e[^\u300e\u300f]*+\u300f
-    | \u300a[^\u300a\u300b]*+\u300b
-    | \uff08[^\uff08\uff09]*+\uff09
-    | \([^()]*+(?:\([^()]*+\)[^()]*+)*+\)
-    | \[[^\[\]]*+\]
-    | (?<![\w.,!?])"[^"]*+(?<!\s)"(?!\w)
-    | (?<!\w)\u2018(?:[^\u2018\u2019]|\u2019(?=\w))*+\u2019(?!\w)
-    | (?<![\w.,!?])'(?=[A-Z])[^']*+(?:(?<=\w)'(?=\w)[^']*+)*+(?<=[.,!?])'(?!\w)
-    """,
-    re.VERBOSE,
-)
+# For each opening mark the rest of its quotation. None of them looks beyond the next opening mark of
+# its kind, so the time is linear.
+_QUOTATIONS = {
+    "\u201c": r"[^\u201c\u201d]*+\u201d",
+    "\u201e": r"[^\u201e\u201c\u201d]*+[\u201c\u201d]",
+    "\u00ab": r"[^\u00ab\u00bb]*+\u00bb",
+    "\u00bb": r"(?<![^\s(\[\u2014\u2013-]\u00bb)(?=\S)[^\u00ab\u00bb]*+\u00ab",
+    "\u300c": r"[^\u300c\u300d]*+\u300d",
+    "\u300e": r"[^\u300e\u300f]*+\u300f",
+    "\u300a": r"[^\u300a\u300b]*+\u300b",
+    "\uff08": r"[^\uff08\uff09]*+\uff09",
+    "(": r"[^()]*+(?:\([^()]*+\)[^()]*+)*+\)",
+    "[": r"[^\[\]]*+\]",
+    '"': r'(?<![\w.,!?]")[^"]*+(?<!\s)"(?!\w)',
+    "\u2018": r"(?<!\w\u2018)[^\u2018\u2019]*+(?:\u2019(?=\w)[^\u2018\u2019]*+)*+\u2019(?!\w)",
+    "'": r"(?<!\w')(?=[A-Z])[^']*+(?:(?<=\w)'(?=\w)[^']*+)*+(?<=[.,!?])'(?!\w)",
+}
+_REST_OF_QUOTATION = {mark: re.compile(rest) for mark, rest in _QUOTATIONS.items()}
+_OPENING_MARK = re.compile("[" + re.escape("".join(_QUOTATIONS)) + "]")
+# Without apostrophes, of which there are many.
+_OPENING_MARK_BUT_APOSTROPHE = re.compile("[" + re.escape("".join({*_QUOTATIONS} - {"'"})) + "]")
+_QUOTING_APOSTROPHE = re.compile(r"'(?<!\w')[A-Z]")
+
+
+def _last_token(left: str) -> str:
+    """Returns the last word of a text with its inner stops, "" after a space or mark."""
+    pieces = left.rsplit(maxsplit=1)
+    if not pieces or left[-1].isspace():
+        return ""
+    return _NO_TOKEN.split(pieces[-1])[-1]
+
+
+def _spaced(left: str, token: str) -> re.Match[str] | None:
+    """Returns an abbreviation of several parts with white space between them, None without one."""
+    if len(token) > 4 or left[-len(token) - 2 : -len(token)] not in _BETWEEN_PARTS:
+        return None
+    return _SPACED.search(left)
 
 
 def _parts(text: str) -> list[str]:
@@ -158,26 +189,24 @@ def split_line(line: str, style: Style, *, inside_marks: bool = False) -> list[s
     Returns:
         At least one slice; joined they are the line.
     """
-    language = _language(line, LANGUAGE_WORDS) or style.language
-    rules = _rules(language)
+    decider = _Line(line, style)
+    stops = _GREEK_STOPS if ";" in line and decider.rules.language == "el" else _STOPS
     marks = () if inside_marks else _quotations(line)
-    slices = []
-    start = 0
-    pattern = _GREEK_STOPS if language == "el" else _STOPS
-    for end in _ends(line, pattern, _Line(line, rules, style.is_lowered), marks):
-        slices.append(line[start:end])
-        start = end
-    if start < len(line) or not slices:
-        slices.append(line[start:])
-    return slices
+    ends = list(_ends(decider, stops, marks))
+    return [line[start:end] for start, end in itertools.pairwise([0, *ends, len(line)])]
 
 
 def _quotations(line: str) -> Iterator[tuple[int, int]]:
     """Yields where quotations and brackets begin and end."""
-    for found in _QUOTATION.finditer(line):
-        start, end = found.span()
-        if end - start <= LONGEST_QUOTATION:
-            yield start, end
+    start = 0
+    has_apostrophes = _QUOTING_APOSTROPHE.search(line) is not None
+    pattern = _OPENING_MARK if has_apostrophes else _OPENING_MARK_BUT_APOSTROPHE
+    while opening := pattern.search(line, start):
+        start = opening.end()
+        rest = _REST_OF_QUOTATION[opening[0]].match(line, start)
+        if rest is not None and rest.end() - start < LONGEST_QUOTATION:
+            yield opening.start(), rest.end()
+            start = rest.end()
 
 
 class _Rules(NamedTuple):
@@ -230,8 +259,28 @@ def _rules(language: str) -> _Rules:
     )
 
 
-def _language(line: str, most: int) -> str:
-    """Returns the code of a line's language, "" if its frequent words leave a doubt."""
+def _is_ordinary(tail: str) -> bool:
+    """Returns True if the last letters of a word, six or all of them, are of no abbreviation."""
+    if tail.lower() in _tails() or tail.endswith("str"):
+        return False
+    return len(tail) > 5 or (len(tail) > 1 and tail.islower() and not _CONSONANTS.match(tail))
+
+
+@functools.cache
+def _tails() -> frozenset[str]:
+    """Returns the abbreviations of all languages in small letters, the last six of longer ones."""
+    tables = (words for table in ABBREVIATIONS.values() for words in table.values())
+    return frozenset(word[-6:].lower() for words in tables for word in _words(words))
+
+
+def _language(line: str, most: int, likely: str = "") -> str:
+    """Returns the code of a line's language, "" if its frequent words leave a doubt.
+
+    Args:
+        line: a text.
+        most: number of its words that are read.
+        likely: language that it has if enough of its words are of it.
+    """
     letters: set[str] = set()
     if not line.isascii():
         if len(_CYRILLIC.findall(line)) > len(line) / 3:
@@ -239,8 +288,13 @@ def _language(line: str, most: int) -> str:
         if len(_GREEK.findall(line)) > len(line) / 3:
             return "el"
         letters = set(line)
-    words = set(line.lower().split(maxsplit=most)[:most])
-    counts = {code: len(known & words) for code, known in _language_words().items()}
+    known_words = _language_words()
+    if likely in known_words:
+        words = line.split(maxsplit=FIRST_WORDS)[:FIRST_WORDS]
+        if len(known_words[likely].intersection(words)) >= FEWEST_WORDS:
+            return likely
+    words = line.lower().split(maxsplit=most)[:most]
+    counts = {code: len(known.intersection(words)) for code, known in known_words.items()}
     if letters:
         for code, own in _LETTERS.items():
             counts[code] += 2 * bool(own & letters)
@@ -259,34 +313,66 @@ def _language_words() -> dict[str, frozenset[str]]:
 
 
 def _ends(
-    line: str, pattern: re.Pattern[str], decider: "_Line", marks: Iterator[tuple[int, int]] | Sequence
+    decider: "_Line", stops: re.Pattern[str], marks: Iterable[tuple[int, int]]
 ) -> Iterator[int]:
-    """Yields the places where sentences end, after their white space, but for the last one."""
+    """Yields the positions where sentences end, after their white space, but for the last one."""
+    line = decider.line
+    length = len(line)
     marks = iter(marks)
-    begin, close = next(marks, (len(line), len(line)))
-    start = 0
-    for found in pattern.finditer(line):
+    begin = close = start = end = 0
+    while found := stops.search(line, end):
+        stop = found.start()
+        while close <= stop:
+            begin, close = next(marks, (length, length))
+        if begin < stop:
+            # Of the stops inside a quotation only those at its end matter.
+            found = stops.match(line, _last_stop(line, stop, close))
+            if found is None:
+                end = close
+                continue
         end = found.end()
-        place = found.end("closing")
-        while close <= found.start() or close < place:
-            begin, close = next(marks, (len(line) + 1, len(line) + 1))
-        if begin < place < close:
+        if begin < found.end(2) < close:
             continue
-        opened = begin if begin < found.start() and place == close else None
-        if end == len(line):
+        if end == length:
             break
-        end = decider.end(found, start, opened)
-        if end:
-            yield end
-            start = end
+        boundary = decider.end(found, start, begin if begin < stop else None)
+        if boundary:
+            yield boundary
+            start = end = boundary
 
 
-class _Line(NamedTuple):
+def _last_stop(line: str, stop: int, close: int) -> int:
+    """Returns where the stops begin that are the last characters of a quotation.
+
+    Args:
+        line: the line.
+        stop: position of a stop inside the quotation.
+        close: end of the quotation.
+
+    Returns:
+        The position of the last stops, or of the closing mark if there are none.
+    """
+    last = close - 1
+    while last > stop and line[last - 1] in _AFTER_STOP:
+        last -= 1
+    while last > stop and line[last - 1] in _STOP_CHARACTERS:
+        last -= 1
+    return last
+
+
+class _Line:
     """A line whose stops are decided."""
 
-    line: str
-    rules: _Rules
-    is_lowered: bool
+    def __init__(self, line: str, style: Style) -> None:
+        self.line = line
+        self.is_lowered = style.is_lowered
+        self._style = style
+
+    @functools.cached_property
+    def rules(self) -> _Rules:
+        """The rules of the line's language, or of its text's; many lines do without them."""
+        language = self._style.language
+        return _rules(_language(self.line, LANGUAGE_WORDS, language) or language)
 
     def end(self, found: re.Match[str], start: int, opened: int | None) -> int:
         """Returns where the sentence ends that a stop may end, 0 if it goes on.
@@ -297,29 +383,37 @@ class _Line(NamedTuple):
             opened: where the quotation begins that the stop is the last character of, if any.
         """
         line, end = self.line, found.end()
-        if found["other"]:
-            return self._after_other(found, end, opened)
-        if not found["space"]:
+        marks, closing, space = found.groups()
+        if marks != "." and _OTHER.search(marks):
+            return self._after_other(closing, space, end, opened)
+        if not space:
             return self._without_space(found, start)
-        place = _BEFORE_WORD.match(line, end, end + _RIGHT).end()
-        following = line[place : place + _RIGHT]
-        word = _WORD.match(following)
-        is_small = word is not None and word[0].islower() and not self.is_lowered
-        if found["ellipsis"]:
-            if is_small or (following[:1].isdigit() and line[found.start() - 1].isspace()):
+        following = _FOLLOWING.match(line, end, end + _RIGHT)
+        before, word = following.groups()
+        place = following.end(1)
+        is_small = word is not None and word.islower() and not self.is_lowered
+        if marks == ".":
+            if not is_small and word is not None:
+                stop = found.start()
+                tail = line[line.rfind(" ", stop - 6, stop) + 1 or stop - 6 : stop]
+                if tail.isalpha() and _is_ordinary(tail):
+                    return end
+            text = line[place : place + _RIGHT]
+            return end if self._is_end(found, start, text, word, before) else 0
+        if _ELLIPSIS.match(marks):
+            is_counted = line[place].isdigit() and line[found.start() - 1].isspace()
+            return 0 if is_small or is_counted else end
+        if is_small and not self._is_mixed(line[place : place + _RIGHT]):
+            return 0
+        if closing:
+            text = line[place : place + _RIGHT]
+            if _SPEECH.match(text) and not _PRONOUNS.match(text):
                 return 0
-            return end
-        if found["mark"]:
-            if is_small and not self._is_mixed(following):
-                return 0
-            if found["closing"] and _SPEECH.match(following) and not _PRONOUNS.match(following):
-                return 0
-            return end
-        return end if self._is_end(found, start, following, word, line[end:place]) else 0
+        return end
 
-    def _after_other(self, found: re.Match[str], end: int, opened: int | None) -> int:
+    def _after_other(self, closing: str, space: str, end: int, opened: int | None) -> int:
         """Decides a stop of a script without capitals: what follows a quotation belongs to it."""
-        if not found["closing"] or found["space"] or end == len(self.line) or opened is None:
+        if not closing or space or end == len(self.line) or opened is None:
             return end
         if opened and self.line[opened - 1] in ":\uff1a":
             return end
@@ -329,20 +423,20 @@ class _Line(NamedTuple):
     def _without_space(self, found: re.Match[str], start: int) -> int:
         """Decides a stop with no space after it: a footnote or a space that is missing."""
         line, stop, end = self.line, found.start(), found.end()
-        if found["ellipsis"] or found["closing"]:
+        if found[1] != "." or found[2]:
             return 0
-        token = _TOKEN.search(line[max(start, stop - _LEFT) : stop])
-        if token is None or not token[0].isalpha() or not token[0].islower():
+        token = _last_token(line[max(start, stop - _LEFT) : stop])
+        if not token.isalpha() or not token.islower():
             return 0
         if line[end].isdigit():
             footnote = _FOOTNOTE.match(line, end)
-            is_word = len(token[0]) > 2 and self._class(token[0]) is None
+            is_word = len(token) > 2 and self._class(token) is None
             return footnote.end() if footnote and is_word else 0
         word = _WORD.match(line, end, end + _RIGHT)
         if word is None or not word[0][0].isupper() or not line[word.end() : word.end() + 1].isspace():
             return 0
         starters = self.rules.starters
-        return end if token[0] in starters or word[0].lower() in starters else 0
+        return end if token in starters or word[0].lower() in starters else 0
 
     def _is_mixed(self, following: str) -> bool:
         """Tells whether a word is a name or code that begins with a small letter ("iPhone")."""
@@ -362,30 +456,29 @@ class _Line(NamedTuple):
         return None
 
     def _is_end(
-        self, found: re.Match[str], start: int, following: str, word: re.Match[str] | None, before: str
+        self, found: re.Match[str], start: int, following: str, word: str | None, before: str
     ) -> bool:
         """Decides a plain stop with a space after it."""
         line, stop = self.line, found.start()
         left = line[max(start, stop - _LEFT) : stop]
-        token_found = _TOKEN.search(left)
-        if token_found is None:  # after a space, a bracket or a quotation mark
-            return not (found["closing"] and self._continues("name", following, word, before))
-        token = token_found[0]
-        if not left[: token_found.start()].strip(" \"'\u201c\u2018(*_") and len(left) < _LEFT:
-            if _LABEL.match(token) and not found["closing"]:
+        token = _last_token(left)
+        if not token:  # after a space, a bracket or a quotation mark
+            return not (found[2] and self._continues("name", following, word, before))
+        is_small = word is not None and word.islower() and not self.is_lowered
+        if found[2] and is_small and not self._is_mixed(following):
+            return False
+        if len(left) < _LEFT and not found[2] and _LABEL.match(token):
+            if not left[: -len(token)].strip(" \"'\u201c\u2018(*_"):
                 return False
         if token[-1].isdigit():
             return self._ends_number(left, token, following, word)
         token = token.lstrip("'\u2018\u2019-.")
-        is_small = word is not None and word[0].islower() and not self.is_lowered
-        if found["closing"] and is_small and not self._is_mixed(following):
-            return False
         if self._is_inside(left, token, following):
             return False
         kind = self._kind(left, token)
         if kind is None:
             return True
-        if found["closing"] and any(mark not in ")]" for mark in found["closing"]):
+        if found[2] and any(mark not in ")]" for mark in found[2]):
             kind = "lower" if kind != "number" else None
         return kind is None or not self._continues(kind, following, word, before)
 
@@ -395,7 +488,7 @@ class _Line(NamedTuple):
         if token in rules.units or token[:1].isalpha() and token in _UNITS_EVERYWHERE:
             if left[: len(left) - len(token)].rstrip()[-1:].isdigit():
                 return "lower"
-        spaced = _SPACED.search(left)
+        spaced = _spaced(left, token)
         if spaced is not None and not _INITIALS.match(spaced[0]):
             parts = _parts(spaced[0])
             for first in range(len(parts) - 1):
@@ -416,7 +509,7 @@ class _Line(NamedTuple):
         next_part = _PART.match(following)
         if next_part is None:
             return False
-        spaced = _SPACED.search(left)
+        spaced = _spaced(left, token)
         parts = [token] if spaced is None else _parts(spaced[0])
         return any(
             f"{''.join(parts[first:])}.{next_part[1]}" in self.rules.beginnings
@@ -433,14 +526,14 @@ class _Line(NamedTuple):
             return "lower"
         if _CONSONANTS.match(token.lower()) and not token.isupper():
             return "name"
-        if token.endswith("str") and self.rules.language == "de":
+        if token.endswith("str"):
             return "name"
         if "-" in token:
             return self._class(token.rpartition("-")[2])
         return None
 
     def _ends_number(
-        self, left: str, token: str, following: str, word: re.Match[str] | None
+        self, left: str, token: str, following: str, word: str | None
     ) -> bool:
         """Decides a stop after a number, which is an ordinal in some languages."""
         has_ordinals = self.rules.language in _ORDINAL_LANGUAGES
@@ -448,7 +541,7 @@ class _Line(NamedTuple):
         if word is None:
             is_date = has_ordinals and is_short and len(token) < 3 and following[:1].isdigit()
             return not is_date
-        if word[0].islower():
+        if word.islower():
             if self._is_mixed(following) or self.is_lowered:
                 return True
             return not token.isdigit() or (not has_ordinals and not is_short)
@@ -456,7 +549,7 @@ class _Line(NamedTuple):
             return _BEFORE_ORDINAL.search(left) is None or _MONTH.match(following) is None
         if _MONTH.match(following):
             return False
-        if self._is_starter(word[0], following):
+        if self._is_starter(word, following):
             return True
         return _BEFORE_ORDINAL.search(left) is None and self.rules.language != "tr"
 
@@ -472,7 +565,7 @@ class _Line(NamedTuple):
         return bool(apostrophe) and head in starters and word[len(head) + 1 :].islower()
 
     def _continues(
-        self, kind: str, following: str, word: re.Match[str] | None, before: str
+        self, kind: str, following: str, word: str | None, before: str
     ) -> bool:
         """Tells whether a sentence goes on after an abbreviation of a class."""
         if kind == "always":
@@ -480,14 +573,14 @@ class _Line(NamedTuple):
         is_quoted = any(mark in before for mark in _OPENING)
         is_bracketed = "(" in before or "[" in before
         if kind == "number":
-            if word is None or not word[0].islower() or len(word[0]) == 1 or self.is_lowered:
+            if word is None or not word.islower() or len(word) == 1 or self.is_lowered:
                 return _NUMBERED.match(following) is not None and not (
-                    word is not None and self._is_starter(word[0], following)
+                    word is not None and self._is_starter(word, following)
                 )
             return False
         if word is None:
             return kind != "letter" and not is_quoted
-        first = word[0]
+        first = word
         if first.islower() and not self.is_lowered:
             return not (self._is_mixed(following) and kind in {"lower", "letter"})
         if is_bracketed and kind != "letter":
