@@ -24,7 +24,6 @@ PACKAGES = (
     "optax",
     "numpy",
     "sentencepiece",
-    "sentencex",
     "rouge_score",
     "torch",
     "transformers",

@@ -48,7 +48,7 @@ class Rouge(Metric):
             tokenizer: "default" is rouge-score's, which finds only a-z and 0-9; "unicode" finds
                 words of any script; "auto" takes "unicode" for references in other scripts than
                 Latin, else "default".
-            splitter: sentences of ROUGE-Lsum. "sentencex" splits every line into sentences; "lines"
+            splitter: splitter of ROUGE-Lsum. "sentences" splits every line into sentences; "lines"
                 takes each line as a sentence, as rouge-score does.
             references: of an example with several references takes the "max", which is the one
                 with the best F-measure of the type, or the "mean".
@@ -58,7 +58,7 @@ class Rouge(Metric):
         details: bool = False
         stemmer: bool = False
         tokenizer: Literal["auto", "default", "unicode"] = "auto"
-        splitter: Literal["sentencex", "lines"] = "sentencex"
+        splitter: Literal["sentences", "lines"] = "sentences"
         references: Literal["max", "mean"] = "max"
 
         def __post_init__(self) -> None:
@@ -208,7 +208,7 @@ def rouge_parts(prediction: str, reference: str, options: Rouge.Options) -> dict
 
 def describe(options: Rouge.Options) -> dict[str, Any]:
     """Returns what the values depend on, for reports: a signature, splitter, options."""
-    splitter = splitter_name().replace(" ", "-") if options.splitter == "sentencex" else "lines"
+    splitter = splitter_name().replace(" ", "-") if options.splitter == "sentences" else "lines"
     fields = {
         "stem": "yes" if options.stemmer else "no",
         "split": splitter,

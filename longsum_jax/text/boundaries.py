@@ -16,6 +16,7 @@ from longsum_jax.text.abbreviations import ABBREVIATIONS, STARTERS, WORDS
 RULES_VERSION = 1  # to be raised whenever sentences of some text change
 LONGEST_QUOTATION = 1500  # characters; a pair of marks further apart belongs to no quotation
 SAMPLE = 50_000  # characters of a text that tell its language and its case
+MOST_PARTS = 4  # of an abbreviation with white space in it
 LANGUAGE_WORDS = 100  # words of a line that tell its language
 FIRST_WORDS = 24  # words of a line that may tell that it has the language of its text
 FEWEST_WORDS = 3  # different ones of a language that a line in it has
@@ -23,9 +24,11 @@ FEWEST_WORDS = 3  # different ones of a language that a line in it has
 _LEFT, _RIGHT = 48, 64  # characters around a stop that decide
 # Stops of scripts that use them for nothing else.
 _OTHER_STOPS = "\u3002\uff01\uff1f\uff61\u203c\u2047-\u2049\u061f\u06d4\u0589\u1362\u1367\u17d4\u17d5\u104b\u0964\u0965"
-_CLOSING = "\"'\u201d\u2019\u201c\u00ab\u00bb\u203a\u300d\u300f)\\]}\uff09\u3011\u300b"
+_CLOSING = "\"'\u201d\u2019\u00ab\u00bb\u203a\u300d\u300f)\\]}\uff09\u3011\u300b"
 _STOP_CHARACTERS = frozenset(".!?\u2026\u3002\uff01\uff1f;\u037e")
-_AFTER_STOP = frozenset("\"'\u201d\u2019\u201c\u00ab\u00bb\u203a\u300d\u300f)]\uff09\u300b \u00a0\u202f")
+_AFTER_STOP = frozenset(
+    "\"'\u201d\u2019\u201c\u00ab\u00bb\u203a\u300d\u300f)]\uff09\u300b \u00a0\u202f"
+)
 
 
 def _stops(marks: str = "") -> re.Pattern[str]:
@@ -39,7 +42,7 @@ def _stops(marks: str = "") -> re.Pattern[str]:
     stop = f"[.!?\u2026{_OTHER_STOPS}{marks}]"
     return re.compile(
         rf"({stop}(?:{stop}|[ \u00a0](?=\.(?!\d)))*)"
-        rf"((?:[{_CLOSING}]|[ \u00a0\u202f]\u00bb(?=[\s.,;:]|\Z)|\[\d{{1,3}}\])*)"
+        rf"((?:[{_CLOSING}]|\u201c(?!\w)|[ \u00a0\u202f]\u00bb(?=[\s.,;:]|\Z)|\[\d{{1,3}}\])*)"
         r"(\s*)"
     )
 
@@ -54,12 +57,12 @@ _FOLLOWING = re.compile(
     rf"([{_OPENING}*_`(\[{{\u00bf\u00a1\u2014\u2013\-\s]*+)([^\W\d_]+(?:['\u2019][^\W\d_]+)?)?"
 )
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
-_NO_TOKEN = re.compile(r"[\s\"\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d()\[\]{}<>,;:!?/|*`\u2013\u2014]")
-_SPACED = re.compile(r"(?:[^\W\d_]{1,4}\.(?:-|[ \u00a0\u202f]))+[^\W\d_]{1,4}\Z")
+_NO_TOKEN = re.compile(
+    r"[\s\"\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d()\[\]{}<>,;:!?/|*`\u2013\u2014]"
+)
 _ELISION = re.compile(r"\A(?:[cdjlmnst]|qu|(?:d|n|s)?(?:a|e|u)?ll|un|quell)['\u2019](?=\w)", re.I)
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,3}\.)+-?[^\W\d_]{1,4}\Z")
-_BETWEEN_PARTS = frozenset({". ", ".\u00a0", ".\u202f", ".-"})
-_INITIALS = re.compile(r"(?:[A-Z]\.\s?)+[A-Z]\Z")
+_BETWEEN_PARTS = frozenset({". ", ".\u00a0", ".\u202f"})
 _PART = re.compile(r"([^\W\d_]{1,4})\.")
 # Units and years, after a number.
 _UNITS_EVERYWHERE = frozenset("\u0433 \u0433\u0433 r w".split())
@@ -67,22 +70,27 @@ _ROMAN = re.compile(r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})\Z")
 _CONSONANTS = re.compile(r"[b-df-hj-np-tv-xz]{2,4}\Z")
 _LABEL = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})*|[^\W\d_]|[IVXLC]+)\Z")
 _NUMBERED = re.compile(
-    r"[\d\u00a7#\u2116\u00b6$\u20ac\u00a3<]|[A-Za-z]{1,2}\d|[IVXLC]{2,}\b|[^\W\d_]\b(?!['\u2019.])"
+    r"[\d\u00a7#\u2116\u00b6$\u20ac\u00a3<]|[A-Za-z]{1,5}-?\d|[IVXLC]{2,}\b|[^\W\d_]\b(?!['\u2019.])"
 )
-# Nouns with a letter after them, which is no initial.
-_LETTERED = re.compile(
-    r"\b(?:vitamin|type|group|class|grade|plan|team|hepatitis|section|part|figure|table|appendix|"
-    r"exhibit|option|phase|point|case|level|row|column|step|block|unit|version|series|category|"
-    r"room|set|model|schedule|panel|box|zone|platform|Klasse|Typ|Gruppe|Vitamin|Teil|groupe|clase|"
-    r"grupo|gruppo|vitamine|vitamina|groep)\s\w\Z",
-    re.I,
+# Nouns with a letter after them, which is not an initial.
+_LETTERED = frozenset(
+    (
+        "vitamin vitamins type group class grade plan team hepatitis section part figure table "
+        "appendix exhibit option phase point case level row column step block unit version series "
+        "category room set model schedule panel box zone platform klasse typ gruppe teil groupe "
+        "clase grupo gruppo vitamine vitamina groep"
+    ).split()
 )
 # Starters that are parts of names in other languages.
 _PARTICLES = frozenset("los las den der des del die van von dos das san ter ten".split())
-_BEFORE_ORDINAL = re.compile(
-    r"\b(?:am|im|vom|zum|zur|beim|ins|de[rmns]|die|das|eine?[nmrs]?|[dsm]?eine[nmrs]?|ihre[nmrs]?|"
-    r"unsere[nmrs]?|jede[nmrs]?|diese[nmrs]?|seit|bis|ab|und|oder|erste[nmr]?|dne|ve?|od|do)\s\d{1,3}\Z",
-    re.I,
+# Words before an ordinal number.
+_BEFORE_ORDINAL = frozenset(
+    (
+        "am im vom zum zur beim ins der dem den des die das ein eine einem einen einer eines mein "
+        "meinem meinen meiner meines sein seine seinem seinen seiner seines ihr ihre ihrem ihren "
+        "ihrer ihres unser unsere unserem unseren unserer jede jedem jeden jeder jedes diese diesem "
+        "diesen dieser dieses seit bis ab und oder ersten dne v ve od do"
+    ).split()
 )
 # Letters that few other languages have.
 _LETTERS = {
@@ -125,7 +133,7 @@ _QUOTATIONS = {
     "\uff08": r"[^\uff08\uff09]*+\uff09",
     "(": r"[^()]*+(?:\([^()]*+\)[^()]*+)*+\)",
     "[": r"[^\[\]]*+\]",
-    '"': r'(?<![\w.,!?]")[^"]*+(?<!\s)"(?!\w)',
+    '"': r'(?<![\w.,!?]")[^"]*+(?:(?<=[\s(])"(?=\w)[^"]*+(?<!\s)"(?!\w)[^"]*+){0,40}(?<!\s)"(?!\w)',
     "\u2018": r"(?<!\w\u2018)[^\u2018\u2019]*+(?:\u2019(?=\w)[^\u2018\u2019]*+)*+\u2019(?!\w)",
     "'": r"(?<!\w')(?=[A-Z])[^']*+(?:(?<=\w)'(?=\w)[^']*+)*+(?<=[.,!?])'(?!\w)",
 }
@@ -144,16 +152,30 @@ def _last_token(left: str) -> str:
     return _NO_TOKEN.split(pieces[-1])[-1]
 
 
-def _spaced(left: str, token: str) -> re.Match[str] | None:
-    """Returns an abbreviation of several parts with white space between them, None without one."""
-    if len(token) > 4 or left[-len(token) - 2 : -len(token)] not in _BETWEEN_PARTS:
-        return None
-    return _SPACED.search(left)
+def _word_before(left: str, token: str) -> str:
+    """Returns the word before the last one of a text, in small letters."""
+    words = left[: len(left) - len(token)].rsplit(maxsplit=1)
+    return words[-1].lower() if words else ""
 
 
-def _parts(text: str) -> list[str]:
-    """Returns the parts of an abbreviation with white space in it, stops included."""
-    return re.split(r"\s+|(?<=\.)(?=-)", text)
+def _parts(left: str, token: str) -> list[str]:
+    """Returns the parts of an abbreviation with white space in it, all but the last with a stop.
+
+    Args:
+        left: text up to a stop.
+        token: last word of it.
+    """
+    parts = [token]
+    end = len(left) - len(token)
+    while len(parts) < MOST_PARTS and left[end - 2 : end] in _BETWEEN_PARTS:
+        begin = end - 2
+        while begin > 0 and left[begin - 1].isalpha() and end - begin < 7:
+            begin -= 1
+        if not 0 < end - 2 - begin < 5:
+            break
+        parts.insert(0, left[begin : end - 1])
+        end = begin
+    return parts
 
 
 class Style(NamedTuple):
@@ -255,7 +277,11 @@ def _rules(language: str) -> _Rules:
         parts = word.split(".")
         beginnings.update(".".join(parts[:count]) for count in range(2, len(parts) + 1))
     return _Rules(
-        language, classes, frozenset(_words(own["unit"])), frozenset(beginnings), frozenset(starters)
+        language,
+        classes,
+        frozenset(_words(own["unit"])),
+        frozenset(beginnings),
+        frozenset(starters),
     )
 
 
@@ -433,7 +459,11 @@ class _Line:
             is_word = len(token) > 2 and self._class(token) is None
             return footnote.end() if footnote and is_word else 0
         word = _WORD.match(line, end, end + _RIGHT)
-        if word is None or not word[0][0].isupper() or not line[word.end() : word.end() + 1].isspace():
+        if (
+            word is None
+            or not word[0][0].isupper()
+            or not line[word.end() : word.end() + 1].isspace()
+        ):
             return 0
         starters = self.rules.starters
         return end if token in starters or word[0].lower() in starters else 0
@@ -488,16 +518,19 @@ class _Line:
         if token in rules.units or token[:1].isalpha() and token in _UNITS_EVERYWHERE:
             if left[: len(left) - len(token)].rstrip()[-1:].isdigit():
                 return "lower"
-        spaced = _spaced(left, token)
-        if spaced is not None and not _INITIALS.match(spaced[0]):
-            parts = _parts(spaced[0])
+        parts = _parts(left, token)
+        if not all(len(part) < 3 and part.isupper() for part in parts):  # no initials
             for first in range(len(parts) - 1):
                 kind = rules.classes.get("".join(parts[first:]))
                 if kind is not None:
                     return kind
         if len(token) == 1 and token.isupper():
             kind = rules.classes.get(token)
-            return kind or ("letter" if _LETTERED.search(left) else "initial")
+            return kind or ("letter" if _word_before(left, token) in _LETTERED else "initial")
+        if self.is_lowered and len(token) == 1 and token.isalpha():
+            # A name of a species ("e. coli") unless it is a unit.
+            is_unit = left[: len(left) - 1].rstrip()[-1:] in "0123456789>"
+            return "lower" if is_unit else "name"
         kind = self._class(token)
         if kind is None and (elision := _ELISION.match(token)):
             token = token[elision.end() :]
@@ -509,12 +542,9 @@ class _Line:
         next_part = _PART.match(following)
         if next_part is None:
             return False
-        spaced = _spaced(left, token)
-        parts = [token] if spaced is None else _parts(spaced[0])
-        return any(
-            f"{''.join(parts[first:])}.{next_part[1]}" in self.rules.beginnings
-            for first in range(len(parts))
-        ) and not left.isupper()
+        parts = _parts(left, token)
+        joined = ("".join(parts[first:]) for first in range(len(parts)))
+        return any(f"{part}.{next_part[1]}" in self.rules.beginnings for part in joined)
 
     def _guess(self, token: str) -> str | None:
         """Returns the class of what looks like an abbreviation."""
@@ -532,9 +562,7 @@ class _Line:
             return self._class(token.rpartition("-")[2])
         return None
 
-    def _ends_number(
-        self, left: str, token: str, following: str, word: str | None
-    ) -> bool:
+    def _ends_number(self, left: str, token: str, following: str, word: str | None) -> bool:
         """Decides a stop after a number, which is an ordinal in some languages."""
         has_ordinals = self.rules.language in _ORDINAL_LANGUAGES
         is_short = token.isdigit() and len(token) <= 3
@@ -546,12 +574,14 @@ class _Line:
                 return True
             return not token.isdigit() or (not has_ordinals and not is_short)
         if not is_short or not has_ordinals:
-            return _BEFORE_ORDINAL.search(left) is None or _MONTH.match(following) is None
+            return (
+                _word_before(left, token) not in _BEFORE_ORDINAL or _MONTH.match(following) is None
+            )
         if _MONTH.match(following):
             return False
         if self._is_starter(word, following):
             return True
-        return _BEFORE_ORDINAL.search(left) is None and self.rules.language != "tr"
+        return _word_before(left, token) not in _BEFORE_ORDINAL and self.rules.language != "tr"
 
     def _is_starter(self, word: str, following: str) -> bool:
         """Tells whether a word begins many sentences."""
@@ -564,9 +594,7 @@ class _Line:
         head, apostrophe, rest = lowered.replace("\u2019", "'").partition("'")
         return bool(apostrophe) and head in starters and word[len(head) + 1 :].islower()
 
-    def _continues(
-        self, kind: str, following: str, word: str | None, before: str
-    ) -> bool:
+    def _continues(self, kind: str, following: str, word: str | None, before: str) -> bool:
         """Tells whether a sentence goes on after an abbreviation of a class."""
         if kind == "always":
             return True

@@ -386,7 +386,7 @@ def test_evaluate_writes_predictions_and_metrics(evaluated, tmp_path):
     )
     assert metrics["dropped_tokens"] == sum(row["document_tokens"] - 20 for row in rows)
     assert metrics["rouge"]["stemmer"] is True
-    assert metrics["rouge"]["signature"].startswith("rouge|stem:yes|split:sentencex-")
+    assert metrics["rouge"]["signature"].startswith("rouge|stem:yes|split:longsum-")
     assert metrics["longsum_jax"] == longsum_jax.__version__
     assert metrics["generation"]["max_new_tokens"] == 6
     assert metrics["baselines"].keys() == {"lead", "random"}

@@ -132,7 +132,12 @@ FOLLOWERS = {
     ],
     "sv": ["Färjan var sen.", "Hon skrev ner allt.", "Ingen frågade varför.", "Det regnade länge."],
     "cs": ["Přívoz měl zpoždění.", "Ona si to zapsala.", "Nikdo se neptal.", "Pak dlouho pršelo."],
-    "tr": ["Vapur geç kaldı.", "O her şeyi yazdı.", "Kimse nedenini sormadı.", "Sonra yağmur yağdı."],
+    "tr": [
+        "Vapur geç kaldı.",
+        "O her şeyi yazdı.",
+        "Kimse nedenini sormadı.",
+        "Sonra yağmur yağdı.",
+    ],
 }
 
 # Frames of a kind, and what fills them: words, or words with a bar between.
@@ -214,7 +219,10 @@ EN: Frames = {
             "Dept. of|Inst. of|Univ. Coll. of|Natl. Inst. of|Assn. for",
         ),
         (
-            ["The case of Marlow {} Tillman was cited twice.", "It turned on Port Authority {} Lund."],
+            [
+                "The case of Marlow {} Tillman was cited twice.",
+                "It turned on Port Authority {} Lund.",
+            ],
             "v.|vs.",
         ),
         (
@@ -266,7 +274,11 @@ EN: Frames = {
     ],
     "end": [
         (
-            ["She moved to the {}", "The film was never shown in the {}", "Nothing grows in the {}"],
+            [
+                "She moved to the {}",
+                "The film was never shown in the {}",
+                "Nothing grows in the {}",
+            ],
             "U.S.|U.K.|E.U.|U.S.S.R.",
         ),
         (
@@ -397,13 +409,19 @@ EN: Frames = {
             "he said|she cried|said the guide|replied Marlow|asked the old man|they answered",
         ),
         (
-            ['He wrote "No entry." on the door of the {}.', "They call it (after St. Olaf) the {}."],
+            [
+                'He wrote "No entry." on the door of the {}.',
+                "They call it (after St. Olaf) the {}.",
+            ],
             "shed|tower|well|gate",
         ),
     ],
     "code": [
         (
-            ["He reads every e-mail.|{} is off by default.", "The store was renamed.|{} sales rose."],
+            [
+                "He reads every e-mail.|{} is off by default.",
+                "The store was renamed.|{} sales rose.",
+            ],
             "iPhone|gRPC|eBay|macOS|kSAR|iOS",
         ),
     ],
@@ -473,7 +491,10 @@ DE: Frames = {
         (["Sie tanzten im {}", "Er kam mit dem {}"], "Saal.|Zug.|Bus.|Mai.|Regen."),
     ],
     "quotes": [
-        (["„Wo ist das Boot?“, {}.", "„Komm her!“, {}."], "fragte sie leise|rief er|sagte der Alte"),
+        (
+            ["„Wo ist das Boot?“, {}.", "„Komm her!“, {}."],
+            "fragte sie leise|rief er|sagte der Alte",
+        ),
         (["»Das Boot kommt nicht. Wir gehen«, {}."], "sagte sie|meinte der Alte|rief er"),
         (["Er sagte: „Das Boot kommt. Wir warten.“", "»Wir kommen aus {}.«"], "Kiel|Bonn|Ulm"),
     ],
@@ -485,7 +506,10 @@ DE: Frames = {
         ),
     ],
     "initials": [
-        (["Das Gutachten von {} blieb liegen."], "H. J. Krüger|A. von Lind|E. T. A. Lindner|K.-H. Moser"),
+        (
+            ["Das Gutachten von {} blieb liegen."],
+            "H. J. Krüger|A. von Lind|E. T. A. Lindner|K.-H. Moser",
+        ),
     ],
 }
 
@@ -512,23 +536,35 @@ FR: Frames = {
         (["La ville fondée en 600 {} fut détruite."], "av. J.-C.|apr. J.-C.|av. n. è."),
     ],
     "end": [
-        (["On y vend des cordes, des lampes, {}", "Il élevait des poules, des oies, {}"], "etc.|etc..."),
+        (
+            ["On y vend des cordes, des lampes, {}", "Il élevait des poules, des oies, {}"],
+            "etc.|etc...",
+        ),
         (["Le temple date de 300 {}"], "av. J.-C.|apr. J.-C."),
         (["Le barrage fut achevé en {}", "On en compta {}"], "1931.|1902.|48.|120."),
         (["Ils ont perdu tout leur {}", "Elle parlait d'{}"], "or.|art.|fer.|pain.|est.|eau."),
     ],
     "quotes": [
         (
-            ["« Où est le bateau ? » {}.", "« Viens ici ! » {}.", "« Le bateau ne vient pas. On part », {}."],
+            [
+                "« Où est le bateau ? » {}.",
+                "« Viens ici ! » {}.",
+                "« Le bateau ne vient pas. On part », {}.",
+            ],
             "dit-elle|cria le vieux|demanda Lambert",
         ),
         (["Il dit : « Bonjour ! Le bateau part. Venez ! »"], ""),
         (["Quoi ! vous partez déjà ?", "Hélas ! il était trop tard."], ""),
     ],
     "initials": [
-        (["Le rapport de {} fut oublié."], "J.-P. Marchand|A. de Lambert|C. M. Roche|É. Z. Morel|P. L'Hôte"),
+        (
+            ["Le rapport de {} fut oublié."],
+            "J.-P. Marchand|A. de Lambert|C. M. Roche|É. Z. Morel|P. L'Hôte",
+        ),
     ],
-    "plain": [(["Le prix de {} n'a pas changé."], "3.5 kg|www.port.example|la version 2.0.1|1.250 F")],
+    "plain": [
+        (["Le prix de {} n'a pas changé."], "3.5 kg|www.port.example|la version 2.0.1|1.250 F")
+    ],
 }
 
 ES: Frames = {
@@ -564,11 +600,18 @@ ES: Frames = {
         (["Todos hablaban del {}", "Se quedó sin {}"], "mar.|sol.|pan.|sur.|tren."),
     ],
     "quotes": [
-        (["«¿Dónde está el barco?», {}.", "«El barco no viene. Vamos», {}."], "dijo ella|gritó el viejo"),
+        (
+            ["«¿Dónde está el barco?», {}.", "«El barco no viene. Vamos», {}."],
+            "dijo ella|gritó el viejo",
+        ),
         (["—¡Ven aquí! —{}."], "gritó el viejo|dijo ella"),
     ],
-    "initials": [(["El informe de {} se perdió."], "J. M. Ortega|A. de la Luna|F. G. L. Ruiz|M.ª L. Ruiz")],
-    "plain": [(["El precio de {} no cambió."], "3.5 kg|www.puerto.example|la versión 2.0.1|1.250 pesos")],
+    "initials": [
+        (["El informe de {} se perdió."], "J. M. Ortega|A. de la Luna|F. G. L. Ruiz|M.ª L. Ruiz")
+    ],
+    "plain": [
+        (["El precio de {} no cambió."], "3.5 kg|www.puerto.example|la versión 2.0.1|1.250 pesos")
+    ],
 }
 
 IT: Frames = {
@@ -603,11 +646,17 @@ IT: Frames = {
         (["Parlavano tutti del {}", "Rimase senza {}"], "mare.|sole.|pane.|sud.|re."),
     ],
     "quotes": [
-        (["«Dov'è la barca?» {}.", "«La barca non viene. Andiamo» {}."], "disse lei|gridò il vecchio"),
+        (
+            ["«Dov'è la barca?» {}.", "«La barca non viene. Andiamo» {}."],
+            "disse lei|gridò il vecchio",
+        ),
     ],
     "initials": [(["Il rapporto di {} fu dimenticato."], "G. B. Conti|A. De Ferri|F. M. D'Arco")],
     "citation": [
-        (["Si applica {} e nient'altro."], "l'art. 7 del d.lgs. 152/2006|l'art. 3, co. 2, d.l. 4/2010|l. n. 12/1999"),
+        (
+            ["Si applica {} e nient'altro."],
+            "l'art. 7 del d.lgs. 152/2006|l'art. 3, co. 2, d.l. 4/2010|l. n. 12/1999",
+        ),
     ],
 }
 
@@ -627,7 +676,10 @@ PT: Frames = {
         (["A igreja de {} Luzia ardeu."], "Sta.|Sto."),
     ],
     "lower": [
-        (["A madeira é {} muito antiga.", "Os pregos, as cordas, {} ficaram ali."], "p. ex.|etc.|p.ex.|cf."),
+        (
+            ["A madeira é {} muito antiga.", "Os pregos, as cordas, {} ficaram ali."],
+            "p. ex.|etc.|p.ex.|cf.",
+        ),
         (["O templo de 300 {} foi destruído."], "a.C.|d.C.|a. C.|d. C."),
         (["A firma Moura {} fechou."], "Ltda.|S.A.|Cia."),
     ],
@@ -638,7 +690,9 @@ PT: Frames = {
         (["A barragem terminou em {}", "Contaram-se {}"], "1931.|1902.|48.|120."),
         (["Todos falavam do {}", "Ficou sem {}"], "mar.|sol.|pão.|sul."),
     ],
-    "quotes": [(["«Onde está o barco?», {}.", "“O barco não vem. Vamos”, {}."], "disse ela|gritou o velho")],
+    "quotes": [
+        (["«Onde está o barco?», {}.", "“O barco não vem. Vamos”, {}."], "disse ela|gritou o velho")
+    ],
     "initials": [(["O relatório de {} perdeu-se."], "J. M. Silveira|A. de Moura|F. P. dos Reis")],
 }
 
@@ -671,8 +725,15 @@ NL: Frames = {
         (["De dam was klaar in {}", "Men telde er {}"], "1931.|1902.|48.|120."),
         (["Iedereen sprak over de {}", "Hij bleef in de {}"], "zee.|zon.|kou.|stad."),
     ],
-    "quotes": [(["„Waar is de boot?” {}.", "\u2018De boot komt niet. Wij gaan\u2019, {}."], "vroeg zij|riep de oude man")],
-    "initials": [(["Het rapport van {} raakte zoek."], "J. de Groot|A. M. van Dam|H. J. Bakker|P.J. Jansen")],
+    "quotes": [
+        (
+            ["„Waar is de boot?” {}.", "\u2018De boot komt niet. Wij gaan\u2019, {}."],
+            "vroeg zij|riep de oude man",
+        )
+    ],
+    "initials": [
+        (["Het rapport van {} raakte zoek."], "J. de Groot|A. M. van Dam|H. J. Bakker|P.J. Jansen")
+    ],
 }
 
 PL: Frames = {
@@ -695,7 +756,10 @@ PL: Frames = {
             ["Drewno jest {} bardzo stare.", "Liny, gwoździe, {} zostały tam."],
             "m.in.|np.|tzn.|tj.|itd.|itp.|tzw.|wg.|ww.|in.",
         ),
-        (["Wyjechał 5 maja {} do miasta.", "Świątynia z 300 {} jest zniszczona."], "ub. r.|br.|r.|n.e.|p.n.e."),
+        (
+            ["Wyjechał 5 maja {} do miasta.", "Świątynia z 300 {} jest zniszczona."],
+            "ub. r.|br.|r.|n.e.|p.n.e.",
+        ),
     ],
     "end": [
         (["Sprzedają liny, lampy, gwoździe {}"], "itd.|itp.|i in."),
@@ -703,8 +767,15 @@ PL: Frames = {
         (["Zaporę skończono w roku {}", "Naliczono ich {}"], "1931.|1902.|48.|120."),
         (["Wszyscy mówili o {}", "Został bez {}"], "morzu.|domu.|chleba.|wody."),
     ],
-    "initials": [(["Raport, który pisał {}, zaginął."], "J. K. Nowicki|A. Zieliński|Sz. Wilk|Cz. Lis")],
-    "quotes": [(["„Gdzie jest łódź?” {}.", "„Łódź nie płynie. Idziemy” {}."], "zapytała cicho|zawołał stary")],
+    "initials": [
+        (["Raport, który pisał {}, zaginął."], "J. K. Nowicki|A. Zieliński|Sz. Wilk|Cz. Lis")
+    ],
+    "quotes": [
+        (
+            ["„Gdzie jest łódź?” {}.", "„Łódź nie płynie. Idziemy” {}."],
+            "zapytała cicho|zawołał stary",
+        )
+    ],
 }
 
 RU: Frames = {
@@ -739,27 +810,38 @@ RU: Frames = {
         (["Все говорили про {}", "Он остался без {}"], "море.|лес.|дом.|хлеба."),
     ],
     "initials": [
-        (["Отчёт, который писал {}, пропал."], "И. К. Орлов|А. Зимин|Ю. В. Лось|Н.П. Белов|Е. Д'Арко"),
+        (
+            ["Отчёт, который писал {}, пропал."],
+            "И. К. Орлов|А. Зимин|Ю. В. Лось|Н.П. Белов|Е. Д'Арко",
+        ),
     ],
     "quotes": [
-        (["«Где лодка?» {}.", "«Лодка не придёт. Мы уходим», {}.", "— Иди сюда! — {}."],
-         "спросила она|крикнул старик|сказал Орлов"),
+        (
+            ["«Где лодка?» {}.", "«Лодка не придёт. Мы уходим», {}.", "— Иди сюда! — {}."],
+            "спросила она|крикнул старик|сказал Орлов",
+        ),
     ],
 }
 
 EL: Frames = {
     "number": [
-        (["Ο κανόνας είναι στη {} 7 του οδηγού.", "Συγκρίνετε {} 31 με το σχέδιο."],
-         "σ.|σελ.|κεφ.|άρθ.|τόμ.|αρ.|πίν.|εικ.|παρ.|βλ. σ.|τ.|σσ.|αριθ."),
+        (
+            ["Ο κανόνας είναι στη {} 7 του οδηγού.", "Συγκρίνετε {} 31 με το σχέδιο."],
+            "σ.|σελ.|κεφ.|άρθ.|τόμ.|αρ.|πίν.|εικ.|παρ.|βλ. σ.|τ.|σσ.|αριθ.",
+        ),
         (["Κοστίζει {} 40 κορόνες τη μέρα."], "περ.|ελάχ.|μέγ."),
     ],
     "name": [
-        (["Χθες ο {} Λάμπρου αγόρασε τον μύλο.", "Το γράμμα του {} Νικολάου χάθηκε."],
-         "κ.|δρ.|καθ.|Δρ.|κ.κ.|αγ.|Αγ.|στρ."),
+        (
+            ["Χθες ο {} Λάμπρου αγόρασε τον μύλο.", "Το γράμμα του {} Νικολάου χάθηκε."],
+            "κ.|δρ.|καθ.|Δρ.|κ.κ.|αγ.|Αγ.|στρ.",
+        ),
     ],
     "lower": [
-        (["Το ξύλο είναι {} πολύ παλιό.", "Τα σχοινιά, τα καρφιά {} έμειναν εκεί."],
-         "π.χ.|δηλ.|κ.λπ.|κλπ.|κ.ά.|λ.χ.|π. χ.|ό.π.|κτλ."),
+        (
+            ["Το ξύλο είναι {} πολύ παλιό.", "Τα σχοινιά, τα καρφιά {} έμειναν εκεί."],
+            "π.χ.|δηλ.|κ.λπ.|κλπ.|κ.ά.|λ.χ.|π. χ.|ό.π.|κτλ.",
+        ),
         (["Ο ναός του 300 {} καταστράφηκε."], "π.Χ.|μ.Χ.|π. Χ."),
     ],
     "end": [
@@ -773,31 +855,61 @@ EL: Frames = {
         (["Ήρθε η {}· ύστερα έφυγε."], "βάρκα|Άννα|μέρα"),
     ],
     "initials": [(["Η έκθεση του {} χάθηκε."], "Γ. Λάμπρου|Κ. Π. Νικολάου|Α. Ρήγα")],
-    "quotes": [(["«Πού είναι η βάρκα;» {}.", "«Η βάρκα δεν έρχεται. Φεύγουμε», {}."], "ρώτησε σιγά|φώναξε ο γέρος")],
+    "quotes": [
+        (
+            ["«Πού είναι η βάρκα;» {}.", "«Η βάρκα δεν έρχεται. Φεύγουμε», {}."],
+            "ρώτησε σιγά|φώναξε ο γέρος",
+        )
+    ],
 }
 
 SV: Frames = {
     "number": [(["Regeln finns på {} 7 i boken."], "s.|kap.|nr.|fig.|st.|ca.|bd.|tab.|§ 3 st.")],
     "name": [(["I går köpte {} Lindgren kvarnen."], "dr.|prof.|fr.|hr.|kapt.")],
-    "lower": [(["Virket är {} mycket gammalt."], "bl.a.|t.ex.|dvs.|d.v.s.|m.m.|osv.|s.k.|f.d.|m.fl.")],
-    "end": [(["De säljer rep, lampor, spik {}"], "osv.|m.m.|etc.|m.fl."), (["Dammen blev klar {}"], "1931.|1902.")],
+    "lower": [
+        (["Virket är {} mycket gammalt."], "bl.a.|t.ex.|dvs.|d.v.s.|m.m.|osv.|s.k.|f.d.|m.fl.")
+    ],
+    "end": [
+        (["De säljer rep, lampor, spik {}"], "osv.|m.m.|etc.|m.fl."),
+        (["Dammen blev klar {}"], "1931.|1902."),
+    ],
 }
 CS: Frames = {
     "number": [(["Pravidlo je v {} 7 příručky."], "čl.|odst.|kap.|č.|str.|obr.|tab.|sv.|s.")],
     "name": [(["Včera {} Novotný koupil mlýn."], "prof.|ing.|dr.|gen.|mjr.|sv.|Mgr.|Ing.")],
     "lower": [(["Dřevo je {} velmi staré."], "např.|tj.|tzv.|atd.|apod.|mj.|resp.|popř.")],
-    "ordinal": [(["Stalo se to {} v noci."], "dne 3. května|dne 12. ledna 1931|v 18. století|ve 2. patře")],
-    "end": [(["Prodávají lana, lampy, hřebíky {}"], "atd.|apod.|aj."), (["Hráz je z roku {}"], "1931.|1902.")],
+    "ordinal": [
+        (["Stalo se to {} v noci."], "dne 3. května|dne 12. ledna 1931|v 18. století|ve 2. patře")
+    ],
+    "end": [
+        (["Prodávají lana, lampy, hřebíky {}"], "atd.|apod.|aj."),
+        (["Hráz je z roku {}"], "1931.|1902."),
+    ],
 }
 TR: Frames = {
     "number": [(["Kural kitabın {} 7 bölümünde."], "s.|No.|bkz.|md.")],
     "name": [(["Dün {} Aydın değirmeni aldı."], "Dr.|Prof.|Av.|Doç.|Sn.")],
     "lower": [(["Ahşap {} çok eski."], "vb.|vs.|örn.|yak.")],
-    "ordinal": [(["Kitap {} girdi.", "Ev {} duruyor."], "3. baskıya|19. yüzyılda|5. sokakta|2. Dünya Savaşı'na")],
+    "ordinal": [
+        (
+            ["Kitap {} girdi.", "Ev {} duruyor."],
+            "3. baskıya|19. yüzyılda|5. sokakta|2. Dünya Savaşı'na",
+        )
+    ],
     "end": [(["İp, lamba, çivi satarlar {}"], "vb.|vs."), (["Baraj bitti {}"], "1931'de.|erken.")],
 }
 
-LANGUAGES = {"en": EN, "de": DE, "fr": FR, "es": ES, "it": IT, "pt": PT, "nl": NL, "pl": PL, "ru": RU}
+LANGUAGES = {
+    "en": EN,
+    "de": DE,
+    "fr": FR,
+    "es": ES,
+    "it": IT,
+    "pt": PT,
+    "nl": NL,
+    "pl": PL,
+    "ru": RU,
+}
 LANGUAGES |= {"el": EL, "sv": SV, "cs": CS, "tr": TR}
 
 # Texts of languages that put no space between sentences, or have marks of their own.
@@ -826,7 +938,9 @@ WHOLE = {
         "私たちは三日歩いた。|雨が続いた。|道は狭くなった。",
         "彼は「行かない。」と言った。|翌日、彼は行った。",
     ],
-    "ko": ["다리는 작년에 완성되었다.| 아무도 이유를 모른다.| 배는 어디에 있는가?| 강 건너에 있다."],
+    "ko": [
+        "다리는 작년에 완성되었다.| 아무도 이유를 모른다.| 배는 어디에 있는가?| 강 건너에 있다."
+    ],
     "hi": ["पुल पिछले साल बना।| किसी को कारण नहीं पता।| नाव कहाँ है?| वह नदी के पार है।"],
     "ar": ["اكتمل الجسر في العام الماضي.| لا أحد يعرف السبب.| أين القارب؟| هو في الجانب الآخر."],
     "ur": ["پل پچھلے سال مکمل ہوا۔| کسی کو وجہ معلوم نہیں۔| کشتی کہاں ہے؟| وہ دریا کے پار ہے۔"],

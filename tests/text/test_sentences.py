@@ -5,7 +5,6 @@ from longsum_jax.text.sentences import (
     LONGEST_PIECE,
     LONGEST_SENTENCE,
     SHORTEST_PIECE,
-    WINDOW,
     bounded_sentences,
     join_wrapped_lines,
     sentence_spans,
@@ -57,13 +56,11 @@ def test_abbreviations_and_dates_of_other_languages(sentences):
     "text",
     [
         "Dr. de la Cruz and Mr. von der Leyen met in Den Haag.",  # too few words of one language
-        "No. No. No. Is it as he was for El Niño de la Palma, or to be?",  # more words of English
+        "It is no. 5, as he was for El Ni\u00f1o de la Palma, or to be?",  # more words of English
     ],
 )
 def test_names_do_not_make_english_another_language(text):
-    from sentencex import segment
-
-    assert split_sentences(text) == [sentence.strip() for sentence in segment("en", text)]
+    assert split_sentences(text) == [text]
 
 
 @pytest.mark.parametrize("text", ["", " \n\t \r\n", "\u3000"])
@@ -184,7 +181,6 @@ def test_nothing_but_white_space_is_lost(topics):
 
 def test_a_long_line_splits_like_its_pieces():
     sentences = [f"Sentence number {i} has Mr. Smith in it." for i in range(2000)]
-    assert len(" ".join(sentences)) > 5 * WINDOW
     assert split_sentences(" ".join(sentences)) == sentences
 
 
@@ -213,7 +209,7 @@ def test_spans_hold_the_sentences(newline):
         assert text[start:end].strip() == text[start:end]
 
 
-def test_characters_that_sentencex_cannot_take():
+def test_white_space_of_several_bytes_and_lone_surrogates():
     assert split_sentences("A.\u3000J.\u3000Smith came. He\u2009left.\ud800 End") == [
         "A.\u3000J.\u3000Smith came.",
         "He\u2009left.\ud800",
@@ -222,7 +218,6 @@ def test_characters_that_sentencex_cannot_take():
 
 
 def test_splitter_name_has_a_version():
-    name, version, languages = splitter_name().split()
-    assert name == "sentencex"
-    assert version[0].isdigit()
-    assert languages == "en,de,es,it,nl,pt,ru"
+    name, version = splitter_name().split()
+    assert name == "longsum"
+    assert version.isdigit()
