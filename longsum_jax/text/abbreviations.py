@@ -1,4 +1,4 @@
-"""Abbreviations and first words of sentences, by language: the data of ``boundaries``."""
+"""Abbreviations and other words around stops, by language: the data of ``boundaries``."""
 
 # Classes of abbreviations, by what may follow their stop inside a sentence:
 #   always: everything ("Dr. The")
@@ -150,7 +150,7 @@ ABBREVIATIONS: dict[str, dict[str, str]] = {
         "name": "n.e p.n.e ub.r br r w sp.z.o.o ub bm b.r",
         "lower": "in itd itp i.in",
         "number": "s t par tom",
-        "unit": "",
+        "unit": "r w",
     },
     "ru": {
         "always": (
@@ -162,7 +162,7 @@ ABBREVIATIONS: dict[str, dict[str, str]] = {
         "name": "см ч руб коп чел г гг в вв н.э до.н.э г.н.э экз кг км м Дж Ю Я",
         "lower": "т.д т.п др пр и.др",
         "number": "т",
-        "unit": "",
+        "unit": "г гг",
     },
     "el": {
         "always": (
@@ -392,4 +392,52 @@ WORDS: dict[str, str] = {
     "tr": "al da de en in min no on",
     "ru": "",
     "el": "",
+}
+
+# Words of names that other languages begin sentences with.
+PARTICLES = "los las den der des del die van von dos das san ter ten"
+
+# Nouns with a letter after them, which is not an initial.
+LETTERED = (
+    "vitamin vitamins type group class grade plan team hepatitis section part figure "
+    "table appendix "
+    "exhibit option phase point case level row column step block unit version series category room "
+    "set model schedule panel box zone platform klasse typ gruppe teil groupe clase grupo gruppo "
+    "vitamine vitamina groep"
+)
+
+# Words before an ordinal number.
+BEFORE_ORDINAL = (
+    "am im vom zum zur beim ins der dem den des die das ein eine einem einen einer "
+    "eines mein meinem "
+    "meinen meiner meines sein seine seinem seinen seiner seines ihr ihre ihrem ihren ihrer ihres "
+    "unser unsere unserem unseren unserer jede jedem jeden jeder jedes diese diesem diesen dieser "
+    "dieses seit bis ab und oder ersten dne v ve od do"
+)
+
+# Beginnings of what is counted by ordinal numbers.
+MONTHS = (
+    "Januar Jan\\. Jänner Februar Feb März April Apr\\. Mai Juni Juli August Aug\\. "
+    "Sept Oktober Okt\\. "
+    "November Nov\\. Dezember Dez\\. Jahrhundert Jh"
+)
+
+# Verbs after a quotation and a name.
+SPEECH = (
+    "said|asked|cried|replied|answered|exclaimed|shouted|whispered|inquired|enquired|"
+    "murmured|muttered|"
+    "demanded|called|repeated|continued|returned|added|began|wondered|screamed|yelled|growled|"
+    "remarked|interrupted|snapped|sighed|laughed|gasped"
+)
+
+# Letters that few other languages have.
+LETTERS = {
+    "de": "ßäü",
+    "es": "ñ¿¡",
+    "fr": "œêûî",
+    "pt": "ãõ",
+    "pl": "łęążść",
+    "sv": "å",
+    "cs": "řěů",
+    "tr": "ığş",
 }

@@ -11,11 +11,21 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from longsum_jax.text.abbreviations import ABBREVIATIONS, STARTERS, WORDS
+from longsum_jax.text.abbreviations import (
+    ABBREVIATIONS,
+    BEFORE_ORDINAL,
+    LETTERED,
+    LETTERS,
+    MONTHS,
+    PARTICLES,
+    SPEECH,
+    STARTERS,
+    WORDS,
+)
 
 RULES_VERSION = 1  # to be raised whenever sentences of some text change
-LONGEST_QUOTATION = 1500  # characters; a pair of marks further apart belongs to no quotation
-SAMPLE = 50_000  # characters of a text that tell its language and its case
+LONGEST_QUOTATION = 1500  # characters; marks further apart are not a pair
+SAMPLE = 20_000  # characters of a text that tell its language and its case
 MOST_PARTS = 4  # of an abbreviation with white space in it
 LANGUAGE_WORDS = 100  # words of a line that tell its language
 FIRST_WORDS = 24  # words of a line that may tell that it has the language of its text
@@ -63,55 +73,21 @@ _NO_TOKEN = re.compile(
 _ELISION = re.compile(r"\A(?:[cdjlmnst]|qu|(?:d|n|s)?(?:a|e|u)?ll|un|quell)['\u2019](?=\w)", re.I)
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,3}\.)+-?[^\W\d_]{1,4}\Z")
 _BETWEEN_PARTS = frozenset({". ", ".\u00a0", ".\u202f"})
+_AFTER_NUMBER = frozenset("0123456789>")  # ">" ends a placeholder for a number
 _PART = re.compile(r"([^\W\d_]{1,4})\.")
-# Units and years, after a number.
-_UNITS_EVERYWHERE = frozenset("\u0433 \u0433\u0433 r w".split())
 _ROMAN = re.compile(r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})\Z")
 _CONSONANTS = re.compile(r"[b-df-hj-np-tv-xz]{2,4}\Z")
 _LABEL = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})*|[^\W\d_]|[IVXLC]+)\Z")
+_BEFORE_LABEL = " \"'\u201c\u2018(*_"
 _NUMBERED = re.compile(
     r"[\d\u00a7#\u2116\u00b6$\u20ac\u00a3<]|[A-Za-z]{1,5}-?\d|[IVXLC]{2,}\b|[^\W\d_]\b(?!['\u2019.])"
 )
-# Nouns with a letter after them, which is not an initial.
-_LETTERED = frozenset(
-    (
-        "vitamin vitamins type group class grade plan team hepatitis section part figure table "
-        "appendix exhibit option phase point case level row column step block unit version series "
-        "category room set model schedule panel box zone platform klasse typ gruppe teil groupe "
-        "clase grupo gruppo vitamine vitamina groep"
-    ).split()
-)
-# Starters that are parts of names in other languages.
-_PARTICLES = frozenset("los las den der des del die van von dos das san ter ten".split())
-# Words before an ordinal number.
-_BEFORE_ORDINAL = frozenset(
-    (
-        "am im vom zum zur beim ins der dem den des die das ein eine einem einen einer eines mein "
-        "meinem meinen meiner meines sein seine seinem seinen seiner seines ihr ihre ihrem ihren "
-        "ihrer ihres unser unsere unserem unseren unserer jede jedem jeden jeder jedes diese diesem "
-        "diesen dieser dieses seit bis ab und oder ersten dne v ve od do"
-    ).split()
-)
-# Letters that few other languages have.
-_LETTERS = {
-    "de": frozenset("\u00df\u00e4\u00fc"),
-    "es": frozenset("\u00f1\u00bf\u00a1"),
-    "fr": frozenset("\u0153\u00ea\u00fb\u00ee"),
-    "pt": frozenset("\u00e3\u00f5"),
-    "pl": frozenset("\u0142\u0119\u0105\u017c\u015b\u0107"),
-    "sv": frozenset("\u00e5"),
-    "cs": frozenset("\u0159\u011b\u016f"),
-    "tr": frozenset("\u0131\u011f\u015f"),
-}
-_MONTH = re.compile(
-    r"(?:Jan(?:uar|\.)|J\u00e4nner|Feb(?:ruar|\.)|M\u00e4rz|Apr(?:il|\.)|Mai|Juni|Juli|Aug(?:ust|\.)|Sept(?:ember|\.)|"
-    r"Okt(?:ober|\.)|Nov(?:ember|\.)|Dez(?:ember|\.)|Jahrhundert|Jh)"
-)
+_LETTERED = frozenset(LETTERED.split())
+_PARTICLES = frozenset(PARTICLES.split())
+_BEFORE_ORDINAL = frozenset(BEFORE_ORDINAL.split())
+_MONTH = re.compile(f"(?:{MONTHS})".replace(" ", "|"))
 _SPEECH = re.compile(
-    r"(?:I|[A-Z][\w'\u2019]+|(?:Mr|Mrs|Ms|Miss|Dr)\.? [A-Z]\w+)(?: [A-Z]\w+)? (?:said|asked|cried|replied|answered|"
-    r"exclaimed|shouted|whispered|inquired|enquired|murmured|muttered|demanded|called|repeated|"
-    r"continued|returned|added|began|wondered|screamed|yelled|growled|remarked|interrupted|snapped|"
-    r"sighed|laughed|gasped)\b"
+    rf"(?:I|(?:(?:Mr|Mrs|Ms|Miss|Dr)\.? )?[A-Z][\w'\u2019]+)(?: [A-Z]\w+)? (?:{SPEECH})\b"
 )
 _PRONOUNS = re.compile(r"(?:He|She|They|We|It|You)\b")
 _ORDINAL_LANGUAGES = frozenset({"de", "cs", "tr", "sv", "pl"})
@@ -211,6 +187,9 @@ def split_line(line: str, style: Style, *, inside_marks: bool = False) -> list[s
     Returns:
         At least one slice; joined they are the line.
     """
+    first = _STOPS.search(line)
+    if first is None or (first.end() == len(line) and ";" not in line):
+        return [line]
     decider = _Line(line, style)
     stops = _GREEK_STOPS if ";" in line and decider.rules.language == "el" else _STOPS
     marks = () if inside_marks else _quotations(line)
@@ -255,7 +234,7 @@ def _words(table: str) -> list[str]:
 
 @functools.cache
 def _rules(language: str) -> _Rules:
-    """Returns the rules of a language: its own abbreviations, and others that are no words in it."""
+    """Returns the rules of a language: its own abbreviations and others, words in it excluded."""
     own = ABBREVIATIONS[language or "en"]
     starters = set(STARTERS[language or "en"].split())
     excluded = starters.union(_words(WORDS[language or "en"]))
@@ -322,8 +301,8 @@ def _language(line: str, most: int, likely: str = "") -> str:
     words = line.lower().split(maxsplit=most)[:most]
     counts = {code: len(known.intersection(words)) for code, known in known_words.items()}
     if letters:
-        for code, own in _LETTERS.items():
-            counts[code] += 2 * bool(own & letters)
+        for code, own in LETTERS.items():
+            counts[code] += 2 * (not letters.isdisjoint(own))
     best, second, *_ = sorted(counts, key=counts.__getitem__, reverse=True)
     is_sure = counts[best] >= FEWEST_WORDS or (counts[best] == 2 and not counts[second])
     return best if is_sure else ""
@@ -427,7 +406,7 @@ class _Line:
             text = line[place : place + _RIGHT]
             return end if self._is_end(found, start, text, word, before) else 0
         if _ELLIPSIS.match(marks):
-            is_counted = line[place].isdigit() and line[found.start() - 1].isspace()
+            is_counted = line[place : place + 1].isdigit() and line[found.start() - 1].isspace()
             return 0 if is_small or is_counted else end
         if is_small and not self._is_mixed(line[place : place + _RIGHT]):
             return 0
@@ -469,7 +448,7 @@ class _Line:
         return end if token in starters or word[0].lower() in starters else 0
 
     def _is_mixed(self, following: str) -> bool:
-        """Tells whether a word is a name or code that begins with a small letter ("iPhone")."""
+        """Returns True if a word is a name or code that begins with a small letter ("iPhone")."""
         word = re.match(r"[^\s,;:]+", following)
         return word is not None and not word[0].rstrip(".,;:!?)\"'\u201d\u2019").islower()
 
@@ -497,9 +476,9 @@ class _Line:
         is_small = word is not None and word.islower() and not self.is_lowered
         if found[2] and is_small and not self._is_mixed(following):
             return False
-        if len(left) < _LEFT and not found[2] and _LABEL.match(token):
-            if not left[: -len(token)].strip(" \"'\u201c\u2018(*_"):
-                return False
+        is_first = not left[: -len(token)].strip(_BEFORE_LABEL) and len(left) < _LEFT
+        if is_first and not found[2] and _LABEL.match(token):
+            return False
         if token[-1].isdigit():
             return self._ends_number(left, token, following, word)
         token = token.lstrip("'\u2018\u2019-.")
@@ -515,9 +494,9 @@ class _Line:
     def _kind(self, left: str, token: str) -> str | None:
         """Returns the class of the word before a stop, None if it is an ordinary word."""
         rules = self.rules
-        if token in rules.units or token[:1].isalpha() and token in _UNITS_EVERYWHERE:
-            if left[: len(left) - len(token)].rstrip()[-1:].isdigit():
-                return "lower"
+        before = left[: len(left) - len(token)].rstrip()[-1:]
+        if token in rules.units and before.isdigit():
+            return "lower"
         parts = _parts(left, token)
         if not all(len(part) < 3 and part.isupper() for part in parts):  # no initials
             for first in range(len(parts) - 1):
@@ -529,8 +508,7 @@ class _Line:
             return kind or ("letter" if _word_before(left, token) in _LETTERED else "initial")
         if self.is_lowered and len(token) == 1 and token.isalpha():
             # A name of a species ("e. coli") unless it is a unit.
-            is_unit = left[: len(left) - 1].rstrip()[-1:] in "0123456789>"
-            return "lower" if is_unit else "name"
+            return "lower" if before in _AFTER_NUMBER else "name"
         kind = self._class(token)
         if kind is None and (elision := _ELISION.match(token)):
             token = token[elision.end() :]
@@ -538,7 +516,7 @@ class _Line:
         return kind or self._guess(token)
 
     def _is_inside(self, left: str, token: str, following: str) -> bool:
-        """Tells whether a stop is inside an abbreviation of several parts ("a. M.", "EE. UU.")."""
+        """Returns True if a stop is inside an abbreviation of several parts ("a. M.", "EE. UU.")."""
         next_part = _PART.match(following)
         if next_part is None:
             return False
@@ -584,18 +562,18 @@ class _Line:
         return _word_before(left, token) not in _BEFORE_ORDINAL and self.rules.language != "tr"
 
     def _is_starter(self, word: str, following: str) -> bool:
-        """Tells whether a word begins many sentences."""
+        """Returns True if a word begins many sentences."""
         starters = self.rules.starters
         if len(word) == 1:
             return word.lower() in starters and following[1:2].isspace()
         lowered = word.lower()
         if lowered in starters:
             return True
-        head, apostrophe, rest = lowered.replace("\u2019", "'").partition("'")
+        head, apostrophe, _ = lowered.replace("\u2019", "'").partition("'")
         return bool(apostrophe) and head in starters and word[len(head) + 1 :].islower()
 
     def _continues(self, kind: str, following: str, word: str | None, before: str) -> bool:
-        """Tells whether a sentence goes on after an abbreviation of a class."""
+        """Returns True if a sentence goes on after an abbreviation of a class."""
         if kind == "always":
             return True
         is_quoted = any(mark in before for mark in _OPENING)
@@ -608,15 +586,14 @@ class _Line:
             return False
         if word is None:
             return kind != "letter" and not is_quoted
-        first = word
-        if first.islower() and not self.is_lowered:
+        if word.islower() and not self.is_lowered:
             return not (self._is_mixed(following) and kind in {"lower", "letter"})
         if is_bracketed and kind != "letter":
             return True
         if kind in {"letter", "roman"}:
             return False
         if kind == "lower":
-            return _NUMBERED.match(following) is not None and not self._is_starter(first, following)
+            return _NUMBERED.match(following) is not None and not self._is_starter(word, following)
         if is_quoted and kind == "initial":
             return True
-        return not self._is_starter(first, following) and not is_quoted
+        return not self._is_starter(word, following) and not is_quoted

@@ -20,6 +20,7 @@ SHORTEST_PIECE, MEAN_PIECE, LONGEST_PIECE = 15, 30, 60
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # white space ends at U+3000
 _MARKER = re.compile(r"\s*(?:[-*•‣◦+]\s|\d{1,3}[.)]\s|#|\||>|```)")
 _LIST_ITEM = re.compile(r"(?:[-*•‣◦]|\d{1,3}[.)])\s")
+_LIST_STARTS = frozenset("-*•‣◦0123456789")  # first characters, faster to look up
 _STOP_AT_END = re.compile(r"[.!?…:;।؟。\u06d4\uff01\uff1b\uff1f]\W*\Z")
 
 
@@ -173,7 +174,7 @@ def _unwrap(lines: list[str]) -> list[str]:
         return lines
     paragraphs = [[lines[0]]]
     for line in lines[1:]:
-        if _LIST_ITEM.match(line):
+        if line[0] in _LIST_STARTS and _LIST_ITEM.match(line):
             paragraphs.append([line])
         else:
             paragraphs[-1].append(line)

@@ -18,6 +18,7 @@ from longsum_jax.evaluation.rouge import (
     rouge,
     rouge_parts,
 )
+from longsum_jax.text.sentences import splitter_name
 
 REFERENCE = "The cats were sitting on mats. Dr. Smith saw them. He left!"
 ALL_TYPES = ("rouge1", "rouge2", "rouge3", "rougeL", "rougeLsum")
