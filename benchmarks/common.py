@@ -24,6 +24,7 @@ PACKAGES = (
     "optax",
     "numpy",
     "sentencepiece",
+    "sentencex",
     "rouge_score",
     "torch",
     "transformers",

@@ -33,7 +33,10 @@ FEWEST_WORDS = 3  # different ones of a language that a line in it has
 
 _LEFT, _RIGHT = 48, 64  # characters around a stop that decide
 # Stops of scripts that use them for nothing else.
-_OTHER_STOPS = "\u3002\uff01\uff1f\uff61\u203c\u2047-\u2049\u061f\u06d4\u0589\u1362\u1367\u17d4\u17d5\u104b\u0964\u0965"
+_OTHER_STOPS = (
+    "\u3002\uff01\uff1f\uff61\u203c\u2047-\u2049\u061f\u06d4\u0589"
+    "\u1362\u1367\u17d4\u17d5\u104b\u0964\u0965"
+)
 _CLOSING = "\"'\u201d\u2019\u00ab\u00bb\u203a\u300d\u300f)\\]}\uff09\u3011\u300b"
 _STOP_CHARACTERS = frozenset(".!?\u2026\u3002\uff01\uff1f;\u037e")
 _AFTER_STOP = frozenset(
@@ -96,8 +99,8 @@ _UPPER_AFTER_STOP = re.compile(r"[.!?](?<=[a-z]{4}.)[\"'\u201d\u2019]?\s+[\"'\u2
 _LOWER_AFTER_STOP = re.compile(r"[.!?](?:(?<=[a-z]{4}.)|(?<=[a-z]{4}\s.))\s+[a-z]")
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
 _GREEK = re.compile("[\u0370-\u03ff\u1f00-\u1fff]")
-# For each opening mark the rest of its quotation. None of them looks beyond the next opening mark of
-# its kind, so the time is linear.
+# For each opening mark the rest of its quotation. None of them looks far beyond the next opening
+# mark of its kind, so the time is linear.
 _QUOTATIONS = {
     "\u201c": r"[^\u201c\u201d]*+\u201d",
     "\u201e": r"[^\u201e\u201c\u201d]*+[\u201c\u201d]",
@@ -516,7 +519,7 @@ class _Line:
         return kind or self._guess(token)
 
     def _is_inside(self, left: str, token: str, following: str) -> bool:
-        """Returns True if a stop is inside an abbreviation of several parts ("a. M.", "EE. UU.")."""
+        """Returns True if a stop is inside an abbreviation of several parts ("EE. UU.")."""
         next_part = _PART.match(following)
         if next_part is None:
             return False
