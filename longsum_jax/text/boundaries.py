@@ -254,7 +254,7 @@ def _rules(language: str) -> _Rules:
         for words in STARTERS.values():
             starters.update(word for word in words.split() if len(word) > 2)
         starters.difference_update(_PARTICLES)
-    beginnings = set()
+    beginnings: set[str] = set()
     for word in classes:
         parts = word.split(".")
         beginnings.update(".".join(parts[:count]) for count in range(2, len(parts) + 1))
@@ -397,6 +397,7 @@ class _Line:
         if not space:
             return self._without_space(found, start)
         following = _FOLLOWING.match(line, end, end + _RIGHT)
+        assert following is not None  # the empty text matches
         before, word = following.groups()
         place = following.end(1)
         is_small = word is not None and word.islower() and not self.is_lowered
