@@ -245,7 +245,7 @@ def _rules(language: str) -> _Rules:
     for table in ABBREVIATIONS.values():
         for kind, words in table.items():
             for word in _words(words):
-                if kind != "unit" and len(word) > 1 and word not in excluded:
+                if kind != "unit" and len(word) > 1 and word.lower() not in excluded:
                     classes.setdefault(word, kind)
     for kind, words in own.items():
         if kind != "unit":
