@@ -42,7 +42,7 @@ SUMMARIES = [
 # Of the words that the masked language model knows.
 GUESSED = [
     "Rain rivers boats a storm. Waterfalls of a town storm boats. Café rivers, waters of rain!",
-    "Storm. A of a. Boats boats boats rain rain rain town town storm storm storm rivers cafe.",
+    "Storm. A of a. boats boats boats rain rain rain town town storm storm storm rivers cafe.",
     "Ωmega rain of unknown storm. " + "Rain rivers boats town storm cafe " * 60 + ".",
 ]
 HELP = ["Storm rivers of boats. Town rain.", "", "Rain boats town. " * 130]
