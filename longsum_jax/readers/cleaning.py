@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence, Set
 
 from longsum_jax.errors import counted
 from longsum_jax.readers.document import Block
+from longsum_jax.text.documents import replace_half_characters
 
 # C0 and C1 but tab and line feed, soft hyphens, byte order marks and noncharacters.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\ufeff\ufffe\uffff]+")
@@ -70,10 +71,12 @@ def _without_control_characters(blocks: Iterable[Block]) -> tuple[list[Block], l
     count = 0
     for block in blocks:
         text = _LINE_BREAK.sub("\n", block.text)
-        if text != block.text or _CONTROL.search(text):
-            cleaned = _CONTROL.sub("", text)
-            count += len(text) - len(cleaned)
-            before = [_CONTROL.sub("", text[:offset]) for offset in block.breaks]
+        whole = replace_half_characters(text)
+        if whole != block.text or _CONTROL.search(whole):
+            cleaned = _CONTROL.sub("", whole)
+            count += len(whole) - len(cleaned)
+            starts = (replace_half_characters(text[:offset]) for offset in block.breaks)
+            before = [_CONTROL.sub("", start) for start in starts]
             block = block._replace(text=cleaned, breaks=tuple(map(len, before)))
         if block.text.strip():
             found.append(block)

@@ -1,5 +1,6 @@
 """HTML as browsers read it, without what surrounds an article: menus, banners, lists of links."""
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,8 @@ _NEVER_SHOWN = (
 _BOILERPLATE = (
     "nav, footer, aside, dialog, form, button, menu, "
     '[role="navigation"], [role="banner"], [role="contentinfo"], [role="search"], '
-    '[role="complementary"], [role="dialog"], [role="alert"], [aria-hidden="true"], [hidden], '
+    '[role="complementary"], [role="dialog"], [role="alertdialog"], [role="alert"], '
+    '[role="menu"], [role="menubar"], [role="toolbar"], [aria-hidden="true"], [hidden], del, '
     '[style*="display:none"], [style*="display: none"], .mw-editsection, '
     "a.headerlink, rp, rt"
 )
@@ -26,23 +28,49 @@ _CAPTION_NAME = re.compile(
 )
 _LONGEST_CAPTION = 1000  # characters of an element that its class calls one
 _NOTE_MARKS = 'sup.reference, [role="doc-noteref"], [epub\\:type~="noteref"]'
-# Words in class and id that name what is no part of a text.
-_NAMED_BOILERPLATE = re.compile(
-    r"(?<![a-z])(?:nav|navbar|navigation|menu|sidebar|breadcrumbs?|cookies?|consent|gdpr|banner|"
-    r"share|sharing|social|related|promo|ad|advert|advertisement|ads|newsletter|subscribe|popup|"
-    r"hatnote|reflist|"
-    r"modal|pagination|pager|toc|skip|footer|navbox|noprint|masthead|paywall)(?![a-z])"
+# Words in class and id that name a box beside the text. Two or three words in a row count as one.
+_NAVIGATION = """
+nav navbar navigation menu menubar navbox sidebar side-bar breadcrumb breadcrumbs toc pagination pager
+footer masthead rail skip skip-link hatnote reflist
+"""
+_CONSENT = """
+cookie cookies consent gdpr ccpa banner modal popup overlay paywall privacy-banner cookie-law cmp
+cc-window sp-message cybot cookiebot onetrust truste trustarc klaro iubenda osano axeptio tarteaucitron
+evidon cmplz borlabs didomi usercentrics sourcepoint quantcast cookiescript cookieyes moove termly
+"""
+_PROMOTION = """
+share sharing social addthis addtoany sharethis related recommended recommendations trending read-next
+up-next most-read most-popular more-stories promo promotion promoted sponsored sponsor ad ads adsense
+advert advertisement taboola outbrain newsletter subscribe subscription-box sign-up signup
+"""
+_PEOPLE = """
+author-bio about-author author-box author-card tag-list post-tags entry-tags post-meta entry-meta
+article-meta comments comment-list comment-respond respond disqus
+"""
+_NOT_SHOWN = (
+    "sr-only screen-reader visually-hidden assistive-text no-print noprint print-only show-for-sr"
 )
-# Words that stand beside these in an id. Others come from a heading, as in "related-work".
-_BESIDE_NAMES = re.compile(
-    r"ad|area|articles|bar|block|bottom|box|buttons|column|container|content|desktop|form|global|"
-    r"header|icons|info|inner|items|law|left|links|list|main|mobile|mw|news|notice|onetrust|outer|"
-    r"pages?|panel|posts|primary|right|sdk|secondary|section|signup|site|stories|to|toggle|top|"
-    r"widgets?|wrap|wrapper"
-)
+_BOX_WORDS = frozenset(" ".join((_NAVIGATION, _CONSENT, _PROMOTION, _PEOPLE, _NOT_SHOWN)).split())
+_COMMENT_WORDS = frozenset({"comments", "comment-list", "comment-respond", "respond", "disqus"})
+# Words that a name has besides. Other ones come from a heading, as in "related-work".
+_OTHER_NAMES = """
+area article articles bar block blocks body bottom box button buttons column confirmation container
+content cover desktop dialog element external fixed form global group header heading holder icons inline
+info injected inner item items large layer left link links list lists main medium mega message messages
+mobile module modules more msg new news notice outer page pages panel placeholder post posts primary
+reader readers right root row sdk secondary section shell site slot small sticky story stories tag tags
+teaser text thread title toggle tool tools top trail unit user users view widget widgets window wrap
+wrapper the this your our zone
+"""
+_BESIDE_NAMES = frozenset(_OTHER_NAMES.split())
+# Words of classes that tell the state of a page, as in "has-sidebar".
+_STATES = frozenset({"has", "is", "no", "not", "with", "without"})
+_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_LONGEST_NAME = 100  # characters of a class or id
+_FEWEST_LETTERS = 3  # shorter words are prefixes of programs, as in "hs-eu-cookie"
 _NEVER_BY_NAME = frozenset({"html", "body", "main", "article", "h1", "h2", "h3", "h4", "h5", "h6"})
 _BY_NAME = "div[class], div[id], section[class], section[id], ul[class], ul[id], ol[class], "
-_BY_NAME += "p[class], span[class], sup[class], header[class], table[class]"
+_BY_NAME += "p[class], p[id], span[class], sup[class], a[class], header[class], table[class]"
 
 _BLOCK = re.compile(
     r"address|article|aside|blockquote|body|caption|center|dd|details|dialog|div|dl|dt|fieldset|"
@@ -203,8 +231,18 @@ class Page:
 
     def _drop_by_name(self) -> None:
         most = _MOST_BY_NAME * self._length(self._root)
-        condemned = [node for node in self._root.css(_BY_NAME) if _is_named_boilerplate(node)]
-        for node in _outermost(condemned):
+        boxes = []
+        comments = []
+        for node in self._root.css(_BY_NAME):
+            words = _box_words(node)
+            if words and words <= _COMMENT_WORDS:
+                comments.append(node)
+            elif words:
+                boxes.append(node)
+        # The text of a forum or of a page of reviews is comments.
+        if sum(map(self._length, _outermost(comments))) <= most:
+            boxes += comments
+        for node in _outermost(boxes):
             if self._length(node) <= most:
                 node.decompose()
 
@@ -278,14 +316,67 @@ def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text))
 
 
-def _is_named_boilerplate(node: Any) -> bool:
+def _box_words(node: Any) -> set[str]:
+    """Returns the words in the class and id of an element that name a box beside the text."""
     if node.tag in _NEVER_BY_NAME:
-        return False
-    if _NAMED_BOILERPLATE.search((node.attributes.get("class") or "").casefold()):
-        return True
-    words = re.findall("[a-z]+", (node.attributes.get("id") or "").casefold())
-    others = [word for word in words if not _NAMED_BOILERPLATE.fullmatch(word)]
-    return len(others) < len(words) and all(map(_BESIDE_NAMES.fullmatch, others))
+        return set()
+    words: set[str] = set()
+    for name in (node.attributes.get("class") or "").split():
+        words |= _box_words_in(name)
+    name = node.attributes.get("id") or ""
+    if not _is_named_by_heading(node, name):
+        words |= _box_words_in(name)
+    return words
+
+
+@functools.lru_cache(maxsize=10_000)
+def _box_words_in(name: str) -> frozenset[str]:
+    """Returns the words of a name that name a box; none if the name has words of a text.
+
+    Args:
+        name: class or id, such as "cookieConsentBanner", "related_articles" or "adslot-2".
+    """
+    words: list[str] = []
+    for part in _NAME_WORD.findall(name[:_LONGEST_NAME]):
+        words += _joined_words(part.lower()) or [part.lower()]
+    result = set()
+    position = 0
+    while position < len(words):
+        for size in (3, 2, 1):
+            term = "-".join(words[position : position + size])
+            if term in _BOX_WORDS:
+                result.add(term)
+                break
+        else:
+            size = 1
+            word = words[position]
+            is_prefix = len(word) < _FEWEST_LETTERS and word not in _STATES
+            if not is_prefix and word not in _BESIDE_NAMES:
+                return frozenset()
+        position += size
+    return frozenset(result)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _joined_words(word: str) -> list[str]:
+    """Returns the two words of names that a word joins, as in "cookiebanner"; [] if it does not."""
+    if word in _BOX_WORDS or word in _BESIDE_NAMES:
+        return [word]
+    for end in range(2, len(word) - 1):
+        first, second = word[:end], word[end:]
+        if f"{first}-{second}" in _BOX_WORDS:
+            return [first, second]
+        is_first = first in _BOX_WORDS or first in _BESIDE_NAMES
+        is_second = second in _BOX_WORDS or second in _BESIDE_NAMES
+        if is_first and is_second:
+            return [first, second]
+    return []
+
+
+def _is_named_by_heading(node: Any, name: str) -> bool:
+    """Returns True if the id of an element is made of its first heading, as of a report's parts."""
+    heading = node.css_first("h1, h2, h3, h4, h5, h6")
+    return heading is not None and _letters(heading.text()).lower() == _letters(name).lower()
 
 
 def _is_named_caption(node: Any) -> bool:

@@ -64,7 +64,7 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
     title, id_ = row.get("title"), row.get("id")
     inner = source.inner(name, b"")
     return inner.document(
-        text_blocks(value.encode(errors="replace").decode()),  # half characters of JSON
+        text_blocks(value),
         title=title if isinstance(title, str) else None,
         query=query if isinstance(query, str) and query.strip() else None,
         id=str(id_) if isinstance(id_, str | int) else None,

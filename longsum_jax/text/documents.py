@@ -151,11 +151,13 @@ def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
 
 
 def replace_half_characters(text: str) -> str:
-    """Replaces every lone surrogate (half of a character) by U+FFFD.
+    """Joins pairs of surrogates to characters, and replaces lone ones by U+FFFD.
 
-    JSON can encode lone surrogates, UTF-8 cannot, so that no file could hold the text.
+    JSON and RTF can encode surrogates, UTF-8 cannot, so that no file could hold the text.
     """
-    return text if text.isascii() else _HALF_CHARACTER.sub("\ufffd", text)
+    if text.isascii() or _HALF_CHARACTER.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def check_characters(text: str, what: str, remedy: str) -> None:

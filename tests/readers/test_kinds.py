@@ -819,6 +819,63 @@ def test_ids_of_boilerplate(read_one, name):
     assert read_one("a.html", page).text == MANY_WORDS
 
 
+BOXES = """
+cookieConsentBanner onetrust-banner-sdk cookienotice eu-cookie-bar mainNav siteFooter topMenu skipToContent
+shareTools articleShareBar relatedStories readNext most-read newsletterBox adSlot_2 ad-container outbrain
+promoBox authorBio reader-comments commentList post-meta sr-only visuallyhidden screen-reader-text
+"""
+
+
+@pytest.mark.parametrize("attribute", ["class", "id"])
+@pytest.mark.parametrize("name", BOXES.split())
+def test_names_of_boxes_are_split_into_words(read_one, name, attribute):
+    page = f'<p>{MANY_WORDS}</p><div {attribute}="{name}"><p>Some text.</p></div>'
+    assert read_one("a.html", page).text == MANY_WORDS
+
+
+TEXTS = """
+share-price advertising-law comments-enabled no-sidebar has-cookies post relatedWork address shareholder
+navigate adoption socialCosts reading-next-chapter
+"""
+
+
+@pytest.mark.parametrize("name", TEXTS.split())
+def test_names_with_words_of_a_text_are_no_boxes(read_one, name):
+    page = f'<p>{MANY_WORDS}</p><div class="{name}"><p>Some text.</p></div>'
+    assert read_one("a.html", page).text == f"{MANY_WORDS}\n\nSome text."
+
+
+def test_ids_made_of_their_headings_are_no_boxes(read_one):
+    part = '<section id="recommendations"><h2>Recommendations</h2><p>Build a dam.</p></section>'
+    found = read_one("a.html", f"<p>{MANY_WORDS}</p>{part}")
+    assert found.text.split("\n\n") == [MANY_WORDS, "Recommendations", "Build a dam."]
+
+
+def test_pages_of_comments_keep_them(read_one):
+    comments = "".join(f'<div class="comment-list"><p>{MANY_WORDS}</p></div>' for _ in range(3))
+    page = f"<h1>A question</h1><p>{MANY_WORDS}</p>{comments}"
+    assert read_one("a.html", page).text.count(MANY_WORDS) == 4
+    few = f"<h1>News</h1><p>{MANY_WORDS * 4}</p>{comments}"
+    assert read_one("b.html", few).text.count(MANY_WORDS) == 4
+
+
+def test_deleted_text_of_pages_is_left_out(read_one):
+    page = f"<p>{MANY_WORDS} It is <del>red</del> <ins>blue</ins>.</p>"
+    assert "red" not in read_one("a.html", page).text
+
+
+EMOJI = "\U0001f600"
+
+
+def test_pairs_of_surrogates_are_characters_and_halves_are_replaced(read_one):
+    pair = r"{\rtf1\ansi Smile \u-10179?\u-8704? here. Half \u-10179? here.\par}"
+    assert read_one("a.rtf", pair).text == f"Smile {EMOJI} here. Half \ufffd here."
+    cells = [{"cell_type": "markdown", "source": f"Half \ud83d here. {EMOJI}"}]
+    notebook = json.dumps({"cells": cells, "nbformat": 4})
+    assert read_one("a.ipynb", notebook).text == f"Half \ufffd here. {EMOJI}"
+    assert read_one("a.jsonl", json.dumps({"text": "Half \ud83d."})).text == "Half \ufffd."
+
+
 def test_paragraphs_in_cells_of_a_row(read_one):
     row = "<tr><td><p>One</p><p>two</p><td><div>Three<br>four</div><ul><li>five</ul><td>six"
     assert read_one("a.html", f"<table>{row}</table>").text == "One two | Three four five | six"
