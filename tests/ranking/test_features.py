@@ -133,7 +133,7 @@ def test_layout_and_form(document):
     n = len(document.sentences)
     assert found["position"].tolist() == [i / (n - 1) for i in range(n)]
     assert found["opening"].tolist() == [False, *[True] * 4, *[False] * (n - 5)]
-    assert found["closing"].tolist() == [False] * (n - 4) + [True] * 4  # Conclusion
+    assert found["closing"].tolist() == [False] * (n - 3) + [True] * 3  # Conclusion
     assert found["since_heading"].tolist()[:7] == [0, 0, 1, 2, 3, 0, 1]
     assert found["paragraph_sentences"].tolist()[:5] == [1, 1, 3, 3, 3]
     for i, sentence in enumerate(document.sentences):

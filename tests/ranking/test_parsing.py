@@ -21,8 +21,8 @@ def test_layout(text):
     assert headings == ["A Report on Bridges", "Introduction", "Results", "Conclusion"]
     turns = [document.sentences[i][:4] for i in np.flatnonzero(document.turns)]
     assert turns == ["ANNA", "BEN:"]
-    assert document.breaks.tolist() == [2, 2, 2, 0, 0, 2, 2, 1, 0, 2, 0, 2, 2, 0, 0]
-    assert document.paragraphs.tolist() == [0, 1, 2, 2, 2, 3, 4, 4, 4, 5, 5, 6, 7, 7, 7]
+    assert document.breaks.tolist() == [2, 2, 2, 0, 0, 2, 2, 1, 0, 2, 0, 2, 2, 0]
+    assert document.paragraphs.tolist() == [0, 1, 2, 2, 2, 3, 4, 4, 4, 5, 5, 6, 7, 7]
 
 
 def test_windows_line_ends_change_nothing(text):
