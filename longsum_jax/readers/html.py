@@ -30,37 +30,39 @@ _LONGEST_CAPTION = 1000  # characters of an element that its class calls one
 _NOTE_MARKS = 'sup.reference, [role="doc-noteref"], [epub\\:type~="noteref"]'
 # Words in class and id that name a box beside the text. Two or three words in a row count as one.
 _NAVIGATION = """
-nav navbar navigation menu menubar navbox sidebar side-bar breadcrumb breadcrumbs toc pagination pager
-footer masthead rail skip skip-link hatnote reflist
+nav navbar navigation menu menubar navbox sidebar side-bar breadcrumb breadcrumbs toc pagination
+pager footer masthead rail skip skip-link hatnote reflist
 """
 _CONSENT = """
 cookie cookies consent gdpr ccpa banner modal popup overlay paywall privacy-banner cookie-law cmp
-cc-window sp-message cybot cookiebot onetrust truste trustarc klaro iubenda osano axeptio tarteaucitron
-evidon cmplz borlabs didomi usercentrics sourcepoint quantcast cookiescript cookieyes moove termly
+cc-window sp-message cybot cookiebot onetrust truste trustarc klaro iubenda osano axeptio
+tarteaucitron evidon cmplz borlabs didomi usercentrics sourcepoint quantcast cookiescript cookieyes
+moove termly
 """
 _PROMOTION = """
-share sharing social addthis addtoany sharethis related recommended recommendations trending read-next
-up-next most-read most-popular more-stories promo promotion promoted sponsored sponsor ad ads adsense
-advert advertisement taboola outbrain newsletter subscribe subscription-box sign-up signup
+share sharing social addthis addtoany sharethis related recommended recommendations trending
+read-next up-next most-read most-popular more-stories promo promotion promoted sponsored sponsor ad
+ads adsense advert advertisement taboola outbrain newsletter subscribe subscription-box sign-up
+signup
 """
 _PEOPLE = """
 author-bio about-author author-box author-card tag-list post-tags entry-tags post-meta entry-meta
 article-meta comments comment-list comment-respond respond disqus
 """
-_NOT_SHOWN = (
-    "sr-only screen-reader visually-hidden assistive-text no-print noprint print-only show-for-sr"
-)
+_NOT_SHOWN = """
+sr-only screen-reader visually-hidden assistive-text no-print noprint print-only show-for-sr
+"""
 _BOX_WORDS = frozenset(" ".join((_NAVIGATION, _CONSENT, _PROMOTION, _PEOPLE, _NOT_SHOWN)).split())
 _COMMENT_WORDS = frozenset({"comments", "comment-list", "comment-respond", "respond", "disqus"})
 # Words that a name has besides. Other ones come from a heading, as in "related-work".
 _OTHER_NAMES = """
 area article articles bar block blocks body bottom box button buttons column confirmation container
-content cover desktop dialog element external fixed form global group header heading holder icons inline
-info injected inner item items large layer left link links list lists main medium mega message messages
-mobile module modules more msg new news notice outer page pages panel placeholder post posts primary
-reader readers right root row sdk secondary section shell site slot small sticky story stories tag tags
-teaser text thread title toggle tool tools top trail unit user users view widget widgets window wrap
-wrapper the this your our zone
+content cover desktop dialog element external fixed form global group header heading icons inline
+info injected inner item items large layer left link links list lists main medium mega message
+messages mobile module modules more msg new news notice outer page pages panel placeholder post
+posts primary reader readers right root row sdk secondary section shell site slot small sticky
+story stories tag tags teaser text thread title toggle tool tools top trail unit user users view
+widget widgets window wrap wrapper the this your our zone
 """
 _BESIDE_NAMES = frozenset(_OTHER_NAMES.split())
 # Words of classes that tell the state of a page, as in "has-sidebar".

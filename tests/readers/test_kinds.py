@@ -820,9 +820,10 @@ def test_ids_of_boilerplate(read_one, name):
 
 
 BOXES = """
-cookieConsentBanner onetrust-banner-sdk cookienotice eu-cookie-bar mainNav siteFooter topMenu skipToContent
-shareTools articleShareBar relatedStories readNext most-read newsletterBox adSlot_2 ad-container outbrain
-promoBox authorBio reader-comments commentList post-meta sr-only visuallyhidden screen-reader-text
+cookieConsentBanner onetrust-banner-sdk cookienotice eu-cookie-bar mainNav siteFooter topMenu
+skipToContent shareTools articleShareBar relatedStories readNext most-read newsletterBox adSlot_2
+ad-container outbrain promoBox authorBio reader-comments commentList post-meta sr-only
+visuallyhidden screen-reader-text
 """
 
 
@@ -834,8 +835,8 @@ def test_names_of_boxes_are_split_into_words(read_one, name, attribute):
 
 
 TEXTS = """
-share-price advertising-law comments-enabled no-sidebar has-cookies post relatedWork address shareholder
-navigate adoption socialCosts reading-next-chapter
+share-price advertising-law comments-enabled no-sidebar has-cookies post relatedWork address
+shareholder navigate adoption socialCosts reading-next-chapter
 """
 
 
