@@ -4,11 +4,12 @@
 ``configs/locost_c4.py:tiny,data.batch_size=8`` a mode with overrides;
 ``--config.data.batch_size=8`` does the same. A file may declare arguments, ``ARGUMENTS = ("model",
 "data")``: ``configs/finetune.py:model=DIR,data=FILE`` then calls ``get_config(mode, model="DIR",
-data="FILE")``.
+data="FILE")``. Commas inside quotes or brackets belong to the value: ``:data="a,b.jsonl"``.
 """
 
 import ast
 import importlib.util
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,9 @@ import longsum_jax.configs
 from longsum_jax.errors import InputError, did_you_mean
 
 _PREFIX = "--config."
+# A part of ``mode,key=value,...``; commas inside quotes and brackets do not end it.
+_PART = re.compile(r"""(?:"[^"]*"|'[^']*'|\([^()]*\)|\[[^\[\]]*\]|[^,])+""")
+_QUOTED = re.compile(r"""(["'])(.*)\1""", re.DOTALL)
 _WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -36,15 +40,19 @@ def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
             mode, argument or key, a value of another type.
     """
     name, _, argument = spec.partition(":")
-    mode, *pairs = argument.split(",")
+    mode, *pairs = _PART.findall(argument) or [""]
     if "=" in mode:
         mode, pairs = "", [mode, *pairs]
     values = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
-            raise InputError(f'--config={spec}: "{pair}" is not key=value')
-        values[key] = text
+            raise InputError(
+                f'--config={spec}: "{pair}" is not key=value; put a value with commas in quotes, '
+                'key="a,b"'
+            )
+        quoted = _QUOTED.fullmatch(text)
+        values[key] = quoted[2] if quoted else text
     config = _call_get_config(_find(name), mode, values)
     for key, text in (values | dict(overrides)).items():
         set_value(config, key, text)

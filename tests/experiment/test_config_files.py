@@ -36,6 +36,17 @@ def test_modes_and_overrides_in_the_argument(config):
     assert (found["mode"], found["data"]["rows"]) == ("base", 4)
 
 
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_commas_in_quotes_and_brackets_belong_to_the_value(config, quote):
+    text = f"other,data.name={quote}a,b=c.jsonl{quote},data.lengths=(64,128),data.rows=4"
+    data = read_config(f"{config}:{text}", {})["data"]
+    assert (data["name"], data["lengths"], data["rows"]) == ("a,b=c.jsonl", (64, 128), 4)
+    plain = read_config(f"{config}:data.name=o'neil.jsonl,data.rows=4", {})["data"]
+    assert (plain["name"], plain["rows"]) == ("o'neil.jsonl", 4)
+    with pytest.raises(InputError, match=r'"b\.jsonl" is not key=value; .* key="a,b"'):
+        read_config(f"{config}:data.name=a,b.jsonl", {})
+
+
 @pytest.mark.parametrize(
     ("key", "text", "value"),
     [

@@ -1,5 +1,6 @@
 """Summarization by an encoder-decoder: teacher forcing, and scores of generated summaries."""
 
+import shlex
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -142,8 +143,8 @@ class Summarization(Objective):
         )
 
     def next_step(self) -> str:
-        workdir = self.setup.workdir
-        return f"summarise your own file:\n  longsum summarize --model={workdir} FILE.txt"
+        model = shlex.quote(f"--model={self.setup.workdir}")
+        return f"summarise your own file:\n  longsum summarize {model} FILE.txt"
 
 
 def _metrics(options: EvaluationOptions) -> dict[str, Metric]:
