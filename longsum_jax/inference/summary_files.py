@@ -84,7 +84,8 @@ class SummaryDirectory:
         source = printable(os.path.realpath(document.path)) + _member(document)
         content = _digest(document.text)
         key = _digest(json.dumps([content, document.query, self._settings], sort_keys=True))
-        name = _stem(document)
+        # Names are UTF-8 on disk whatever the locale, as os.listdir gives them back.
+        name = os.fsdecode(_stem(document).encode("utf-8", "surrogateescape"))
         for number in itertools.count(1):
             stem = name if number == 1 else f"{name}-{number}"
             claimed = _without_case(stem)

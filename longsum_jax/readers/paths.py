@@ -15,7 +15,9 @@ STDIN = "-"
 
 def printable(path: str) -> str:
     """Returns a path in one line that any terminal shows; strange characters are escaped."""
-    return in_one_line(os.fsencode(path).decode("utf-8", "backslashreplace"))
+    # Bytes of a name that the locale cannot decode are surrogates; UTF-8 may decode them.
+    content = path.encode("utf-8", "surrogateescape")
+    return in_one_line(content.decode("utf-8", "backslashreplace"))
 
 
 def short_names(paths: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -794,3 +795,23 @@ def test_a_card_with_sources():
     assert card.count("unsupported") == 2  # on the sentence, and in the list
     assert "<b>" not in card
     assert summary.with_sources().splitlines()[-1] == "    [unsupported]"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locale")
+def test_names_and_texts_beyond_ascii_in_the_c_locale(tmp_path):
+    """Python then takes ASCII for files and streams, unless the locale is coerced."""
+    (tmp_path / "Brücke.txt").write_text("Der Damm bei Brünn ist alt. Er wird neu gebaut.", "utf-8")
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "longsum_jax", "summarize", "Brücke.txt"]
+    for options in (["--length=1 sentence"], ["--out=Auszüge"], ["--out=Auszüge"]):
+        done = subprocess.run(
+            [*command, *options],
+            cwd=tmp_path,
+            env=os.environ | locale,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode(errors="replace")
+    names = sorted(path.name for path in (tmp_path / "Auszüge").iterdir())
+    assert names == ["Brücke_summary.json", "Brücke_summary.txt"]
