@@ -16,10 +16,12 @@ class Run(NamedTuple):
         case: case of ``benchmarks/results/config_plans.json``, "FILE:MODE" of a config.
         documents: paper, table and row of the published number of training documents; None for a
             run whose config has the steps.
+        held_out: share of these documents that ranks checkpoints and is not trained on.
     """
 
     case: str
     documents: tuple[str, str, str] | None = None
+    held_out: float = 0.0
 
 
 class Recipe(NamedTuple):
@@ -124,26 +126,34 @@ def lsg_summaries(mode: str, row: str, number: str, *flags: str) -> Recipe:
     )
 
 
-def awesome(mode: str, row: str, number: str, data: str, needs: str = "") -> Recipe:
+def awesome(mode: str, row: str, number: str, task: str, needs: str = "") -> Recipe:
     """Returns the recipe of one of AWESOME's tables of summaries.
 
     Args:
         mode: mode of ``configs/awesome.py``.
         row: row of the published sizes of data sets.
         number: number of the table.
-        data: flags that name the documents of the evaluation.
-        needs: remark on these documents.
+        task: task of the evaluation.
+        needs: name of the data set if it is not that of the row.
     """
     run = f"runs/{mode}"
+    # Of BookSum the paper has only the model with a memory, which needs no extractor.
+    extractor, flag, further = (), "", ""
+    if mode != "booksum":
+        spec = f"extractor.py:model=roberta-base,data_set={mode}"
+        extractor = (train(spec, f"runs/{mode}-extractor"),)
+        flag = f" --config.task.segments.extractor=runs/{mode}-extractor"
+        further = ", `roberta-base`"
     return Recipe(
         (
-            train(f"awesome.py:{mode}", run, "facebook/bart-large"),
+            *extractor,
+            train(f"awesome.py:{mode}", run, "facebook/bart-large") + flag,
             train(f"awesome.py:{mode},variant=se3", f"{run}-se3", "facebook/bart-large"),
-            f"longsum evaluate --model={run} {data} --stemmer --out={run}/test",
+            evaluate(run, task, "--stemmer"),
             score(run, f"awesome:table{number}", "--stemmer"),
         ),
-        f"{row}{needs}, `facebook/bart-large`, an extractor (`configs/extractor.py`); baselines "
-        "by `configs/long_baselines.py` and `configs/extract_abstract.py`",
+        f"{needs or row}, `facebook/bart-large`{further}; baselines by `configs/long_baselines.py` "
+        "and `configs/extract_abstract.py`",
         (Run(f"awesome:{mode}", ("awesome", "2", row)),),
         f"{SMALL}: [small models](../results/segment_study.md)",
     )
@@ -224,9 +234,10 @@ LOCOST: dict[str, Recipe] = {
     "9": Recipe(
         (
             "longsum corpus export --task=arxiv --out=arxiv",
-            "longsum corpus statistics arxiv/test.jsonl",
+            "longsum corpus statistics 'arxiv/*.jsonl' arxiv/train.jsonl arxiv/validation.jsonl "
+            "arxiv/test.jsonl --tokenizer=spiece.model",
         ),
-        "the data sets",
+        "the data sets, LongT5's `spiece.model`; commands for arXiv, the others likewise",
         here="not run",
     ),
     "section 8": Recipe(
@@ -252,7 +263,7 @@ LSG_CLASSES = Recipe(
     "IMDb, clones of ccdv/arxiv-classification, ccdv/patent-classification and "
     "coastalcph/lex_glue, "
     "`roberta-base`",
-    (Run("lsg_classify:imdb", ("lsg", "15", "IMDb")),),
+    (Run("lsg_classify:imdb", ("lsg", "15", "IMDb"), held_out=0.1),),
     "not trained; there is no plan of the other data sets",
 )
 
@@ -310,9 +321,13 @@ LSG: dict[str, Recipe] = {
     "15": Recipe(
         (
             "longsum corpus export --task=arxiv --out=arxiv",
-            "longsum corpus statistics arxiv/test.jsonl",
+            "longsum corpus statistics 'arxiv/*.jsonl' arxiv/train.jsonl arxiv/validation.jsonl "
+            "arxiv/test.jsonl --tokenizer=whitespace",
+            "longsum corpus export --task=scotus --out=scotus",
+            "longsum corpus statistics 'scotus/*.jsonl' --tokenizer=whitespace --document_key=text "
+            "--summary_key=",
         ),
-        "the data sets",
+        "the data sets; commands for arXiv and SCOTUS, the others likewise",
         here="not run",
     ),
 }
@@ -336,12 +351,10 @@ HEPOS: dict[str, Recipe] = {
     ),
     "4": Recipe(
         (
-            "longsum corpus govreport gov-report reports",
             HEPOS_MODEL + " --position_extension=random",
             train("hepos.py:govreport,encoder=lsh,cross=hepos", "runs/govreport", "bart-7168"),
             train("hepos.py:pubmed,encoder=lsh,cross=hepos", "runs/pubmed", "bart-7168"),
-            "longsum evaluate --model=runs/govreport --data=reports/test.jsonl --stemmer "
-            "--out=runs/govreport/test",
+            evaluate("runs/govreport", "govreport", "--stemmer"),
             evaluate("runs/pubmed", "pubmed", "--stemmer"),
             score("runs/pubmed", "hepos:table4", "--stemmer"),
             paper("hepos_table_4"),
@@ -404,23 +417,17 @@ AWESOME: dict[str, Recipe] = {
         "the data sets",
         here="not run",
     ),
-    "3": awesome(
-        "govreport",
-        "GovReport",
-        "3",
-        "--data=reports/test.jsonl",
-        " (its release for the test, by `longsum corpus govreport gov-report reports`)",
+    "3": awesome("govreport", "GovReport", "3", "govreport", "GovReport's release"),
+    "5": awesome("qmsum", "QMSum", "5", "qmsum", "QMSum's release"),
+    "6": awesome("summscreen", "SummScreen", "6", "summscreentms"),
+    "7": awesome("arxiv", "arXiv", "7", "arxiv"),
+    "8": awesome(
+        "booksum",
+        "BookSum",
+        "8",
+        "booksum_fullbooks",
+        "Unlimiformer's version of BookSum (abertsch/booksum-fullbooks)",
     ),
-    "5": awesome(
-        "qmsum",
-        "QMSum",
-        "5",
-        "--task=qmsum --split=validation",
-        " (SCROLLS lacks the summaries of the test, which the paper has)",
-    ),
-    "6": awesome("summscreen", "SummScreen", "6", "--task=summscreentms --split=test"),
-    "7": awesome("arxiv", "arXiv", "7", "--task=arxiv --split=test"),
-    "8": awesome("booksum", "BookSum", "8", "--task=booksum_book --split=test"),
     "9": Recipe(
         ("longsum score system.jsonl --metrics=entity_graph --published=awesome:table9",),
         "the models of tables 5, 7 and 8, a tagger",
@@ -435,9 +442,10 @@ AWESOME: dict[str, Recipe] = {
     "11": Recipe(
         (
             train("awesome.py:govreport", "runs/govreport-16384", "facebook/bart-large")
-            + " --config.task.segments.train_tokens=16384",
+            + " --config.task.segments.train_tokens=16384"
+            + " --config.task.segments.extractor=runs/govreport-extractor",
         ),
-        "GovReport's release, `facebook/bart-large`",
+        "GovReport's release, `facebook/bart-large`, the extractor of table 3",
         here="not trained",
     ),
     "12": Recipe(
@@ -460,8 +468,8 @@ AWESOME: dict[str, Recipe] = {
         (paper("awesome_table_14"),),
         "JAX's CUDA libraries (extra `plan-cuda`), no GPU",
         here="at the paper's size, from programs compiled for an A100 whose attention needs less "
-        "memory ([page](../results/awesome_lengths.md)), LongT5 in BART's width; more than "
-        "128 was not tried",
+        "memory ([page](../results/awesome_lengths.md)), LongT5 in the sizes of its base "
+        "checkpoint; more than 128 was not tried",
     ),
     "figure 2": Recipe(
         (
@@ -473,7 +481,7 @@ AWESOME: dict[str, Recipe] = {
     ),
     "section 5": Recipe(
         (train("extractor.py:model=roberta-base,data_set=govreport", "runs/extractor"),),
-        "GovReport, QMSum, `roberta-base`",
+        "the releases of GovReport and QMSum, `roberta-base`",
         here=f"{SMALL}: see `configs/extractor.py`",
     ),
     "appendix D": Recipe((), "nothing; `tests/test_configs.py` compares the config with the paper"),

@@ -47,7 +47,7 @@ def test_every_score_is_on_the_page():
     page = PAGE.read_text(encoding="utf-8")
     for paper in read_published().values():
         for table in paper.tables.values():
-            assert f"{table.number.lower()}: {table.shows}" in page
+            assert f"{table.number}: {table.shows}" in page
             for part in table.parts:
                 for system, values in part.rows:
                     rows = re.findall(rf"^\| {re.escape(system)} \| (.*) \|$", page, re.MULTILINE)
@@ -128,6 +128,21 @@ def test_hours_are_steps_times_the_plan(make_numbers, recipes):
     hours = 95_220 * milliseconds[run.case] / 3.6e6
     assert f"`{run.case}` {hours:,.1f} (95,220 steps" in PAGE.read_text(encoding="utf-8")
     assert make_numbers.steps_of(recipes.Run("hepos:arxiv")) == 20_000
+    # 22,500 of 25,000 documents in batches of 32 are 704 batches, 3 times.
+    [imdb] = recipes.LSG["2"].runs
+    assert make_numbers.steps_of(imdb) == 2_112
     for tables in recipes.RECIPES.values():
         for recipe in tables.values():
             assert {run.case for run in recipe.runs} <= set(milliseconds)
+
+
+def test_awesome_is_evaluated_on_the_test_split_of_what_it_trains_on(recipes):
+    for number, mode in {"3": "govreport", "5": "qmsum", "7": "arxiv", "8": "booksum"}.items():
+        words = {
+            words[1]: words[2:]
+            for words in map(shlex.split, recipes.AWESOME[number].commands)
+            if words[0] == "longsum"
+        }["evaluate"]
+        task = run_config(read_config(f"configs/awesome.py:{mode}", {})).task
+        assert f"--task={task.name}" in words
+        assert "--split=test" in words

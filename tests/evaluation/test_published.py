@@ -274,7 +274,7 @@ def test_blocks_of_a_data_set_and_of_a_table():
     assert first.systems["LSG-BART (4K)"]["rougeLsum"] == 42.18
     assert published.find_published("lsg:table4") == [first]
     blocks = published.find_published("awesome:table9")
-    assert [block.dataset for block in blocks] == ["qmsum", "arxiv", "booksum_book"]
+    assert [block.dataset for block in blocks] == ["qmsum", "arxiv", "booksum_fullbooks"]
     assert blocks[2].systems["LongT5"] == {"entity_graph": 1.98}
     assert "PageSum" not in blocks[2].systems
     [block] = published.find_published("lsg:mediasum")
