@@ -1,5 +1,5 @@
-"""AWESOME: whole documents segment by segment, with memories and important sentences of elsewhere
-(Cao & Wang 2023).
+"""AWESOME: whole documents segment by segment, with memories and important sentences from
+other segments (Cao & Wang 2023).
 
     python -m longsum_jax.train --config=configs/awesome.py:govreport,variant=attn+txt \
         --workdir=runs/govreport --config.init_from=bart-large \

@@ -28,7 +28,7 @@ those models have none.
 
 Hardware: a step takes the memory of a step of summarization with two targets. The reference model
 is not in memory during training: its log-probabilities are computed once before. `longsum plan
---config=configs/prefer.py:model=DIR --device=a100-80` says what a model takes of a device.
+--config=configs/prefer.py:model=DIR --device=a100-80` reports the memory that training needs.
 """
 
 from longsum_jax.configs.common import base, checkpoint, own_data, shrink

@@ -76,7 +76,9 @@ def main(argv: Sequence[str]) -> None:
         prompt="message to the model, a text file with {document} and {summary}, also {query} and "
         "{reference}; default: ours",
     )
-    prompts.add_argument("--model", required=True, metavar="NAME", help="model that shall answer")
+    prompts.add_argument(
+        "--model", required=True, metavar="NAME", help="name of the model in the requests"
+    )
     prompts.add_argument(
         "--temperature", type=float, default=0.0, help="temperature of its sampling; default: 0"
     )
@@ -122,12 +124,17 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="scores.jsonl of longsum score --out, to correlate metrics with the judges",
     )
-    parser.add_argument("--rounds", type=int, default=10_000, help="of intervals; default: 10000")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=10_000,
+        help="bootstrap rounds of the intervals; default: 10000",
+    )
     parser.add_argument(
         "--level", type=float, default=0.95, help="of confidence intervals; default: 0.95"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the rounds; default: 0")
-    parser.add_argument("--out", metavar="FILE", help="JSON to write, too")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the rounds; default: 0")
+    parser.add_argument("--out", metavar="FILE", help="JSON file to write as well")
 
 
 def _sheets(args: argparse.Namespace) -> None:

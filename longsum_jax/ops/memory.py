@@ -1,8 +1,8 @@
 """Memories that pass from one segment of a document to the next (AWESOME, Cao and Wang 2023,
 section 3.1).
 
-The authors published no code; numbers of equations are those of the paper, and choices that it
-leaves open are arguments. A memory is an array of slots, [batch, slots, d_model], and a mask
+The authors' code was not available. Equations are numbered as in the paper; choices that it leaves
+open are arguments. A memory is an array of slots, [batch, slots, d_model], and a mask
 ``valid`` of the slots that hold a state; the others are never read.
 """
 
