@@ -80,6 +80,8 @@ _AFTER_NUMBER = frozenset("0123456789>")  # ">" ends a placeholder for a number
 _PART = re.compile(r"([^\W\d_]{1,4})\.")
 _ROMAN = re.compile(r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})\Z")
 _CONSONANTS = re.compile(r"[b-df-hj-np-tv-xz]{2,4}\Z")
+# Sounds, such as "hmm" and "shh", and one letter again and again are words without vowels.
+_SOUND = re.compile(r"(?:m*h*m+|sh+|br+|ps+t|tsk|pf+t?|gr+|([^\W\d_])\1+)\Z")
 _LABEL = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})*|[^\W\d_]|[IVXLC]+)\Z")
 _BEFORE_LABEL = " \"'\u201c\u2018(*_"
 _NUMBERED = re.compile(
@@ -536,7 +538,8 @@ class _Line:
             return "roman"
         if len(token) == 1 and token.isalpha():
             return "lower"
-        if _CONSONANTS.match(token.lower()) and not token.isupper():
+        word = token.lower()
+        if _CONSONANTS.match(word) and not token.isupper() and not _SOUND.match(word):
             return "name"
         if token.endswith("str"):
             return "name"

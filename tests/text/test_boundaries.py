@@ -161,3 +161,13 @@ def test_classes_of_abbreviations_are_disjoint():
     assert STARTERS.keys() == ABBREVIATIONS.keys() == WORDS.keys()
     assert all(word == word.lower() for words in STARTERS.values() for word in words.split())
     assert not re.search(r"\d", "".join(STARTERS.values()))
+
+
+def test_sounds_without_vowels_are_words():
+    spoken = ["Hmm.", "I see.", "Well, mm.", "Yes, mhm.", "Shh.", "He left."]
+    assert split_sentences(" ".join(spoken)) == spoken
+    assert split_sentences("It has xxx. Part two has xxxx. End.") == [
+        "It has xxx.",
+        "Part two has xxxx.",
+        "End.",
+    ]
