@@ -366,7 +366,8 @@ PAGES: Mapping[str, Page] = {
         "**never run**: what it reads (documents, in how many micro-batches, and tokens of one at "
         "most; of configs/awesome.py tokens of a segment), GB it takes, and the roofline. The "
         "other data sets of configs/lsg_classify.py differ from imdb by the classes of the "
-        "last map only, and `long_baselines:cached` and `prefer` have no plan yet. Where *idle* is empty, it was not counted. Models in float32 "
+        "last map only, and `long_baselines:cached` and `prefer` have no plan yet. Where *idle* is "
+        "empty, it was not counted. Models in float32 "
         "multiply with all digits, which takes longer than TF32 (`model.matmul_precision`). How to "
         "read a plan is in the [guide](../guide/plan.md).",
         [

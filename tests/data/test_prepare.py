@@ -112,9 +112,9 @@ def test_help_lists_every_task_in_columns(capsys):
         prepare.main(["--help"])
     tasks = capsys.readouterr().out.split("\ntasks:\n")[1]
     assert re.search(
-        r"^ pubmed +summarize +4096 -> 512 +tfds:scientific_papers/pubmed$", tasks, re.M
+        r"^pubmed +summarize +4096 -> 512 +tfds:scientific_papers/pubmed$", tasks, re.M
     )
-    assert re.search(r"^ scotus +classify +4096 +parquet:lex_glue/scotus", tasks, re.M)
+    assert re.search(r"^scotus +classify +4096 +parquet:lex_glue/scotus", tasks, re.M)
     sources = {
         re.search(r"(json|tfds|parquet|embedded|govreport|qmsum)[:\n]", f"{line}\n").start()
         for line in tasks.splitlines()
