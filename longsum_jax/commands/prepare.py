@@ -210,7 +210,7 @@ def _task_line(task: Task) -> str:
     lengths = f"{task.max_source_length}"
     if task.writes_summaries:
         lengths += f" -> {task.max_target_length}"
-    return f"{task.name:17} {task.objective:13} {lengths:13} {task.source}"
+    return f"{task.name:17} {task.objective:14} {lengths:12} {task.source}"
 
 
 def _report(out: str, metadata: dict[str, Any]) -> str:
