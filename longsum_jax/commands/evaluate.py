@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.aligners import Aligner
     from longsum_jax.evaluation.comparison import System
     from longsum_jax.evaluation.metric import Scores
-    from longsum_jax.evaluation.predictions import Metrics, Pair, PredictionsFile, Row
+    from longsum_jax.evaluation.predictions import Metrics, Pair, PredictionsFile
+    from longsum_jax.evaluation.rows_file import Row
     from longsum_jax.inference.model import Model
     from longsum_jax.text.documents import Document
 

@@ -217,6 +217,14 @@ def task_of(args: argparse.Namespace) -> "Task":
     return get_task(args.task, **given(args, SOURCE_FLAGS))
 
 
+def check_half(args: argparse.Namespace) -> None:
+    """Raises InputError for a --half of another --split than train."""
+    if args.half and args.split != "train":
+        raise InputError(
+            f"--half={args.half} is for --split=train, not for {args.split}; leave it out"
+        )
+
+
 def add_metric_flags(parser: argparse.ArgumentParser) -> None:
     """Adds --metrics, --metric_option, --stemmer; see ``metrics_of``."""
     from longsum_jax.evaluation.registry import METRICS

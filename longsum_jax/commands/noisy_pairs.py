@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import itertools
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError, counted
-from longsum_jax.files import MAX_ROWS_BYTES, parse_json, read_bytes, read_json
+from longsum_jax.evaluation.rows_file import RowsFile
+from longsum_jax.files import read_json
 from longsum_jax.locks import locked
 from longsum_jax.progress import Bar
 
@@ -112,10 +112,7 @@ def _task(args: argparse.Namespace) -> "Task":
     task.source_split(args.split)
     if args.half is None:
         return task
-    if args.split != "train":
-        raise InputError(
-            f"--half={args.half} is for --split=train, not for {args.split}; leave it out"
-        )
+    flags.check_half(args)
     from longsum_jax.data.tasks import get_task
 
     return get_task(args.task, **flags.given(args, (*flags.SOURCE_FLAGS, "half")))
@@ -147,7 +144,7 @@ def _read(args: argparse.Namespace, task: "Task") -> tuple[list["Pair"], int]:
     return list(pairs.values()), without_summary
 
 
-class PairsFile:
+class PairsFile(RowsFile):
     """A file of pairs: rows are appended as they are made.
 
     A command that was stopped goes on after the last row. Beside it PATH.settings.json has
@@ -158,39 +155,27 @@ class PairsFile:
         settings: the settings of the rows to come.
 
     Attributes:
-        path: the file.
-        rows: rows of the file by their ids; a line cut short by a crash is dropped.
+        by_id: rows of the file by their ids.
 
     Raises:
         InputError: a file that cannot be read, or rows that were made with other settings.
     """
 
+    columns = ("id", "document", "summary", "rejected")
+    kind = "a row of pairs"
+
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
-        self.path = path
-        self.rows: dict[str, dict[str, Any]] = {}
+        super().__init__(path)
+        self.by_id = {row["id"]: row for row in self.rows}
         self._settings = json.loads(json.dumps(settings))
         self._settings_path = path.with_name(f"{path.name}.settings.json")
-        if not path.exists():
-            return
-        try:
-            content = read_bytes(path, MAX_ROWS_BYTES)
-            *lines, cut_short = content.split(b"\n")
-            for number, line in enumerate(lines, 1):
-                row = _parsed(line, f"{path}:{number}")
-                self.rows[row["id"]] = row
-            if cut_short:
-                os.truncate(path, len(content) - len(cut_short))
-        except OSError as error:
-            raise InputError(
-                f"{path}: cannot be read ({error.strerror}); give another --out"
-            ) from error
         if self.rows:
             self._check_settings()
 
     def check(self, pairs: list["Pair"]) -> None:
         """Raises InputError for a row whose document, query or summary has changed since."""
         for pair in pairs:
-            row = self.rows.get(pair.id)
+            row = self.by_id.get(pair.id)
             if row is None:
                 continue
             before = row["document"], row.get("query"), row["summary"]
@@ -200,8 +185,8 @@ class PairsFile:
                     "its pair was written; give another --out"
                 )
 
-    def append(self, pair: "Pair", rejected: str) -> None:
-        """Appends a row.
+    def add(self, pair: "Pair", rejected: str) -> None:
+        """Appends the row of a pair.
 
         Raises:
             InputError: the file cannot be written; earlier rows stay in it.
@@ -212,14 +197,10 @@ class PairsFile:
         try:
             if not self.rows:
                 atomic.write_text(self._settings_path, json.dumps(self._settings, indent=2) + "\n")
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
         except OSError as error:
-            raise InputError(
-                f"{self.path}: cannot be written ({error.strerror}); make room and start again, "
-                "finished rows are kept"
-            ) from error
-        self.rows[pair.id] = row
+            raise self._not_written(error) from error
+        self.append(row)
+        self.by_id[pair.id] = row
 
     def _check_settings(self) -> None:
         before = read_json(self._settings_path)
@@ -231,17 +212,6 @@ class PairsFile:
                 f"{self.path}: holds pairs made with another {', '.join(differing)}; give another "
                 "--out"
             )
-
-
-def _parsed(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        row = parse_json(line)
-        row["id"], row["document"], row["summary"], row["rejected"]
-    except (ValueError, KeyError, TypeError):
-        raise InputError(
-            f"{where}: not a row of pairs; remove the file or give another --out"
-        ) from None
-    return row
 
 
 def _write_pairs(
@@ -256,7 +226,7 @@ def _write_pairs(
     from longsum_jax.inference.noisy import NoisySummarizer
 
     file.check(pairs)
-    missing = {pair.id: pair for pair in pairs if pair.id not in file.rows}
+    missing = {pair.id: pair for pair in pairs if pair.id not in file.by_id}
     done = len(pairs) - len(missing)
     with (
         Bar(total=len(pairs), initial=done, unit="document") as bar,
@@ -269,7 +239,7 @@ def _write_pairs(
             pair, rejected = missing[row["id"]], row["prediction"]
             # Neither teaches anything: they are counted, and made again by another start.
             if rejected.strip() and rejected != pair.reference:
-                file.append(pair, rejected)
+                file.add(pair, rejected)
             bar.update()
 
         predict(
@@ -314,7 +284,7 @@ def _report(file: PairsFile, pairs: list["Pair"], without_summary: int) -> str:
     Raises:
         InputError: no pair was written.
     """
-    written = sum(pair.id in file.rows for pair in pairs)
+    written = sum(pair.id in file.by_id for pair in pairs)
     if not written:
         raise InputError(
             f"{file.path}: each of {counted(len(pairs), 'noisy summary')} is "

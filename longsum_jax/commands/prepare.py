@@ -166,10 +166,7 @@ def _check_flags(args: argparse.Namespace, task: Task) -> None:
                 f"--{name} is for --objective={' or '.join(_OBJECTIVES[name])}, not for "
                 f"{task.objective}; leave it out"
             )
-    if args.half and args.split != "train":
-        raise InputError(
-            f"--half={args.half} is for --split=train, not for {args.split}; leave it out"
-        )
+    flags.check_half(args)
     for name in ("data_dir", "cache_dir"):
         if getattr(args, name) and not task.source.startswith("tfds:"):
             raise InputError(

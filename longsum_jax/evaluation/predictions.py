@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,11 +14,10 @@ from longsum_jax import atomic
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
-from longsum_jax.files import MAX_ROWS_BYTES, parse_json, read_bytes
+from longsum_jax.evaluation.rows_file import Row, RowsFile
 from longsum_jax.text.documents import Document, read_json_lines
 from longsum_jax.text.ngrams import num_words
 
-Row = dict[str, Any]  # one line of predictions.jsonl
 Metrics = Mapping[str, Metric]  # by name
 
 
@@ -121,33 +119,11 @@ class Summarizer(Protocol):
     def summaries(self, texts: Sequence[str], **options: Any) -> Sequence[ModelSummary]: ...
 
 
-class PredictionsFile:
-    """The file predictions.jsonl: rows are appended as they are made.
+class PredictionsFile(RowsFile):
+    """The file predictions.jsonl; an evaluation that stopped continues after the last row."""
 
-    An evaluation that stopped continues after the last row.
-
-    Attributes:
-        path: of the file.
-        rows: of the file; a line cut short by a crash is dropped.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.rows: list[Row] = []
-        if not path.exists():
-            return
-        try:
-            content = read_bytes(path, MAX_ROWS_BYTES)
-            # Not splitlines: predictions may hold other characters that it takes for the end of a
-            # line, such as U+2028.
-            *lines, cut_short = content.split(b"\n")
-            self.rows = [_parsed(line, f"{path}:{i}") for i, line in enumerate(lines, 1)]
-            if cut_short:
-                os.truncate(path, len(content) - len(cut_short))
-        except OSError as error:
-            raise InputError(
-                f"{path}: cannot be read ({error.strerror}); give another --out"
-            ) from error
+    columns = ("id", "scores")
+    kind = "a line of predictions"
 
     def check_content(self, pairs: Iterable[Pair]) -> None:
         """Raises InputError for a row that was made of other texts than those of its id."""
@@ -160,22 +136,6 @@ class PredictionsFile:
                     f'{self.path}: the document, query or reference of "{pair.id}" has changed '
                     "since it was summarized; give another --out"
                 )
-
-    def append(self, row: Row) -> None:
-        """Appends one row to the file.
-
-        Raises:
-            InputError: the file cannot be written; earlier rows stay in it.
-        """
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        except OSError as error:
-            raise InputError(
-                f"{self.path}: cannot be written ({error.strerror}); make room and start again, "
-                "finished rows are kept"
-            ) from error
-        self.rows.append(row)
 
     def write_again(self) -> None:
         """Writes all rows again, as they are by now.
@@ -423,14 +383,3 @@ def baseline_scores(pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0) -
         scores = example_scores(metrics, texts, pairs)
         values[name] = corpus_scores(metrics, scores, texts, pairs)
     return values
-
-
-def _parsed(line: bytes, where: str) -> Row:
-    try:
-        row = parse_json(line)
-        row["id"], row["scores"]
-    except (ValueError, KeyError, TypeError):
-        raise InputError(
-            f"{where}: not a line of predictions; remove the file or give another --out"
-        ) from None
-    return row

@@ -182,8 +182,10 @@ def _guess(content: bytes, name: str) -> Decoded:
         compat_names=False,
         include_encodings=_ENCODINGS,
     )
-    fitting = []
-    for guess in guesses:
+    fitting: list[tuple[str, float, str]] = []
+    for guess in guesses:  # the most probable one is first
+        if fitting and guess["confidence"] < fitting[0][1] - _CLOSE:
+            break
         # A guess from the sample may fail further on, or give control characters for quotes.
         text = guess["encoding"] and _decode_if_fitting(content, guess["encoding"])
         is_text = is_latin or guess["confidence"] >= _NOISE
@@ -197,12 +199,5 @@ def _guess(content: bytes, name: str) -> Decoded:
     encoding, confidence, text = fitting[0]
     if common is not None and is_latin and confidence < _WEAK:
         encoding, text = _COMMON, common
-    rival = next(
-        (
-            other
-            for other, score, other_text in fitting
-            if score >= confidence - _CLOSE and other_text != text
-        ),
-        None,
-    )
+    rival = next((other for other, _, other_text in fitting if other_text != text), None)
     return Decoded(text, encoding, rival=rival)
