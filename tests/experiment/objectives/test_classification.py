@@ -168,7 +168,7 @@ def test_names_of_the_model_come_first(experiment, write_rows):
 
 def test_an_evaluation_without_held_out_documents_says_so(experiment, write_rows):
     task = {"held_out": 1e-9}
-    run = experiment("labels", write_rows(SINGLE), task=task, evaluation={"split": "test"})
+    run = experiment("labels", write_rows(SINGLE), task=task, evaluation={"split": "validation"})
     with pytest.raises(
         InputError, match=r"no documents to evaluate on; raise task\.held_out=1e-09"
     ):
