@@ -112,7 +112,20 @@ def read(source: Source) -> Iterator[Document]:
     Raises:
         InputError: no HTML, or a page without text.
     """
-    text, notes = source.decoded(declared_encoding(source.content))
+    yield page_document(source, declared_encoding(source.content))
+
+
+def page_document(source: Source, declared: str | None) -> Document:
+    """Returns the document of a page.
+
+    Args:
+        source: content of the page, as bytes.
+        declared: encoding that the page or its message names, or None.
+
+    Raises:
+        InputError: no HTML, or a page without text.
+    """
+    text, notes = source.decoded(declared)
     page = Page(text, source)
     title = page.title
     if not source.options.keep_all:
@@ -120,7 +133,7 @@ def read(source: Source) -> Iterator[Document]:
     blocks = page.blocks()
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
-    yield source.document(blocks, title=title, has_pictures=page.has_pictures, notes=notes)
+    return source.document(blocks, title=title, has_pictures=page.has_pictures, notes=notes)
 
 
 def declared_encoding(content: bytes) -> str | None:

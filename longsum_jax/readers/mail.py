@@ -1,5 +1,9 @@
-"""E-mail: subject, body and attachments of a message (.eml), messages of a mailbox (.mbox)."""
+"""E-mail: subject, body and attachments of a message (.eml), messages of a mailbox (.mbox).
 
+Browsers save a page with its pictures as such a message, too: MHTML.
+"""
+
+import contextlib
 import email
 import email.policy
 import re
@@ -11,7 +15,7 @@ from typing import Any
 from longsum_jax.errors import InputError, in_one_line
 from longsum_jax.readers.document import Block, Document, Failure
 from longsum_jax.readers.encodings import decode
-from longsum_jax.readers.html import Page
+from longsum_jax.readers.html import Page, declared_encoding, page_document
 from longsum_jax.readers.plain_text import text_blocks
 from longsum_jax.readers.source import Source
 
@@ -24,6 +28,7 @@ _SIGNATURES = (
     *("application/pgp-signature", "application/pkcs7-signature"),
     "application/x-pkcs7-signature",
 )
+_PAGES = ("text/html", "application/xhtml+xml")
 _QUOTED = re.compile(r"^[ \t]*>.*\n?", re.MULTILINE)
 # "On Monday, A. B. wrote:" and what Outlook puts over the message that it answers.
 _ANSWERED = re.compile(
@@ -63,17 +68,45 @@ def read(source: Source) -> Iterator[Document | Source]:
     Raises:
         InputError: a message without text or attachments, or with too deep ones.
     """
-    try:
+    with _limited_depth(source):
         yield from _read(source)
-    except RecursionError:  # of messages, or of brackets in a header
+
+
+def read_page(source: Source) -> Iterator[Document]:
+    """Reads the page that a browser saved as a message (MHTML, RFC 2557), without its frames.
+
+    Raises:
+        InputError: a message without a page, a page without text.
+    """
+    with _limited_depth(source):
+        for part in _parsed(source).walk():
+            content = part.get_payload(decode=True)
+            if part.get_content_type() in _PAGES and isinstance(content, bytes):
+                page = source.inner(source.name, content)
+                yield page_document(page, part.get_content_charset() or declared_encoding(content))
+                return
+    raise InputError(f"{source.name}: holds no web page; save the page again, for example as HTML")
+
+
+@contextlib.contextmanager
+def _limited_depth(source: Source) -> Iterator[None]:
+    """Reports parts, or brackets in a header, that are nested too deeply for the parser."""
+    try:
+        yield
+    except RecursionError:
         raise InputError(
             f"{source.name}: its parts lie too deep inside one another; the mail is damaged"
         ) from None
 
 
-def _read(source: Source) -> Iterator[Document | Source]:
+def _parsed(source: Source) -> EmailMessage:
     message = email.message_from_bytes(source.content, policy=_Policy())
     assert isinstance(message, EmailMessage)
+    return message
+
+
+def _read(source: Source) -> Iterator[Document | Source]:
+    message = _parsed(source)
     bodies, attached = _parts(message, source)
     attachments, notes = _attachments(attached, source)
     blocks: list[Block] = []

@@ -67,6 +67,7 @@ KINDS: dict[str, Kind] = {
     "rtf": Kind("RTF", (".rtf",), (b"{\\rtf",), read=rtf.read),
     "subtitles": Kind("subtitles", (".srt", ".vtt"), read=subtitles.read),
     "mail": Kind("e-mail", (".eml",), read=mail.read),
+    "mhtml": Kind("a saved web page (MHTML)", (".mht", ".mhtml"), read=mail.read_page),
     "mailbox": Kind("a mailbox", (".mbox",), unpack=mail.messages),
     "json_lines": Kind("JSON lines", (".jsonl", ".ndjson"), read=json_lines.read),
     "json": Kind("JSON", (".json",), read=json_lines.read_json),
@@ -135,6 +136,8 @@ _MARKDOWN = tuple(
     )
 )
 _FEWEST_MARKS = 2
+# Headers that Chromium and Internet Explorer write in front of a saved page.
+_MHTML_MARKS = (b"\nsnapshot-content-location:", b"<saved by ")
 _XML_ROOTS = (b"<!doctype article", b"<article", b"<pmc-articleset", b"<tei")
 
 
@@ -188,6 +191,8 @@ def _look(content: bytes) -> str:
         return "html"
     if is_markup and any(root in text for root in _XML_ROOTS):
         return "xml"
+    if text.startswith(b"from: <") and any(mark in text for mark in _MHTML_MARKS):
+        return "mhtml"
     if text.startswith(b"webvtt"):
         return "subtitles"
     beginning = content[:_BEGINNING]

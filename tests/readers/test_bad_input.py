@@ -341,6 +341,8 @@ CASES = [
         "too deep inside one another",
     ),
     Case("parts of parts", one("a.eml", deep_mail), text="x"),
+    Case("parts of parts of a page", one("a.mht", deep_mail), "holds no web page"),
+    Case("a page without a page", one("a.mht", "Subject: S\n\nx"), "holds no web page"),
     Case(
         "a long subject",
         one("a.eml", "Subject: " + "=?utf-8?q?a?= " * 100_000 + "\n\nx"),

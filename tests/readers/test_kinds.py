@@ -1020,6 +1020,10 @@ def run(text, properties=""):
     return f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
 
 
+def form_field(text, properties):
+    return f"<w:sdt><w:sdtPr>{properties}</w:sdtPr><w:sdtContent>{run(text)}</w:sdtContent></w:sdt>"
+
+
 @pytest.mark.parametrize(
     ("runs", "text"),
     [
@@ -1030,6 +1034,12 @@ def run(text, properties=""):
             f"{run('One ')}<w:ins>{run('two.')}</w:ins><w:moveFrom>{run('x')}</w:moveFrom>",
             "One two.",
         ),
+        (
+            f"{run('Name: ')}{form_field('Click here', '<w:showingPlcHdr/>')}{run('End.')}",
+            "Name: End.",
+        ),
+        (run("Name: ") + form_field("Ann", '<w:showingPlcHdr w:val="0"/>'), "Name: Ann"),
+        (run("Name: ") + form_field("Ann", ""), "Name: Ann"),
     ],
 )
 def test_what_docx_shows(read_one, make, runs, text):
@@ -1053,6 +1063,16 @@ def test_indexes_and_pronunciation_of_odt_are_left_out(read_one, make):
     ruby = f"<text:ruby><text:ruby-base>漢</text:ruby-base>{read_as}</text:ruby>"
     index = "<text:alphabetical-index><text:p>One, 3</text:p></text:alphabetical-index>"
     assert read_one("a.odt", make.odt(f"<text:p>{ruby}</text:p>{index}")).text == "漢"
+
+
+def test_pictures_and_empty_fields_of_odt_leave_no_words(read_one, make):
+    names = 'xmlns:svg="urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0"'
+    picture = (
+        f"<text:span {names}><svg:title>Dam</svg:title><svg:desc>A wall</svg:desc></text:span>"
+    )
+    field = "<text:placeholder>&lt;Name&gt;</text:placeholder>"
+    content = make.odt(f"<text:p>A link follows{picture}. Name: {field}</text:p>")
+    assert read_one("a.odt", content).text == "A link follows. Name:"
 
 
 def test_text_boxes_of_odt_are_paragraphs(read_one, make):
@@ -1298,6 +1318,38 @@ def test_old_line_ends_in_mail(read_one):
     assert (
         read_one("a.eml", b"Subject: S\n\nOne\rtwo.\r\rThree.").text == "S\n\nOne\ntwo.\n\nThree."
     )
+
+
+SAVED_PAGE = """From: <Saved by Blink>
+Snapshot-Content-Location: https://a.example/dam
+Subject: A page
+MIME-Version: 1.0
+Content-Type: multipart/related; type="text/html"; boundary="B"
+
+--B
+Content-Type: text/html
+Content-Transfer-Encoding: quoted-printable
+
+<html><head><meta charset=3D"iso-8859-1"><title>The dam</title></head><body><nav>Home =
+Men=FC</nav><p>The caf=E9 is open.</p></body></html>
+--B
+Content-Type: text/html
+
+<p>An advertisement in a frame.</p>
+--B
+Content-Type: image/png
+Content-Transfer-Encoding: base64
+
+iVBORw0KGgo=
+--B--
+"""
+
+
+@pytest.mark.parametrize("name", ["a.mht", "a.MHTML", "saved"])
+def test_saved_pages(read_one, name):
+    document = read_one(name, SAVED_PAGE)
+    assert (document.text, document.title) == ("The café is open.", "The dam")
+    assert document.notes == ("boilerplate of 8 characters left out",)
 
 
 def test_attachments_are_documents(tmp_path):
