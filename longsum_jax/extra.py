@@ -1,4 +1,4 @@
-"""Packages of the extra "files", imported where a document needs one."""
+"""Packages of the extras for files, imported when a document needs one."""
 
 import importlib
 from types import ModuleType
@@ -20,4 +20,15 @@ def import_extra(module: str, name: str, what: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise InputError(f"{name}: to read {what}, pip install 'longsum_jax[files]'") from None
+        raise missing_extra(name, what, "files") from None
+
+
+def missing_extra(name: str, what: str, extra: str) -> InputError:
+    """Returns the error that an extra is not installed.
+
+    Args:
+        name: file that needs it.
+        what: format that the extra reads.
+        extra: name of the extra.
+    """
+    return InputError(f"{name}: to read {what}, pip install 'longsum_jax[{extra}]'")

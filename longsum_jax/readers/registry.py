@@ -3,7 +3,7 @@
 import io
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import PurePath
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from longsum_jax.readers import (
     markdown,
     notebook,
     odt,
+    pandoc,
     parquet,
     pdf,
     plain_text,
@@ -82,6 +83,10 @@ KINDS: dict[str, Kind] = {
         (b"\x28\xb5\x2f\xfd",),
         unpack=partial(archives.decompress, suffix=".zst"),
     ),
+    **{
+        markup: Kind(name, suffixes, read=partial(pandoc.read, markup=markup, what=name))
+        for markup, (name, suffixes) in pandoc.MARKUPS.items()
+    },
     "zip": Kind("a zip archive", (".zip",), _ZIP, unpack=archives.unzip),
     "tar": Kind("a tar archive", (".tar",), unpack=archives.untar),
 }
@@ -136,8 +141,38 @@ _MARKDOWN = tuple(
     )
 )
 _FEWEST_MARKS = 2
+# Marks of MediaWiki: headings, links, bold words, templates and tables, references.
+_MEDIAWIKI = tuple(
+    re.compile(mark, re.MULTILINE)
+    for mark in (
+        rb"^==+[^=\n]+==+[ \t]*\r?$",
+        rb"\[\[[^\[\]\n]+\]\]",
+        rb"'''[^'\n]+'''",
+        rb"^(?:\{\||\{\{)",
+        rb"<ref[ >]",
+    )
+)
+_FEWEST_MEDIAWIKI_MARKS = 3
 # Headers that Chromium and Internet Explorer write in front of a saved page.
 _MHTML_MARKS = (b"\nsnapshot-content-location:", b"<saved by ")
+# Beginnings of texts in the formats of pandoc, after their comments.
+_MAN_COMMENTS = rb"(?:[.']+[ \t]*\\\"[^\n]*\n|[ \t]*\n)*"
+_BEGINNINGS = {
+    "latex": re.compile(rb"(?:[ \t]*(?:[%\\][^\n]*)?\n)*?[ \t]*\\document(?:class|style)\b"),
+    "org": re.compile(rb"\s*#\+(?:title|author|date|options|language|startup):", re.IGNORECASE),
+    "typst": re.compile(
+        rb"(?:\s*//[^\n]*\n)*\s*#(?:set (?:document|page|text|par|heading)\(|show: |import \"@)"
+    ),
+    "asciidoc": re.compile(rb"(?:(?://[^\n]*)?\n)*= \S[^\n]*\n(?:[^\n]+\n){0,3}?:[a-z][\w-]*:"),
+    "man": re.compile(_MAN_COMMENTS + rb"\.TH[ \t]"),
+    "mdoc": re.compile(_MAN_COMMENTS + rb"\.Dd[ \t]"),
+}
+# Marks of XML formats of pandoc: a root, a namespace, a document type.
+_XML_MARKS = {
+    "fb2": (b"<fictionbook",),
+    "opml": (b"<opml",),
+    "docbook": (b"docbook.org/ns/docbook", b"dtd docbook"),
+}
 _XML_ROOTS = (b"<!doctype article", b"<article", b"<pmc-articleset", b"<tei")
 
 
@@ -163,7 +198,11 @@ def kind_of(source: Source) -> Kind:
         return KINDS["pdf"]
     if head[_TAR_PLACE:].startswith(_TAR_MAGIC):
         return KINDS["tar"]
-    return KINDS[_look(source.content)] if named is None else _named(named, suffix, source)
+    if named is None:
+        return KINDS[_look(source.content)]
+    if named is KINDS["xml"]:
+        named = KINDS[_xml_markup(source.content) or "xml"]
+    return _named(named, suffix, source)
 
 
 def _refused(head: bytes) -> str | None:
@@ -189,15 +228,36 @@ def _look(content: bytes) -> str:
     is_markup = text.startswith((b"<?xml", b"<!--"))
     if text.startswith((b"<!doctype html", b"<html")) or (is_markup and b"<html" in text):
         return "html"
+    markup = _xml_markup(content) if is_markup or text.startswith(b"<") else None
+    if markup is not None:
+        return markup
     if is_markup and any(root in text for root in _XML_ROOTS):
         return "xml"
     if text.startswith(b"from: <") and any(mark in text for mark in _MHTML_MARKS):
         return "mhtml"
     if text.startswith(b"webvtt"):
         return "subtitles"
-    beginning = content[:_BEGINNING]
-    marks = sum(mark.search(beginning) is not None for mark in _MARKDOWN)
-    return "markdown" if marks >= _FEWEST_MARKS else "text"
+    beginning = content[:_BEGINNING].removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    for markup, pattern in _BEGINNINGS.items():
+        if pattern.match(beginning):
+            return markup
+    if _count_marks(_MEDIAWIKI, beginning) >= _FEWEST_MEDIAWIKI_MARKS:
+        return "mediawiki"
+    return "markdown" if _count_marks(_MARKDOWN, beginning) >= _FEWEST_MARKS else "text"
+
+
+def _count_marks(marks: Sequence[re.Pattern[bytes]], content: bytes) -> int:
+    """Returns the number of patterns that a content matches."""
+    return sum(mark.search(content) is not None for mark in marks)
+
+
+def _xml_markup(content: bytes) -> str | None:
+    """Returns the format of pandoc to which XML belongs, None for other XML."""
+    text = content[:_BEYOND_JUNK].lower()
+    for markup, marks in _XML_MARKS.items():
+        if any(mark in text for mark in marks):
+            return markup
+    return None
 
 
 def _kind_of_zip(source: Source) -> Kind:
