@@ -24,9 +24,11 @@ from longsum_jax.readers import (
     parquet,
     pdf,
     plain_text,
+    pptx,
     restructured_text,
     rtf,
     subtitles,
+    xlsx,
     xml_article,
 )
 from longsum_jax.readers.document import Document, Failure
@@ -64,6 +66,8 @@ KINDS: dict[str, Kind] = {
     "pdf": Kind("PDF", (".pdf",), (b"%PDF-",), read=pdf.read),
     "epub": Kind("EPUB", (".epub",), _ZIP, read=epub.read),
     "docx": Kind("DOCX", (".docx", ".docm", ".dotx"), _ZIP, read=docx.read),
+    "pptx": Kind("PPTX", (".pptx", ".pptm", ".ppsx", ".potx"), _ZIP, read=pptx.read),
+    "xlsx": Kind("XLSX", (".xlsx", ".xlsm", ".xltx"), _ZIP, read=xlsx.read),
     "odt": Kind("ODT", (".odt", ".ott"), _ZIP, read=odt.read),
     "rtf": Kind("RTF", (".rtf",), (b"{\\rtf",), read=rtf.read),
     "subtitles": Kind("subtitles", (".srt", ".vtt"), read=subtitles.read),
@@ -91,6 +95,14 @@ KINDS: dict[str, Kind] = {
     "tar": Kind("a tar archive", (".tar",), unpack=archives.untar),
 }
 
+# Documents that are zip archives, by the member that only they have.
+_ZIP_MEMBERS = {
+    "META-INF/container.xml": "epub",
+    "word/document.xml": "docx",
+    pptx.PRESENTATION: "pptx",
+    xlsx.WORKBOOK: "xlsx",
+    "content.xml": "odt",
+}
 # What people have and no reader takes, by first bytes, at an offset.
 _REFUSED: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG", "a PNG image"),
@@ -267,19 +279,11 @@ def _kind_of_zip(source: Source) -> Kind:
             names = set(archive.namelist())
     except archives.DAMAGED_ARCHIVE:
         return _damaged_zip(source)
-    if "META-INF/container.xml" in names:
-        return KINDS["epub"]
-    if "word/document.xml" in names:
-        return KINDS["docx"]
-    if "content.xml" in names:
-        return KINDS["odt"]
-    for member, what in (
-        ("xl/workbook.xml", "an Excel workbook; save its sheets as CSV"),
-        ("ppt/presentation.xml", "a presentation; save it as PDF"),
-        ("Index/Document.iwa", "a document of Apple's iWork; save it as .docx or PDF"),
-    ):
+    for member, kind in _ZIP_MEMBERS.items():
         if member in names:
-            raise InputError(f"{source.name}: is {what}")
+            return KINDS[kind]
+    if "Index/Document.iwa" in names:
+        raise InputError(f"{source.name}: is a document of Apple's iWork; save it as .docx or PDF")
     return KINDS["zip"]
 
 

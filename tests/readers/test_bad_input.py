@@ -117,6 +117,11 @@ ENCRYPTED_EPUB = (
     '<e:x xmlns:e="urn:x"><e:EncryptionMethod Algorithm="http://www.w3.org/aes256"/></e:x>'
 )
 
+
+def workbook(make, content):
+    return make.zip({"xl/workbook.xml": content})
+
+
 PICTURE = '<p><img src="a.png"/></p>'
 PICTURES = "has pictures and no text; .* ocrmypdf"
 CASES = [
@@ -154,7 +159,14 @@ CASES = [
     Case("a film", one("a.mp4", b"\0\0\0 ftypisom"), "is an MP4 film"),
     Case("a program", one("run", b"\x7fELF\2\1\1"), "is a program"),
     Case("an old Word file", one("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"), "save it as .docx"),
-    Case("a workbook", one("a.xlsx", lambda make: make.zip({"xl/workbook.xml": ""})), "Excel"),
+    Case("a damaged workbook", one("a.xlsx", lambda make: workbook(make, "")), "damaged XML"),
+    Case("an empty workbook", one("a.xlsx", lambda make: workbook(make, "<w/>")), "has no rows"),
+    Case("a bomb of a workbook", one("a.xlsx", lambda make: workbook(make, BOMB)), "entities"),
+    Case(
+        "a presentation of pictures",
+        one("a.pptx", lambda make: make.zip({"ppt/presentation.xml": "<p/>", "ppt/media/a": ""})),
+        PICTURES,
+    ),
     Case("PostScript", one("a.ps", b"%!PS-Adobe"), "convert it to PDF"),
     # PDF
     Case("no PDF at all", one("a.pdf", "just text"), "does not begin as PDF does"),

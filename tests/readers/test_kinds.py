@@ -1097,6 +1097,125 @@ def test_odt(read_one, make):
     assert "A note." in read_one("b.odt", content, keep_all=True).text
 
 
+OFFICE_LINKS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def links(**targets):
+    return "".join(
+        f'<Relationship Id="{name}" Target="{target}"/>' for name, target in targets.items()
+    ).join(["<Relationships>", "</Relationships>"])
+
+
+def shape(text, kind=None):
+    placeholder = f'<p:nvSpPr><p:nvPr><p:ph type="{kind}"/></p:nvPr></p:nvSpPr>' if kind else ""
+    return f"<p:sp>{placeholder}<p:txBody>{slide_paragraphs(text)}</p:txBody></p:sp>"
+
+
+def slide_paragraphs(text):
+    runs = (f"<a:r><a:t>{line}</a:t></a:r>" for line in text.split("\n"))
+    return "".join(f"<a:p>{run}</a:p>" for run in runs)
+
+
+def slide(*shapes, attributes=""):
+    names = 'xmlns:p="urn:p" xmlns:a="urn:a"'
+    return f"<p:sld {names} {attributes}><p:spTree>{''.join(shapes)}</p:spTree></p:sld>"
+
+
+def make_pptx(make, *slides, **members):
+    ids = "".join(f'<sldId r:id="r{number}"/>' for number in range(len(slides)))
+    targets = {f"r{number}": f"slides/{number}.xml" for number in range(len(slides))}
+    files = {
+        "ppt/presentation.xml": f'<presentation xmlns:r="{OFFICE_LINKS}">{ids}</presentation>',
+        "ppt/_rels/presentation.xml.rels": links(**targets),
+    }
+    contents = {f"ppt/slides/{number}.xml": content for number, content in enumerate(slides)}
+    return make.zip(files | contents | members)
+
+
+def test_pptx(read_one, make):
+    cells = "".join(f"<a:tc>{slide_paragraphs(text)}</a:tc>" for text in ("a", "b\nc"))
+    table = f"<p:graphicFrame><a:tbl><a:tr>{cells}</a:tr></a:tbl></p:graphicFrame>"
+    number = "<p:sp><p:txBody><a:p><a:fld><a:t>7</a:t></a:fld></a:p></p:txBody></p:sp>"
+    first = slide(shape("The dam", "ctrTitle"), shape("One.\nTwo.", "body"))
+    running = shape("A footer", "ftr") + shape("2", "sldNum")
+    group = f"<p:grpSp>{shape('Inside.')}</p:grpSp>"
+    second = slide(shape("Costs", "title"), group, table, number, running)
+    hidden = slide(shape("Hidden."), attributes='show="0"')
+    notes = {
+        "ppt/slides/_rels/1.xml.rels": links(n="../notesSlides/1.xml"),
+        "ppt/notesSlides/1.xml": slide(shape("Tell it.", "body")),
+    }
+    content = make_pptx(make, first, second, hidden, **notes)
+    document = read_one("a.pptx", content)
+    assert pages(document) == ["The dam\n\nOne.\n\nTwo.", "Costs\n\nInside.\n\na | b c", ""]
+    assert headings(document) == [("The dam", 1), ("Costs", 2)]
+    assert document.title == "The dam"
+    assert document.notes == ("1 hidden slide left out", "speaker's notes of 1 slide left out")
+    kept = read_one("b.pptx", content, keep_all=True)
+    assert pages(kept)[1:] == [
+        "Costs\n\nInside.\n\na | b c\n\nA footer\n\n2\n\nTell it.",
+        "Hidden.",
+    ]
+
+
+def make_xlsx(make, *sheets, strings=""):
+    """A workbook; a sheet is (attributes, XML of its rows)."""
+    entries = "".join(
+        f'<sheet name="S{number}" r:id="r{number}" {attributes}/>'
+        for number, (attributes, _) in enumerate(sheets)
+    )
+    files = {
+        "xl/workbook.xml": f'<workbook xmlns:r="{OFFICE_LINKS}">{entries}</workbook>',
+        "xl/_rels/workbook.xml.rels": links(
+            **{f"r{number}": f"/xl/sheets/{number}.xml" for number in range(len(sheets))}
+        ),
+        "xl/sharedStrings.xml": f"<sst>{strings}</sst>",
+    }
+    return make.zip(
+        files
+        | {
+            f"xl/sheets/{number}.xml": f"<worksheet>{rows}</worksheet>"
+            for number, (_, rows) in enumerate(sheets)
+        }
+    )
+
+
+def inline_row(*texts):
+    cells = (f'<c t="inlineStr"><is><t>{text}</t></is></c>' for text in texts)
+    return f"<row>{''.join(cells)}</row>"
+
+
+def test_xlsx(tmp_path, make):
+    strings = "<si><t>text</t></si><si><r><t>One </t></r><r><t>two.</t></r><rPh><t>x</t></rPh></si>"
+    rows = (
+        '<row r="1"/><row r="2"><c r="B2"><v>id</v></c><c r="AA2" t="s"><v>0</v></c></row>'
+        '<row r="4"><c r="B4"><v>7</v></c><c r="Z4" t="e"><v>#N/A</v></c>'
+        '<c r="AA4" t="s"><v>1</v></c></row><row r="5"><c r="B5"><v>8</v></c></row>'
+    )
+    other = inline_row("count", "document") + inline_row("1", "Three.")
+    path = tmp_path / "a.xlsx"
+    sheets = (
+        ("", rows),
+        ("", inline_row("sum")),
+        ("", ""),
+        ('state="hidden"', other),
+        ('state="visible"', other),
+    )
+    path.write_bytes(make_xlsx(make, *sheets, strings=strings))
+    failures = []
+    documents = list(read_documents(path, on_failure=failures.append))
+    assert [(document.text, document.id) for document in documents] == [
+        ("One two.", "7"),
+        ("Three.", None),
+    ]
+    assert [document.name for document in documents] == [f"{path}/S0:4", f"{path}/S4:2"]
+    assert [failure.problem for failure in failures] == [
+        f'{path}/S0:5: "text" is empty; remove the row'
+    ]
+    [document] = read(path, document_key="count")
+    assert document.text == "1"
+
+
 def test_rtf(read_one):
     content = rb"{\rtf1\ansi{\fonttbl\f0 Times;}\f0 Caf\'e9 {\b bold} \u8364?.\par Two.\par}"
     assert read_one("a.rtf", content).text == "Café bold €.\n\nTwo."
