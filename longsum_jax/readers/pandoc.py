@@ -69,6 +69,7 @@ _MARK = "\x18"
 _ABSENT = re.compile(rf"[ \xa0]*{_MARK}")
 _BLANKS = re.compile(r"[ \t\r\f\v\xa0]+")
 _BESIDE_HEADINGS = frozenset({"todo", "done", "tag"})  # classes of states and tags in Org
+_LETTER = re.compile(r"\w")
 # A link into a namespace of a wiki, such as [[Category:Dams]].
 _NAMESPACE = re.compile(r"[^\W\d_]+:\S")
 
@@ -162,6 +163,7 @@ def _run_pandoc(executable: str, source: Source, content: bytes, markup: str, wh
     timer = threading.Timer(source.options.max_seconds, process.kill)
     timer.daemon = True
     feeder = threading.Thread(target=_feed, args=(process.stdin, content), daemon=True)
+    process.stdin = None  # which the thread closes
     with process:
         assert process.stdout is not None
         timer.start()
@@ -270,7 +272,9 @@ class _TreeReader:
                 yield from self.blocks(item)
         elif kind == "DefinitionList":
             for term, definitions in content:
-                yield from _paragraph(self._text(term))
+                name = self._text(term)
+                if _LETTER.search(name):  # a manual page has bullets as terms
+                    yield from _paragraph(name)
                 for definition in definitions:
                     yield from self.blocks(definition)
         elif kind == "CodeBlock":

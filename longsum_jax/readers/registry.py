@@ -168,7 +168,8 @@ _FEWEST_MEDIAWIKI_MARKS = 3
 # Headers that Chromium and Internet Explorer write in front of a saved page.
 _MHTML_MARKS = (b"\nsnapshot-content-location:", b"<saved by ")
 # Beginnings of texts in the formats of pandoc, after their comments.
-_MAN_COMMENTS = rb"(?:[.']+[ \t]*\\\"[^\n]*\n|[ \t]*\n)*"
+# A manual page begins with a comment, a request of two letters or an empty request.
+_MAN_REQUEST = rb"\s*(?=[.'](?:\\\"|[a-zA-Z]{1,2}[ \t\n]|\n)).*?"
 _BEGINNINGS = {
     "latex": re.compile(rb"(?:[ \t]*(?:[%\\][^\n]*)?\n)*?[ \t]*\\document(?:class|style)\b"),
     "org": re.compile(rb"\s*#\+(?:title|author|date|options|language|startup):", re.IGNORECASE),
@@ -176,8 +177,8 @@ _BEGINNINGS = {
         rb"(?:\s*//[^\n]*\n)*\s*#(?:set (?:document|page|text|par|heading)\(|show: |import \"@)"
     ),
     "asciidoc": re.compile(rb"(?:(?://[^\n]*)?\n)*= \S[^\n]*\n(?:[^\n]+\n){0,3}?:[a-z][\w-]*:"),
-    "man": re.compile(_MAN_COMMENTS + rb"\.TH[ \t]"),
-    "mdoc": re.compile(_MAN_COMMENTS + rb"\.Dd[ \t]"),
+    "man": re.compile(_MAN_REQUEST + rb"^\.TH[ \t]", re.MULTILINE | re.DOTALL),
+    "mdoc": re.compile(_MAN_REQUEST + rb"^\.Dd[ \t]", re.MULTILINE | re.DOTALL),
 }
 # Marks of XML formats of pandoc: a root, a namespace, a document type.
 _XML_MARKS = {

@@ -390,6 +390,14 @@ def test_restructured_text_is_kept(read_one):
 
 
 @pytest.mark.parametrize(
+    ("comment", "text"),
+    [("..\n\n", "- item\n\nA quote."), ("..\n", "- item"), (".. A note.\n\n", "- item")],
+)
+def test_a_quote_after_an_empty_comment(read_one, comment, text):
+    assert read_one("a.rst", f"- item\n\n{comment}   A quote.\n").text == text
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "".join(" " * depth + ".. note::\n" for depth in range(2000)) + "end",

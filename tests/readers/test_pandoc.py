@@ -86,7 +86,18 @@ FICTION_BOOK = """<?xml version="1.0" encoding="windows-1251"?>
 <FictionBook xmlns="http://www.gribuser.ru/xml/fictionbook/2.0"><description><title-info>
 <book-title>Книга</book-title></title-info></description><body><title><p>Книга</p></title>
 <section><title><p>One</p></title><p>Книга.</p></section></body></FictionBook>"""
-MAN = '.\\" A comment\n.TH LS 1\n.SH NAME\nls \\- list files\n.TP\n\\fB\\-a\\fR\nAll files.\n'
+MAN = r""".\" A comment
+.nr x 0
+.TH LS 1
+.SH NAME
+ls \- list files
+.TP
+\fB\-a\fR
+All files.
+.TP
+\(bu
+Bullet.
+"""
 MDOC = ".Dd May 1, 2024\n.Dt LS 1\n.Os\n.Sh NAME\n.Nm ls\n.Nd list files\n"
 NOTE, CODE, CAPTION = "1 footnote left out", "1 block of code left out", "1 caption left out"
 INCLUDED = "1 included file not read"
@@ -122,7 +133,7 @@ CASES = [
     ("a.wiki", MEDIAWIKI, "The dam is a wall.\n\nOne\n\nA | B", (NOTE,)),
     ("a.dbk", DOCBOOK, "Dams\n\nOne\n\nA word.\n\nCareful\n\nIt is deep.", (NOTE,)),
     ("a.fb2", FICTION_BOOK.encode("cp1251"), "Книга\n\nOne\n\nКнига.", ()),  # noqa: RUF001
-    ("ls.1", MAN, "NAME\n\nls - list files\n\n-a\n\nAll files.", ()),
+    ("ls.1", MAN, "NAME\n\nls - list files\n\n-a\n\nAll files.\n\nBullet.", ()),
     ("ls.2", MDOC, "NAME\n\nls — list files", ()),
     ("a.textile", "h1. One\n\nA _word_[1].\n\nfn1. A note.\n", "One\n\nA word.", (NOTE,)),
     ("a.pod", "=head1 One\n\nA B<word>.\n", "One\n\nA word.", ()),
