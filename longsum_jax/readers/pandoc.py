@@ -97,7 +97,7 @@ def read(source: Source, markup: str, what: str) -> Iterator[Document]:
     reader = _TreeReader(source)
     try:
         tree = json.loads(output, object_hook=_compact)
-        title = reader.metadata_text(tree["meta"].get("title"))
+        title = " ".join(reader.metadata_text(tree["meta"].get("title")).split())
         blocks = list(reader.metadata_blocks(tree["meta"].get("abstract")))
         blocks += reader.blocks(tree["blocks"])
     except RecursionError:
@@ -241,7 +241,7 @@ class _TreeReader:
             return ""
         content = value["c"]
         if value["t"] == "MetaString":
-            return " ".join(content.split())
+            return content
         return self._text(content) if value["t"] == "MetaInlines" else ""
 
     def metadata_blocks(self, value: Mapping[str, Any] | None) -> Iterator[Block]:
@@ -388,6 +388,6 @@ class _TreeReader:
 
 
 def _paragraph(text: str, level: int = 0) -> Iterator[Block]:
-    """Yields a block, unless the text is blank."""
+    """Yields a block, unless the text is blank; headings are single lines."""
     if text.strip():
-        yield Block(text, level)
+        yield Block(" ".join(text.split()) if level else text, level)

@@ -13,7 +13,7 @@ needs_pandoc = pytest.mark.skipif(
 LATEX = r"""% a comment
 \documentclass{article}
 \newcommand{\dam}{harbour dam}
-\title{On Dams}
+\title{On\thanks{A note.} \\ Dams}
 \begin{document}
 \maketitle
 \begin{abstract}Short.\end{abstract}
@@ -118,7 +118,7 @@ CASES = [
         "a.tex",
         LATEX,
         LATEX_TEXT,
-        (INCLUDED, NOTE, CAPTION, CODE, "1 list of references left out"),
+        (INCLUDED, "2 footnotes left out", CAPTION, CODE, "1 list of references left out"),
     ),
     (
         "b.tex",
@@ -152,7 +152,7 @@ def test_formats(tmp_path, name, content, text, notes):
 @needs_pandoc
 def test_everything_is_kept_on_request(tmp_path):
     [document], _ = read(tmp_path, "a.tex", LATEX, keep_all=True)
-    assert document.text.endswith("A. Author.\n\nA note.")
+    assert document.text.endswith("A. Author.\n\nA note.\n\nA note.")
     assert "A wall." in document.text
     assert "code" in document.text
     assert document.title == "On Dams"
