@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -58,6 +59,10 @@ _INCLUDES = {
     "org": re.compile(r"^[ \t]*#\+include:.*$", re.MULTILINE | re.IGNORECASE),
 }
 _MAX_HEAP = "2g"  # of pandoc; LaTeX of 2 MB takes .3 GB
+# Time that pandoc may take, below max_seconds: its parsers need about 5 seconds for 1 MB, and years
+# for some damaged documents of a few lines.
+_BASE_SECONDS = 20.0
+_SECONDS_PER_BYTE = 60 / 2**20
 _HEAP_EXHAUSTED = 251  # exit status
 _LONGEST_MESSAGE = 200  # characters of an error of pandoc
 _SPACES = {"Space": " ", "SoftBreak": " ", "LineBreak": "\n"}
@@ -160,7 +165,9 @@ def _run_pandoc(executable: str, source: Source, content: bytes, markup: str, wh
             f"{source.name}: pandoc cannot be run ({error.strerror}); reinstall it, for example by "
             "pip install 'longsum_jax[pandoc]'"
         ) from None
-    timer = threading.Timer(source.options.max_seconds, process.kill)
+    seconds = _BASE_SECONDS + _SECONDS_PER_BYTE * len(content)
+    start = time.monotonic()
+    timer = threading.Timer(min(seconds, source.options.max_seconds), process.kill)
     timer.daemon = True
     feeder = threading.Thread(target=_feed, args=(process.stdin, content), daemon=True)
     process.stdin = None  # which the thread closes
@@ -178,6 +185,11 @@ def _run_pandoc(executable: str, source: Source, content: bytes, markup: str, wh
         timer.cancel()
     feeder.join()
     source.check_time()
+    if time.monotonic() - start > seconds:
+        raise InputError(
+            f"{source.name}: pandoc takes longer than {seconds:.0f} seconds to read it as {what}; "
+            "correct the file, or convert it to HTML"
+        )
     if len(output) > max_bytes:
         raise InputError(expands(source.name))
     if process.returncode == _HEAP_EXHAUSTED:

@@ -164,7 +164,7 @@ def test_everything_is_kept_on_request(tmp_path):
     ("content", "problem"),
     [
         (r"\documentclass{article}\newcommand{\a}{\a}\begin{document}\a", "Loop encountered"),
-        (r"\begin{quote}" * 3000 + "x" + r"\end{quote}" * 3000, "nested too deeply"),
+        (r"\begin{quote}" * 1200 + "x" + r"\end{quote}" * 1200, "nested too deeply"),
         ("% nothing", "the file is empty"),
     ],
 )
@@ -225,14 +225,25 @@ def test_without_pandoc(tmp_path, monkeypatch):
     ],
 )
 def test_limits_of_pandoc(tmp_path, monkeypatch, script, options, problem):
-    executable = tmp_path / "pandoc"
+    replace_pandoc(tmp_path, monkeypatch, script)
+    documents, failures = read(tmp_path, "a.tex", LATEX, **options)
+    assert documents == []
+    assert problem in failures[0]
+
+
+def replace_pandoc(folder, monkeypatch, script):
+    executable = folder / "pandoc"
     if script is not None:
         executable.write_text(f"#!/bin/sh\n{script}\n")
         executable.chmod(0o755)
     monkeypatch.setattr(pandoc, "_find_executable", lambda: str(executable))
-    documents, failures = read(tmp_path, "a.tex", LATEX, **options)
-    assert documents == []
-    assert problem in failures[0]
+
+
+def test_small_documents_have_less_time(tmp_path, monkeypatch):
+    replace_pandoc(tmp_path, monkeypatch, "exec sleep 60")
+    monkeypatch.setattr(pandoc, "_BASE_SECONDS", 0.1)
+    _, failures = read(tmp_path, "a.tex", LATEX)
+    assert "pandoc takes longer than 0 seconds to read it as LaTeX" in failures[0]
 
 
 @needs_pandoc
