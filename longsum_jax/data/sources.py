@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from longsum_jax.data.derived import with_claims, with_cloze_questions
 from longsum_jax.data.govreport import read_govreport
+from longsum_jax.data.minutes import minutes
 from longsum_jax.data.pieces import in_pieces
 from longsum_jax.data.qmsum import read_qmsum
 from longsum_jax.data.tasks import RELEASES, Task
@@ -61,6 +62,9 @@ def _read(task: Task, split: str, source_split: str) -> Iterator[Document]:
         docs = _hold_out(task, split, parquet_source.documents(task, split))
     elif scheme == "embedded":
         docs = _embedded_documents(source_split)
+    elif scheme == "minutes":
+        _refuse_labels(task)
+        docs = minutes(source_split)
     elif scheme in RELEASES:
         docs = _released_documents(task, split)
     else:
@@ -130,6 +134,14 @@ def _embedded_documents(split: str) -> Iterator[Document]:
             yield Document(f"pydoc:{name}", text, None, None, label, choices, title)
 
 
+def _refuse_labels(task: Task) -> None:
+    if task.needs_label:
+        raise InputError(
+            f'task "{task.name}": {task.source} has summaries but no labels, which '
+            f'objective="{task.objective}" needs; give another source or objective'
+        )
+
+
 def _released_documents(task: Task, split: str) -> Iterator[Document]:
     """Yields the documents of a release, and logs how many entries cannot be read.
 
@@ -138,11 +150,7 @@ def _released_documents(task: Task, split: str) -> Iterator[Document]:
             labels.
     """
     scheme, _, directory = task.source.partition(":")
-    if task.needs_label:
-        raise InputError(
-            f'task "{task.name}": {task.source} has summaries but no labels, which '
-            f'objective="{task.objective}" needs; give another source or objective'
-        )
+    _refuse_labels(task)
     read = {"govreport": read_govreport, "qmsum": read_qmsum}[scheme]
     unreadable: list[InputError] = []
     count = 0

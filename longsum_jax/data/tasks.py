@@ -14,6 +14,7 @@ from longsum_jax.text.segment_inputs import SegmentInputOptions
 TRAIN_VALIDATION_TEST = {"train": "train", "validation": "validation", "test": "test"}
 MIN_PIECE_WORDS = 20
 _Tokens = Annotated[int, Range(2, 2**24)]
+_BUILT_IN = ("embedded", "minutes")  # sources without files
 _FILES = ("parquet", "json")  # schemes of sources that are files of the user
 RELEASES = ("govreport", "qmsum")  # schemes of data sets in the form that their authors released
 # Fields of Task for which an override "" means the named task's value, as in config files.
@@ -67,7 +68,8 @@ class Task:
 
     Attributes:
         name: as in ``TASKS``.
-        source: "embedded" (the language documentation inside CPython), "tfds:BUILDER[/CONFIG]"
+        source: "embedded" (the language documentation inside CPython), "minutes" (generated minutes
+            of meetings with their decisions, see ``data.minutes``), "tfds:BUILDER[/CONFIG]"
             (through seqio if ``cache_dir`` is set), "govreport:DIR" or "qmsum:DIR" (the release of
             the data set, see ``data.govreport`` and ``data.qmsum``), "parquet:GLOB" (as on the
             Hugging Face Hub) or "json:GLOB" (JSON lines, plain or compressed); "{split}" in a GLOB
@@ -157,10 +159,11 @@ class Task:
 
     def __post_init__(self) -> None:
         scheme, _, rest = self.source.partition(":")
-        if self.source != "embedded" and (scheme not in ("tfds", *RELEASES, *_FILES) or not rest):
+        needs_rest = scheme in ("tfds", *RELEASES, *_FILES)
+        if self.source not in _BUILT_IN and not (needs_rest and rest):
             raise InputError(
-                f'task "{self.name}": source "{self.source}" must be one of embedded, tfds:NAME, '
-                "govreport:DIR, qmsum:DIR, parquet:GLOB, json:GLOB"
+                f'task "{self.name}": source "{self.source}" must be one of embedded, minutes, '
+                "tfds:NAME, govreport:DIR, qmsum:DIR, parquet:GLOB, json:GLOB"
             )
         try:
             check_ranges(self)
@@ -313,6 +316,7 @@ _TASKS = (
         objective="gap_sentences",
         max_target_length=910,
     ),
+    Task("minutes", "minutes", splits={"train": "train", "validation": "validation"}),
     Task("arxiv", "tfds:scientific_papers/arxiv", document_key="article", summary_key="abstract"),
     Task("pubmed", "tfds:scientific_papers/pubmed", document_key="article", summary_key="abstract"),
     # The release of GovReport, unpacked in the working directory. SCROLLS has 64 reports fewer and
