@@ -16,7 +16,7 @@ from longsum_jax.configs.common import base, shrink, task_section
 MODES = ("default", "tiny")
 
 
-def get_config(mode):
+def get_config(mode="default"):
     # Longer than the longest document, in tokens.
     task = task_section("minutes", max_source_length=320, max_target_length=64)
     config = base(

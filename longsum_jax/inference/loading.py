@@ -19,6 +19,7 @@ from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.model import Model
 from longsum_jax.models.config import MatmulPrecision, ModelConfig
 from longsum_jax.models.family import Family
+from longsum_jax.ops.platform import require_devices
 from longsum_jax.ops.storage import Storage
 from longsum_jax.text.segment_inputs import SegmentInputOptions
 from longsum_jax.tokenizers.base import Tokenizer
@@ -64,12 +65,13 @@ def load(
             parameters.
 
     Raises:
-        InputError: names the file that is missing, damaged or does not fit.
+        InputError: names the file that is missing, damaged or does not fit; no device starts.
     """
     if param_dtype not in ("float32", "bfloat16"):
         raise InputError(
             f'param_dtype={param_dtype!r} is not supported; give "float32" or "bfloat16"'
         )
+    require_devices()
     path = local_directory(path, revision)
     directory = _model_directory(path)
     is_run = directory != path

@@ -1,11 +1,31 @@
 """The devices that a program is made for, by which some operations choose how they compute."""
 
+import os
 from typing import Any
 
 import jax
 
+from longsum_jax.errors import InputError, first_line
+
 # Names of platforms that XLA has besides the one that JAX gives their devices.
 _ALIASES = {"cuda": "gpu", "rocm": "gpu"}
+
+
+def require_devices() -> None:
+    """Starts the devices of this process.
+
+    Raises:
+        InputError: none starts; names JAX_PLATFORMS and the reason.
+    """
+    try:
+        jax.devices()
+    # JAX raises an AssertionError if the package of the platform is not installed.
+    except (RuntimeError, AssertionError) as error:
+        platforms = os.environ.get("JAX_PLATFORMS", "")
+        raise InputError(
+            f"JAX_PLATFORMS={platforms}: no device of this platform starts ({first_line(error)}); "
+            "unset the variable, set JAX_PLATFORMS=cpu, or install JAX with support for the device"
+        ) from error
 
 
 def target_platform() -> str:
