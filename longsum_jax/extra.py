@@ -1,4 +1,4 @@
-"""Packages of the extra "files", imported where a document needs one."""
+"""Imports packages of the extra "files" when a document needs one."""
 
 import importlib
 from types import ModuleType
@@ -10,9 +10,9 @@ def import_extra(module: str, name: str, what: str) -> ModuleType:
     """Returns a module of the extra "files".
 
     Args:
-        module: its name.
-        name: of the file that needs it.
-        what: the module reads, for the error.
+        module: name of the module.
+        name: name of the file that needs it.
+        what: file type that the module reads, for the error.
 
     Raises:
         InputError: the package is not installed.
