@@ -6,7 +6,7 @@ everywhere:
 
     batch                   sequences of a batch
     length                  tokens of a sequence; query_length and key_length if they differ
-    d_model                 width of the stream between layers
+    d_model                 width of the residual stream
     heads, head_dim         attention heads, and the width of one head
     num_blocks, block_size  blocks of a sequence, and tokens of a block
     num_keys                keys that the queries of a block attend to

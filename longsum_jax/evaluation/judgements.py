@@ -85,9 +85,10 @@ class Agreement(NamedTuple):
 class Judgements(NamedTuple):
     """The results of aggregating answers.
 
-    systems: share or question -> system -> score.
-    aspects: aspect -> system -> score; {} for protocols without aspects.
-    without_aspect: system -> number of sentences without a majority for an aspect.
+    Attributes:
+        systems: share or question -> system -> score.
+        aspects: aspect -> system -> score; {} for protocols without aspects.
+        without_aspect: system -> number of sentences without a majority for an aspect.
         agreement: question -> agreement.
     """
 

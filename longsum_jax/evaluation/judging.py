@@ -355,8 +355,8 @@ def read_prompt(
         required: names of placeholders that must occur.
         optional: names of other placeholders that may occur.
 
-    InputError: a missing or unknown placeholder, or a blank file.
-        InputError: a placeholder that is missing or unknown, or a file without text.
+    Raises:
+        InputError: a missing or unknown placeholder, or a blank file.
     """
     text = read_text_file(path)
     allowed = [f"{{{name}}}" for name in (*required, *optional)]

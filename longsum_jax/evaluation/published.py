@@ -38,7 +38,7 @@ class PublishedPart(NamedTuple):
         rows: name of the system and a value for every column; None for an empty cell.
         datasets: data sets of columns without a data set, names in ``data.tasks.TASKS``.
         split: split of the data sets, None if the paper does not state it.
-        origin: place of the numbers if they are not from the table itself.
+        origin: source of the numbers if they are not from the table itself.
         note: remark on the numbers.
     """
 
@@ -56,7 +56,7 @@ class PublishedTable(NamedTuple):
     Attributes:
         number: number of the table; "section 8" and the like for numbers in the text.
         shows: content of the table.
-        missing: reason for which the table or a part of it is absent, None if it is complete.
+        missing: reason why the table or a part of it is absent, None if it is complete.
         parts: numbers of the table.
     """
 

@@ -33,7 +33,7 @@ _BatchSize = Annotated[int, Range(1, 2**20)]
 
 @dataclass(frozen=True)
 class TokenizerOptions:
-    """The source of the tokenizer.
+    """Options for loading or training the tokenizer.
 
     Attributes:
         path: .model file, directory, or "bytes"; empty to train a tokenizer on the task's
@@ -50,7 +50,7 @@ class TokenizerOptions:
 
 @dataclass(frozen=True)
 class DataOptions:
-    """The reading and batching of examples.
+    """Options for reading and batching examples.
 
     Attributes:
         reader: "memory" makes all examples at the start, "stream" makes them during training,

@@ -71,10 +71,12 @@ def summary_programs(
     programs = Programs(module, storage)
     batch_size = rows_on_devices(batch_size)
     variables = {"params": params}
+    # Cached kernels are arguments of the read program.
     if kernel_bytes:
         variables |= KernelCache(module, kernel_bytes, programs.kernels).shapes(params, length)
     kernels = {name: tree for name, tree in variables.items() if name != "params"}
     layers = programs.search.weight_shapes(params)
+    # Copied weights are on the device in addition to the parameters.
     own, copies = params, layers
     if layers is not None and storage == "float32":  # the layers are views of the parameters
         own, copies = {**params, "decoder": jax.tree.map(_nothing, params["decoder"])}, None
@@ -108,7 +110,9 @@ def summary_programs(
         search = (params, layers, source, state, keys, num_done)
         lower_search = partial(programs.slots.advance.lower, *search, options=options)
         slots = source, state
+    # Do not count parameters twice if the layers are views of them.
     held = (own, *search[1:])
+    # While one program runs, the arrays of the other stay on the device.
     yield AbstractProgram("read", lower_read, {}, arguments=read, idle=(slots, copies))
     yield AbstractProgram("search", lower_search, {}, options.max_new_tokens, held, kernels)
 

@@ -40,6 +40,7 @@ def best_span(logits: np.ndarray, places: slice, max_length: int) -> tuple[int, 
     """
     starts, ends = logits[places].T.astype(np.float64)
     longest = min(max_length, len(starts))
+    # Padding of -inf excludes spans that extend beyond the document.
     padded_ends = np.pad(ends, (0, longest - 1), constant_values=-np.inf)
     # [first token, additional tokens]: linear in the length of a text
     scores = starts[:, None] + np.lib.stride_tricks.sliding_window_view(padded_ends, longest)
@@ -91,6 +92,7 @@ def answer(
             f"{counted(len(questions), 'question')} for "
             f"{counted(len(documents), 'document')}; give one each"
         )
+    # Check all inputs before computing anything.
     for number, (question, document) in enumerate(zip(questions, documents, strict=True), 1):
         if not isinstance(question, str):
             kind = type(question).__name__
@@ -98,6 +100,7 @@ def answer(
         check_text(Request(document, f"document {number}", question))
     asked = zip(questions, documents, strict=True)
     windows = [_windows(model, question, document) for question, document in asked]
+    # Read the windows of all documents together, then group them again.
     pairs = [window.pair for of_document in windows for window in of_document]
     logits = iter(pair_logits(model, pairs, batch_size=batch_size))
     answers = []
@@ -124,6 +127,7 @@ def _windows(model: ReadingModel, question: str, document: str) -> list[_Read]:
     asked = tokenizer.encode(model.summarization.get("prefix", "") + question)
     limit = max_input_length(model.config)
     tokenizer.join_pair(asked, ids[:1], limit, truncation="second")  # raises if there is no room
+    # Tokens of the question and special tokens, which every window contains.
     num_around = len(tokenizer.join_pair(asked, []).ids)
     windows = text_windows(len(ids), None if limit is None else limit - num_around)
     return [

@@ -60,6 +60,7 @@ def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
     statements = []
     for number, statement in enumerate(summary.sources):
         inside = owners >= 0
+        # Attention to each document sentence, without prefix and query.
         mass = np.bincount(owners[inside], weights[number][inside], len(placed.sentences))
         sources = _strongest(mass / max(mass.sum(), 1e-12), placed)
         statements.append(statement._replace(sources=sources))
@@ -91,6 +92,7 @@ def _read_document(
     tokenizer = model.tokenizer
     lead = model.summarization.get("prefix", "") + (f"{request.query}\n" if request.query else "")
     text = lead + request.text
+    # Truncate the document as for the summary.
     read = summary.read_tokens if summary.dropped_tokens else None
     ids = tokenizer.add_special_tokens(tokenizer.encode(text), read)
     longest = max_input_length(model.config)
@@ -104,6 +106,7 @@ def _read_document(
     found = np.full(len(ids), -1)
     start = len(tokenizer.prefix_ids)
     stop = len(ids) - (len(tokenizer.add_special_tokens([])) - start)
+    # Special tokens belong to no sentence.
     found[start:stop] = owners[: stop - start]
     return np.array(ids, np.int32), found, placed
 
@@ -118,6 +121,7 @@ def _read_summary(model: "Model", summary: Summary) -> tuple[np.ndarray, np.ndar
     ids = tokenizer.add_special_tokens(tokenizer.encode(summary.text), limit)
     ends = np.array([statement.end for statement in summary.sources])
     owners = _owners(model, summary.text, 0, ends)
+    # One column per sentence, nonzero on its tokens.
     groups = np.zeros((len(ids), len(ends)), np.float32)
     start = len(tokenizer.prefix_ids)
     for row, owner in enumerate(owners[: len(ids) - start], start):
@@ -128,11 +132,13 @@ def _read_summary(model: "Model", summary: Summary) -> tuple[np.ndarray, np.ndar
 def _owners(model: "Model", text: str, lead: int, ends: np.ndarray) -> np.ndarray:
     """Returns the index of the sentence in which each token ends, -1 for the ``lead``."""
     lasts = np.array([end for _, end in model.tokenizer.spans(text)], np.int64) - lead
+    # Tokens after the last sentence end belong to the last sentence.
     owners = np.minimum(np.searchsorted(ends, lasts), len(ends) - 1)
     return np.where(lasts > 0, owners, -1)
 
 
 def _strongest(shares: np.ndarray, placed: PlacedSentences) -> tuple[Source, ...]:
+    # The first source, and others with at least the minimum share.
     order = np.argsort(-shares, kind="stable")[:MAX_SOURCES].tolist()
     kept = order[:1] + [number for number in order[1:] if shares[number] >= LEAST_SHARE]
     return tuple(placed.source(number, float(shares[number])) for number in kept)
@@ -160,6 +166,7 @@ def cross_attention_weights(
     padded = model.padded_document(ids, ids != config.pad_token_id)
     length = padded_length(targets.shape[1], config.max_target_length, 0)
     count = groups.shape[2]
+    # Round up all sizes, so that few programs are compiled.
     more = -count % _GROUPS_AT_ONCE
     added = length - targets.shape[1]
     targets = np.pad(targets, ((0, 0), (0, added)), constant_values=config.pad_token_id)
@@ -182,6 +189,7 @@ def _weights(
     groups: Array,
 ) -> Array:
     c = module.config
+    # Teacher forcing: the decoder reads the summary shifted by one.
     decoder_ids = shift_right(targets, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
     with nn.intercept_methods(partial(_keep_weights, groups)):
         _, kept = module.apply(
@@ -223,6 +231,7 @@ def _group_weights(q: Array, k: Array, mask: Array, groups: Array, scale: float)
 
     def of_head(arrays: tuple[Array, Array]) -> Array:  # one head at a time to save memory
         queries, keys = arrays
+        # [batch, queries, keys]
         scores = jnp.einsum("btk,blk->btl", queries, keys, preferred_element_type=jnp.float32)
         weights = masked_softmax(scores * scale, mask[:, 0])
         return jnp.einsum("btl,btg->bgl", weights, groups)

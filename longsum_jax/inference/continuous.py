@@ -50,6 +50,7 @@ def num_slots(config: Any, lengths: Sequence[int]) -> int:
     # Keys and values of all layers, for one slot.
     bytes_of_longest = 2 * stack.num_layers * width * max(lengths, default=1)
     count = min(MAX_SLOTS, len(lengths), max_cross_cache_bytes() // bytes_of_longest)
+    # The largest power of two up to count.
     return 1 << (max(count, 1).bit_length() - 1)
 
 
@@ -86,6 +87,7 @@ class ContinuousBatch:
         self._options = options
         self._keys = None
         if options.do_sample:
+            # The same key for all slots, so that samples do not depend on the slot.
             self._keys = jnp.broadcast_to(jax.random.key(seed), (batch_size,))
         self._shapes: dict[int, DecoderSource] = {}  # shapes of the encoded slots by slot length
 
@@ -97,6 +99,7 @@ class ContinuousBatch:
         Args:
             documents: ids and mask [1, length] of each document, longest first.
         """
+        # Pad first, because slot lengths depend on the padded lengths.
         rows = [self._pad(ids, mask) for ids, mask in documents]
         lengths = self._slot_lengths([row.ids.shape[1] for row in rows])
         # Keys and values of the longest documents may be too large to store, see ``Decoder``. These
@@ -118,6 +121,7 @@ class ContinuousBatch:
         slots, sizes = self._programs.slots, {"options": self._options}
         batch_size = self._batch_size
         length = lengths[waiting[0]]
+        # All slots are empty at first.
         source = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._shapes_of(length))
         state = slots.begin(self._params, source, batch_size=batch_size, **sizes)
         inside: dict[int, int] = {}  # slot -> document
@@ -128,6 +132,7 @@ class ContinuousBatch:
                 length = lengths[longest]
                 shapes = self._shapes_of(length)
                 source, state = slots.shrink(source, state, batch_size=batch_size, shapes=shapes)
+            # Fill the free slots with the next documents.
             free = [slot for slot in range(batch_size) if slot not in inside]
             for slot in free[: len(waiting)]:
                 inside[slot] = waiting.popleft()
@@ -142,6 +147,7 @@ class ContinuousBatch:
             num_done = batch_size - len(inside) + 1 if waiting else batch_size
             arguments = source, state, self._keys, np.int32(num_done)
             state, out = slots.advance(self._params, self._layers, *arguments, **sizes)
+            # A single transfer for all slots.
             done, out = jax.device_get((state.done, out))
             for slot in [slot for slot in inside if done[slot]]:
                 yield inside.pop(slot), self._of_slot(out, slot)
@@ -151,6 +157,7 @@ class ContinuousBatch:
 
     def _of_slot(self, out: Generated, slot: int) -> Generated:
         count = self._options.num_return_sequences
+        # Each slot has num_return_sequences adjacent rows.
         return jax.tree.map(lambda x: x[slot * count : (slot + 1) * count], out)
 
     def _slot_lengths(self, lengths: Sequence[int]) -> list[int]:
@@ -164,6 +171,7 @@ class ContinuousBatch:
     def _shapes_of(self, length: int) -> DecoderSource:
         """Returns the shapes of the encoded documents in slots of this length."""
         if length not in self._shapes:
+            # Only shapes are computed, so the values do not matter.
             ids = np.zeros((self._batch_size, length), np.int32)
             padded = self._pad(ids, ids == 0)
             read = self._programs.read

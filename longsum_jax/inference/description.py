@@ -47,6 +47,7 @@ def _longest_input(config: Any, summarization: Mapping[str, Any]) -> str:
             return f"segments of {segment_options(summarization).segment_length:,} tokens"
         except InputError:  # invalid options; summarizing reports them
             return "segments"
+    # The model's positions, and the length up to which kernels are exact.
     limits = (max_input_length(config), kernel_limit(config))
     known = [limit for limit in limits if limit is not None]
     return f"up to {min(known):,} tokens" if known else "inputs of any length"

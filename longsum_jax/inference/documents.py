@@ -107,6 +107,7 @@ class DocumentSummarizer:
         """
         check_text(request)
         ids = self._tokenizer.encode(with_lead(request.text, self._prefix, request.query))
+        # Truncation below cuts the text, but not the special tokens.
         read = self._tokenizer.add_special_tokens(ids)
         total = len(read)
         if limit is not None and total > limit:
@@ -169,6 +170,7 @@ class DocumentSummarizer:
         assert self._make_slots is not None
         slots = self._make_slots(**sizes)
         rows = (self._rows([documents[i]], padded_length) for i in order)
+        # Map positions in the sorted order back to the documents.
         for place, out in slots.decode(list(rows)):
             yield order[place], self._summary(documents[order[place]], out, 0)
 
@@ -198,6 +200,7 @@ class DocumentSummarizer:
         """Returns ids and mask of a batch, [batch, padded length]."""
         longest = max(len(document.ids) for document in documents)
         shape = len(documents), padded_length(longest)
+        # Pad at the end of the rows.
         ids = np.full(shape, self._config.pad_token_id, np.int32)
         mask = np.zeros(shape, bool)
         for row, document in enumerate(documents):

@@ -127,6 +127,7 @@ def _choice_logits(
         return like_ids(choices, value, name).reshape(-1, shape[-1])
 
     mask = None if attention_mask is None else rows("attention_mask", attention_mask)
+    # Every choice is a row: [batch * choices, length].
     ids, mask = check_inputs(choices.reshape(-1, shape[-1]), mask, runner.config)
     inputs = {name: rows(name, value) for name, value in inputs.items()}
     return _head_logits(runner, ids, mask, decoder_ids, inputs, bucket).reshape(shape[:-1])
@@ -145,6 +146,7 @@ def _head_logits(
     _check_head(runner, decoder_ids)
     if runner.family.is_encoder_decoder and config.head == "classification":
         check_ends(ids, config.eos_token_id)
+    # The default global tokens depend on the ids and may be too many.
     if "global_attention_mask" not in inputs:
         check_global_tokens(ids, mask, config)
     padded = runner.padded(ids, mask, inputs, bucket)
@@ -153,7 +155,7 @@ def _head_logits(
 
 
 def _check_head(runner: Runner, decoder_ids: Any) -> None:
-    """Raises InputError for a head without logits, or for decoder ids, which no head takes."""
+    """Raises InputError for a head without logits, or for decoder ids."""
     head = runner.config.head
     if decoder_ids is not None:
         raise InputError(

@@ -38,6 +38,7 @@ class KernelCache:
     def __init__(self, module: Any, limit: int, make: Any = None) -> None:
         self.limit = limit
         self._make = make or kernel_program(module)
+        # Only state-space layers have kernels.
         attentions = [name for name, _ in parse_hybrid(module.config.encoder_attention)]
         self._has_kernels = "s4d" in attentions
         self._lock = threading.Lock()
@@ -56,6 +57,7 @@ class KernelCache:
             self._forget_other_params(params)
             if length not in self._entries:
                 self._add(params, length)
+            # Mark as most recently used.
             self._entries.move_to_end(length)
             return self._entries[length].variables
 
@@ -79,6 +81,7 @@ class KernelCache:
 
     def _forget_other_params(self, params: Params) -> None:
         leaves = jax.tree.leaves(params)
+        # Compare identities, because comparing values would be slow.
         same = len(leaves) == len(self._leaves) and all(
             new is old for new, old in zip(leaves, self._leaves, strict=True)
         )
@@ -92,6 +95,7 @@ class KernelCache:
         if not 0 < num_bytes <= self.limit:
             self._entries[length] = _Entry({}, 0)
             return
+        # Evict the least recently used entries until the new one fits.
         while sum(entry.num_bytes for entry in self._entries.values()) + num_bytes > self.limit:
             self._entries.popitem(last=False)
         self._entries[length] = _Entry(self._make(params, length), num_bytes)
@@ -107,6 +111,7 @@ def kernel_program(module: Any) -> Any:
     """
 
     def kernels(params: Params, length: int) -> Mapping[str, Any]:
+        # The values do not matter: kernels depend only on the length.
         ids = jnp.zeros((1, length), jnp.int32)
         _, found = module.apply({"params": params}, ids, ids, method="encode", mutable=[KERNELS])
         return found

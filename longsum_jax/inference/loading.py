@@ -62,6 +62,7 @@ def load(
             rounds each weight by at most 2^-8 and halves the bytes read per token; "int8" rounds by
             at most 1/254 of the largest weight of an output, or value of a key, and quarters them.
             The copies are made at the first summary, in addition to the parameters.
+
     Raises:
         InputError: a file is missing, damaged or does not fit; the error names it.
     """
@@ -73,9 +74,11 @@ def load(
     path = local_directory(path, revision)
     directory = _model_directory(path)
     is_run = directory != path
+    # Verify checksums concurrently with reading.
     with checksums.checking(directory):
         runtime = {"dtype": dtype, "matmul_precision": matmul_precision}
         family, config = huggingface.read_config(directory, architecture, **runtime)
+        # Weights of training runs are in checkpoints, not in the model directory.
         if is_run:
             params = _trained_params(path, family, config, which, param_dtype)
         else:
@@ -218,6 +221,7 @@ def _trained_params(
     params = restore_params(workdir, which=which)
     shapes = family.parameter_shapes(config)
     expected = {name: [list(shape), ""] for name, shape in shapes.items()}
+    # The workdir may contain checkpoints of another config.
     check_names(expected, describe(params), str(workdir), "parameters of the checkpoint")
     weight_map = family.weight_map(config)
     flat = flax.traverse_util.flatten_dict(params, sep="/")

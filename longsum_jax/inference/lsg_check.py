@@ -66,9 +66,11 @@ def check_lsg(
         raise InputError(f"run_test: outputs for {length} tokens are not finite; check the source")
     if first_id is None or not _must_agree(original, use_token_ids):
         return LsgCheck(length)
+    # A single global token replaces the first token.
     exact = converted.with_lsg_options(
         num_global_tokens=1, mask_first_token=True, pass_global_tokens_to_decoder=True
     )
+    # Up to two blocks, every token attends to all others.
     short = min(2 * block, original.config.max_source_length or 2 * block)
     ids = _draw(converted, rng, short, first_id)
     wanted, found = _outputs(original, ids), _outputs(exact, ids)
@@ -94,6 +96,7 @@ def _draw(model: Model, rng: np.random.Generator, length: int, first_id: int | N
     """Returns random tokens, int [1, length], with the first and last token of a text, if any."""
     config = model.config
     special = {first_id, config.pad_token_id, config.eos_token_id}
+    # Special tokens occur only at their usual positions.
     ids = rng.choice([i for i in range(config.vocab_size) if i not in special], length)
     if first_id is not None:
         ids[0] = first_id

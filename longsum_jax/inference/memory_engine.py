@@ -90,6 +90,7 @@ class MemoryEngine:
     def _any_order(self) -> bool:
         generation = self._generation
         in_order = self._on_segment is not None or generation.do_sample
+        # These segments need the memory or summaries of earlier ones.
         depends = self._segments.carries_memory or generation.segments_no_repeat_ngram_size > 0
         return not (in_order or depends)
 

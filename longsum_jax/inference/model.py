@@ -148,6 +148,7 @@ class Model:
         """A short hash of the parameters; equal fingerprints mean equal weights."""
         digest = hashlib.blake2b(digest_size=8)
         for leaf in jax.tree.leaves(self.params):
+            # As bytes, because bfloat16 arrays do not support the buffer protocol.
             digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
@@ -202,12 +203,12 @@ class Model:
     ) -> Array:
         """Returns teacher-forced logits, float32 [batch, target_length, vocab].
 
-        Models without a decoder take no ``decoder_input_ids``. Their logits depend on the head:
+        Models without a decoder accept no ``decoder_input_ids``. Their logits depend on the head:
 
             masked_lm               [batch, length, vocab]
-                causal_lm               [batch, length, vocab], next-token logits
+            causal_lm               [batch, length, vocab], next-token logits
             token_classification    [batch, length, num_labels]
-                question_answering      [batch, length, 2], start and end of an answer
+            question_answering      [batch, length, 2], start and end of an answer
             classification          [batch, num_labels]
             multiple_choice         [batch, choices]
 
@@ -271,6 +272,7 @@ class Model:
         Raises:
             InputError: unknown or invalid options, ids outside the vocabulary, mismatched shapes.
         """
+        # Separate the encoder's inputs from generation options.
         inputs = {name: options.pop(name) for name in _EXTRA_INPUTS if name in options}
         generation = of_whole_texts(self.generation_options(**options), options, "generate")
         return trim(self._runner.generate(input_ids, attention_mask, generation, seed, inputs))
@@ -365,9 +367,9 @@ class Model:
             names: document names for error messages; default: "document 1", "document 2", ...
             queries: text to look for in each document, or None; a query is prepended to its
                 document or to every segment.
-            join: whether to read all documents as one, with the first name and query. For models
-                with PRIMERA's document token, the token with global attention follows each
-                document; for others, an empty line separates them.
+            join: whether to read all documents as one, with the first name and query. If the
+                tokenizer has PRIMERA's document token, it follows each document and has global
+                attention; otherwise an empty line separates them.
             **options: options of ``generate``, but with one sequence per document.
 
         Returns:
@@ -541,6 +543,7 @@ class Model:
         See ``conversion.lsg.to_lsg``. Global tokens are initialized from the tokenizer's first and
         mask tokens unless ``first_id`` and ``mask_id`` are passed.
         """
+        # Explicit ids override the tokenizer's.
         ids: dict[str, Any] = {
             name: options.pop(name) for name in ("first_id", "mask_id") if name in options
         }
@@ -614,6 +617,7 @@ class Model:
             self.auxiliary,
             self.decoder_storage,
         )
+        # Programs depend only on the config; parameters are their arguments.
         if config is self.config:
             model._runner.share_programs(self._runner)
         return model

@@ -36,8 +36,9 @@ class PaddedInputs(NamedTuple):
 def bucket_length(length: int, bucket: int = BUCKET) -> int:
     """Returns ``length`` rounded up to a multiple of ``bucket``.
 
-    Above eight buckets the result is at most an eighth longer.
+    Above eight buckets, the result is at most one eighth longer.
     """
+    # Buckets grow with the length, so that few lengths occur.
     step = max(bucket, 2 ** (length - 1).bit_length() // 16)
     return -(-length // step) * step
 
@@ -51,6 +52,7 @@ def padded_length(length: int, limit: int | None, multiple: int, bucket: int = B
         multiple: number whose multiples the model requires; 0 for a bucket.
         bucket: bucket size, see ``bucket_length``.
     """
+    # Round up to a multiple that the attention requires, or to a bucket.
     padded = -(-length // multiple) * multiple if multiple else bucket_length(length, bucket)
     return padded if limit is None else max(length, min(padded, limit))
 
@@ -71,6 +73,7 @@ def batches_by_length(lengths: Sequence[Any], batch_size: int) -> Iterator[list[
         lengths: length of every row, or tuples of lengths, compared from the first on.
         batch_size: maximum rows of a batch.
     """
+    # Longest first, so that the first row of a batch sets its length.
     order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
     inputs = np.atleast_2d(np.transpose([lengths[i] for i in order]))  # int [inputs, rows]
     start = 0
@@ -88,6 +91,7 @@ def _rows_of_batch(lengths: np.ndarray, batch_size: int) -> int:
     tokens = filled * np.maximum.accumulate(lengths, 1).sum(0)
     padding = tokens - lengths.sum(0).cumsum()
     fits = padding <= np.maximum(tokens * MAX_PADDING, FEW_TOKENS)
+    # The largest batch within the limit of padding, at least one row.
     return int(counts[fits].max(initial=1))
 
 
@@ -112,8 +116,10 @@ def pad_rows(
     """
     filled = [*rows, *[rows[-1]] * (padded_rows(len(rows), batch_size) - len(rows))]
     lengths = np.array([len(row) for row in filled])
+    # [rows, longest length], True on ids
     mask = np.arange(lengths.max()) < lengths[:, None]
     ids = np.full(mask.shape, pad_id, np.int32)
+    # Boolean indexing is row-major, like the concatenated rows.
     ids[mask] = np.concatenate(filled)
     return ids, mask
 
@@ -190,6 +196,7 @@ def document_inputs(
     is_global = ids == document_id
     if not is_global.any():
         return {}
+    # The first token is global in addition to the separators.
     is_global[:, 0] = True
     return {"global_attention_mask": is_global.astype(np.int32)}
 
@@ -205,6 +212,7 @@ def global_indices(global_attention_mask: np.ndarray) -> np.ndarray:
     """
     positions = [np.flatnonzero(row) for row in global_attention_mask]
     most = max(map(len, positions))
+    # A power of two, so that few programs are compiled.
     num_globals = 1 << max(most - 1, 0).bit_length()
     indices = np.full((len(positions), num_globals), NO_TOKEN, np.int32)
     for row, found in zip(indices, positions, strict=True):
@@ -231,6 +239,7 @@ def check_global_tokens(ids: np.ndarray, mask: np.ndarray, config: Any) -> None:
     is_behind = (ids == config.sep_token_id).cumsum(-1) > 0
     # The tokens up to the first separator: the question, or the text before the choice.
     first, has_end = (~is_behind).sum(-1, keepdims=True), is_behind.any(-1, keepdims=True)
+    # Tokens of a question precede a separator, tokens of a choice follow it.
     is_global = ~is_behind if kind == "question" else np.arange(ids.shape[1]) > first + 1
     counts = (is_global & has_end & mask).sum(-1)
     if counts.max() > config.max_global_tokens:

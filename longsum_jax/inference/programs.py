@@ -136,9 +136,11 @@ class Program:
             *arguments: arrays or their shapes.
             **sizes: static arguments.
         """
+        # Each combination of shapes is checked once.
         signature = _signature(arguments, sizes)
         if signature in self._checked:
             return None
+        # Trace in this thread, because the active mesh is local to it.
         lowered = self.lower(*arguments, **sizes)
 
         def compile_and_check() -> None:
@@ -185,8 +187,10 @@ class Search:
         if self._storage == "float32":
             return layer_views(params["decoder"])
         table = params[self._module.logits_parameter]
+        # Copies are valid as long as these are the same arrays.
         leaves = [*jax.tree.leaves(params["decoder"]), table]
         stored = self._stored  # read once: other threads may replace it
+        # Convert the weights again if a parameter was replaced.
         if stored is None or any(map(operator.is_not, stored[0], leaves)):
             layers = layer_views(params["decoder"])
             if layers is None or not lies_on_one_cpu(table):
@@ -277,6 +281,7 @@ class Search:
         with ThreadPoolExecutor(1) as thread:
             compiled = thread.submit(compile_program)
             yield
+        # Raises the error of the thread, if any.
         compiled.result()
 
 
@@ -346,6 +351,7 @@ class Slots:
     def __init__(self, module: Any) -> None:
         sizes = "batch_size", "options"
         self.begin = Program(partial(_begin, module), static_argnames=sizes)
+        # Donated arguments are updated in place.
         donated = "source", "state"
         self.enter = Program(_enter, static_argnames="options", donate_argnames=donated)
         self.shrink = Program(_shrink, static_argnames=("batch_size", "shapes"))
@@ -372,6 +378,7 @@ def layer_views(params: Params) -> tuple[Any, ...] | None:
     """
     if not all(map(lies_on_one_cpu, jax.tree.leaves(params))):
         return None
+    # On CPUs, JAX adopts views of NumPy arrays without copying them.
     return jax.device_put(unstacked_layers(jax.tree.map(np.asarray, params)))
 
 
@@ -379,6 +386,7 @@ def lies_on_one_cpu(leaf: Any) -> bool:
     """Returns True if an array, or a parameter on the host, is on a single CPU."""
     if isinstance(leaf, np.ndarray):
         return is_on_one_cpu()
+    # Shapes and tracers have no location.
     if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
         return False
     devices: set[Any] = leaf.sharding.device_set
@@ -406,6 +414,7 @@ def _log_probs(
     module: Any, variables: Variables, ids: Array, mask: Array, inputs: Inputs, targets: Array
 ) -> Array:
     scores = module.apply(variables, ids, mask, targets, method="score_targets", **inputs)
+    # Losses are negative log-probabilities.
     return -scores.losses
 
 
@@ -420,6 +429,7 @@ def _read(
     stores_states: bool | None = None,
 ) -> DecoderSource:
     states = module.apply(variables, ids, mask, method="encode", **inputs)
+    # Keys and values, or encoder states if the former would be too large.
     source = module.apply(
         variables, states, mask, stores_states=stores_states, method="read_source"
     )
@@ -458,6 +468,7 @@ def _noisy_search(
     batch_size: int,
     options: GenerationOptions,
 ) -> Generated:
+    # Each decoder has its own source and cache.
     decoders, caches = [], []
     for module, encoded in (
         (conditional_module, conditional),
@@ -487,6 +498,7 @@ def _decoder(module: Any, params: Params, layers: Weights, source: DecoderSource
     if layers is None:
         layers = unstacked_layers(params["decoder"])
     elif isinstance(layers, StoredDecoder):
+        # The module reads the converted output embeddings from this collection.
         variables["stored"] = {"logits_table": layers.logits_table}
         layers = layers.layers
     apply = partial(module.apply, variables, method="decode_step")
@@ -540,6 +552,7 @@ def _enter(
         part = _fit(part, (pages, *whole.shape[1:]))
         return jax.lax.dynamic_update_slice_in_dim(whole, part, slot * pages, 0)
 
+    # Reset only this slot of the search.
     rows = jnp.arange(batch_size) == slot
     state = restart(state, rows, state.cache.restarted(rows), options)
     return jax.tree.map(write, source, row), state
@@ -554,9 +567,11 @@ def _shrink(
         rows = _fit(rows, (batch_size, shape[0] // batch_size, *shape[1:]))
         return rows.reshape(shape)
 
+    # Truncate the source and the cache alike.
     source = jax.tree.map(lambda x, like: cut(x, like.shape), source, shapes)
     num_rows = len(source.mask)  # documents, or pages of documents; the cache has as many rows
 
+    # Scalars, such as the step, have no rows.
     def cut_rows(x: Array) -> Array:
         return cut(x, (num_rows, *x.shape[1:])) if x.ndim else x
 

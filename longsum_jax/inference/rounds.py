@@ -51,6 +51,7 @@ class Plan:
         self._found = {}
         try:
             self.pieces = self._steps.send(found)
+        # The strategy has returned the document's summary.
         except StopIteration as end:
             return end.value
         return None
@@ -79,6 +80,7 @@ def run_plans(plans: Iterable[Plan], decode: Decode) -> Iterator[tuple[int, Summ
             if not asked.plan.take(asked.number, summary):
                 continue
             done = asked.plan.advance()
+            # Not finished: its next round is decoded with the rounds of other documents.
             if done is None:
                 following.append((asked.place, asked.plan))
             else:
@@ -98,6 +100,7 @@ def _asked(plans: Iterable[tuple[int, Plan]]) -> Iterator[_Asked]:
 def _decoded(asked: Iterable[_Asked], decode: Decode) -> Iterator[tuple[_Asked, Summary]]:
     """Yields summaries of inputs; consecutive inputs with the same limit are decoded together."""
     for limit, alike in itertools.groupby(asked, lambda each: each.piece.max_new_tokens):
+        # Filled while decode consumes the inputs; maps its indices back to them.
         taken: list[_Asked] = []
         for place, summary in decode(_documents(alike, taken), limit):
             yield taken[place], summary

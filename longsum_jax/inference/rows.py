@@ -88,6 +88,7 @@ def _logits(
         inputs: dict[str, Any] = {"bucket": FINE_BUCKET}
         if types is not None:
             inputs["token_type_ids"], _ = pad_rows([types[i] for i in batch], batch_size, 0)
+        # [batch, length, outputs] for token heads, else [batch, outputs]
         logits = np.asarray(reduce(model.logits(ids, mask, **inputs)))
         # Drop the rows that fill up the batch, and each row's padding.
         for i, of_row in zip(batch, logits, strict=False):
@@ -113,6 +114,7 @@ def pair_probabilities(
     waiting: list[Sequence[TokenPair]] = []
     for group in groups:
         waiting.append(group)
+        # Enough pairs to form batches of similar lengths.
         if sum(map(len, waiting)) >= BATCHES_AT_ONCE * batch_size:
             yield from _group_probabilities(model, waiting, batch_size)
             waiting = []
@@ -128,6 +130,7 @@ def _group_probabilities(
     # Softmax over labels, [pairs, labels].
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     probabilities = powers / powers.sum(-1, keepdims=True)
+    # Split the rows back into their groups.
     ends = np.cumsum([len(group) for group in groups])
     yield from np.split(probabilities, ends[:-1]) if groups else ()
 

@@ -65,6 +65,7 @@ class Runner:
     def to_host(self) -> None:
         """Moves the parameters to host memory; calls then copy them to the device every time."""
         self.kernels.forget()
+        # Copy to the host only once.
         if self._host_params is None:
             self._host_params = jax.device_get(self._params)
         self._params = self._host_params

@@ -190,11 +190,13 @@ class SegmentSummarizer:
                 vectors = self._keep(params, vectors, *arrays)
         outputs: list[Generated] = []
         for index, segment in enumerate(segments):
+            # Vectors of important tokens, for models that read them.
             salient = (vectors, segment["reads"]) if "reads" in segment else None
             mask = segment["mask"]
             states, memory, source = self._read_segment(
                 params, segment["ids"], mask, memory, salient
             )
+            # Ban n-grams of the earlier summaries in this search.
             if generation.segments_no_repeat_ngram_size > 0:
                 shape = batch_size, num_segments, generation.max_new_tokens
                 earlier = _said(outputs, *shape, self._special_ids(generation))
@@ -207,6 +209,7 @@ class SegmentSummarizer:
                 options=generation,
                 is_done=np.logical_not(mask.any(1)),  # documents without a segment at this index
             )
+            # Dispatched before device_get, to keep the device busy.
             memory = self._write_segment(params, out, states, mask, memory)
             outputs.append(jax.device_get(out))
             for row, document in enumerate(documents):
@@ -229,6 +232,7 @@ class SegmentSummarizer:
     ) -> str:
         """Adds the summary of a segment to the earlier ones; returns the part that was kept."""
         up_to_here = document.document.segments[: index + 1]
+        # The share read so far limits the length of the summary so far.
         share = sum(segment.num_tokens for segment in up_to_here) / max(document.read_tokens, 1)
         return joiner.add(text, share, ended=ended)
 
@@ -305,10 +309,13 @@ def _said(
             summaries may start or end alike.
     """
     places = max_new_tokens + 1  # a summary and a zero after it
+    # A power of two, so that few shapes are compiled.
     rounded_up = 1 << (num_segments - 1).bit_length()
     said = np.zeros((batch_size, rounded_up, places), np.int32)
     for index, out in enumerate(outputs):
+        # Without the start token.
         ids = out.sequences[:, 1:]
+        # [batch, length], True on the tokens of summaries
         is_said = np.arange(ids.shape[1]) < out.lengths[:, None]
         is_said &= ~np.isin(ids, list(special_ids))
         # Ids are stored plus one, because zero marks the end.
@@ -377,6 +384,7 @@ def _write_segment(
 ) -> DocumentMemory:
     """Adds a summary to the memory by running the decoder over it once more."""
     num_tokens = out.sequences.shape[1] - 1
+    # Mask the padding after summaries, and documents that have ended.
     is_written = jnp.arange(num_tokens) < out.lengths[:, None]
     target_mask = is_written & mask.any(1, keepdims=True)
     _, memory = module.apply(

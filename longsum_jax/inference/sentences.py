@@ -125,9 +125,11 @@ def taken_sentences(
         InputError: an argument out of range.
     """
     _check_choice(threshold, top_k)
+    # Compare logits instead of probabilities.
     above = np.flatnonzero(scores > np.log(threshold / (1 - threshold)))
     if len(above):
         return above.tolist()
+    # None is above the threshold: select the best ones.
     best = np.argsort(-scores, kind="stable")[:top_k]
     return np.sort(best).tolist()
 
@@ -158,10 +160,12 @@ def _scores(
         max_sentence_length=model.config.max_sentence_length,
         batch_size=batch_size,
     )
+    # Pad the number of sentences, so that few programs are compiled.
     padding = bucket_length(len(texts)) - len(texts)
     mask = np.arange(len(texts) + padding) < len(texts)
     padded = np.pad(vectors, ((0, padding), (0, 0)))
     scores = _compiled_scores(model.module)(model.params, padded[None], mask[None])
+    # Without the query and the padding.
     return np.asarray(scores)[0, len(texts) - len(sentences) : len(texts)]
 
 

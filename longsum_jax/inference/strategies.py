@@ -98,12 +98,14 @@ def budget_of(length: Length, text: str, num_tokens: int) -> Budget:
         num_tokens: token count of the text, which gives the tokens per word or sentence.
     """
     if length.unit == "sentences":
+        # Assume that summary sentences are as long as the document's.
         per_sentence = num_tokens / len(split_sentences(text))
         return Budget(length.value, lambda sentence: 1, math.ceil(length.value * per_sentence))
     words = num_words(text)
     limit = length.value
     if length.unit == "percent":
         limit = max(1, length.value / 100 * words)
+    # Convert words to tokens with the document's ratio.
     return Budget(limit, num_words, math.ceil(limit * num_tokens / words))
 
 
@@ -247,12 +249,14 @@ class Source:
         if len(texts) == 1 and self.is_input(texts[0]):
             return [texts[0].strip()]
         found = [piece for text in texts for piece in self._cut(text, reserve, overlaps)]
+        # Drop segments without words, but return at least one.
         return [piece for piece in found if unicode_words(piece)] or found[:1]
 
     def _cut(self, text: str, reserve: int, overlaps: bool) -> list[str]:
         room = self.room - reserve
         if self._length(text) <= room:
             return [text.strip()]
+        # Leave room for the sentences repeated from the previous segment.
         overlap = self.room // OVERLAP if overlaps else 0
         segments = self._segments(text, room - overlap)
         if not overlap:
@@ -331,6 +335,7 @@ def _tail(text: str, tokenizer: Tokenizer, limit: int) -> str:
     ends = sentence_ends(text, split_sentences(text)).tolist()
     start = len(text)
     room = limit
+    # Add whole sentences from the end as long as they fit.
     for begin, end in reversed(list(itertools.pairwise(ends))):
         room -= len(tokenizer.encode(text[begin:end]))
         if room < 0:
@@ -340,7 +345,7 @@ def _tail(text: str, tokenizer: Tokenizer, limit: int) -> str:
 
 
 def direct(source: Source) -> Steps:
-    """Reads the document whole."""
+    """Reads the whole document in one input."""
     [summary] = yield [Piece(source.document, source.final_tokens)]
     return source.last_draft(summary)
 
@@ -393,6 +398,7 @@ def hierarchical(source: Source) -> Steps:
         for summary in found:
             joined.add(summary.text)
         is_short = source.budget is not None and source.budget.holds(joined.text)
+        # The joined summaries are the text of the next round.
         following = source.cut([joined.text]) if joined.text else []
         if is_short or not following or len(following) >= len(texts):  # no further progress
             shares = itertools.repeat(1.0) if is_short else _shares(pieces)
@@ -405,6 +411,7 @@ def hierarchical(source: Source) -> Steps:
 def refine(source: Source) -> Steps:
     """Reads one segment after another, each together with the summary of all earlier ones."""
     half = source.room // 2
+    # The running summary takes up at most half of each input.
     limit = min(half, source.final_tokens or source.reader.max_new_tokens)
     texts = source.cut(reserve=limit)
     running = ""
@@ -427,12 +434,13 @@ def _best_sentences(source: Source) -> str:
     lengths = map(len, source.reader.tokenizer.encode_batch(parsed.sentences))
     costs = np.array([length + 1 for length in lengths])  # plus a space
     chosen = take_sentences(parsed, scores, costs, source.room)
-    # Put the separator back between sentences of different parts.
+    # Find the document of each sentence, to put separators back between the documents.
     ends = np.cumsum([len(part) + len(BLANK_LINE) for part in source.parts])
     part_of = np.searchsorted(ends, parsed.starts, side="right")
     groups = itertools.groupby(chosen, lambda sentence: part_of[sentence])
     parts = [" ".join(parsed.sentences[sentence] for sentence in group) for _, group in groups]
     best = source.reader.separator.join(parts)
+    # Joined sentences may have more tokens than the sum; then keep the first segment.
     return best if source.is_input(best) else source.cut([best])[0]
 
 

@@ -77,6 +77,7 @@ class StrategyEngine:
             strategy = choose(source)
         if strategy == "direct":
             self._documents.check_whole(document, request.name)
+        # Strategies cut the text, so it must be truncated like the tokens.
         elif len(document.ids) < document.total_tokens:
             beginning = self._beginning(request, document)
             source = Source(self._reader, request, document, beginning)
@@ -121,6 +122,7 @@ class StrategyEngine:
     ) -> Iterator[tuple[int, Summary]]:
         generation = self._generation
         if limit is not None:
+            # A small limit must not conflict with the minimum length.
             shortest = min(generation.min_new_tokens, limit // 2)
             generation = dataclasses.replace(
                 generation, max_new_tokens=limit, min_new_tokens=shortest

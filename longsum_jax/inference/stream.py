@@ -68,6 +68,7 @@ def summarize_stream(
     if isinstance(batch_size, int) and batch_size > 1:
         window = batch_size * _BATCHES_IN_WINDOW
     numbered: Iterator[Any] = enumerate(map(check_request, requests))
+    # Tokenize in the prefetching thread, unless this needs the device.
     if not work.reads_on_device:
         numbered = (_read(work, *each) for each in numbered)
     with ahead(numbered, window) as following:
@@ -90,6 +91,7 @@ def ahead(values: Iterable[T], size: int) -> Iterator[Iterator[T]]:
     An exception in the thread is raised by the iterator in place of the value. The thread ends
     when the ``with`` block ends.
     """
+    # A bounded queue limits the values in memory.
     ready: queue.Queue[tuple[str, Any]] = queue.Queue(max(1, size))
     stop = threading.Event()
 
@@ -107,6 +109,7 @@ def ahead(values: Iterable[T], size: int) -> Iterator[Iterator[T]]:
                 if stop.is_set():
                     return
             put("end", None)
+        # Any exception: the consumer's thread raises it again.
         except BaseException as error:
             put("error", error)
 
@@ -119,11 +122,13 @@ def ahead(values: Iterable[T], size: int) -> Iterator[Iterator[T]]:
                 return
             yield value
 
+    # A daemon, so that a blocked read does not keep the process alive.
     thread = threading.Thread(target=work, name="read ahead", daemon=True)
     thread.start()
     try:
         yield taken()
     finally:
+        # A blocked put() then returns after its timeout.
         stop.set()
 
 

@@ -100,6 +100,7 @@ def make_engine(
         on_segment=on_segment,
         **_lengths(model, call),
     )
+    # An explicit limit also bounds token limits derived from a length.
     if options.get("max_new_tokens") is not None:
         reader = dataclasses.replace(reader, longest_summary=generation.max_new_tokens)
     return StrategyEngine(model.document_summarizer, reader, call, generation, longest)
@@ -129,6 +130,7 @@ def summarize_all(
 def _lengths(model: SummarizingModel, call: SummaryOptions) -> dict[str, Any]:
     """Returns the fields of a ``Reader`` that depend on the model's positions."""
     limits = (call.segment_length, max_input_length(model.config), kernel_limit(model.config))
+    # The smallest of the limits that exist.
     longest = min((limit for limit in limits if limit is not None), default=None)
     return {
         "longest_whole": longest,

@@ -261,6 +261,7 @@ def _marked(text: str, statements: Sequence[Statement]) -> str:
     parts = []
     end = 0
     for number, statement in enumerate(statements, 1):
+        # Keep the text between sentences, such as line breaks.
         parts.append(_escaped(text[end : statement.start]))
         end = statement.end
         problems = "; ".join(problems_of(statement))

@@ -81,25 +81,30 @@ class SummaryDirectory:
         Raises:
             InputError: the directory cannot be read or written.
         """
+        # The real path identifies a document in any working directory.
         source = printable(os.path.realpath(document.path)) + _member(document)
         content = _digest(document.text)
         key = _digest(json.dumps([content, document.query, self._settings], sort_keys=True))
         # Names are UTF-8 on disk in any locale, in the form that os.listdir returns.
         name = os.fsdecode(_stem(document).encode("utf-8", "surrogateescape"))
+        # Try NAME, NAME-2, ... until the files are new or belong to this document.
         for number in itertools.count(1):
             stem = name if number == 1 else f"{name}-{number}"
             claimed = _without_case(stem)
+            # Another document claimed this name in this run.
             if self._claimed.get(claimed, source) != source:
                 continue
             place = Place(self._spellings.get(claimed, stem), source, content, key)
             known = self._sidecar(place)
             if known is None and self._readable(place).exists():
                 continue  # a file that was not written by this class
+            # The files belong to another document of an earlier run.
             if known is not None and known.get("source") != source:
                 continue
             if self._claimed.get(claimed) == source:
                 return None  # a duplicate
             self._claimed[claimed] = source
+            # Not summarized yet, or its text or the settings have changed.
             if known is None or known.get("key") != key:
                 return place
             finished = _entry_of(known)
@@ -193,11 +198,14 @@ def _entry_of(sidecar: Mapping[str, Any]) -> Entry:
 def _stem(document: Document) -> str:
     """Returns the stem of a document's files: its file's stem, and its name within that file."""
     path = Path("stdin" if document.path == "-" else printable(document.path))
+    # Strip suffixes of compression, such as .gz.
     while path.suffix.casefold() in SUFFIXES:
         path = path.with_suffix("")
     member = _member(document)
+    # The member is a path in an archive, or the row of a table.
     inner = Path(member).stem if member.startswith("/") else member.removeprefix(":").strip()
     stem = path.stem + (f"_{inner}" if inner else "")
+    # Without leading dots, which would hide the files.
     return _UNSAFE.sub(_replacement, stem).strip(". ")[:_LONGEST_STEM] or "document"
 
 

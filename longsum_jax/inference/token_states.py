@@ -66,9 +66,9 @@ def text_windows(length: int, size: int | None) -> list[Window]:
 
         tokens   0 1 2 3 4 5 6 7 8       windows of 4
                 [0 1 2]3
-                     2[3 4]5             in brackets the tokens whose states are kept: every
-                         2[3 4]5             in brackets the tokens whose states are used: each
-                           4[5]6 7         one in the window with the most context around it
+                     2[3 4]5             in brackets the tokens whose states are used: each
+                         4[5]6 7         one in the window with the most context around it
+                           5[6 7 8]
 
     Args:
         length: token count of the text.
@@ -76,6 +76,7 @@ def text_windows(length: int, size: int | None) -> list[Window]:
     """
     if size is None or length <= size:
         return [Window(0, length, 0, length)]
+    # The last window is moved back to end with the text.
     starts = [*range(0, length - size, max(size // 2, 1)), length - size]
     # Split the overlap of two windows in the middle.
     middles = [(previous + size + start) // 2 for previous, start in itertools.pairwise(starts)]
@@ -105,6 +106,7 @@ def token_states(
     Returns:
         For each text float32 [tokens, d_model], including special tokens.
     """
+    # Special tokens take up part of every window.
     size = None if limit is None else limit - special.number
     places = [
         (i, window)
@@ -114,13 +116,16 @@ def token_states(
         for window in text_windows(len(ids), size)
     ]
     rows = [special.around(texts[i][window.start : window.stop]) for i, window in places]
+    # Including the states of special tokens around the text.
     shapes = [(len(ids) + special.number, model.config.d_model) for ids in texts]
     states = [np.zeros(shape, np.float32) for shape in shapes]
+    # Read windows of similar length together.
     lengths = [bucket_length(len(row), FINE_BUCKET) for row in rows]
     for batch in batches_by_length(lengths, batch_size):
         ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
         encoded = np.asarray(model.encode(ids, mask, layer=layer, bucket=FINE_BUCKET))
         found = without_globals(encoded, ids.shape[1])
+        # Without the rows that fill up the batch.
         for place, read in zip(batch, found[: len(batch)], strict=True):
             text, window = places[place]
             kept = _kept(window, len(texts[text]), special)

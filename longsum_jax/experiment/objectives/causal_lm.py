@@ -14,7 +14,7 @@ from longsum_jax.typing import IGNORED_LABEL, Array
 
 
 class CausalLanguageModel(MaskedLanguageModel):
-    """Language modelling of whole documents from left to right, read in pieces.
+    """Language modeling of whole documents from left to right, read in pieces.
 
     All tokens of the text are predicted from the preceding tokens of the piece. Special tokens are
     not, because pieces end anywhere. So bits per character measure lossless compression.

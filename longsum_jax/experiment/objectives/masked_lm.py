@@ -1,4 +1,4 @@
-"""Masked language modelling: an encoder predicts masked tokens.
+"""Masked language modeling: an encoder predicts masked tokens.
 
 Devlin et al. 2019; masks are redrawn at every step, as in RoBERTa.
 """
@@ -39,7 +39,7 @@ COLUMNS = ("accuracy", "bits_per_token", "bits_per_character")
 
 
 class MaskedLanguageModel(Objective):
-    """Masked language modelling of whole documents, read in pieces."""
+    """Masked language modeling of whole documents, read in pieces."""
 
     head = "masked_lm"
 
