@@ -23,7 +23,7 @@ MAX_CONTAINERS = 2**21  # objects and lists in one JSON text, each of which take
 MAX_ROWS_BYTES = 2**34  # size of a row file written by this library: metrics, predictions
 MAX_LINE_BYTES = 2**26  # size of a document on one line: fifty long novels
 _MAX_BLANK_LINES = 2**20  # consecutive blank lines
-# Texts compress to a hundredth at best; a larger ratio, from RATIO_FROM on, is a bomb.
+# Texts compress to 1/100 at best; beyond RATIO_FROM bytes, a ratio above MAX_RATIO is a bomb.
 MAX_RATIO = 200
 RATIO_FROM = 2**24
 # Errors of decompressing a damaged file.

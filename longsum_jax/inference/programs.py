@@ -140,7 +140,7 @@ class Program:
         signature = _signature(arguments, sizes)
         if signature in self._checked:
             return None
-        # Trace in this thread, because the active mesh is local to it.
+        # Trace in this thread, because JAX's contexts, such as the mesh, are local to it.
         lowered = self.lower(*arguments, **sizes)
 
         def compile_and_check() -> None:
