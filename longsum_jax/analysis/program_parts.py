@@ -46,8 +46,8 @@ class Part(NamedTuple):
 def program_parts(text: str, *, trips: int = 1, devices_per_host: int = 0) -> list[Part]:
     """Returns the parts of a compiled program, whose works sum to ``program_work``.
 
-    An instruction that XLA fused from several modules belongs to the module of its result.
-    The arguments are described in ``program_work``.
+    An instruction that XLA fused from several modules belongs to the module of its result. The
+    arguments are described in ``program_work``.
     """
     found: dict[tuple[str, str], Part] = {}
     works = instruction_works(text, trips=trips, devices_per_host=devices_per_host)

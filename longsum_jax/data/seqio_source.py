@@ -1,7 +1,7 @@
 """TFDS data sets as seqio Tasks, for caches written by ``seqio_cache_tasks`` on a cluster.
 
-TensorFlow and seqio are imported inside the functions. Without a cache, the same documents are
-read by ``tfds_source``, which does not need seqio.
+TensorFlow and seqio are imported inside the functions. Without a cache, the same documents are read
+by ``tfds_source``, which does not need seqio.
 """
 
 import dataclasses
@@ -48,9 +48,8 @@ def register(task: Task) -> str:
     """Registers the seqio Task of ``task`` with seqio, once, and returns its name.
 
     Its examples are texts: id, document, summary, query. Costly work that does not need a
-        tokenizer,
-    pieces and gap sentences, precedes the cache placeholder, so that ``seqio_cache_tasks`` runs it
-    on a cluster.
+    tokenizer, pieces and gap sentences, precedes the cache placeholder, so that
+    ``seqio_cache_tasks`` runs it on a cluster.
     """
     seqio = import_seqio()
     name = seqio_name(task)

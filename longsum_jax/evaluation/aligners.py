@@ -61,8 +61,7 @@ class VectorAligner:
     """Compares sentences by vectors, see ``nearest_sentences``.
 
     The similarity of unrelated sentences depends on the model, so the threshold is estimated from
-    the
-    data: 3 % of the sentences about another document, the previous different one, reach it.
+    the data: 3 % of the sentences about another document, the previous different one, reach it.
 
     Args:
         path: path or name of an encoder, as accepted by ``longsum_jax.load``; sentence vectors are

@@ -22,19 +22,16 @@ class DiscoScore(ModelMetric):
     ``ds_focus_nn`` compares the focus of both texts: the vector of a noun is the sum of its
     normalized states over all its occurrences in the text, and the score is the sum of squared
     distances of the nouns in both texts over the number of the summary's nouns. Lower is better; it
-    is 0 if no noun is
-    shared. ``ds_sent_nn`` compares the links of sentences: the vector of a sentence is the mean of
-        its
-    states plus the means of later sentences that share a noun with it, divided by their distance;
-    minima, means, maxima and sums of these over the text are compared by their cosine, and higher
-    is better. With several references, the mean counts. ``ds_unread`` is the percentage of tokens
-    that did not fit into the model.
+    is 0 if no noun is shared. ``ds_sent_nn`` compares the links of sentences: the vector of a
+    sentence is the mean of its states plus the means of later sentences that share a noun with it,
+    divided by their distance; minima, means, maxima and sums of these over the text are compared by
+    their cosine, and higher is better. With several references, the mean counts. ``ds_unread`` is
+    the percentage of tokens that did not fit into the model.
 
     As in the published code, words are split at white space, a word counts as a noun if it is
     spelled like a noun returned by the tagger, and the only special token is [CLS] before the text.
-    Unlike in
-    it, all tokens are attended to: the meaning of its mask of zeros varies with the transformers
-        version.
+    Unlike in it, all tokens are attended to: the meaning of its mask of zeros varies with the
+    transformers version.
 
     Args:
         options: options of the metric.

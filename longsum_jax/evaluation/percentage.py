@@ -14,8 +14,7 @@ class Percentage(Metric):
     """Exponential similarity, from 0 to 100 (Shaham et al., 2023, section 3.3).
 
     100 * 2 ** (-10 * |p - q|) for the first percentages p and q, as fractions, in the answer and
-    the
-    reference: halved for every 10 points. An answer without a percentage scores 0.
+    the reference: halved for every 10 points. An answer without a percentage scores 0.
     """
 
     columns = ("exp_similarity",)

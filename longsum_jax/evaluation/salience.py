@@ -15,9 +15,9 @@ from longsum_jax.text.ngrams import TOKENIZERS
 class Salience(Metric):
     """The curve of salient n-grams (Huang et al., 2021, figure 2) of a summary, in percent.
 
-    salient_30 is the share of the summary's n-grams, among the ones found in the document,
-    that first occur within its first 30 percent. The last value is 100, or 0 if no n-gram occurs in
-    the document; the mean curve leaves such summaries out. See ``text.extractive.salient_ngrams``.
+    salient_30 is the share of the summary's n-grams, among the ones found in the document, that
+    first occur within its first 30 percent. The last value is 100, or 0 if no n-gram occurs in the
+    document; the mean curve leaves such summaries out. See ``text.extractive.salient_ngrams``.
     """
 
     @dataclasses.dataclass(frozen=True)

@@ -93,8 +93,8 @@ def read_sheets(paths: Sequence[str | Path], key: Key) -> Answers:
     Cells may be separated by commas, semicolons or tabs, as saved by different spreadsheets.
 
     Raises:
-        InputError: a missing column or answer, an item or sentence that is not in the key, two
-            rows for one sentence, an invalid answer, or a ranking without a first place.
+        InputError: a missing column or answer, an item or sentence that is not in the key, two rows
+            for one sentence, an invalid answer, or a ranking without a first place.
     """
     answers: Answers = {}
     rows: dict[tuple[str, int], _Row] = {}

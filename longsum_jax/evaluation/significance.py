@@ -2,9 +2,8 @@
 
 All functions take one column of scores, [documents], or several columns, [documents, columns], and
 use the same random rounds for every column. They compare means over documents, or a ``statistic``
-of
-the means, such as the geometric mean of several columns: a function from means [rounds, columns] to
-values [rounds, values].
+of the means, such as the geometric mean of several columns: a function from means [rounds, columns]
+to values [rounds, values].
 """
 
 import statistics

@@ -108,9 +108,8 @@ class SummaC(ModelMetric):
         """Returns the sentences of a summary with their SummaC-ZS score as their support.
 
         Premises are the sources of a sentence: each separately, and all of them together in
-            document
-        order, since some sentences follow only from several sources. A sentence that is more
-        probably contradicted than entailed, or has no sources, is unsupported.
+        document order, since some sentences follow only from several sources. A sentence that is
+        more probably contradicted than entailed, or has no sources, is unsupported.
 
         Args:
             statements: sentences with their sources.

@@ -195,8 +195,8 @@ class RunConfig:
 
     Attributes:
         family: model family, named in the section "model".
-        model: config of the family as specified, before the data are read; an objective adds
-            labels and a head.
+        model: config of the family as specified, before the data are read; an objective adds labels
+            and a head.
         task: task as specified; an objective completes it as well.
         training: options for the length of the run, logging, evaluation and checkpoints.
         init_from: model directory, training workdir or name on the Hub, whose parameters (and

@@ -17,8 +17,7 @@ def training_changes(run: RunConfig, num_devices: int, devices_per_host: int) ->
     """Yields changes of the training step.
 
     Changes of the mesh are complete: a later one replaces an earlier one. All changes except the
-        last
-    compute the same update.
+    last compute the same update.
 
     Args:
         run: config of the run.

@@ -1,7 +1,7 @@
 """The frozen reference model of preference training: its log-probabilities, computed once.
 
-They replace the model in every step, so that a run does not store a second set of parameters.
-They are stored in the run's directory:
+They replace the model in every step, so that a run does not store a second set of parameters. They
+are stored in the run's directory:
 
     reference.json    hash of the reference's weights, hash of the examples, log-probabilities
 """

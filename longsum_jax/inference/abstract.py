@@ -55,8 +55,8 @@ def summary_programs(
     The target's devices are the devices of the active mesh, otherwise ``jax.default_device``, see
     ``ops.platform``; they must also be active when the programs are lowered.
 
-    On one device, several documents are read one by one and searched in slots, see
-    ``continuous``; on a mesh, they are read and searched together.
+    On one device, several documents are read one by one and searched in slots, see ``continuous``;
+    on a mesh, they are read and searched together.
 
     Args:
         module: module of the model.

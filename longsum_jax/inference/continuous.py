@@ -38,8 +38,7 @@ def num_slots(config: Any, lengths: Sequence[int]) -> int:
     """Returns the number of documents to decode together, a power of two.
 
     It is at most ``MAX_SLOTS``, and small enough to store the keys and values of the longest
-    document
-    in every slot.
+    document in every slot.
 
     Args:
         config: config of the model.

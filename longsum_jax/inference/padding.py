@@ -144,8 +144,7 @@ def pad_inputs(
         bucket: bucket size, see ``bucket_length``.
 
     Raises:
-        InputError: an input that this model does not take, a mismatched shape, or a bucket below
-            1.
+        InputError: an input that this model does not take, a mismatched shape, or a bucket below 1.
     """
     check_whole("bucket", bucket, 1)
     attention = get_encoder_attention(config)

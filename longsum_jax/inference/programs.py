@@ -1,9 +1,9 @@
 """The compiled programs of a loaded model.
 
-Generation is two programs: ``read`` encodes documents and computes their keys and values, the
-other one searches. In a single program, XLA would choose one layout of the keys for both and copy
-them at every token. The documents of a batch are searched together (``Search``), or enter and leave
-one by one (``Slots``).
+Generation is two programs: ``read`` encodes documents and computes their keys and values, the other
+one searches. In a single program, XLA would choose one layout of the keys for both and copy them at
+every token. The documents of a batch are searched together (``Search``), or enter and leave one by
+one (``Slots``).
 """
 
 import operator

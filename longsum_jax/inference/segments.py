@@ -1,7 +1,6 @@
 """Summarizes documents of any length in constant device memory, segment by segment.
 
-The same three compiled programs process every segment, using the memory of the segments before
-it:
+The same three compiled programs process every segment, using the memory of the segments before it:
 
     memory 0 -> read segment 0 -> search for summary 0 -> write summary 0 -> memory 1
     memory 1 -> read segment 1 -> search for summary 1 -> write summary 1 -> memory 2

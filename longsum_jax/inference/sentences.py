@@ -113,8 +113,8 @@ def taken_sentences(
 ) -> list[int]:
     """Selects sentences by an extractor's scores, and returns their indices in ascending order.
 
-    Selects the sentences with a probability above ``threshold``, or the ``top_k`` best if there
-    are none.
+    Selects the sentences with a probability above ``threshold``, or the ``top_k`` best if there are
+    none.
 
     Args:
         scores: float [sentences], logits.

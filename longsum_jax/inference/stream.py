@@ -88,8 +88,8 @@ def coarse_length(length: int) -> int:
 def ahead(values: Iterable[T], size: int) -> Iterator[Iterator[T]]:
     """Prefetches up to ``size`` values of an iterable in a thread.
 
-    An exception in the thread is raised by the iterator in place of the value. The thread ends
-    when the ``with`` block ends.
+    An exception in the thread is raised by the iterator in place of the value. The thread ends when
+    the ``with`` block ends.
     """
     # A bounded queue limits the values in memory.
     ready: queue.Queue[tuple[str, Any]] = queue.Queue(max(1, size))

@@ -60,8 +60,7 @@ def word_places(task: Task, tokenizer: Tokenizer, document: Document) -> Int[np.
     """Returns the positions of the words' first tokens among the ids of an example.
 
     The position is ``NO_TOKEN`` for words that are not read: words beyond the task's maximum, and
-        words
-    of characters that the tokenizer drops.
+    words of characters that the tokenizer drops.
     """
     words = [match.span() for match in _WORD.finditer(document.document)]
     firsts = np.array(first_tokens(words, tokenizer.spans(document.document)), np.int32)

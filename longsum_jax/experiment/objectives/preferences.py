@@ -30,8 +30,8 @@ class Preferences(Summarization):
         """Returns the preference loss, which is 0 for a pair of identical summaries.
 
         Its weight is the number of pairs. The metrics are sums: divided by "weight",
-            "reward_margin" is
-        the mean reward margin, and "right_pairs" the share of pairs with a positive margin.
+        "reward_margin" is the mean reward margin, and "right_pairs" the share of pairs with a
+        positive margin.
         """
         beta = self.setup.run.loss.beta
 
