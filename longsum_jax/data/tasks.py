@@ -14,6 +14,7 @@ from longsum_jax.text.segment_inputs import SegmentInputOptions
 TRAIN_VALIDATION_TEST = {"train": "train", "validation": "validation", "test": "test"}
 MIN_PIECE_WORDS = 20
 _Tokens = Annotated[int, Range(2, 2**24)]
+_BUILT_IN = ("embedded", "minutes")  # sources without files
 _FILES = ("parquet", "json")  # schemes of sources in users' files
 RELEASES = ("govreport", "qmsum")  # schemes of data sets in their originally released form
 # Fields of Task for which an override "" selects the named task's value, as in config files.
@@ -67,10 +68,11 @@ class Task:
 
     Attributes:
         name: name in ``TASKS``.
-        source: "embedded" (CPython's language documentation), "tfds:BUILDER[/CONFIG]" (through
-            seqio if ``cache_dir`` is set), "govreport:DIR" or "qmsum:DIR" (the released data set,
-            see ``data.govreport`` and ``data.qmsum``), "parquet:GLOB" (as on the Hugging Face Hub)
-            or "json:GLOB" (JSON lines, plain or compressed); "{split}" in a GLOB is replaced by the
+        source: "embedded" (CPython's language documentation), "minutes" (generated minutes of
+            meetings, see ``data.minutes``), "tfds:BUILDER[/CONFIG]" (through seqio if
+            ``cache_dir`` is set), "govreport:DIR" or "qmsum:DIR" (the released data set, see
+            ``data.govreport`` and ``data.qmsum``), "parquet:GLOB" (as on the Hugging Face Hub) or
+            "json:GLOB" (JSON lines, plain or compressed); "{split}" in a GLOB is replaced by the
             split's name.
         splits: name of a split -> its name in the source.
         document_key: field with the document, which may be a list of paragraphs or lines; "a+b"

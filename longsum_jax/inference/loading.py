@@ -64,7 +64,8 @@ def load(
             The copies are made at the first summary, in addition to the parameters.
 
     Raises:
-        InputError: a file is missing, damaged or does not fit; the error names it.
+        InputError: a file is missing, damaged or does not fit, and the error names it; no device
+            starts.
     """
     if param_dtype not in ("float32", "bfloat16"):
         raise InputError(
