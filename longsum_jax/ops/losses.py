@@ -37,6 +37,7 @@ def token_scores(
         label_smoothing: probability mass spread evenly over the vocabulary.
     """
     mask = jnp.asarray(labels != IGNORED_LABEL)
+    # Subtracting the maximum avoids overflow. It cancels in the loss and needs no gradient.
     shifted = logits.astype(jnp.float32)
     shifted = shifted - lax.stop_gradient(shifted.max(-1, keepdims=True))
     log_sum = jnp.log(jnp.exp(shifted).sum(-1))
@@ -44,6 +45,7 @@ def token_scores(
     # vocabulary.
     is_label = jnp.asarray(labels)[..., None] == np.arange(logits.shape[-1])
     right = jnp.where(is_label, shifted, 0.0).sum(-1)
+    # Cross-entropy with the target (1 - s) one_hot(label) + s / vocab.
     loss = log_sum - (1 - label_smoothing) * right
     if label_smoothing:
         loss = loss - label_smoothing * shifted.mean(-1)
@@ -128,6 +130,7 @@ def preference_scores(
     """
     rewards = beta * jnp.asarray(log_probs - reference, jnp.float32)
     margins = rewards[:, 0] - rewards[:, 1]
+    # softplus(-x) = -log sigmoid(x)
     return PreferenceScores(jax.nn.softplus(-margins), margins)
 
 

@@ -65,6 +65,7 @@ def compressive_update(
     """
     half, length = memory.shape[1] // 2, hidden.shape[1]
     states, states_valid = newest_states(memory, valid, hidden, hidden_mask)
+    # These states leave the newest half.
     old, old_valid = states[:, :length], states_valid[:, :length]
     new, new_valid = compress(old, old_valid, kernel, bias, overflow=overflow)
     compressed = jnp.concatenate([memory[:, :half], new.astype(memory.dtype)], 1)
@@ -122,6 +123,7 @@ def compress(
     front = -x.shape[1] % stride
     x = jnp.where(valid[..., None], x, 0)
     x = jnp.pad(x, ((0, 0), (front, 0), (0, 0)))
+    # [batch, num_compressed, stride, d_model]
     x = x.reshape(x.shape[0], -1, stride, x.shape[-1])
     valid = jnp.pad(valid, ((0, 0), (front, 0))).reshape(*x.shape[:3]).any(2)
     out = jnp.einsum("bnrd,rde->bne", x, kernel.astype(x.dtype)) + bias.astype(x.dtype)

@@ -109,6 +109,7 @@ def halo_exchange(
     for i in range(-(-right // size)):
         count = min(size, right - i * size)
         after.append(receive(x[:, :count], -i - 1))
+    # Blocks from further away are further out on both sides.
     return jnp.concatenate([*before[::-1], x, *after], axis=1)
 
 
@@ -145,6 +146,7 @@ def shard_map_sequence(
         The results of ``function``, without the padding.
     """
     length = jax.tree.leaves(text)[0].shape[1]
+    # Every shard gets the same number of whole blocks.
     padding = -length % (sharding.num_shards * block)
 
     def run(
@@ -232,6 +234,7 @@ def shard_map_heads(
             device.
     """
     axes, length = sharding.length, jax.tree.leaves(text)[0].shape[1]
+    # All-to-alls need shards of equal size; ``gather`` removes the padding.
     padding = -length % sharding.num_shards
 
     def pad(x: AnyArray) -> AnyArray:
@@ -246,6 +249,7 @@ def shard_map_heads(
     ) -> Array:
         options = _own_key(rng, sharding)
         out = function(**jax.tree.map(gather, text), **rows, **heads, **options)
+        # [batch, length, heads / num_shards, ...] -> [batch, shard_length, heads, ...]
         return lax.all_to_all(pad(out), axes, split_axis=1, concat_axis=2, tiled=True)
 
     batch = sharding.batch or None

@@ -62,6 +62,7 @@ def bigbird_attention(
     q_blocks, k_blocks, v_blocks, mask_blocks = (to_blocks(x, block_size) for x in (q, k, v, mask))
     _check_bigbird_blocks(q.shape[1], q_blocks.shape[1], block_size)
     copies = 1
+    # In place of random blocks, the first block counts several times.
     if isinstance(random_blocks, int):
         copies += random_blocks
     key_sets = [
@@ -72,6 +73,7 @@ def bigbird_attention(
         key_sets.append(_random_keys(k_blocks, v_blocks, mask_blocks, random_blocks))
     middle_dropout, end_dropout = split_dropout(dropout)
     middle = attend_key_sets(q_blocks[:, 1:-1], key_sets, scale=scale, dropout=middle_dropout)
+    # The first and the last block attend to all tokens.
     all_keys = KeySet(k, v, mask[:, None, None, None])
     ends = attend_shared_keys(_join_ends(q_blocks), [all_keys], scale=scale, dropout=end_dropout)
     ends = to_blocks(ends, block_size)
@@ -96,6 +98,7 @@ def _end_keys(k: AnyArray, v: AnyArray, mask: AnyArray, copies: int) -> KeySet:
 
 def _window_keys(k: AnyArray, v: AnyArray, mask: AnyArray, bias: AnyArray | None) -> KeySet:
     """Returns three neighboring blocks for all blocks except the ends, without the ends."""
+    # Beyond the inner blocks ``neighbors`` has masked zeros in place of the end blocks.
     k, v, mask = (neighbors(x[:, 1:-1], 1, 1) for x in (k, v, mask))
     if bias is not None:
         bias = bias[None, None]

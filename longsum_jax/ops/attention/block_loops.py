@@ -55,10 +55,12 @@ def loop_over(axis: Axis, attend: Attend, size: int = 1, *, recompute: bool = Fa
 
         def attend_piece(piece: Any) -> PartialSoftmax:
             number, q, log_sum_exp, arrays = piece
+            # ``lax.map`` has the looped axis first, ``attend`` expects it at ``axis.queries``.
             q = jnp.moveaxis(q, 0, axis.queries)
             if log_sum_exp is not None:
                 log_sum_exp = jnp.moveaxis(log_sum_exp, 0, axis.queries)
             key_sets = _with_looped_arrays(inputs.key_sets, axis, length, arrays)
+            # Every piece draws different dropout.
             dropout = inputs.dropout and inputs.dropout.fold(number)
             softmax = attend(BlockInputs(q, key_sets, log_sum_exp, inputs.scale, dropout))
             return jax.tree.map(lambda x: jnp.moveaxis(x, axis.queries, 0), softmax)

@@ -72,8 +72,10 @@ def attend_at_once(inputs: BlockInputs) -> PartialSoftmax:
 
     q, key_sets, log_sum_exp, scale, dropout = inputs
     scores = [_scores(q, key_set, scale) for key_set in key_sets]
+    # [batch, num_blocks, heads, block_size], like the scores.
     log_sum_exp = None if log_sum_exp is None else log_sum_exp.swapaxes(2, 3)
     softmax = softmax_of_values(scores, key_sets, log_sum_exp, dropout, mix)
+    # Back to the layout of ``q``, with the heads after the queries of a block.
     return PartialSoftmax(*(jnp.moveaxis(x, 2, 3) for x in softmax))
 
 
@@ -93,6 +95,7 @@ def attend_one_block(inputs: BlockInputs) -> PartialSoftmax:
     scores = [_biased(x, s) for x, s in zip(products, sets, strict=True)]
     log_sum_exp = None if log_sum_exp is None else log_sum_exp[0, 0, :, 0]
     softmax = softmax_of_values(scores, sets, log_sum_exp, dropout, dot)
+    # Restores the axes of batch, blocks and heads.
     return jax.tree.map(lambda x: x[None, None, :, None], softmax)
 
 

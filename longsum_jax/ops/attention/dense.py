@@ -52,11 +52,13 @@ def dot_product_attention(
     Returns:
         The attended values in the type of ``v``.
     """
+    # [batch, heads, query_length, key_length]
     scores = jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32) * scale
     if bias is not None:
         scores = scores + bias.astype(jnp.float32)
     weights = masked_softmax(scores, mask, axes).astype(v.dtype)
     kept = weights if dropout is None else dropout(weights)
+    # Rematerialized layers save the output, and recompute the much larger weights.
     return sum_over(save_for_backward(jnp.einsum("bhtl,blhk->bthk", kept, v)), axes)
 
 
@@ -96,6 +98,7 @@ def largest_scores(
     if mask is not None:
         scores = jnp.where(mask, scores, -jnp.inf)
     if scores.shape[-1] > count:
+        # The threshold has no gradient.
         least = jax.lax.top_k(jax.lax.stop_gradient(scores), count)[0][..., -1:]
         return (scores >= least) & (scores > -jnp.inf)
     return scores > -jnp.inf
@@ -127,6 +130,7 @@ def prepend_keys(
     masks = [jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in (extra_mask, mask)]
     mask = jnp.concatenate(masks, -1)
     if bias is not None:
+        # Prepended keys have a bias of 0.
         bias = jnp.pad(bias, ((0, 0), (0, 0), (0, 0), (extra_k.shape[1], 0)))
     return jnp.concatenate([extra_k, k], 1), jnp.concatenate([extra_v, v], 1), mask, bias
 

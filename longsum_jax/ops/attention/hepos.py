@@ -32,6 +32,7 @@ def strided_key_mask(
         heads: number of heads.
         stride: distance between the positions of one head; ``num_keys`` is ceil(length / stride).
     """
+    # Column h mod stride of every row: [batch, num_keys, heads].
     columns = to_blocks(mask, stride)[:, :, np.arange(heads) % stride]
     return columns.swapaxes(1, 2)
 
@@ -92,6 +93,7 @@ def mix_strided(
     for group, columns in _head_groups(heads, stride):
         group_q = q[:, :, group].reshape(batch, query_length, -1, columns, d_model)
         keys = rows[:, :, :columns]
+        # [batch, groups, columns, query_length, num_keys]
         scores = jnp.einsum("btgsd,bnsd->bgstn", group_q, keys, preferred_element_type=jnp.float32)
         group_mask = mask[:, group].reshape(batch, -1, columns, 1, rows.shape[1])
         weights = masked_softmax(scores * scale, group_mask, axes).astype(states.dtype)

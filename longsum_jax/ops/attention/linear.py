@@ -92,8 +92,10 @@ def mix_by_features(
         The means in the type of ``v``; zeros on padding, and for queries whose products are all 0.
     """
     k_features = zero_padding(k_features, mask)
+    # f(k)^T v summed over the positions, [batch, heads, features, head_dim].
     values = jnp.einsum("blhf,blhk->bhfk", k_features, v.astype(jnp.float32))
     numerator = jnp.einsum("blhf,bhfk->blhk", q_features, sum_over(values, axes))
+    # Sum of the weights of each query, [batch, length, heads, 1].
     total = sum_over(k_features.sum(1), axes)
     denominator = jnp.einsum("blhf,bhf->blh", q_features, total)[..., None]
     denominator += weight_floor

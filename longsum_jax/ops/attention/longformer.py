@@ -97,6 +97,7 @@ def longformer_attention(
     """
     q, k, v = tokens
     global_mask = gather_positions(mask, global_indices, axes)
+    # A global token on padding is not a token.
     indices = jnp.where(global_mask, global_indices, -1)
     # Global tokens are keys of every query, so the windows leave them out.
     key_mask = scatter_positions(mask, jnp.zeros_like(global_mask), indices, axes)
@@ -120,6 +121,7 @@ def longformer_attention(
         axes=axes,
         fused=fused,
     )
+    # Global queries, with their separate projections, attend to all tokens.
     all_keys = KeySet(global_tokens.k, global_tokens.v, mask[:, None, None, None])
     rows = attend_shared_keys(
         global_tokens.q, [all_keys], scale=scale, dropout=global_dropout, axes=axes

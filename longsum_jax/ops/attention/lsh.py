@@ -59,6 +59,7 @@ def hash_buckets(
             the products with them and the negatives of these products.
     """
     vectors = lax.stop_gradient(vectors).astype(jnp.float32)
+    # [batch, heads, rounds, length, half_buckets]
     rotated = jnp.einsum("blhk,hkrn->bhrln", vectors, rotations)
     buckets = jnp.argmax(jnp.concatenate([rotated, -rotated], -1), -1).astype(jnp.int32)
     return jnp.where(mask[:, None, None], buckets, 2 * rotations.shape[-1])
@@ -113,6 +114,7 @@ def lsh_attention(
     positions = order.reshape(-1, length)
     key_sets = _chunk_key_sets(sort(keys), sort(v), positions, num_real, rounds, bias)
     softmax = attend_partially(sort(vectors), key_sets, dropout=dropout)
+    # The inverse permutation restores the order of the text.
     inverse = jnp.argsort(order, -1)[..., None]
 
     # [S, num_chunks, C, 1, ...] -> [rounds, batch, length, heads, ...]

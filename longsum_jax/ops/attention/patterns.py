@@ -137,6 +137,7 @@ def drawn_blocks(
         mask: True on real tokens, padding on the right.
         block_size: number of tokens of a block.
     """
+    # Number of blocks with real tokens, [batch, 1, 1, 1].
     num_real = -(-mask.sum(1) // block_size)[:, None, None, None]
     return jnp.clip((draws * num_real).astype(jnp.int32), 0, jnp.maximum(num_real - 1, 0))
 
@@ -184,6 +185,7 @@ def pattern_attention(
     """
     stride_dropout, block_dropout, global_dropout = [None] * 3
     if dropout is not None:
+        # Independent draws for the three softmaxes.
         stride_dropout, block_dropout, global_dropout = [dropout.fold(i) for i in range(3)]
     length = q.shape[1]
     if distance_bias is not None and axes:
@@ -207,6 +209,7 @@ def _fused_window(x: _Inputs, pattern: KeyPattern, fused: FusedAttention) -> Arr
     """Computes a window and global tokens by a kernel."""
     length = x.mask.shape[1]
     assert pattern.radius is not None
+    # Global tokens are extra keys, and therefore masked in the window.
     is_local = jnp.arange(length) + first_position(length, x.axes) >= pattern.num_global
     return local_attention(
         *x.qkv,
@@ -233,6 +236,7 @@ def _attend_to_union(
     if not pattern.stride:
         out = attend_key_sets(blocks, key_sets, scale=x.scale, dropout=block_dropout)
         return from_blocks(out, length)
+    # Strided keys have a different layout, so two partial softmaxes are merged.
     softmaxes = [_attend_strided(x, pattern, stride_dropout)]
     if key_sets:
         softmax = attend_partially(blocks, key_sets, scale=x.scale, dropout=block_dropout)
@@ -357,6 +361,7 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
     table: tuple[AnyArray, ...] = ()
     if x.distance_bias is not None:
         table = (_bias_at(x.distance_bias, stride * jnp.arange(1 - num_keys, num_keys)),)
+    # A radius of -1 excludes no key.
     radius = jnp.asarray([-1 if pattern.radius is None else pattern.radius])
 
     def mask_or_bias(places: AnyArray, radius: Any, *table: AnyArray) -> Array:
@@ -391,12 +396,14 @@ def _attend_from_globals(x: _Inputs, global_q: AnyArray, dropout: Dropout | None
     start = first_position(length, x.axes)
     bias = None
     if x.distance_bias is not None:
+        # The keys of this shard begin at position ``start``.
         starts = first_entries(x.distance_bias, positions) + start
         bias = sliced_bias(x.distance_bias, starts, length)
     keys = [KeySet(x.qkv.k, x.qkv.v, x.mask[:, None, None, None], bias)]
     if not x.axes:
         out = attend_key_sets(blocks, keys, scale=x.scale, dropout=dropout)
         return from_blocks(out, num_globals)
+    # Each shard attends to its own keys; the partial softmaxes are merged.
     softmax = attend_partially(blocks, keys, scale=x.scale, dropout=dropout)
     out = merge_shards(softmax, x.axes).out
     return from_blocks(out.astype(x.qkv.v.dtype), num_globals)

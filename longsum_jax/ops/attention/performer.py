@@ -85,4 +85,5 @@ def _exponents(
 ) -> Float[AnyArray, "batch length heads features"]:
     """Returns the logarithms of the features, in float32."""
     x = x.astype(jnp.float32) * scale**0.5
+    # The second term makes the mean of f(q) f(k) over the projections equal to exp(q k).
     return x @ projection.T - jnp.square(x).sum(-1, keepdims=True) / 2

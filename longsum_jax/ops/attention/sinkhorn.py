@@ -44,6 +44,7 @@ def soft_permutation(
     """
     token_mask = to_blocks(mask, block_size)
     means = [_block_means(to_blocks(x, block_size), token_mask) for x in (q, k)]
+    # [batch, heads, num_blocks, num_blocks], from queries to keys.
     similarity = jax.nn.relu(jnp.einsum("bihk,bjhk->bhij", *means) * q.shape[-1] ** -0.5)
     scores = (jnp.log(similarity + 1e-6) + (0 if noise is None else noise)) / temperature
     block_mask = token_mask.any(-1)
@@ -105,6 +106,7 @@ def sinkhorn_attention(
     if distance_bias is not None:
         entries = distance_entries(distance_bias, local_distances(block_size, 0))
         bias = distance_bias[:, entries][None, None]
+    # One softmax over the mixture and the block itself.
     mixed = KeySet(mix(k), mix(v), mixed_mask)
     own = KeySet(k, v, token_mask[:, :, None, None], bias)
     out = attend_key_sets(q, [mixed, own], scale=scale, dropout=dropout)

@@ -83,7 +83,9 @@ def block_staggered_attention(
         out = attend_key_sets(blocked(q), key_sets, scale=scale, dropout=token_dropout)
     else:
         out = fused_key_sets(blocked(q), key_sets, fused, scale=scale)
+    # Undoes the shift and removes the halo.
     out = lax.dynamic_slice_in_dim(from_blocks(out, padded_length), shift, length, 1)
+    # Global tokens are equal on all shards, so that as keys they must count only once.
     all_keys = KeySet(k, v, mask[:, None, None, None])
     global_out = attend_shared_keys(
         global_tokens.q,

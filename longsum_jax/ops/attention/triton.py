@@ -149,6 +149,7 @@ def _attend_forward(
         [q, sums],
         [q, k, v, mask],
     )
+    # With both saved, rematerialized layers do not run the kernel again.
     out, log_sums = save_for_backward(out), save_for_backward(log_sums)
     return out, (q, k, v, mask, out, log_sums)
 
@@ -161,6 +162,7 @@ def _attend_backward(
     sums = jnp.einsum("rqhd,rqhd->rhq", out, gradient, preferred_element_type=jnp.float32)
     pairs = _block_pairs(problem)
     arrays = [q, k, v, mask, gradient, log_sums, sums]
+    # Gradients of queries: an instance has a block of queries and loops over keys.
     own, keys = _Instances(problem, problem.num_queries), problem.num_keys
     parts = [own.part("rlhd"), own.part("rlhd", keys), own.part("rlhd", keys)]
     parts += [own.part("rl", keys), own.part("rlhd"), own.part("rhl"), own.part("rhl")]
@@ -168,6 +170,7 @@ def _attend_backward(
     (of_q,) = _call(
         "triton_attention_queries", _queries_kernel, own, pairs, parts, results, [q], arrays
     )
+    # Gradients of keys and values: an instance has a block of keys and loops over queries.
     own, queries = _Instances(problem, problem.num_keys), problem.num_queries
     parts = [own.part("rlhd", queries), own.part("rlhd"), own.part("rlhd"), own.part("rl")]
     parts += [own.part("rlhd", queries), own.part("rhl", queries), own.part("rhl", queries)]
@@ -248,6 +251,7 @@ def _call(
     problem = instances.problem
 
     def run(places: Any, counts: Any, *parts: Any) -> None:
+        # The block of this instance in its row; see ``_Instances.part``.
         own = lax.rem(pl.program_id(0), instances.num_blocks)
         kernel(problem, own, _Others(places, counts[own], own), *parts)
 
@@ -290,7 +294,7 @@ class _Others(NamedTuple):
 def _scores(
     problem: _Problem, q: AnyArray, k: AnyArray, mask: AnyArray, query_block: Any, key_block: Any
 ) -> tuple[Array, Array]:
-    """Returns the scores of a block of queries and a block of keys, and which of them are read."""
+    """Returns the scores of a block of queries and a block of keys, and a mask of the keys read."""
     positions = jnp.arange(problem.block)
     queries = (query_block * problem.block + positions)[:, None]
     keys = (key_block * problem.block + positions)[None]
@@ -400,6 +404,7 @@ def _queries_kernel(
         return found + _product(of_scores.astype(keys.dtype), keys, 1, 0)
 
     start = jnp.zeros((problem.block, problem.width), jnp.float32)
+    # The scale of the scores, once for the whole sum.
     of_q[...] = (problem.scale * others.over(step, start)).astype(of_q.dtype)
 
 

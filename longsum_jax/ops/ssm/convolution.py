@@ -83,6 +83,7 @@ def ssm_convolution(
         ssm = first_direction(ssm)
     modes = discretize(ssm, discretization)
     plan = plan_convolution(u.shape, modes, backend=backend, block=block, operands=operands)
+    # The integers ``high`` and ``low`` have no gradients and are separate arguments.
     floats = _Floats(u, modes.decay, modes.theta, modes.Ct, D)
     return _convolve(plan, floats, modes.high, modes.low)
 
@@ -125,6 +126,7 @@ def ssm_convolution_sharded(
         return swap(y, split_axis=1, concat_axis=2)
 
     layout = PartitionSpec(batch, length, channels)
+    # Parameters are [sets, channels, ...].
     parameters = jax.tree.map(lambda _: PartitionSpec(None, axes or None), ssm)
     return jax.shard_map(
         convolve,

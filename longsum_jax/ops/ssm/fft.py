@@ -56,10 +56,12 @@ def circular_kernel(
         float32.
     """
     kernel = kernel_of_modes(modes, length)
+    # The skip is a kernel with a single lag, 0.
     forward = kernel[0].at[:, 0].add(D)
     if kernel.shape[0] == 1:
         return jnp.pad(forward, ((0, 0), (0, fft_length - length)))
     forward = forward.at[:, 0].add(kernel[1, :, 0])
+    # The kernel is circular: lag -1 is its last entry.
     gap = jnp.zeros((forward.shape[0], fft_length - 2 * length + 1), forward.dtype)
     backward = kernel[1, :, :0:-1]  # lags length - 1 down to 1
     return jnp.concatenate([forward, gap, backward], axis=1)
@@ -72,6 +74,7 @@ def apply_spectrum(
     """Convolves float32 inputs with the kernels of ``kernel_spectrum``."""
     length = u.shape[1]
     fft_length = smooth_length(length)
+    # [batch, channels, num_frequencies]; the FFT pads the inputs with zeros to its length.
     product = jnp.fft.rfft(u.swapaxes(1, 2), n=fft_length) * spectrum
     y = jnp.fft.irfft(product, n=fft_length)[..., :length]
     return y.swapaxes(1, 2)

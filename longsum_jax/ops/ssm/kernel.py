@@ -105,6 +105,7 @@ def discretize(ssm: DiagonalSSM, discretization: Discretization = "zoh") -> Mode
     if discretization == "zoh":
         B = B * _power_minus_one(decay, theta, high, low) / lax.complex(ssm.A_real, ssm.A_imag)
     num_sets = ssm.log_dt.shape[0]
+    # [sets, channels, 1, modes], for all directions of a set.
     B = B[:, :, None]
     C = C.reshape(num_sets, -1, *C.shape[1:]).swapaxes(1, 2)  # [sets, channels, groups, modes]
     return Modes(decay, theta, high, low, Ct=B * C)
@@ -184,6 +185,7 @@ def _kernel_jvp(
     modes = Modes(*primals)
     decay, theta, _, _, Ct = tangents
     tables = _PowerTables.of(modes, length)
+    # The tangent of w**l is l (decay + i theta) w**l with the tangents of decay and theta.
     turned = modes.Ct * lax.complex(decay, theta)[:, :, None]
     lags = jnp.arange(length, dtype=jnp.float32)
     tangent = tables.sums(Ct, length) + lags * tables.sums(turned, length)
@@ -205,6 +207,7 @@ class _PowerTables(NamedTuple):
         """Computes the powers for ``length`` lags."""
         inner = inner_steps(length)
         outer = -(-length // inner)
+        # [sets, channels, ...] -> [J, ...]
         modes = Modes(*(x.reshape(-1, *x.shape[2:]) for x in modes))
         rows = mode_powers(modes, inner * jnp.arange(outer, dtype=jnp.int32), axis=-2)
         columns = mode_powers(modes, jnp.arange(inner, dtype=jnp.int32), axis=-1)
@@ -221,6 +224,7 @@ class _PowerTables(NamedTuple):
         real = scale.real * rows.real - scale.imag * rows.imag  # [J, G, N, M]
         imag = scale.real * rows.imag + scale.imag * rows.real
         kernel = _real_product(real, columns.real) - _real_product(imag, columns.imag)
+        # [J, G, N, S] -> [sets, channels, groups, length]
         kernel = kernel.reshape(sets, channels, groups, -1)[..., :length]
         return kernel.swapaxes(1, 2).reshape(sets * groups, channels, length)
 
@@ -290,6 +294,7 @@ def ssm_recurrence(ssm: DiagonalSSM, *, discretization: Discretization = "zoh") 
     """Returns the coefficients of ``ssm`` for ``ssm_step``."""
     modes = discretize(ssm, discretization)
     w = mode_powers(modes, jnp.ones((1,), jnp.int32), axis=-1)[..., 0]
+    # [directions, channels, modes]; directions may share w.
     shape = ssm.C.shape[:-1]
     return Recurrence(jnp.broadcast_to(w, shape), modes.Ct.swapaxes(1, 2).reshape(shape))
 
