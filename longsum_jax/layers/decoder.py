@@ -262,6 +262,7 @@ class Decoder(nn.Module):
         layer = nn.remat(
             DecoderLayer,
             static_argnums=(5,),  # deterministic
+            # The scan already keeps XLA from merging a layer with its recomputation.
             prevent_cse=False,
             policy=self.stack.remat_policy,
         )
@@ -413,6 +414,7 @@ class Decoder(nn.Module):
     def _empty_columns(self, batch: int, count: int) -> tuple[KeyValueCache, ...]:
         """Returns empty arrays for keys and values of every layer."""
         stack = self.stack
+        # A batch of one has no batch axis, see ``DecoderCache``.
         leading = (batch,) if batch > 1 else ()
         empty = jnp.zeros((*leading, count, stack.num_heads, stack.d_kv), stack.dtype)
         return (KeyValueCache.of(empty, empty),) * stack.num_layers
@@ -463,6 +465,7 @@ class Decoder(nn.Module):
         if not self.stack.relative_attention:
             return None
         bias = self.relative_attention_bias.of_distances(cache.distances())
+        # [heads, rows, queries, columns] -> [rows, heads, queries, columns]
         return jnp.moveaxis(bias, 0, 1)
 
     def _bias(self, query_positions: AnyArray, key_positions: AnyArray) -> Array | None:

@@ -47,12 +47,14 @@ class KeyValueCache(NamedTuple):
         def write_row(cached: AnyArray, new: AnyArray, start: AnyArray) -> Array:
             return lax.dynamic_update_slice_in_dim(cached, new, start, new.ndim - 1)
 
+        # A single start index avoids the scatter that vmap would make of the update.
         write = write_row if start.ndim == 0 else jax.vmap(write_row)
         k, v = jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1)
         return KeyValueCache(write(self.k, k, start), write(self.v, v, start))
 
     def stored(self, storage: Storage) -> "StoredKeyValues":
         """Rounds keys and values to a storage type, with one scale for each head and key."""
+        # Products with values sum over keys: [..., heads, num_keys, head_dim].
         v = self.v.swapaxes(-1, -2)
         return StoredKeyValues(store(self.k, storage, (-2,)), store(v, storage, (-1,)))
 

@@ -181,6 +181,7 @@ class Encoder(nn.Module):
         layer = nn.remat(
             EncoderLayer,
             static_argnums=(4,),  # deterministic
+            # The scan already keeps XLA from merging a layer with its recomputation.
             prevent_cse=False,
             policy=self.stack.remat_policy,
         )

@@ -85,6 +85,7 @@ class Layer(nn.Module):
         memories = self.memory.replay(state) if state else []
         if self.stack.memory.memory != "compressive":
             return memories, None
+        # The memory after all pending segments.
         values, valid = memories[-1]
         return memories, ExtraKeyValues(values, values, valid)
 

@@ -155,6 +155,7 @@ class Memory(nn.Module):
             The memory before the first pending segment and after each pending segment; this segment
             reads the last one.
         """
+        # Pending segments are written again, so that gradients flow through their writes.
         memories = [state.slots]
         for i in range(state.hidden.shape[1]):
             segment = state.hidden[:, i], state.hidden_mask[:, i]
@@ -179,6 +180,7 @@ class Memory(nn.Module):
             hidden: states of this segment.
             mask: mask of its real tokens.
         """
+        # Gradients flow through the writes, but not into the states of earlier segments.
         hidden = constrain(jax.lax.stop_gradient(hidden), "batch", "length", "act_embed")
         num_pending = state.hidden.shape[1]
         if num_pending == 0:
@@ -203,6 +205,7 @@ class CompressiveMemory(Memory):
 
     def setup(self) -> None:
         d_model, stride = self.stack.d_model, self.stack.memory.memory_compression
+        # Each compressed state is a sum over stride * d_model inputs.
         init = logical(normal((stride * d_model) ** -0.5), "strides", "embed", "act_embed")
         self.kernel = self.param("kernel", init, (stride, d_model, d_model))
         self.bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (d_model,))

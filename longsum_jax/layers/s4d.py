@@ -79,6 +79,7 @@ class S4D(nn.Module):
             self.q_proj = self._linear("embed", "channels")
         self.output_linear = self._linear("channels", "embed")
         sets = () if self.shared_dynamics else ("directions",)  # leading axes of the dynamics
+        # inv_A_real is log(-A_real); A_real begins at -0.5.
         half_decay = nn.initializers.constant(math.log(0.5))
         self.log_dt = self._ssm_param("log_dt", self._init_log_dt, *sets, "channels")
         self.inv_A_real = self._ssm_param("inv_A_real", half_decay, *sets, "channels", "modes")
@@ -141,7 +142,9 @@ class S4D(nn.Module):
         def masked_keys(layer: S4D, u: AnyArray, mask: AnyArray) -> Array:
             return layer.k_proj(u) * mask[..., None]
 
+        # Padding must be zero, because the convolution mixes all positions.
         k = self._map(masked_keys, u, mask)
+        # ``SAVE_MARKED_POLICY`` saves the result, so that only the maps are recomputed.
         y = save_for_backward(self._convolve(k))
         return self._map(S4D._gate, u, y)
 

@@ -96,6 +96,7 @@ def with_attention(options: EncoderAttentionOptions, name: str) -> EncoderAttent
     """
     changes: dict[str, Any] = {"encoder_attention": name}
     if isinstance(options, MemoryOptions):
+        # Only encoder-decoders have these options.
         changes |= {"memory": "none", "salient_vectors": 0}
     return dataclasses.replace(options, **changes)
 

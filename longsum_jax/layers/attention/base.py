@@ -287,6 +287,7 @@ def layer_radii(windows: tuple[int, ...], num_layers: int) -> Int[Array, " layer
         InputError: the number of windows is neither one nor ``num_layers``.
     """
     check_num_windows(windows, num_layers)
+    # Half of a window is on either side of a token.
     return jnp.broadcast_to(jnp.asarray(windows) // 2, (num_layers,))
 
 

@@ -307,6 +307,7 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
     ) -> tuple[
         Float[AnyArray, "batch length d_model"], Bool[AnyArray, "batch mask_heads 1 num_keys"]
     ]:
+        # Zeros on padding add nothing to the means.
         states = jnp.where(mask[..., None], states, 0)
         # Each mean is over the whole source: all are read or, without a real token, none.
         has_tokens = jnp.any(mask, -1)

@@ -77,6 +77,7 @@ class FullAttention(EncoderSelfAttention):
 
         length = mask.shape[1]
         if self.causal:
+            # A bias of minus infinity is the causal mask of both computations below.
             bias = self._hide_later_tokens(bias, length)
         if self._needs_pieces(mask, extra):
             y = self._attend_in_pieces(self.q(x), k, v, mask, bias, extra_arrays, deterministic)

@@ -34,6 +34,7 @@ class CompressedAttention(MultiHeadAttention):
     def setup(self) -> None:
         super().setup()
         init = logical(torch_uniform(self.max_length), "compressed", "positions")
+        # Row i contains the weights of mean i.
         self.length_projection = self.param("length_projection", init, (self.size, self.max_length))
 
     def compress(

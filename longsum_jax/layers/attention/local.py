@@ -130,6 +130,7 @@ class TransientGlobalAttention(EncoderSelfAttention):
         # Global tokens are normalized sums of blocks, projected like the other tokens.
         global_tokens = self.global_norm(self._block_sums(x, mask, global_mask.shape[1]))
         global_k, global_v = self.project_kv(global_tokens)
+        # The mask is [batch, 1, 1, 1, num_blocks]: all queries and heads read the same global keys.
         global_keys = KeySet(global_k, global_v, global_mask[:, None, None, None])
         fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
         y = self.attend_sharded(

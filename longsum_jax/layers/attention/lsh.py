@@ -63,6 +63,7 @@ class LshAttention(EncoderSelfAttention):
         k, v = self.project_kv(x)
         # Queries and keys are the same vectors.
         vectors = (self.q(x) + k) / 2
+        # A fixed key outside of training makes the hash deterministic.
         rotations = draw_rotations(
             self.random_key(layer_input, deterministic),
             self.num_heads,

@@ -146,6 +146,7 @@ class MultiHeadAttention(nn.Module):
             x, k, mask=mask, bias=bias, causal=causal, deterministic=deterministic
         )
         if kernel is not None:
+            # Kernels only take masks of keys, [batch, heads, num_keys].
             key_mask = None if mask is None else mask[:, :, 0]
             options = {"kernel": kernel, "causal": causal, "scale": self.scale}
             return self.o(attend_fused(self.q(x), k, v, key_mask, **options))
@@ -303,6 +304,7 @@ class MultiHeadAttention(nn.Module):
         score of a query, so that the softmax cancels it; the weights sum to one, so that a bias of
         the values is added at the end.
         """
+        # Means of states by head, [batch, query_length, heads, d_model].
         mixed = mix_states(self.absorbed_queries(x), states, mask, scale=self.scale)
         return self.project_mixed(mixed, mask)
 
@@ -323,6 +325,7 @@ class MultiHeadAttention(nn.Module):
             mixed: weighted means of states.
             mask: mask of ``attend``; a head whose mask is all False adds nothing.
         """
+        # [batch, query_length, heads, head_dim]
         values = jnp.einsum("bthd,dhk->bthk", mixed, self.v.kernel.astype(self.dtype))
         if self.use_bias:
             bias = self.v.bias.astype(self.dtype)
