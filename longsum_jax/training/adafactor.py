@@ -105,6 +105,7 @@ def scale_by_adafactor(
         decay = 1.0 - count.astype(jnp.float32) ** -decay_rate
         tree: Any
         flat, tree = jax.tree_util.tree_flatten_with_path(updates)
+        # Moments that a parameter does not have are empty subtrees.
         slots = (tree.flatten_up_to(slot) for slot in (state.rows, state.columns, state.full))
 
         steps, moments = [], []
@@ -112,6 +113,7 @@ def scale_by_adafactor(
             layout = layout_of(path, gradient)
             new = _next_moments(gradient, _Moments(*old), layout, decay)
             step = _normalize(gradient, new, layout)
+            # Clipping is per layer, although the array has all layers.
             excess = _rms(step, layout.layer) / clip_threshold
             steps.append(step / jnp.maximum(1.0, excess))
             moments.append(new)
@@ -162,6 +164,7 @@ def _layout(names: Sequence[str | None], shape: Sequence[int], min_size: int) ->
     if len(sides) < 2:
         return _Layout(layer)
     rows, columns = sides[-2:]
+    # Narrow matrices keep full second moments.
     if min(_size(shape, rows), _size(shape, columns)) < min_size:
         return _Layout(layer)
     return _Layout(layer, rows, columns)

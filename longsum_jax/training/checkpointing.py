@@ -69,6 +69,7 @@ class TrainingCheckpoints:
         self._about = {"model": model, "config": dict(config or {}), "best_metric": best_metric}
         self._show_background_errors = hide_background_errors()
         disable_write_metrics()
+        # Before Orbax lists the steps, which would include damaged ones.
         checkpoint_files.set_aside_damaged(self.directory)
         self._policy = _LatestAndBest(keep_latest, keep_best, best_metric)
         options = ocp.CheckpointManagerOptions(
@@ -116,6 +117,7 @@ class TrainingCheckpoints:
             data=ocp_args.JsonSave(dict(data)),
             meta=ocp_args.JsonSave(metadata),
         )
+        # Only one save at a time; this also reports errors of the previous one.
         self.wait()
         self._remove_deleted()
         self._saving = step
@@ -176,6 +178,7 @@ class TrainingCheckpoints:
             with self._explain_errors(f"the evaluation of step {step} could not be written"):
                 checkpoint_metadata.replace(self.directory, step, metadata)
         if jax.process_count() > 1:
+            # No host may delete checkpoints before the scores are written.
             multihost_utils.sync_global_devices(f"scores of step {step}")
         self._policy.scores[step] = dict(scores)
         self._delete_others()

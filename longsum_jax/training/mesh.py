@@ -112,6 +112,7 @@ def make_mesh(options: MeshOptions, devices: Sequence[jax.Device] | None = None)
     sizes = [len(devices) // fixed if size == -1 else size for size in sizes]
     per_host = len(devices) // len({device.process_index for device in devices})
     per_row = math.prod(sizes[2:])  # number of devices that share the rows of a batch
+    # These devices must be a part of one host or several whole hosts.
     if per_host % per_row and per_row % per_host:
         raise InputError(
             f"mesh.tensor x mesh.sequence: {per_row} devices neither divide the {per_host} of one "
@@ -193,6 +194,7 @@ def place(
     used: set[str] = set()
     for name, size in zip(names, shape, strict=True):
         of_name = () if name is None else rules.get(name, ())
+        # Mesh axes of size 1 do not shard anything.
         axes = tuple(axis for axis in of_name if mesh.shape[axis] > 1)
         num_shards = math.prod(mesh.shape[axis] for axis in axes)
         if used & set(axes):
@@ -203,6 +205,7 @@ def place(
             axes = ()
         used |= set(axes)
         spec.append(axes[0] if len(axes) == 1 else axes or None)
+    # Trailing None entries have no effect.
     while spec and spec[-1] is None:
         spec.pop()
     return Placement(NamedSharding(mesh, P(*spec)), "; ".join(notes))
@@ -227,6 +230,7 @@ def plan_layout(init: Callable[..., Any], mesh: Mesh, rules: Rules, *args: Any) 
 
     Leaves that are not boxed with logical names are replicated.
     """
+    # Shapes and names only; no parameter is computed.
     boxed = jax.eval_shape(init, *args)
 
     def place_leaf(leaf: Any) -> Placement:
@@ -333,6 +337,7 @@ def put_batch(batch: NumpyBatch, mesh: Mesh, accumulation: int = 1) -> dict[str,
         InputError: the global number of rows does not divide (`check_batch_size`).
     """
     rows = len(next(iter(batch.values())))
+    # Every process passes only its own rows.
     global_rows = rows * feed_of(mesh).count
     check_batch_size(global_rows, mesh, accumulation)
     sharding = NamedSharding(mesh, P(BATCH_AXES))

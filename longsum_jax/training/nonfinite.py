@@ -86,6 +86,7 @@ class NonfiniteWatch:
 
     def _first(self, before: TrainState, batch: NumpyBatch, after: TrainState) -> str | None:
         """Returns a description of the first tensor that is not finite, None if all are finite."""
+        # The step is repeated on one device, without sharding.
         params, opt_state = jax.device_get((before.params, before.opt_state))
         mesh_options = MeshOptions()
         mesh = make_mesh(mesh_options, jax.local_devices()[:1])
@@ -113,6 +114,7 @@ class NonfiniteWatch:
         self._outputs.forget()
         with nn.intercept_methods(self._outputs.intercept):
             out = self._loss(params, batch, rng)
+        # Waits for the callbacks of ``intercept``.
         jax.effects_barrier()
         return self._outputs.first or _in_tree("of the loss", out._asdict())
 
@@ -150,6 +152,7 @@ class _Outputs:
             path = (*context.module.path, context.method_name)
             is_finite = jnp.all(jnp.array([jnp.isfinite(x).all() for x in arrays]))
             name = "/".join(path).removesuffix("__call__").removesuffix("/")
+            # A callback, because the output may be a tracer inside a scan.
             jax.debug.callback(partial(self._report, name or "the model"), is_finite)
         return out
 

@@ -154,6 +154,7 @@ def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
         if options.schedule == "t5":
             factor = jnp.sqrt((w + 1) / (jnp.maximum(step, w) + 1))
         else:
+            # Both branches are computed: max(w, 1) avoids a division by zero.
             factor = jnp.where(step < w, step / max(w, 1), after_warmup(step))
         return options.learning_rate * factor
 
@@ -178,6 +179,7 @@ def make_optimizer(
     """
     chain = [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
     chain += _adafactor(options, axes or {}) if options.name == "adafactor" else _adam(options)
+    # Spikes are detected outside of the chain, from gradient norms before clipping.
     optimizer = optax.chain(*chain, _descend(schedule(options)))
     if options.skip_spikes is not None:
         optimizer = without_spikes(optimizer, options.skip_spikes)
@@ -195,6 +197,7 @@ def _restrict(
     def is_frozen(tree: Any) -> Any:
         return jax.tree.map(operator.not_, is_trained(tree))
 
+    # Masked parameters have no moments.
     keep = optax.stateless(lambda updates, params: _unchanging(updates))
     return optax.chain(optax.masked(optimizer, is_trained), optax.masked(keep, is_frozen))
 
@@ -281,6 +284,7 @@ def without_spikes(
             is_spike, skip, optimizer.update, updates, state.inner, params
         )
         count = state.count.astype(jnp.float32)
+        # The first steps have equal weights in the mean.
         decay = jnp.minimum(SPIKE_DECAY, count / (count + 1))
         mean = decay * state.mean_norm + (1 - decay) * jnp.where(is_spike, highest, norm)
         count = optax.safe_increment(state.count)
@@ -300,6 +304,7 @@ def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransfor
     plain = optax.scale_by_adam(b1, b2, eps)
 
     def update(updates: Any, state: optax.ScaleByAdamState, params: Any = None) -> tuple[Any, Any]:
+        # Only the moments of optax's Adam are used, not its update.
         _, state = plain.update(updates, state, params)
         count = state.count.astype(jnp.float32)
         # 1 - b**t by expm1: in float32 the plain difference is off by 1e-5 in the first steps.

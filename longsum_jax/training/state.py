@@ -96,6 +96,7 @@ def plan_state(
     layout = plan_layout(init, mesh, rules, rng)
     shapes = jax.eval_shape(lambda: init_state(layout.shapes, optimizer))
     replicated: Any = NamedSharding(mesh, P())  # in place of the arrays of a state
+    # Optimizer slots have no logical names, and are sharded like their parameters.
     shardings = TrainState(
         step=replicated,
         params=layout.shardings,
@@ -152,5 +153,6 @@ def shardings_of(abstract: Any) -> Any:
 
 
 def _place_host_array(value: Any, target: jax.ShapeDtypeStruct) -> Array:
+    # Every device copies only its slice of the host array.
     host = np.asarray(value).astype(target.dtype)
     return jax.make_array_from_callback(target.shape, target.sharding, lambda index: host[index])

@@ -105,6 +105,7 @@ def with_frozen(loss_fn: LossFn | SegmentedLoss, trainable: str) -> LossFn | Seg
 
     def freeze(params: Any) -> Any:
         def stop(is_trained: bool, param: Array) -> Array:
+            # JAX then does not compute the gradients of frozen parameters.
             return param if is_trained else jax.lax.stop_gradient(param)
 
         return jax.tree.map(stop, find_trained(params, trainable), params)
@@ -182,9 +183,11 @@ def make_train_step(
         return params, opt_state
 
     def step(state: TrainState, batch: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
+        # The key depends only on seed and step, so that a resumed run draws the same numbers.
         rng = jax.random.fold_in(jax.random.key(seed), state.step)
         grads, out = summed_gradient(state.params, batch, rng)
         loss = out.loss_sum / out.weight
+        # The mean over the whole batch; means of micro-batches would weight them equally.
         grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
         norm = global_norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
@@ -365,6 +368,7 @@ def document_loss(loss: SegmentedLoss) -> LossFn:
             out, memory = loss.loss_fn(params, segment, jax.random.fold_in(rng, index), memory)
             return memory, LossOutput(*out)
 
+        # Batch arrays are [rows, segments, ...].
         num_segments = jax.tree.leaves(batch)[0].shape[1]
         # The loop already keeps XLA from merging a segment with its recomputation.
         step = jax.checkpoint(one, prevent_cse=False)
@@ -397,8 +401,10 @@ def _summed_gradient_fn(
         return partial(_accumulate, gradient, accumulation=accumulation, rows=None)
     mesh = shardings.step.mesh
     if _adds_up_locally(loss_fn, mesh):
+        # Inside shard_map, constraints take specs of the axes that remain automatic.
         specs = jax.tree.map(lambda sharding: sharding.spec, shardings.params)
         return _gradient_by_devices(gradient_fn(loss_fn, specs), accumulation, mesh)
+    # [micro-batches, rows, ...]
     rows = NamedSharding(mesh, P(None, BATCH_AXES))
     gradient = gradient_fn(loss_fn, shardings.params)
     return partial(_accumulate, gradient, accumulation=accumulation, rows=rows)
@@ -421,6 +427,7 @@ def _gradient_by_devices(gradient: GradientFn, accumulation: int, mesh: Mesh) ->
     """
 
     def of_device(params: Any, batch: dict[str, Array], rng: Array) -> Sums:
+        # Devices with different rows draw different numbers.
         rng = jax.random.fold_in(rng, jax.lax.axis_index("batch"))
         rows = P(None, tuple(axis for axis in BATCH_AXES if axis != "batch"))
         sums = _accumulate(gradient, params, batch, rng, accumulation=accumulation, rows=rows)
@@ -464,6 +471,7 @@ def _accumulate(
         micro_batch, index = inputs
         return one(micro_batch, index, sums), None
 
+    # The scan is over the first axis of [micro-batches, rows, ...].
     inputs = (_deal(batch, accumulation, rows), jnp.arange(accumulation))
     zeros = _zeros_of(one, *jax.tree.map(lambda x: x[0], inputs))
     (grads, out), _ = jax.lax.scan(body, zeros, inputs)
@@ -495,6 +503,7 @@ def _deal(
     def deal(x: AnyArray) -> Array:
         if x.shape[0] % count:
             raise ValueError(f"{x.shape[0]} rows do not divide into {count} micro-batches")
+        # [rows / count, count, ...] -> [count, rows / count, ...]
         x = jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)
         return x if rows is None else jax.lax.with_sharding_constraint(x, rows)
 

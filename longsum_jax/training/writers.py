@@ -39,6 +39,7 @@ class MetricsFile:
         try:
             if path.exists():
                 self.found = _keep_earlier(path, after_step, is_evaluated)
+            # Unbuffered, so that a crash loses no complete line.
             self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise self._unwritable(error) from error
@@ -52,6 +53,7 @@ class MetricsFile:
         line = json.dumps({"step": step, **finite(values)}, allow_nan=False) + "\n"
         try:
             size = self._file.write(line.encode())
+            # A short write means that the disk is full.
             if size < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
@@ -88,6 +90,7 @@ class TensorBoard:
                 "training.tensorboard: needs the package tensorboardX; install it or switch this "
                 "off"
             ) from error
+        # TensorBoard hides the values of ``purge_step`` and later steps of earlier files.
         self._writer = SummaryWriter(str(directory), purge_step=after_step + is_evaluated)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
@@ -161,6 +164,7 @@ def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> list[dict[
     """
     lines = read_bytes(path, MAX_ROWS_BYTES).splitlines(keepends=True)
     steps = [_step_of(line) for line in lines]
+    # Only the last line may be incomplete, after a crash.
     if None in steps[:-1]:
         number = steps.index(None) + 1
         raise InputError(
