@@ -245,8 +245,7 @@ def _read_row(
 
 
 def _take(arrays: dict[str, Any], key: str, where: str) -> np.ndarray:
-    """Removes an array, which is then not written to any more, so that a device can use its
-    memory."""
+    """Removes an array, which is then never written again: a device can use its memory."""
     x = arrays.pop(key)
     x = x.take() if isinstance(x, LazyArray) else np.array(x)
     check_finite(x, key, where)

@@ -1,4 +1,4 @@
-"""Beam search: the running beams, and as many best finished hypotheses.
+"""Beam search: the running beams, and an equal number of best finished hypotheses.
 
 Every step ranks enough candidates to refill the running beams even if the most likely continuations
 of each are all end-of-sequence tokens.
@@ -89,7 +89,7 @@ def first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> Be
     return Beams(
         step=jnp.zeros(batch_size, jnp.int32),
         sequences=sequences,
-        # All beams hold the same start, so only one of them may be continued.
+        # All beams begin with the same tokens, so only one of them may be continued.
         scores=nothing.at[:, 0].set(0.0),
         finished=_Hypotheses(
             sequences, nothing, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool)

@@ -12,7 +12,7 @@ Tokens = Int[Array, "batch beams"]
 
 
 class Decoder(NamedTuple):
-    """Functions of a model over a cache that holds the position of every row.
+    """Functions of a model over a cache, which includes the position of every row.
 
     Attributes:
         step: function (ids [batch, beams] int32, cache) -> (logits [batch, beams, vocab], cache)

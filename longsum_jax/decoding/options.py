@@ -285,7 +285,7 @@ def _merge(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
 
 
 def with_options(config: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a config with ``options`` in place of its own.
+    """Returns a config whose options are replaced by ``options``.
 
     A length in one unit replaces the same length in the other unit.
     """

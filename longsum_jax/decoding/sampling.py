@@ -57,8 +57,7 @@ def extend_samples(
     options: GenerationOptions,
     keys: Key[Array, "batch beams"] | None,
 ) -> Samples:
-    """Adds a token to every sequence: the most likely one, or a random one if ``keys`` are
-    given."""
+    """Adds a token to every sequence: the most likely, or with ``keys`` a random one."""
     logits, cache = decoder.step(newest(state.sequences, state.step), state.cache)
     step = next_step(state.step, state.done)
     logits = logits.astype(jnp.float32)

@@ -1,7 +1,7 @@
 """Greedy, sampled and beam search, each as a ``lax.while_loop`` around a decoder with a cache.
 
-Every row counts its own tokens. The loop may therefore stop when some rows are done, and continue
-with other documents in their place in the same compiled program:
+Tokens are counted per row. The loop may therefore stop when some rows are done, and continue with
+other documents in their place in the same compiled program:
 
     state = start(cache)
     state = advance(decoder, state)         until the requested number of rows is done

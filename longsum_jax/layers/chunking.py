@@ -34,7 +34,7 @@ def map_over_length(
     Args:
         module: module whose parameters ``fn`` uses.
         fn: function (module, *arrays [batch, chunk, ...]) -> [batch, chunk, ...], or a pytree of
-            such arrays; it must reach parameters and dropout through its argument.
+            such arrays; it must access parameters and dropout through its argument.
         chunk: maximum number of positions of a chunk; 0 or at least the length computes all of them
             at once. On a CPU chunks have at most CPU_ROWS rows, so that the values between two maps
             stay in its caches.

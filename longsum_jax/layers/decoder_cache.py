@@ -41,20 +41,19 @@ class KeyValueCache(NamedTuple):
         v: Float[AnyArray, "*batch num_new heads head_dim"],
         start: Int[AnyArray, "*batch"] | Int[AnyArray, ""],
     ) -> "KeyValueCache":
-        """Returns a cache with keys and values replaced from index ``start``, one for all rows or
-        one per row."""
+        """Returns a cache with new keys and values from index ``start``, one for all or per row."""
 
         def write_row(cached: AnyArray, new: AnyArray, start: AnyArray) -> Array:
             return lax.dynamic_update_slice_in_dim(cached, new, start, new.ndim - 1)
 
-        # A single start index avoids the scatter that vmap would make of the update.
+        # With one start index the update is a slice; vmap over start indices makes it a scatter.
         write = write_row if start.ndim == 0 else jax.vmap(write_row)
         k, v = jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1)
         return KeyValueCache(write(self.k, k, start), write(self.v, v, start))
 
     def stored(self, storage: Storage) -> "StoredKeyValues":
         """Rounds keys and values to a storage type, with one scale for each head and key."""
-        # Products with values sum over keys: [..., heads, num_keys, head_dim].
+        # Values [..., heads, num_keys, head_dim], because their products sum over the keys.
         v = self.v.swapaxes(-1, -2)
         return StoredKeyValues(store(self.k, storage, (-2,)), store(v, storage, (-1,)))
 

@@ -24,8 +24,7 @@ def normal(std: float) -> Initializer:
 
 
 def torch_uniform(fan_in: int) -> Initializer:
-    """Returns PyTorch's default initializer for weights and biases of linear layers: uniform in +-
-    1 / sqrt(fan_in)."""
+    """Returns PyTorch's default initializer of linear layers, uniform in +-1 / sqrt(fan_in)."""
     bound = 1 / math.sqrt(fan_in)
 
     def init(key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
@@ -248,8 +247,7 @@ class FeedForward(nn.Module):
         deterministic: bool = True,
         keys: UInt32[AnyArray, "rows length words"] | None = None,
     ) -> Float[Array, "*batch d_model"]:
-        """Applies both maps; ``deterministic`` is False in training; for ``keys`` see
-        ``Dropout``."""
+        """Applies both maps; ``deterministic`` is False in training; ``keys``: see ``Dropout``."""
         activation, is_gated = FEED_FORWARD_KINDS[self.kind]
         d_model = x.shape[-1]
         hidden = self._linear("wi_0" if is_gated else "wi", d_model, self.d_ff)(x)

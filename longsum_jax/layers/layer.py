@@ -186,8 +186,7 @@ def _check_extra_keys(config: Any, encoder_layers: int, layers: frozenset[int]) 
 def empty_memory(
     stack: StackConfig, groups: tuple[LayerGroup, ...], batch: int, length: int, pending: int
 ) -> StackMemory:
-    """Returns the memories of a stack before the first segment; see
-    ``layers.memory.empty_state``."""
+    """Returns a stack's memories before the first segment, see ``layers.memory.empty_state``."""
     states: list[MemoryState | tuple[()]] = []
     for group in groups:
         if group.spec.memory:

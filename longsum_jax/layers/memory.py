@@ -5,7 +5,7 @@ A layer reads its memory while it processes a segment. It then writes the segmen
 memory; no gradient flows into those states.
 
 The parameters of a write get their gradient from later segments that read the memory. To train them
-one segment at a time, writes are deferred: the state of a memory holds the states of the last
+one segment at a time, writes are deferred: the state of a memory has the states of the last
 ``memory_backprop`` segments ("pending"), and every segment replays their writes before it reads.
 This is truncated back-propagation: gradients reach that many segments back, and the cost does not
 depend on the length of the document. With two pending segments, segment 4 proceeds as follows (m1:

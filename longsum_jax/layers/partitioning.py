@@ -83,8 +83,7 @@ def rows_per_device(batch: int) -> int:
 
 
 def constrain(x: Shaped[AnyArray, "*shape"], *names: str | None) -> Shaped[AnyArray, "*shape"]:
-    """Constrains an activation to the sharding of its logical axis names; a no-op without a
-    mesh."""
+    """Constrains an activation to the sharding of its logical axes; a no-op without a mesh."""
     spec = mesh_spec(x.shape, names)
     return x if spec is None else jax.lax.with_sharding_constraint(x, spec)
 

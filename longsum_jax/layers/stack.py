@@ -139,7 +139,7 @@ class StackConfig:
         memory: memories of the layers.
         dtype: dtype of all computations except softmax, norms and activations.
         remat: True to recompute each layer from its input in the backward pass; otherwise only
-            cheap operations, all but products with parameters and the convolutions of S4D.
+            cheap operations, all except products with parameters and the convolutions of S4D.
         length_chunk: number of positions per chunk in dense maps of an encoder; 0 for all at once.
     """
 

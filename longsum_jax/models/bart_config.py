@@ -407,7 +407,7 @@ _BASE: dict[str, Any] = {
 def presets(config_class: type[BartConfig], **tiny: Any) -> dict[str, BartConfig]:
     """Returns the large, base, small and tiny models of a config class.
 
-    ``tiny`` contains further fields of the tiny model, such as smaller blocks.
+    ``tiny`` contains additional fields of the tiny model, such as smaller blocks.
     """
     return {
         "large": config_class(),

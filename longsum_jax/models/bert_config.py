@@ -229,7 +229,7 @@ class BertConfig(ModelConfig, LabelOptions):
 class RobertaConfig(BertConfig):
     """The config of RoBERTa; defaults of RoBERTa base.
 
-    The first rows of its position table belong to padding.
+    The first rows of its position table are for padding.
     """
 
     prefix: ClassVar[str] = "roberta"
@@ -370,7 +370,7 @@ class AlbertConfig(BertConfig):
     """The config of ALBERT; defaults of ALBERT base.
 
     All layers have the same parameters, and therefore the same attention. In training, dropout also
-    follows the feed-forwards, as in BERT; transformers has none there.
+    follows the feed-forwards, as in BERT, but not in transformers.
 
     Attributes:
         embedding_size: size of an embedding, which is projected to ``hidden_size``.
@@ -516,7 +516,7 @@ _TINY: dict[str, Any] = {
 def presets(config_class: type[BertConfig], **tiny: Any) -> dict[str, BertConfig]:
     """Returns the base, small and tiny models of a config class.
 
-    ``tiny`` contains further fields of the tiny model, such as smaller blocks.
+    ``tiny`` contains additional fields of the tiny model, such as smaller blocks.
     """
     fields = {field.name for field in dataclasses.fields(config_class)}
     has_own_size = "embedding_size" in fields

@@ -248,8 +248,7 @@ def check_known(config: ModelConfig, name: str, known: Iterable[str]) -> None:
 
 
 def read_windows(value: int | Sequence[int]) -> tuple[int, ...]:
-    """Returns ``attention_window`` of a config.json, a single number if all layers have the
-    same."""
+    """Returns ``attention_window`` of a config.json, one number if equal for all layers."""
     windows = (value,) if isinstance(value, int) else tuple(value)
     return windows[:1] if len(set(windows)) == 1 else windows
 

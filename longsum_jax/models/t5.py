@@ -193,8 +193,7 @@ class T5(EncoderDecoder):
     def embed_target(
         self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
     ) -> Float[Array, "batch length d_model"]:
-        """Returns the embeddings of the target; positions only enter through the attention's
-        bias."""
+        """Returns the embeddings of the target; only the attention bias depends on positions."""
         return self.embed_source(ids)
 
     def output_logits(

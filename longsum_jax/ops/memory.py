@@ -46,7 +46,7 @@ def compressive_update(
 
     Rae et al. 2020.
 
-    The first half of the slots holds compressed states, the second half the newest states; both are
+    The first half of the slots has compressed states, the second half the newest states; both are
     filled from the right. Only real states count, so that padding never enters the memory (a
     convolution over padded rows would include it).
 

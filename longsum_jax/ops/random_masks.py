@@ -24,7 +24,7 @@ def has_own_generator() -> bool:
 
 
 def keep_mask(rng: PRNGKeyArray, share: float, shape: Sequence[int]) -> Bool[Array, "..."]:
-    """Draws an array of which a fraction ``share`` is True.
+    """Draws a mask whose entries are True with probability ``share``.
 
     Args:
         rng: PRNG key, of any kind.

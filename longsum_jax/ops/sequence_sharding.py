@@ -3,9 +3,9 @@ heads.
 
 Functions of ``ops`` with an argument ``axes`` work on a whole sequence if it is empty. If it names
 mesh axes, they run inside ``shard_map`` (see ``shard_map_sequence``) on one shard of the sequence;
-all shards are equally long. Three kinds of data move between devices: blocks of neighboring shards
-by a halo exchange (a window only needs the adjacent shards, whereas Liu et al. 2023 pass all keys
-around), single tokens by a sum, and a softmax over all positions by its sums of exponentials
+all shards have the same length. Three kinds of data move between devices: blocks of neighboring
+shards by a halo exchange (a window only needs the adjacent shards, whereas Liu et al. 2023 pass all
+keys around), single tokens by a sum, and a softmax over all positions by its sums of exponentials
 (``ops.attention.key_sets.merge_shards``).
 
 Attention to keys anywhere instead has all positions of a few heads (``shard_map_heads``).
@@ -193,7 +193,7 @@ def _own_key(rng: AnyArray | None, sharding: SequenceSharding) -> dict[str, Arra
 
 
 class ByHead(NamedTuple):
-    """Arrays with a dimension of heads, of which each device gets the part of its heads.
+    """Arrays with a dimension of heads, which is sharded over the devices.
 
     Attributes:
         arrays: pytree of arrays.

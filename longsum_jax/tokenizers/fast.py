@@ -172,7 +172,7 @@ class JsonTokenizer(SpecialTokenTemplate):
     def _read_template(self) -> None:
         """Reads the special tokens around one text and around two, from encodings of a known token.
 
-        A file may have a template for a single text only; its tokens are then also put around two.
+        A file may only have a template for a single text, whose tokens are then also used for two.
         """
         text = self._tokenizer.id_to_token(self.eos_id)
         single, pair = self._tokenizer.encode(text), self._tokenizer.encode(text, text)

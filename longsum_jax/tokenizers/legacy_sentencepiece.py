@@ -213,7 +213,7 @@ def _add_special(library: ModuleType, tokenizer: Any, proto: Any, layout: _Layou
 def _template(
     library: ModuleType, tokenizer: Any, config: Mapping[str, Any], layout: _Layout, where: Path
 ) -> Any:
-    """Returns the processor that puts special tokens around a text, or two."""
+    """Returns the processor that adds special tokens to one text or two."""
     language = config.get("src_lang") or "en_XX"
     if layout.languages and language not in layout.languages:
         raise InputError(

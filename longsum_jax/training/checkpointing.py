@@ -167,7 +167,7 @@ class TrainingCheckpoints:
     def add_scores(self, step: int, scores: Mapping[str, float]) -> None:
         """Adds the evaluation of a checkpoint that was saved without one, and keeps the best.
 
-        A crash in between leaves a readable checkpoint, evaluated or not.
+        After a crash in between, the checkpoint is readable, with or without the evaluation.
 
         Raises:
             InputError: a file cannot be written.

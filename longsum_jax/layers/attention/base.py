@@ -130,8 +130,7 @@ class EncoderAttention:
     def text_states(
         self, x: Float[AnyArray, "batch extended_length d_model"], length: int
     ) -> Float[AnyArray, "batch length d_model"]:
-        """Returns the states of a text of ``length`` tokens, without tokens added by the
-        context."""
+        """Returns the states of the text's ``length`` tokens, without tokens of the context."""
         if self.own_tokens:
             _, x = split_tokens(x, self.options.num_global_tokens)
         return x[:, :length]
@@ -168,8 +167,7 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         return cls(**stack.attention_fields, options=stack.options, causal=stack.causal)
 
     def sparse_options(self, deterministic: bool) -> dict[str, Any]:
-        """Returns ``scale`` and, in training, ``dropout``: arguments of the functions in
-        ``ops.attention``."""
+        """Returns arguments of ``ops.attention``: ``scale`` and, in training, ``dropout``."""
         options: dict[str, Any] = {"scale": self.scale}
         if not deterministic and self.dropout_rate:
             options["dropout"] = Dropout(self.make_rng("dropout"), self.dropout_rate)

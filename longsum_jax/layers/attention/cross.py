@@ -94,8 +94,7 @@ class CrossAttention(MultiHeadAttention):
 
     @classmethod
     def num_keys(cls, stack: StackConfig, length: int) -> int:
-        """Returns the number of keys of each head for a source of ``length``; decoding stores as
-        many."""
+        """Returns the number of keys to store per head for a source of ``length``."""
         return length
 
 

@@ -139,7 +139,7 @@ class MultiHeadAttention(nn.Module):
             mask: boolean mask, broadcastable to [batch, heads, query_length, num_keys]; True on
                 keys to read.
             bias: bias of the scores, of the same shape.
-            causal: True if queries see no later keys; needs equally many queries and keys.
+            causal: True if queries see no later keys; requires as many queries as keys.
             deterministic: False in training.
         """
         kernel = self.fused_kernel(
@@ -344,8 +344,7 @@ def attend_fused(
     mask: Bool[AnyArray, "#batch #heads #key_length"] | None,
     **options: Any,
 ) -> Float[Array, "batch query_length heads head_dim"]:
-    """Calls ``ops.attention.fused.fused_attention`` with the active mesh's axes of rows and
-    heads."""
+    """Calls ``ops.attention.fused.fused_attention`` with the mesh axes of rows and heads."""
     spec = mesh_spec(q.shape, ("batch", None, "act_heads", None))
     return fused_attention(q, k, v, mask, spec=spec, **options)
 

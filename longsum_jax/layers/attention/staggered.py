@@ -75,8 +75,7 @@ class StaggeredNorm(nn.Module):
 
 
 class StaggeredAttention(EncoderSelfAttention):
-    """Attention to a token's block and the global tokens (PEGASUS-X, Phang et al. 2022, section
-    4.1)."""
+    """Attention to a token's block and the global tokens (PEGASUS-X, Phang et al. 2022, 4.1)."""
 
     Options = StaggeredOptions
     context_class = StaggeredContext

@@ -44,7 +44,7 @@ def bigbird_attention(
         q, k, v: queries, keys and values.
         mask: True on real tokens.
         block_size: number of tokens of a block.
-        random_blocks: further blocks that each block except the first and last attends to
+        random_blocks: additional blocks that each block except the first and last attends to
             (``random_block_plan``); ``inner_blocks`` is ceil(length / block_size) - 2. A number R
             stands for R times the first block, which transformers uses in evaluation.
         bias: bias of the scores of the window of three blocks, one float per head and entry of
@@ -108,7 +108,7 @@ def _window_keys(k: AnyArray, v: AnyArray, mask: AnyArray, bias: AnyArray | None
 def _random_keys(k: AnyArray, v: AnyArray, mask: AnyArray, random_blocks: AnyArray) -> KeySet:
     """Gathers the keys of ``random_blocks``, which differ from head to head."""
 
-    # Every head takes other blocks: [batch, inner_blocks, count, block_size, heads, head_dim].
+    # Heads gather different blocks: [batch, inner_blocks, count, block_size, heads, head_dim].
     take_blocks = jax.vmap(lambda x, blocks: x[:, blocks], in_axes=(3, 0), out_axes=4)
 
     def gather(x: AnyArray) -> Array:

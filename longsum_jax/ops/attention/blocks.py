@@ -27,8 +27,7 @@ def to_blocks(
 def from_blocks(
     x: Shaped[Array, "batch num_blocks block_size ..."], length: int
 ) -> Shaped[Array, "batch length ..."]:
-    """Joins blocks into a sequence and cuts it to ``length`` tokens: the inverse of
-    ``to_blocks``."""
+    """Joins blocks to a sequence of ``length`` tokens: the inverse of ``to_blocks``."""
     return x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])[:, :length]
 
 

@@ -117,7 +117,7 @@ def attend_shared_keys(
     Args:
         q: queries of a sequence; every shard has all of them.
         key_sets: keys that all blocks share; only the keys of this shard.
-        replicated: further shared keys that are the same on every shard; they count once.
+        replicated: additional shared keys that are the same on every shard; they count once.
         scale, dropout: see ``attend_key_sets``.
         axes: mesh axes that shard the keys (``ops.sequence_sharding``).
     """

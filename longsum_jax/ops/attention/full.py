@@ -32,7 +32,7 @@ def full_attention(
         mask: True on real tokens.
         distance_bias: bias by key position - query position, from 1 - length to length - 1, so that
             ``distances`` is 2 length - 1.
-        extra: further keys that all queries attend to.
+        extra: additional keys that all queries attend to.
         scale, dropout: see ``attend_key_sets``.
 
     Returns:
@@ -51,7 +51,7 @@ def full_attention(
 def _bias_of_queries(table: AnyArray, length: int, num_blocks: int) -> LazyBias:
     """Returns the bias of every query, a slice of ``table``.
 
-    Four tokens have seven distances, of which a query reads four:
+    Four tokens have seven distances; a query reads four of them:
 
         distance   -3 -2 -1  0  1  2  3
         query 0             [.  .  .  .]

@@ -173,7 +173,7 @@ def fused_attention(
     """Computes softmax(scale q k) v by a fused kernel.
 
     Args:
-        q, k, v: queries, keys and values; equally many queries and keys if ``causal``.
+        q, k, v: queries, keys and values; as many queries as keys if ``causal``.
         mask: True on the keys that a head reads; a query without a key gets zeros.
         kernel: kernel from ``choose_kernel``.
         causal: True if queries see no later keys.

@@ -105,7 +105,8 @@ def mix_strided(
 def _head_groups(heads: int, stride: int) -> Iterator[tuple[slice, int]]:
     """Yields groups of heads with the number of columns that a group reads.
 
-    The first group has as many heads as fill all columns evenly, the second one the other heads.
+    The first group is the largest number of heads that is a multiple of the stride, the second the
+    remaining heads.
     """
     even = heads - heads % stride
     if even:

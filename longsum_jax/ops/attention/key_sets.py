@@ -32,7 +32,7 @@ class LazyBias(NamedTuple):
             returns floats broadcastable to [batch, num_blocks, heads, block_size, num_keys]. It
             must not close over arrays that need gradients.
         blocks: arguments of ``function`` per block, [batch or 1, num_blocks, heads or 1, ...].
-        arrays: further arguments of ``function``, [heads or 1, ...]; gradients flow into them.
+        arrays: additional arguments of ``function``, [heads or 1, ...]; gradients flow into them.
     """
 
     function: Callable[..., Array]
@@ -90,8 +90,7 @@ class Dropout(NamedTuple):
     rate: float
 
     def __call__(self, weights: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Sets weights to zero at the given rate and scales the others to keep the expected
-        value."""
+        """Sets weights to zero at the given rate, and scales the others by 1 / (1 - rate)."""
         if self.rate == 0:
             return weights
         share = 1 - self.rate

@@ -104,7 +104,6 @@ def mix_by_features(
 
 
 def _positive(x: Float[AnyArray, "..."]) -> Float[Array, "..."]:
-    """Returns elu(x) + 1 in float32, computed without a sum with 1 that would lose small
-    numbers."""
+    """Returns elu(x) + 1 in float32, without a sum with 1 that would lose small numbers."""
     x = x.astype(jnp.float32)
     return jnp.where(x > 0, x + 1, jnp.exp(jnp.minimum(x, 0)))

@@ -28,8 +28,7 @@ from longsum_jax.typing import AnyArray
 
 
 def local_block_size(radius: int) -> int:
-    """Returns the default block size of ``local_attention``: ``radius`` rounded up to a multiple of
-    8."""
+    """Returns the default block size for a radius: ``radius`` rounded up to a multiple of 8."""
     return max(8, radius + -radius % 8)
 
 
@@ -77,7 +76,7 @@ def local_attention(
         bias: bias of the window's scores, one float per head and entry of
             ``local_distances(block_size, max_radius or radius)``.
         key_mask: True on tokens that may be attended to; default ``mask``.
-        extra: further keys, for all tokens or for each block (``KeySet``), with masks and biases.
+        extra: additional keys, for all tokens or for each block (``KeySet``), with mask and bias.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole

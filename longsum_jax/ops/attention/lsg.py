@@ -449,8 +449,7 @@ def _of_scores(
 
 
 def _count_pieces(q: AnyArray, runs: Sequence[_Run]) -> int:
-    """Returns the number of pieces: scores of limited size, and no piece shorter than its
-    overlap."""
+    """Returns the number of pieces: limited scores, and no piece shorter than its overlap."""
     batch, blocks, size, heads, _ = q.shape
     width = sum(run.k.shape[2] * run.blocks for run in runs)
     most = max(MIN_PIECE_BLOCKS, max_score_bytes() // (4 * batch * size * heads * width))

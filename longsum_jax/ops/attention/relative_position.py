@@ -50,7 +50,7 @@ def relative_position_bucket(
 def _logarithmic_starts(
     num_exact: int, num_ranges: int, max_distance: int
 ) -> Int[np.ndarray, " ranges"]:
-    """Returns the first distance of every logarithmic range but the first.
+    """Returns the first distance of every logarithmic range except the first.
 
     Distances are compared with integers, which gives the same buckets on every device: a logarithm
     in float32 may fall on either side of the number at which a range begins.

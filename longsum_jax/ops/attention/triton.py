@@ -108,7 +108,7 @@ def _padded(x: AnyArray, width: int) -> Array:
 
 @functools.lru_cache(maxsize=12)
 def _block_pairs(problem: _Problem) -> Bool[np.ndarray, "query_blocks key_blocks"]:
-    """Returns True for each block of queries and block of keys of which it reads any key."""
+    """Returns True for each pair of blocks in which a query reads a key."""
     keys = np.arange(problem.num_keys, dtype=np.int32)
     # One block of queries at a time, so that no array [num_queries, num_keys] is built.
     found = []
@@ -371,8 +371,7 @@ def _weights_and_gradients(
     query_block: Any,
     key_block: Any,
 ) -> tuple[Array, Array]:
-    """Returns the weights of a block of queries and a block of keys, and gradients of their
-    scores."""
+    """Returns weights and score gradients of a block of queries and a block of keys."""
     # weight = exp(score - log_sum); score gradient = weight * (weight gradient - sum of products)
     scores, reads = _scores(problem, queries.q, k, mask, query_block, key_block)
     weights = jnp.where(reads, jnp.exp(scores - queries.log_sums[:, None]), 0.0)

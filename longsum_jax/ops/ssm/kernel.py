@@ -1,7 +1,7 @@
 """The bidirectional diagonal state-space kernel (LOCOST, Le Bronnec et al. 2024, section 4.1 and
 appendix E; S4D, Gu et al. 2022).
 
-A channel holds M complex modes. Per mode, with ``A = A_real + i A_imag`` and step ``dt =
+A channel has M complex modes. Per mode, with ``A = A_real + i A_imag`` and step ``dt =
 exp(log_dt)``:
 
     w = exp(dt A)          Ct = B C (w - 1) / A     (zero-order hold)
@@ -46,7 +46,7 @@ class DiagonalSSM(NamedTuple):
     """Parameters of diagonal state-space channels, all float32.
 
     ``sets`` is 1 if the directions share the parameters, else the number of directions, which is 1
-    for causal use and 2 for bidirectional use. The last axis of B and C holds real and imaginary
+    for causal use and 2 for bidirectional use. The last axis of B and C has real and imaginary
     parts.
 
     Attributes:

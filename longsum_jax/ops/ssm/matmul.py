@@ -92,8 +92,7 @@ def convolve_by_matmul(
 
 
 def chunk_length(batch: int, length: int) -> int:
-    """Returns the number of positions per chunk of inputs [batch, length] on the target's
-    devices."""
+    """Returns the chunk length for inputs [batch, length] on the target's devices."""
     if target_platform() == "cpu":
         return CHUNK_ON_CPU
     best = _CHUNK_OF_ROOT * (batch * length) ** (1 / 3)
@@ -151,8 +150,7 @@ def _windows(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
 
 
 def _skewed(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
-    """Computes ``_windows`` by a skew: repeats 2 size entries and reads them in rows one
-    shorter."""
+    """Computes ``_windows`` by a skew: repeats 2 size entries, and reads them in shorter rows."""
     channels, width = lags.shape
     lags = jnp.pad(lags, ((0, 0), (0, 1)))[:, None]
     repeated = jnp.broadcast_to(lags, (channels, size, 2 * size)).reshape(channels, -1)
