@@ -57,6 +57,7 @@ def map_over_length(
         num_shards = sharding.num_shards
     shard_length = length // num_shards
     chunk = _chunk_length(chunk, batch, shard_length, is_trained=is_trained, recompute=recompute)
+    # Parameters must be created outside of the scan.
     if length <= chunk * num_shards or module.is_initializing():
         return fn(module, *arrays)
     chunks = tuple(_split_chunks(x, chunk, num_shards) for x in arrays)
@@ -84,6 +85,7 @@ def _chunk_length(
         rows = RECOMPUTED_ROWS
     if rows:
         chunk = min(chunk or length, max(1, rows // batch))
+    # The same number of chunks, but of nearly equal length, needs less padding.
     count = -(-length // chunk) if chunk else 1
     return -(-length // count)
 

@@ -143,6 +143,8 @@ class DecoderLayer(Layer):
     def _memory_source(self, memory: MemoryState) -> tuple[KeyValueCache, AnyArray]:
         memories, extra = self.replay_memory(memory)
         slots = memories[-1]
+        # An attentive memory has its own projections, a compressive one uses the projections of
+        # self-attention.
         if extra is None:
             k, v = self.memory.project_kv(slots)
         else:
@@ -181,6 +183,7 @@ class DecoderLayer(Layer):
         # program for it.
         u = self.sublayer_input(self.self_norm, x)
         k, v = self.self_attention.project_kv(u)
+        # A batch of one has no batch axis in the cache.
         if self_kv.k.ndim == 3:
             k, v = k[0], v[0]
         self_kv = self_kv.write(k, v, column)
@@ -190,12 +193,14 @@ class DecoderLayer(Layer):
         extra = source.memory_kv if is_compressive else ()
         y = self._attend_beams(u, self_kv, mask, bias, extra)
         x = self.add_residual(self.self_norm, x, y)
+        # An attentive memory has a separate attention.
         if source.memory_kv and not is_compressive:
             memory_kv, _ = source.memory_kv
             u = self.sublayer_input(self.memory_norm, x)
             y = self.memory.attention.attend(u, *memory_kv.read())
             x = self.add_residual(self.memory_norm, x, y)
         u = self.sublayer_input(self.cross_norm, x)
+        # Without stored keys and values, cross-attention reads the encoder states.
         if source.cross_kv is None:
             assert states is not None
             y = self.cross_attention.attend_absorbed(u, states, mask=cross_mask)

@@ -82,8 +82,10 @@ class Linear(nn.Module):
             y = jnp.dot(x.reshape(-1, num_inputs), kernel.reshape(num_inputs, -1))
             y = y.reshape(*x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :])
         else:
+            # Sums over the last axes of x and the first axes of the kernel.
             axes = tuple(range(x.ndim - self.inputs, x.ndim))
             y = jax.lax.dot_general(x, kernel, ((axes, tuple(range(self.inputs))), ((), ())))
+        # ``SAVE_MARKED_POLICY`` saves the results of products with parameters.
         return save_for_backward(y if bias is None else y + bias.astype(self.dtype))
 
     def _apply_stored(self, x: AnyArray, kernel: Stored) -> Array:
@@ -218,6 +220,7 @@ class Dropout(nn.Module):
         if keys is None:
             keep = keep_mask(self.make_rng("dropout"), share, x.shape)
         else:
+            # [batch, length, d_model]; the keys are the same for all rows.
             keep = jax.vmap(draw, out_axes=1)(keys[0])
         return drop_entries(x, keep, share)
 

@@ -40,6 +40,7 @@ def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpe
         names: logical name of each axis.
     """
     mesh = jax.sharding.get_abstract_mesh()
+    # Inside ``shard_map`` over all axes there is nothing to shard.
     if mesh.empty or not mesh.auto_axes:
         return None
     spec = []
@@ -95,6 +96,7 @@ def constrain_rows(tree: Any) -> Any:
         spec = mesh_spec(x.shape[:1], ("batch",)) if x.ndim else None
         if spec is None:
             return x
+        # XLA chooses the sharding of the other axes.
         others = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 1)
         return jax.lax.with_sharding_constraint(x, PartitionSpec(spec[0], *others))
 

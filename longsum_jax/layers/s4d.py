@@ -108,6 +108,7 @@ class S4D(nn.Module):
         uniform = jax.random.uniform(key, shape, dtype)
         if self.dt_init == "uniform":
             return jnp.log(self.dt_min + uniform * (self.dt_max - self.dt_min))
+        # Log-uniform step sizes: log_dt is uniform.
         return math.log(self.dt_min) + uniform * (math.log(self.dt_max) - math.log(self.dt_min))
 
     def ssm(self) -> DiagonalSSM:
@@ -163,6 +164,7 @@ class S4D(nn.Module):
             "backend": self.backend,
             "operands": self.operands,
         }
+        # With a mesh, every device convolves its own rows and channels.
         if spec is not None:
             return ssm_convolution_sharded(k, ssm, self.D, spec, **options)
         # Without a mesh, the spectrum of the kernel may be cached.

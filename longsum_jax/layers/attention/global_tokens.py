@@ -46,6 +46,7 @@ def join_tokens(
     sharding = active_sequence_sharding(text.shape[0])
     if sharding is None:
         return jnp.concatenate([tokens, text], 1)
+    # Every shard gets the same number of global tokens.
     tokens = append_zeros(tokens, -tokens.shape[1] % sharding.num_shards)
     # Concatenates within each shard, [batch, shards, tokens of a shard, ...].
     tokens, text = (_split_shards(x, sharding.num_shards) for x in (tokens, text))
@@ -63,6 +64,7 @@ def split_tokens(
     share = -(-count // sharding.num_shards)
     x = _split_shards(x, sharding.num_shards)
     tokens = _merge_shards(x[:, :, :share])
+    # The zeros of the last shards are dropped.
     return tokens[:, :count], _merge_shards(x[:, :, share:])
 
 

@@ -29,6 +29,7 @@ class FeatureAttention(EncoderSelfAttention):
         k, v = self.project_kv(x)
         text = {"q": self.q(x), "k": k, "v": v, "mask": context}
         attention, shared = self.feature_attention(layer_input, deterministic)
+        # Without dropout, because no weights of pairs of tokens are computed.
         return self.o(self.attend_sharded(attention, True, text=text, shared=shared))
 
     def feature_attention(

@@ -206,6 +206,7 @@ class PatternAttention(EncoderSelfAttention):
         key = self.random_key(layer, deterministic)
         shape = (self.num_heads, self.options.num_random_blocks)
 
+        # Every block has a separate key.
         def draw(block: Array) -> Array:
             return jax.random.uniform(jax.random.fold_in(key, block), shape, jnp.float32)
 
