@@ -8,7 +8,7 @@ other documents in their place in the same compiled program:
     result(state)                           of the rows that are done
     state = restart(state, rows)            with other documents
 
-Ids and scores equal those of transformers 5's generate for encoder-decoder models, with two
+Ids and scores equal the results of transformers 5's generate for encoder-decoder models, with two
 intentional differences. Rows of a batch finish independently: the result of a row does not depend
 on the other rows, not even in the additional hypotheses that num_return_sequences returns. The end
 of a sequence is always followed by ``pad_token_id``; transformers' beam search uses the

@@ -2,7 +2,7 @@
 3.1).
 
 A layer reads its memory while it processes a segment. It then writes the segment's states to the
-memory; no gradient flows into those states.
+memory; no gradient flows into these states.
 
 The parameters of a write get their gradient from later segments that read the memory. To train them
 one segment at a time, writes are deferred: the state of a memory has the states of the last

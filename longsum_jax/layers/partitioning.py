@@ -116,6 +116,6 @@ def _mesh_axes(names: Sequence[str | None]) -> PartitionSpec:
 def _auto_axes(
     entry: str | tuple[str, ...] | None, mesh: jax.sharding.AbstractMesh
 ) -> tuple[str, ...]:
-    """Returns the axes of an entry that XLA partitions, without those of an enclosing shard_map."""
+    """Returns the axes of an entry that XLA partitions, without axes of an enclosing shard_map."""
     axes = (entry,) if isinstance(entry, str) else entry or ()
     return tuple(axis for axis in axes if axis in mesh.auto_axes)

@@ -72,7 +72,7 @@ class MemoryOptions:
             document.
         salient_vectors: maximum number of encoder states of important sentences elsewhere in the
             document that all layers of the encoder read as extra keys; 0 for none.
-        salient_projection: "shared" if keys and values share the map of those states, which is
+        salient_projection: "shared" if keys and values share the map of these states, which is
             initially the identity.
     """
 

@@ -49,7 +49,7 @@ class ModelConfig(EncoderAttentionOptions):
         heads: heads that models of the family may have.
         has_token_types: True if the model adds an embedding of ``token_type_ids``.
         absent: meaning of fields that a config.json lacks, if it differs from the default here.
-            Defaults are the values of published models; those of transformers differ.
+            Defaults are the values of published models; transformers' defaults differ.
         fixed: fields whose value the class in transformers ignores in any config.json; here they
             keep their defaults, and other values are rejected.
     """
@@ -327,7 +327,7 @@ def read_fields(
     json_names: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Returns the fields of ``config_class`` in a config.json, and its defaults for absent fields
-    if they differ from those of ``config_class``.
+    if they differ from the values of ``config_class``.
 
     If there are several end-of-sequence tokens, all of which end generation, the config gets the
     first.

@@ -95,7 +95,7 @@ def write_labels(config: Any) -> dict[str, Any]:
 
 
 def label_names(config: Any) -> tuple[str, ...]:
-    """Returns the names of a config's labels, those of transformers if there are none."""
+    """Returns the names of a config's labels, by default transformers' names."""
     return tuple(config.id2label) or _default_labels(config.num_labels)
 
 

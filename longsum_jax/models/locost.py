@@ -19,8 +19,8 @@ class LocostConfig(t5.T5Config):
     """The config of LOCOST: T5 with ``encoder_attention="s4d"``.
 
     Keys as in the published config.json; the defaults are the published base model of 234,724,224
-    parameters. Fields that begin with ``ssm_`` select between the paper and its published code
-    where they differ (defaults: the code).
+    parameters. Fields that begin with ``ssm_`` select between the paper and its published code if
+    they differ (defaults: the code).
     """
 
     encoder_attention: str = "s4d"

@@ -182,7 +182,7 @@ def _zero_moments(param: Array, layout: _Layout) -> _Moments:
 
 
 def _next_moments(gradient: Array, moments: _Moments, layout: _Layout, decay: Array) -> _Moments:
-    """Returns the decayed means of the squares, including those of ``gradient``."""
+    """Returns the decayed means of the squares, including the squares of ``gradient``."""
     square = jnp.square(gradient.astype(jnp.float32)) + _TINY_SQUARE
     if not layout.rows:
         return _Moments(full=decay * moments.full + (1.0 - decay) * square)

@@ -148,7 +148,7 @@ def fit(
         hooks: functions called after every step, see `Hook`.
         check_program: check of compiled steps, see `step.CompilationWatch`.
         debug_nans: True to stop at the first step that is not finite, and to repeat it to find the
-            tensor where it begins. Every step is then waited for and needs a second state.
+            tensor that causes it. Every step is then waited for and needs a second state.
 
     Raises:
         InputError: workdir that is not writable, in use or of another run; mesh or batch that does

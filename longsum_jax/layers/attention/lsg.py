@@ -70,8 +70,7 @@ class LsgContext(Context):
 
         Args:
             embedding_norm: norm of the token embeddings, None for models without one.
-            embedding_map: map from the size of embeddings to that of the states, None if they
-                agree.
+            embedding_map: map from the size of embeddings to ``d_model``, None if they agree.
             lsh_projections: directions float [layers, heads, head_dim, n] to use instead of random
                 ones.
         """

@@ -127,8 +127,8 @@ def _count_pairs(pairs: masks.Mask, query_block: int, key_block: int) -> int:
 def _call(kernel: Callable[..., Array], q: Array, k: Array, v: Array, mask: Array | None) -> Array:
     """Calls a kernel and its gradients with the matmul precision that its operands allow.
 
-    Mosaic rejects bfloat16 operands under a default precision higher than that of bfloat16,
-    although their products are exact anyway.
+    Mosaic rejects bfloat16 operands under a default precision higher than bfloat16, although
+    their products are exact anyway.
     """
     return _call_forward(kernel, q, k, v, mask)[0]
 

@@ -2,7 +2,7 @@
 
     y[j] = sum_{l<=j} kf[j-l] u[l] + sum_{l>=j} kb[l-j] u[l] + D u[j]
 
-A loop runs over blocks of channels, so that temporary memory is that of a single block. ``fft.py``
+A loop runs over blocks of channels, so that temporary memory is for a single block. ``fft.py``
 and ``matmul.py`` are the two backends that convolve a block; ``backends.py`` selects the backend
 and the size of blocks. The backward pass recomputes blocks; its residuals are inputs and
 parameters, and on CPUs the spectra of kernels of moderate length.
