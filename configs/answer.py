@@ -26,7 +26,7 @@ ARGUMENTS = ("model", "data", "choices")
 MODES = ("default", "choices", "tiny")
 
 
-def get_config(mode, model="", data="data/{split}.jsonl", choices="4"):
+def get_config(mode="default", model="", data="data/{split}.jsonl", choices="4"):
     if mode == "choices":
         if not choices.isdecimal() or int(choices) < 2:
             raise InputError(f"choices is {choices}; give how many there are at most, 2 or more")

@@ -22,7 +22,7 @@ ARGUMENTS = ("model", "data")
 MODES = ("default", "tiny")
 
 
-def get_config(mode, model="", data="data/{split}.jsonl"):
+def get_config(mode="default", model="", data="data/{split}.jsonl"):
     task = own_data("cloze", data, max_source_length=512)
     config = encoder(model, task)
     config.data.batch_size = 32

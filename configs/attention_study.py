@@ -32,7 +32,7 @@ ROUNDS = 4  # of LSH
 
 
 def get_config(
-    mode, encoder="full", cross="full", model="", data="data/{split}.jsonl", length="1024"
+    mode="default", encoder="full", cross="full", model="", data="data/{split}.jsonl", length="1024"
 ):
     if not length.isdecimal() or int(length) < 64 or int(length) % 64:
         raise InputError(f"length is {length}; give a multiple of 64")

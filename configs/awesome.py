@@ -76,7 +76,9 @@ DATA_SETS = {
 }
 
 
-def get_config(mode, variant=None, decoder_memory="true", data="data/{split}.jsonl", model=""):
+def get_config(
+    mode="govreport", variant=None, decoder_memory="true", data="data/{split}.jsonl", model=""
+):
     variant = variant or ("attentive" if mode == "booksum" else "attn+txt")
     if variant not in VARIANTS:
         raise InputError(f'variant "{variant}" is unknown; {did_you_mean(variant, VARIANTS)}')

@@ -28,7 +28,7 @@ ARGUMENTS = ("model", "data")
 MODES = ("default", "words", "tiny")
 
 
-def get_config(mode, model="", data="data/{split}.jsonl"):
+def get_config(mode="default", model="", data="data/{split}.jsonl"):
     task = own_data("tags" if mode == "words" else "labels", data, max_source_length=512)
     config = encoder(model, task)
     lengths = buckets(config.task.max_source_length, shortest=64)

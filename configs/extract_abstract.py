@@ -28,7 +28,7 @@ ARGUMENTS = ("model", "data_set", "data")
 MODES = ("default", "tiny")
 
 
-def get_config(mode, model="", data_set="govreport", data="data/{split}.jsonl"):
+def get_config(mode="default", model="", data_set="govreport", data="data/{split}.jsonl"):
     task = own_data("summaries", data, max_source_length=1024, max_target_length=1024)
     config = checkpoint(model, task) if model else base("locost", "small", task)
     train_as_published(config, data_set)

@@ -31,7 +31,7 @@ ARGUMENTS = ("model", "data_set", "data")
 MODES = ("default", "tiny")
 
 
-def get_config(mode, model="", data_set="json", data="data/{split}.jsonl"):
+def get_config(mode="default", model="", data_set="json", data="data/{split}.jsonl"):
     reading = {"objective": "extract", "max_source_length": 128, "max_parts": 512}
     task = task_of(data_set, data, reading)
     config = checkpoint(model, task) if model else base("bert", "small", task, vocab_size=8192)

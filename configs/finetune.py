@@ -22,7 +22,7 @@ ARGUMENTS = ("model", "data")
 MODES = ("default", "tiny")
 
 
-def get_config(mode, model="", data="data/{split}.jsonl"):
+def get_config(mode="default", model="", data="data/{split}.jsonl"):
     task = own_data("summaries", data, max_source_length=4096, max_target_length=512)
     config = checkpoint(model, task) if model else base("locost", "small", task)
     config.data.batch_size = 8

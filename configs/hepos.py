@@ -45,7 +45,7 @@ LSH_CHUNK = 64
 PAPERS = ("pubmed", "arxiv")  # modes whose summaries are the abstracts of papers
 
 
-def get_config(mode, encoder="lsh", cross="hepos"):
+def get_config(mode="govreport", encoder="lsh", cross="hepos"):
     if (encoder, cross) not in SOURCES:
         rows = "; ".join(map(",".join, SOURCES))
         raise InputError(f"encoder={encoder},cross={cross} is no row of table 4; there are {rows}")

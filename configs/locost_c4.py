@@ -25,7 +25,7 @@ from longsum_jax.configs.common import base, shrink, task_section
 MODES = ("base", "adafactor", "prepared", "small", "tiny")
 
 
-def get_config(mode):
+def get_config(mode="base"):
     size = "small" if mode == "small" else "base"
     config = base(
         "locost", size, task_section("c4"), dropout_rate=0.0, dtype="bfloat16", remat=True

@@ -45,7 +45,7 @@ SCROLLS = ("govreport", "qmsum")  # modes whose data set is the version in SCROL
 TOKENS_AT_ONCE = 32768  # of the sources that go through together
 
 
-def get_config(mode, length=""):
+def get_config(mode=MODES[0], length=""):
     config = base(
         "locost",
         "base",

@@ -26,7 +26,7 @@ ARGUMENTS = ("stride",)
 MODES = ("govreport", "arxiv", "pubmed", "json", "small", "tiny")
 
 
-def get_config(mode, stride="4"):
+def get_config(mode="govreport", stride="4"):
     if not stride.isdecimal() or not int(stride):
         raise InputError(f"stride is {stride}; give a number from 1")
     task = task_name("json" if mode == "small" else mode)

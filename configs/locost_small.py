@@ -69,7 +69,7 @@ class Stage(NamedTuple):
     steps: int
 
 
-def get_config(mode, words="", size="2m"):
+def get_config(mode="copy", words="", size="2m"):
     if words and (mode != "mix" or not words.isdecimal() or not int(words)):
         raise InputError(f"words={words}: only mix has it, the words of a piece, such as 280")
     if size not in SIZES:

@@ -79,7 +79,7 @@ THOUSANDS = {
 }
 
 
-def get_config(mode, data_set="json", data="data/{split}.jsonl"):
+def get_config(mode="unlimiformer", data_set="json", data="data/{split}.jsonl"):
     baseline = "unlimiformer" if mode == "tiny" else mode
     family, options = BASELINES[baseline]
     usual, others = THOUSANDS[baseline]

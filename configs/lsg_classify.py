@@ -88,7 +88,7 @@ LSG = {
 }
 
 
-def get_config(mode, model="", data="", train="all"):
+def get_config(mode=MODES[0], model="", data="", train="all"):
     if train not in TRAINABLE:
         raise InputError(f'train "{train}" is unknown; {did_you_mean(train, TRAINABLE)}')
     data_set = DATA_SETS.get(mode, DATA_SETS["json"])

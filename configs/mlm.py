@@ -27,7 +27,7 @@ ARGUMENTS = ("model", "data")
 MODES = ("default", "causal", "tiny")
 
 
-def get_config(mode, model="", data="data/{split}.jsonl"):
+def get_config(mode="default", model="", data="data/{split}.jsonl"):
     objective = "lm" if mode == "causal" else "mlm"
     task = own_data("masked_tokens", data, objective=objective, max_source_length=512)
     config = encoder(model, task)

@@ -37,7 +37,7 @@ ARGUMENTS = ("model", "data")
 MODES = ("default", "tiny")
 
 
-def get_config(mode, model="", data="data/{split}.jsonl"):
+def get_config(mode="default", model="", data="data/{split}.jsonl"):
     task = own_data("preferences", data, max_source_length=4096, max_target_length=512)
     config = checkpoint(model, task) if model else base("locost", "small", task)
     config.model.update({key: 0.0 for key in config.model if "dropout" in key})

@@ -1,12 +1,14 @@
-"""A small LOCOST pre-trained from scratch on the documentation inside Python: the whole library in
-three minutes.
+"""A small LOCOST trained from scratch to summarize generated minutes of meetings: the whole library
+in a few minutes.
 
     python -m longsum_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
 
-Builds a tokenizer, pre-trains with gap sentences, evaluates against the lead baseline, prints a
-summary. Nothing is downloaded. 2 minutes 39 seconds on two CPU cores, mean ROUGE 12.3 (lead: 17.6);
-the point is that every part runs, a model this small and young only begins to pick up the words of
-its corpus.
+Builds a tokenizer, trains, evaluates against the lead baseline and random sentences, and prints a
+summary. Nothing is downloaded. The decisions of a meeting are its summary: after 250 steps the
+model finds them anywhere in the document, and still confuses some months and sums. Mean ROUGE 60.7
+on 16 held-out documents (lead 16.7, random sentences 28.4), about five minutes on two CPU cores.
+The model is of use for such minutes only. `tiny` pre-trains on the documentation inside Python, in
+seconds.
 """
 
 from longsum_jax.configs.common import base, shrink, task_section
@@ -14,13 +16,14 @@ from longsum_jax.configs.common import base, shrink, task_section
 MODES = ("default", "tiny")
 
 
-def get_config(mode):
-    task = task_section("embedded", max_source_length=320, max_target_length=96, piece_words=150)
+def get_config(mode="default"):
+    # Longer than the longest document, in tokens.
+    task = task_section("minutes", max_source_length=320, max_target_length=64)
     config = base(
         "locost",
         "tiny",
         task,
-        vocab_size=2048,
+        vocab_size=448,
         d_model=128,
         d_state=64,
         d_kv=32,
@@ -32,5 +35,5 @@ def get_config(mode):
     config.data.batch_size = 16
     config.optimizer.update(learning_rate=3e-3, schedule="cosine", warmup_steps=20)
     config.training.update(steps=250, log_every=10, eval_every=0, checkpoint_every=125)
-    config.evaluation.update(examples=16, batch_size=16, max_new_tokens=64, no_repeat_ngram_size=3)
+    config.evaluation.update(examples=16, batch_size=16, max_new_tokens=64)
     return shrink(config) if mode == "tiny" else config

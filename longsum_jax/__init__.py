@@ -1,10 +1,10 @@
 """Long-document summarization in JAX and Flax.
 
     text = open("report.txt").read()
-    print(longsum_jax.summarize(text, length="150 words").text)  # its best sentences, at once
-    print(longsum_jax.load("org/name").summarize(text)[0])  # new words, by a model
+    print(longsum_jax.summarize(text, length="150 words").text)  # extractive, runs instantly
+    print(longsum_jax.load("org/name").summarize(text)[0])  # abstractive, with a model
 
-Subpackages are imported when they are first used: ``longsum_jax.ops``, ``.layers``, ``.models``,
+Subpackages are imported on first use: ``longsum_jax.ops``, ``.layers``, ``.models``,
 ``.conversion``, ``.tokenizers``, ``.text``, ``.ranking``, ``.data``, ``.readers``, ``.training``,
 ``.evaluation``.
 """
@@ -54,7 +54,7 @@ __all__ = [
     "training",
 ]
 
-# Modules of the names that are no subpackages.
+# Public name -> module, for names that are not subpackages.
 _HOMES = {
     "Model": "inference.model",
     "Summary": "inference.summary",

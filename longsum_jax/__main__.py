@@ -9,7 +9,7 @@ from longsum_jax.errors import InputError, did_you_mean
 
 
 def main() -> None:
-    """Runs the command that the first argument names; the console script ``longsum``."""
+    """Runs the command named by the first argument; the console script ``longsum``."""
     console.run_process(_run_command)
 
 

@@ -1,9 +1,9 @@
-"""Writes files and directories so that their final names only ever show complete content.
+"""Writes files and directories atomically, so that incomplete content never has the final name.
 
-Everything is written beside its target under a hidden temporary name and renamed at the end, which
-is one step within a file system. What fails on the way leaves no trace, and the target as it was.
-Replacing a directory takes two renames, though: killed between them, a process leaves the old one
-beside the target, as ".NAME.old-...".
+Content is written next to its target under a hidden temporary name and renamed at the end, which is
+atomic within a file system. A failure leaves no trace, and does not change the target. Replacing a
+directory takes two renames, though: a process killed between them leaves the old directory next to
+the target, as ".NAME.old-...".
 """
 
 import contextlib
@@ -32,28 +32,28 @@ def write_text(path: Path, text: str) -> None:
 def open_text(path: Path) -> Iterator[TextIO]:
     """Opens a UTF-8 file that replaces ``path`` when the block ends without an exception.
 
-    A path that ends in .gz or .xz is compressed, the same text always to the same bytes.
+    Paths that end in .gz or .xz are compressed; the same text always results in the same bytes.
 
     Raises:
         OSError: the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with contextlib.suppress(FileNotFoundError):  # of a process of this number that was killed
+        with contextlib.suppress(FileNotFoundError):  # left by a killed process with the same id
             temporary.unlink()
-        with temporary.open("xb") as file:  # not through a link
+        with temporary.open("xb") as file:  # never follows a link
             with _compressed(file, path.suffix) as stream:
                 text = io.TextIOWrapper(stream, encoding="utf-8")
                 try:
                     yield text
                 finally:
                     text.detach()
-            # Without this a power failure soon after the rename could leave an empty file.
+            # Without fsync, a power failure soon after the rename could leave an empty file.
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk names no file
+        error.filename = error.filename or str(path)  # errors of a full disk have no file name
         raise
     finally:
         with contextlib.suppress(OSError):
@@ -71,15 +71,15 @@ def _compressed(file: BinaryIO, suffix: str) -> contextlib.AbstractContextManage
 
 @contextlib.contextmanager
 def new_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yields a directory to fill, which takes the name ``target`` when the block ends.
+    """Yields a directory to fill, which is renamed to ``target`` when the block ends.
 
     Args:
-        target: does not exist, or is an empty directory; its parents are made. A link stays, and
-            what it names is written.
-        overwrite: replaces a directory with content too.
+        target: missing or empty directory; its parents are created. A link is followed, not
+            replaced.
+        overwrite: whether a directory with content may be replaced.
 
     Raises:
-        OSError: the directory cannot be written, or the target holds files.
+        OSError: the directory cannot be written, or the target is not empty.
     """
     target = Path(os.path.realpath(target))
     with scratch_directory(target) as work:
@@ -88,17 +88,17 @@ def new_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
         if overwrite and target.exists() and any(target.iterdir()):
             _swap(work, target)
         else:
-            os.replace(work, target)  # also onto an empty directory
+            os.replace(work, target)  # also replaces an empty directory
 
 
 @contextlib.contextmanager
 def scratch_directory(target: Path) -> Iterator[Path]:
-    """Yields an empty directory beside ``target``, on its file system, and removes it at the end.
+    """Yields an empty directory next to ``target``, on its file system, and removes it at the end.
 
     Raises:
-        OSError: the directory or the parents of ``target`` cannot be made.
+        OSError: the directory or the parents of ``target`` cannot be created.
     """
-    with contextlib.suppress(FileExistsError):  # of a file in its place the next line tells better
+    with contextlib.suppress(FileExistsError):  # if the parent is a file, mkdtemp raises
         target.parent.mkdir(parents=True)
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
@@ -108,7 +108,7 @@ def scratch_directory(target: Path) -> Iterator[Path]:
 
 
 def _swap(work: Path, target: Path) -> None:
-    """Renames ``work`` to ``target``; what it replaces goes away last."""
+    """Renames ``work`` to ``target``, and finally deletes the replaced directory."""
     old = tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent)
     os.replace(target, old)
     try:

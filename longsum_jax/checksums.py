@@ -1,7 +1,7 @@
-"""SHA-256 sums of the files of a directory, in a file that ``sha256sum -c SHA256SUMS`` reads, too.
+"""SHA-256 sums of the files in a directory, in the format of ``sha256sum -c SHA256SUMS``.
 
-Who writes a directory calls ``write`` last, who reads one ``check`` first. A directory without the
-file (an older one, or one of others) proves nothing and is read as it is.
+Call ``write`` last when writing a directory, and ``check`` first when reading one. A directory
+without the file (from an older version or another program) is not verified.
 """
 
 import contextlib
@@ -20,20 +20,20 @@ from longsum_jax.files import open_regular, read_bytes
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
-_HEADER = "# {} sums"  # sha256sum skips it; sums cut short at the end of a line do not fit it
+_HEADER = "# {} sums"  # a comment for sha256sum; detects files that are cut short
 
-# Relative path -> the sums that it may have: two while a file is being replaced.
+# Relative path -> the allowed sums: two while a file is being replaced.
 _Sums = dict[str, set[str]]
 
 
 def write(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
     """Writes the sums of the files below a directory.
 
-    Subdirectories with sums of their own are left to these.
+    Subdirectories with their own sums are skipped.
 
     Args:
-        directory: complete but for its sums.
-        wanted: tells from its relative path whether a file gets a sum; all by default.
+        directory: directory that is complete except for its sums.
+        wanted: predicate on the relative path of a file that selects it; all by default.
 
     Raises:
         OSError: a file cannot be read, or the sums cannot be written.
@@ -48,14 +48,14 @@ def write(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
 
 
 def check(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
-    """Raises InputError for the first file of a directory that is not what was written.
+    """Raises InputError for the first file of a directory that does not match its sum.
 
     Args:
-        directory: with or without sums.
-        wanted: tells from its relative path whether to read a file; all by default.
+        directory: directory with or without sums.
+        wanted: predicate on the relative path of a file that selects it; all by default.
 
     Raises:
-        InputError: names the file, or the damaged sums.
+        InputError: a file or the sums are damaged; the message names the file.
     """
     for name, problem in compare(directory, wanted):
         if problem:
@@ -65,10 +65,10 @@ def check(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
 def compare(
     directory: Path, wanted: Callable[[str], bool] = bool
 ) -> Iterator[tuple[str, str | None]]:
-    """Yields the relative paths of files with sums, and what is wrong with each, None if nothing.
+    """Yields the relative path of each file with a sum, and its problem, None if it matches.
 
     Args:
-        directory, wanted: see ``check``.
+        directory, wanted: arguments as for ``check``.
 
     Raises:
         InputError: the sums are damaged.
@@ -86,10 +86,10 @@ def compare(
 
 @contextlib.contextmanager
 def checking(directory: Path) -> Iterator[None]:
-    """Compares all files with their sums while the block reads them.
+    """Compares all files with their sums concurrently with the block that reads them.
 
     Raises:
-        InputError: as ``check``, when the block ends, also with an error of its own.
+        InputError: as ``check``, when the block ends, even if the block raises an error.
     """
     with ThreadPoolExecutor(1) as thread:
         found = thread.submit(check, directory)
@@ -100,10 +100,10 @@ def checking(directory: Path) -> Iterator[None]:
 
 
 def replace_text(directory: Path, name: str, text: str) -> None:
-    """Replaces a file of a directory and its sum; the directory is whole at every moment.
+    """Replaces a file of a directory and its sum; the directory is consistent at any time.
 
     Raises:
-        InputError: damaged sums.
+        InputError: the sums are damaged.
         OSError: a file cannot be written.
     """
     if not (directory / SUMS).exists():
@@ -125,12 +125,12 @@ def digest_of(path: Path) -> str:
     try:
         with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except InputError as error:  # a pipe or a device, which is not waited for
+    except InputError as error:  # a pipe or a device, on which reading would block
         raise OSError(errno.EINVAL, str(error)) from None
 
 
 def _digests(directory: Path, names: Iterable[str]) -> Iterator[str | OSError]:
-    """Yields the sums of files, several of which are read at a time, or why there is none."""
+    """Yields the sums or read errors of files, several of which are read concurrently."""
     paths = [directory / name for name in names]
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         yield from threads.map(_digest_or_error, paths)
@@ -144,7 +144,7 @@ def _digest_or_error(path: Path) -> str | OSError:
 
 
 def _files(directory: Path) -> Iterator[str]:
-    """Yields the relative paths of all files below a directory but those with sums elsewhere."""
+    """Yields the relative paths of all files below a directory, except in directories with sums."""
     for folder, subfolders, names in os.walk(directory):
         has_sums = [name for name in subfolders if Path(folder, name, SUMS).exists()]
         subfolders[:] = [name for name in subfolders if name not in has_sums]
@@ -155,7 +155,7 @@ def _files(directory: Path) -> Iterator[str]:
 
 
 def _read(directory: Path) -> _Sums:
-    """Returns the sums in a directory."""
+    """Returns the sums in a directory's SHA256SUMS."""
     path = directory / SUMS
     try:
         lines = read_bytes(path).decode().split("\n")
@@ -173,8 +173,8 @@ def _read(directory: Path) -> _Sums:
 
 
 def _is_below(name: str) -> bool:
-    """Returns True for a path below the directory that it is relative to, in its only spelling:
-    others could have one large file read as often as there are lines.
+    """Returns True for a normalized path below its base directory: with other spellings, a large
+    file could be read once per line.
     """
     is_inside = not (name.startswith("/") or ".." in name.split("/") or "\0" in name)
     return is_inside and name == posixpath.normpath(name) != "."

@@ -21,15 +21,15 @@ _BUFFER = 2**18  # bytes
 
 
 def open_compressed(file: str | Path | IO[bytes], suffix: str, name: str) -> io.BufferedReader:
-    """Returns a stream of what a compressed file holds, which raises EOFError where it is damaged.
+    """Returns a stream of the decompressed content, which raises EOFError if the file is damaged.
 
     Args:
-        file: its path, or a stream of its bytes.
-        suffix: one of ``SUFFIXES``.
-        name: of the file, for errors.
+        file: path, or a stream of the compressed bytes.
+        suffix: suffix in ``SUFFIXES``.
+        name: name of the file, for errors.
 
     Raises:
-        InputError: the package that reads Zstandard before Python 3.14 is not installed.
+        InputError: the package for Zstandard, needed before Python 3.14, is not installed.
         OSError: the file cannot be read.
     """
     if suffix == ".zst":
@@ -41,10 +41,10 @@ def open_compressed(file: str | Path | IO[bytes], suffix: str, name: str) -> io.
 
 
 def import_zstd(name: str) -> ModuleType:
-    """Returns Python's module of Zstandard, or the package that has it before Python 3.14.
+    """Returns Python's Zstandard module, or its backport before Python 3.14.
 
     Args:
-        name: of the file that needs it, for the error.
+        name: name of the file that needs it, for the error.
 
     Raises:
         InputError: the package is not installed.
@@ -53,7 +53,7 @@ def import_zstd(name: str) -> ModuleType:
 
 
 class _Unpacked(io.RawIOBase):
-    """A stream whose errors of damaged content are EOFErrors."""
+    """A stream that raises EOFError for damaged content."""
 
     def __init__(self, stream: Any, errors: tuple[type[Exception], ...]) -> None:
         self._stream = stream
@@ -66,7 +66,7 @@ class _Unpacked(io.RawIOBase):
         try:
             return self._stream.readinto(buffer)
         except self._errors as error:
-            if isinstance(error, OSError) and error.errno:  # of the disk
+            if isinstance(error, OSError) and error.errno:  # an error of the disk
                 raise
             raise EOFError(str(error)) from error
 

@@ -1,6 +1,6 @@
-"""The package ``longsum_jax.configs`` of a checkout: the directory configs/ beside this package.
+"""The package ``longsum_jax.configs`` of a checkout: the directory configs/ next to this package.
 
-A wheel has the files in a directory longsum_jax/configs, which Python prefers to this file.
+A wheel contains a directory longsum_jax/configs, which Python prefers to this file.
 """
 
 from pathlib import Path

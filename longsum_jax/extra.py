@@ -1,4 +1,4 @@
-"""Packages of the extras for files, imported when a document needs one."""
+"""Imports packages of the extras for files when a document needs one."""
 
 import importlib
 from types import ModuleType
@@ -10,9 +10,9 @@ def import_extra(module: str, name: str, what: str) -> ModuleType:
     """Returns a module of the extra "files".
 
     Args:
-        module: its name.
-        name: of the file that needs it.
-        what: the module reads, for the error.
+        module: name of the module.
+        name: name of the file that needs it.
+        what: file type that the module reads, for the error.
 
     Raises:
         InputError: the package is not installed.
@@ -24,11 +24,11 @@ def import_extra(module: str, name: str, what: str) -> ModuleType:
 
 
 def missing_extra(name: str, what: str, extra: str) -> InputError:
-    """Returns the error that an extra is not installed.
+    """Returns the error for an extra that is not installed.
 
     Args:
-        name: file that needs it.
-        what: format that the extra reads.
+        name: name of the file that needs it.
+        what: file type that the extra reads.
         extra: name of the extra.
     """
     return InputError(f"{name}: to read {what}, pip install 'longsum_jax[{extra}]'")

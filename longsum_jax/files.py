@@ -1,7 +1,7 @@
-"""Reads files that others wrote, within bounds: regular files alone, and no more than may be there.
+"""Reads untrusted files within bounds: only regular files, and only up to a maximum size.
 
-A file of a model may be a link to a device, a pipe that nobody writes to, or grow to gigabytes when
-it is unpacked or parsed. Every reader of such files goes through these functions.
+A file of a model may be a link to a device, a pipe without a writer, or expand to gigabytes when it
+is decompressed or parsed. All readers of such files use these functions.
 """
 
 import gzip
@@ -18,23 +18,23 @@ from typing import Any, BinaryIO
 
 from longsum_jax.errors import InputError
 
-MAX_JSON_BYTES = 2**24  # of a config or an index; published ones have a few megabytes at most
-MAX_CONTAINERS = 2**21  # objects and lists in one JSON text, each of which takes a hundred bytes
-MAX_ROWS_BYTES = 2**34  # of a file of rows that this library wrote: metrics, predictions
-MAX_LINE_BYTES = 2**26  # of a document on one line: fifty long novels
-_MAX_BLANK_LINES = 2**20  # in a row
-# Texts are packed to a hundredth at best; beyond that and this size it is a bomb.
+MAX_JSON_BYTES = 2**24  # size of a config or index; published ones have a few megabytes at most
+MAX_CONTAINERS = 2**21  # objects and lists in one JSON text, each of which takes 100 bytes
+MAX_ROWS_BYTES = 2**34  # size of a row file written by this library: metrics, predictions
+MAX_LINE_BYTES = 2**26  # size of a document on one line: fifty long novels
+_MAX_BLANK_LINES = 2**20  # consecutive blank lines
+# Texts compress to 1/100 at best; beyond RATIO_FROM bytes, a ratio above MAX_RATIO is a bomb.
 MAX_RATIO = 200
 RATIO_FROM = 2**24
-# What unpacking a damaged file raises.
+# Errors of decompressing a damaged file.
 DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
-# What a zip archive raises besides: RuntimeError for a password and (its subclass
-# NotImplementedError) for an unknown method, the other for a name that is no UTF-8.
+# Additional errors of zip archives: RuntimeError for a password and (its subclass
+# NotImplementedError) for an unknown method, UnicodeDecodeError for a name that is not UTF-8.
 DAMAGED_ZIP = (*DAMAGED, RuntimeError, UnicodeDecodeError)
 
 
 def open_regular(path: str | Path) -> io.BufferedReader:
-    """Opens a file for reading bytes, and never waits for one.
+    """Opens a regular file for reading bytes, without ever blocking.
 
     Raises:
         InputError: a directory, a pipe or a device.
@@ -42,10 +42,10 @@ def open_regular(path: str | Path) -> io.BufferedReader:
     """
     try:
         is_directory = stat.S_ISDIR(os.stat(path).st_mode)
-    except ValueError as error:  # a zero character, or half of one
+    except ValueError as error:  # a NUL character or a lone surrogate
         raise InputError(f"{path}: no name that a file can have ({error}); check it") from None
     if not is_directory:
-        # Without O_NONBLOCK, opening a pipe waits until somebody writes to it.
+        # Without O_NONBLOCK, opening a pipe blocks until there is a writer.
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         file = os.fdopen(os.open(path, flags), "rb")
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -58,7 +58,7 @@ def read_bytes(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> bytes:
     """Returns the content of a file.
 
     Raises:
-        InputError: no regular file, or more than ``max_bytes``.
+        InputError: not a regular file, or more than ``max_bytes``.
         OSError: the file cannot be read.
     """
     with open_regular(path) as file:
@@ -69,14 +69,15 @@ def read_bytes(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> bytes:
 
 
 def parse_json(text: str | bytes, **options: Any) -> Any:
-    """Returns what a JSON text holds.
+    """Returns the parsed content of a JSON text.
 
     Args:
-        text: of a file or a line.
-        **options: of ``json.loads``.
+        text: JSON text of a file or a line.
+        **options: options of ``json.loads``.
 
     Raises:
-        ValueError: no JSON, more than ``MAX_CONTAINERS`` objects and lists, or too deep.
+        ValueError: invalid JSON, more than ``MAX_CONTAINERS`` objects and lists, or nested too
+            deeply.
     """
     if isinstance(text, str):
         containers = text.count("[") + text.count("{")
@@ -94,7 +95,7 @@ def read_json(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, An
     """Returns the JSON object in a file.
 
     Raises:
-        InputError: a file that cannot be read, is too large or holds no JSON object.
+        InputError: the file cannot be read, is too large or does not contain a JSON object.
     """
     try:
         value = parse_json(read_bytes(path, max_bytes))
@@ -118,17 +119,17 @@ def bounded_lines(
     max_bytes: int,
     packed: int | None = None,
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields number, from 1, and bytes of every line that is not blank.
+    """Yields the number, from 1, and the bytes of every line that is not blank.
 
     Args:
-        stream: of the file, unpacked.
-        name: of the file, for errors.
-        max_bytes: it may have.
-        packed: bytes of the file on disk, None where nothing is unpacked.
+        stream: stream of the decompressed file.
+        name: name of the file, for errors.
+        max_bytes: maximum size of the decompressed file.
+        packed: bytes of the compressed file on disk; None if it is not compressed.
 
     Raises:
-        InputError: a damaged file; a file or line that is too large, a file that expands to more
-            than ``MAX_RATIO`` times its size or is made of blank lines.
+        InputError: a damaged file; a file or line that is too large; a file that expands to more
+            than ``MAX_RATIO`` times its size or has too many blank lines.
     """
     limit = max_bytes if packed is None else min(max_bytes, max(RATIO_FROM, MAX_RATIO * packed))
     number = size = blank = 0
@@ -159,12 +160,12 @@ def bounded_lines(
 
 
 def damaged(where: str, error: Exception) -> str:
-    """Returns the sentence about a compressed file that cannot be unpacked."""
+    """Returns the error message for a compressed file that cannot be decompressed."""
     return f"{where}: the compressed file is damaged or cut short ({error}); copy it again"
 
 
 def beyond(name: str, max_bytes: int) -> str:
-    """Returns the sentence about what is too large."""
+    """Returns the error message for a file that is too large."""
     return (
         f"{name}: the file holds or expands to more than {max_bytes} bytes; "
         "raise max_bytes (--max_bytes) if it is genuine"
@@ -172,7 +173,7 @@ def beyond(name: str, max_bytes: int) -> str:
 
 
 def expands(name: str) -> str:
-    """Returns the sentence about a compressed file that may be made to fill the memory."""
+    """Returns the error message for a compressed file that may be a decompression bomb."""
     return (
         f"{name}: expands to more than {MAX_RATIO} times its size; not read, for it may be made to "
         "fill the memory"

@@ -1,8 +1,8 @@
-"""Locks on directories that one process writes at a time.
+"""Locks on directories that only one process may write at a time.
 
-The lock is one of the operating system on the file .lock: it ends with its process, however that
-ends, and is known to the other machines of a network file system that has locks (NFS 4, Lustre).
-Where there are none (Windows, some mounted buckets), nothing is locked.
+The lock is an operating system lock on the file .lock: it is released when its process ends for any
+reason, and also works across machines on network file systems with locks (NFS 4, Lustre). Without
+support for locks (Windows, some mounted buckets), nothing is locked.
 """
 
 import contextlib
@@ -22,20 +22,20 @@ except ImportError:  # Windows
 
 LOCK = ".lock"
 _MOST_READ = 1000  # bytes
-_held: set[Path] = set()  # by this process, whose own locks do not keep it out
+_held: set[Path] = set()  # directories locked by this process, which may enter them again
 
 
 @contextlib.contextmanager
 def locked(directory: Path, doing: str, remedy: str) -> Iterator[None]:
-    """Keeps other processes out of a directory while the block runs.
+    """Keeps other processes out of a directory for the duration of the block.
 
     Args:
-        directory: is there, and can be written.
-        doing: what another process does there, for the error message.
-        remedy: what to do then.
+        directory: existing, writable directory.
+        doing: activity of another process in the directory, for the error message.
+        remedy: remedy for the error message.
 
     Raises:
-        InputError: another process holds the lock; or the file cannot be made.
+        InputError: another process holds the lock, or the lock file cannot be created.
     """
     directory = directory.resolve()
     if fcntl is None or directory in _held:
@@ -50,7 +50,7 @@ def locked(directory: Path, doing: str, remedy: str) -> Iterator[None]:
                 yield
             finally:
                 _held.discard(directory)
-                with contextlib.suppress(OSError):  # the file alone locks nothing
+                with contextlib.suppress(OSError):  # a leftover file does not lock anything
                     path.unlink(missing_ok=True)
     except _HeldError as error:
         raise InputError(
@@ -59,18 +59,18 @@ def locked(directory: Path, doing: str, remedy: str) -> Iterator[None]:
 
 
 class _HeldError(Exception):
-    """Another process has the lock; says which."""
+    """Another process holds the lock; the message names it."""
 
 
 def _open(path: Path) -> BinaryIO:
-    """Opens and locks a file, where the file system has locks.
+    """Opens and locks a file, if the file system supports locks.
 
     Raises:
-        InputError: it cannot be made.
+        InputError: the file cannot be created.
     """
     while True:
         try:
-            # Not through a link, which may lead to any file.
+            # Do not follow a link, which may lead to any file.
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(path, flags, 0o666)
         except OSError as error:
@@ -80,7 +80,7 @@ def _open(path: Path) -> BinaryIO:
             file.close()
             raise InputError(f"{path}: no regular file; delete it")
         try:
-            # Not flock: a child that outlives this process would keep the lock.
+            # Not flock, with which a child that outlives this process would keep the lock.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:  # POSIX allows both
             with file:
@@ -90,11 +90,11 @@ def _open(path: Path) -> BinaryIO:
             return file  # a file system without locks
         if _is_still_there(path, file):
             return file
-        file.close()  # its last holder has removed it, and another may have made a new one
+        file.close()  # its previous holder removed it, and another process may have made a new one
 
 
 def _is_still_there(path: Path, file: BinaryIO) -> bool:
-    """Returns whether ``path`` is the name of an open file."""
+    """Returns True if ``path`` still refers to the open file."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -102,12 +102,12 @@ def _is_still_there(path: Path, file: BinaryIO) -> bool:
 
 
 def _holder(file: BinaryIO) -> str:
-    """Returns what the file of a lock says of its holder."""
+    """Returns the description of the holder in a lock file."""
     return in_one_line(file.read(_MOST_READ).decode(errors="replace").strip()) or "unknown"
 
 
 def _name_holder(file: BinaryIO) -> None:
-    """Writes this process into the file of a lock, which holds without that on a full disk."""
+    """Writes a description of this process to the lock file; the lock works without it."""
     holder = f"process {os.getpid()} on {socket.gethostname()}\n"
     with contextlib.suppress(OSError):
         os.ftruncate(file.fileno(), 0)

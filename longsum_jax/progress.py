@@ -1,4 +1,4 @@
-"""Bars of progress on standard error, which are lines where that is a file."""
+"""Progress bars on standard error, which are printed as lines if it is not a terminal."""
 
 import sys
 import time
@@ -6,14 +6,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-_SECONDS = 30.0  # between lines
+_SECONDS = 30.0  # interval between lines
 
 
 class Bar(tqdm):
-    """A bar of tqdm on a terminal; elsewhere a line every half minute, none of a short task.
+    """A tqdm bar on a terminal; otherwise one line per half minute, and none for short tasks.
 
     Args:
-        arguments, options: of ``tqdm.tqdm``.
+        arguments, options: arguments of ``tqdm.tqdm``.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -24,7 +24,7 @@ class Bar(tqdm):
         super().__init__(*arguments, **options)
 
     def update_untimed(self) -> None:
-        """Counts one whose time says nothing of the others', such as a step that is compiled."""
+        """Counts an item with an unrepresentative time, such as a step that is compiled."""
         self.n += 1
         self.initial = self.last_print_n = self.n
         self.last_print_t = time.time()
@@ -35,5 +35,5 @@ class Bar(tqdm):
         """See ``tqdm.tqdm``."""
         if self._is_animated:
             super().display(msg, pos)
-        elif pos is None:  # else the task ends, and says so itself
+        elif pos is None:  # otherwise the task is ending, and reports that itself
             print(self, file=self.fp, flush=True)

@@ -1,4 +1,4 @@
-"""Checks of values: dictionaries against dataclasses, numbers against ranges, trees of parameters
+"""Validates values: dictionaries against dataclasses, numbers against ranges, parameter trees
 against each other.
 
 Dataclasses of options declare the range of a number once, in its type: ``rate: Share``.
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
-LARGEST = 2**31 - 1  # whole number of options: what indices of arrays may be
+LARGEST = 2**31 - 1  # maximum of integer options, because array indices have 32 bits
 
 
 class Range(NamedTuple):
-    """The numbers that a field may have; stands in its ``Annotated`` type.
+    """The range of a numeric field, declared in its ``Annotated`` type.
 
     Attributes:
-        low, high: the ends.
-        above, below: whether ``low`` and ``high`` themselves are left out.
+        low, high: ends of the range.
+        above, below: whether ``low`` and ``high`` are excluded.
     """
 
     low: float = -math.inf
@@ -35,7 +35,7 @@ class Range(NamedTuple):
     below: bool = False
 
     def holds(self, value: float) -> bool:
-        """Returns whether a number lies in the range; nan and infinities never do."""
+        """Returns True if a number is in the range; nan and infinities never are."""
         if isinstance(value, float) and not math.isfinite(value):
             return False
         is_low = value > self.low if self.above else value >= self.low
@@ -52,9 +52,9 @@ class Range(NamedTuple):
 
 Count = Annotated[int, Range(0, LARGEST)]
 Positive = Annotated[int, Range(1, LARGEST)]
-# Features, heads, labels, tokens of a block; layers of a stack; tokens of a text and rows of a
-# table of positions. Nothing published comes near these limits, and arrays of such sizes fit 63
-# bits.
+# Size: features, heads, labels, tokens of a block. Layers: layers of a stack. Length: tokens of a
+# text, rows of a table of positions. All published models are far below these limits, and the sizes
+# of such arrays fit into 63 bits.
 Size = Annotated[int, Range(1, 2**16)]
 SizeOrNone = Annotated[int, Range(0, 2**16)]
 Layers = Annotated[int, Range(1, 1000)]
@@ -68,14 +68,14 @@ _ANY_INT, _ANY_FLOAT = Range(-LARGEST, LARGEST), Range()
 
 
 def check_ranges(options: Any, section: str = "") -> None:
-    """Checks the numbers in a dataclass against the ranges that its fields declare.
+    """Checks the numbers in a dataclass against the ranges declared by its fields.
 
-    Numbers without a declared range must be finite, whole ones fit 32 bits. A subclass that gives a
-    field another default keeps its range.
+    Numbers without a declared range must be finite, and integers must fit into 32 bits. A subclass
+    that only changes the default of a field inherits its range.
 
     Args:
-        options: an instance.
-        section: stands before the names of fields in messages.
+        options: instance of a dataclass.
+        section: prefix of field names in messages.
 
     Raises:
         InputError: a number outside of its range.
@@ -89,7 +89,7 @@ def check_ranges(options: Any, section: str = "") -> None:
 
 
 def check_number(name: str, number: float, allowed: Range | None = None) -> None:
-    """Checks one number; ``allowed`` is None for any that is finite and, if whole, fits 32 bits.
+    """Checks one number; if ``allowed`` is None, it must be finite or a 32-bit integer.
 
     Raises:
         InputError: a number outside of the range.
@@ -110,16 +110,16 @@ def _problem(number: float, allowed: Range) -> str:
 
 
 def shortened(value: Any, limit: int = 80) -> str:
-    """Returns a value as a message shows it: whole, or its beginning."""
+    """Returns a value for a message, shortened to its beginning if it is long."""
     if isinstance(value, int) and abs(value) > 10**limit:
-        return f"a whole number of more than {limit} digits"  # Python refuses to write the longest
+        return f"a whole number of more than {limit} digits"  # Python cannot print the longest
     shown = repr(value)
     return shown if len(shown) <= limit else f"{shown[:limit]}..."
 
 
 @functools.cache
 def _ranges(cls: type) -> dict[str, Range]:
-    """Returns the range of every field of a dataclass that holds numbers."""
+    """Returns the range of every numeric field of a dataclass."""
     found: dict[str, Range] = {}
     for base in reversed(cls.__mro__):
         own = vars(base).get("__annotations__", {})
@@ -132,7 +132,7 @@ def _ranges(cls: type) -> dict[str, Range]:
 
 
 def _declared(hint: Any) -> Range | None:
-    """Returns the range inside a type: of a number, an optional one, or those of a tuple."""
+    """Returns the range declared in a type: of a number, an optional number, or a tuple."""
     if typing.get_origin(hint) is Annotated:
         return next((x for x in hint.__metadata__ if isinstance(x, Range)), None)
     inner = map(_declared, typing.get_args(hint))
@@ -140,17 +140,17 @@ def _declared(hint: Any) -> Range | None:
 
 
 def _default(hint: Any) -> Range:
-    """Returns the range of numbers of a type that declares none."""
+    """Returns the default range of a numeric type without a declared one."""
     return _ANY_FLOAT if hint is float or float in typing.get_args(hint) else _ANY_INT
 
 
 class TreeDifference(NamedTuple):
-    """The names in which two trees of arrays differ.
+    """The names of arrays in which two trees differ.
 
     Attributes:
-        missing: wanted and not found.
-        extra: found and not wanted.
-        misshapen: in both, with different shapes.
+        missing: names that are only in the expected tree.
+        extra: names that are only in the other tree.
+        misshapen: names in both trees with different shapes.
     """
 
     missing: list[str]
@@ -164,8 +164,8 @@ def compare_trees(
     """Compares two trees of arrays by names and shapes.
 
     Args:
-        wanted, found: name of every array to its shape. Missing and misshapen names are listed in
-            the order of ``wanted``, extra ones in that of ``found``.
+        wanted, found: array name -> shape. Missing and misshapen names are listed in the order of
+            ``wanted``, extra ones in the order of ``found``.
     """
     missing = [name for name in wanted if name not in found]
     extra = [name for name in found if name not in wanted]
@@ -175,7 +175,7 @@ def compare_trees(
 
 
 def first_names(names: Sequence[str], limit: int = 6) -> str:
-    """Returns the first ``limit`` of many names, and how many more there are."""
+    """Returns the first ``limit`` names, and the number of the remaining ones."""
     listed = ", ".join(names[:limit])
     more = len(names) - limit
     return f"{listed} and {more} more" if more > 0 else listed
@@ -185,12 +185,12 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """Builds the dataclass ``cls`` from ``values``; nested dataclasses from nested mappings.
 
     Args:
-        cls: a dataclass type.
-        values: field name to value.
-        where: what the values are called in error messages (a config section, a file).
+        cls: dataclass type.
+        values: field name -> value.
+        where: name of the values in error messages (a config section, a file).
 
     Raises:
-        InputError: unknown key, or a value whose type or Literal choice does not fit.
+        InputError: an unknown key, or a value with a wrong type or Literal choice.
     """
     hints = typing.get_type_hints(cls)
     fields = {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.init}
@@ -217,8 +217,8 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:
 
 
 def _fit(hint: Any, value: Any, where: str) -> Any:
-    """Returns ``value`` as ``hint`` wants it (int to float, list to tuple), or raises
-    InputError."""
+    """Returns ``value`` converted to ``hint`` (int to float, list to tuple); raises InputError if
+    it does not fit."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value

@@ -1,4 +1,4 @@
-"""The door ``python -m longsum_jax.train``; the command is ``longsum_jax.commands.train``."""
+"""Entry point ``python -m longsum_jax.train``; the command is ``longsum_jax.commands.train``."""
 
 from longsum_jax.commands import console
 from longsum_jax.commands.train import main

@@ -1,12 +1,12 @@
-"""Array types that several rooms share, and the words for dimensions in their annotations.
+"""Shared array types, and the names of dimensions in their annotations.
 
-Shapes are words that the test run checks: ``Float[Array, "batch length d_model"]`` (jaxtyping; a
-single word is written with a leading space). The same word stands for the same dimension
+Shapes are names that are checked in tests: ``Float[Array, "batch length d_model"]`` (jaxtyping; a
+single name is written with a leading space). The same name is used for the same dimension
 everywhere:
 
     batch                   sequences of a batch
-    length                  tokens of a sequence; query_length and key_length where they differ
-    d_model                 width of the stream between layers
+    length                  tokens of a sequence; query_length and key_length if they differ
+    d_model                 width of the residual stream
     heads, head_dim         attention heads, and the width of one head
     num_blocks, block_size  blocks of a sequence, and tokens of a block
     num_keys                keys that the queries of a block attend to
@@ -14,7 +14,7 @@ everywhere:
     channels, modes         state-space channels, and complex modes of a channel
     beams, vocab            hypotheses of a search, and entries of the vocabulary
 
-Letters stand for dimensions only inside einsum strings and formulas:
+Single letters are only used for dimensions in einsum strings and formulas:
 
     b batch   l, t lengths of keys and queries   d d_model   h heads   k head_dim
     n num_blocks   c queries of a block   w keys of a block
@@ -27,22 +27,22 @@ import jax
 import numpy as np
 
 Array = jax.Array
-AnyArray = jax.Array | np.ndarray  # inputs of modules, which may be called eagerly
+AnyArray = jax.Array | np.ndarray  # inputs of modules, which may also be called eagerly
 Params = Mapping[str, Any]  # a Flax parameter tree
 NumpyBatch = dict[str, np.ndarray]  # one host's rows of one batch
 
-IGNORED_LABEL = -100  # the label that losses leave out, as in PyTorch and transformers
+IGNORED_LABEL = -100  # label ignored by losses, as in PyTorch and transformers
 
 
 class BatchIterator(Protocol):
-    """An iterator over one host's batches, with a position that can be saved and taken up again."""
+    """An iterator over one host's batches, whose position can be saved and restored."""
 
     def __next__(self) -> NumpyBatch: ...
 
     def state(self) -> dict[str, Any]:
-        """Returns the JSON-able position after the batches handed out so far.
+        """Returns the JSON-serializable position after the batches returned so far.
 
-        It is the same on every host. Its "epoch", if it has one, counts the passes over the data.
+        It is the same on every host. Its "epoch", if present, counts the passes over the data.
         """
         ...
 

@@ -17,6 +17,7 @@ import jax
 import pytest
 from longsum_jax.configs.awesome import VARIANTS
 from longsum_jax.configs.long_baselines import BASELINES
+from ml_collections import ConfigDict
 
 from longsum_jax.commands import convert, train
 from longsum_jax.data.prepared import write_prepared
@@ -116,6 +117,15 @@ def test_tiny_keeps_files_of_ones_own(path, data, source, held_out):
         with pytest.raises(InputError, match=r'json:rows\.jsonl has no split "test"'):
             task.source_split("test")
     assert run_config(read_config(f"{path}:tiny", {})).task.source == "embedded"
+
+
+@pytest.mark.parametrize("path", sorted({path for path, _ in ALL}), ids=lambda path: path.stem)
+def test_files_are_those_of_ml_collections(path):
+    """``ml_collections.config_flags`` calls ``get_config`` without a mode for ``--config=FILE``."""
+    names = runpy.run_path(str(path))
+    assert isinstance(names["get_config"](), ConfigDict)
+    parameter = inspect.signature(names["get_config"]).parameters["mode"]
+    assert parameter.default == names["MODES"][0]
 
 
 SMALL_MODELS = {

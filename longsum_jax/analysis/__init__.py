@@ -1,1 +1,1 @@
-"""Statistics of texts, figures, and device memory."""
+"""Figures, kernels, device memory, and plans of compiled programs."""

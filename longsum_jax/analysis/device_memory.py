@@ -1,4 +1,4 @@
-"""Device memory of a training step, and the longest document that fits, by compiling alone."""
+"""Device memory of a training step, and the longest document that fits, without running it."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from longsum_jax.ops.device_memory import held_bytes
 from longsum_jax.training.state import init_state
 from longsum_jax.training.step import LossFn, SegmentedLoss, make_train_step
 
-LONGEST = 2**20  # tokens at which the search for the longest document ends
+LONGEST = 2**20  # maximum tokens in the search for the longest document
 
 
 def step_bytes(
@@ -21,15 +21,15 @@ def step_bytes(
     params: Any,
     batch: dict[str, Any],
 ) -> int:
-    """Returns the bytes that one device holds at most during a training step.
+    """Returns the maximum bytes in use on one device during a training step.
 
-    They are those of the compiled program: parameters, optimizer state, batch and intermediate
-    values. Nothing is run and no array is made.
+    This is the memory of the compiled program: parameters, optimizer state, batch and intermediate
+    values. The program is not run, and no arrays are created.
 
     Args:
-        loss_fn, optimizer: of the step.
-        params: parameter tree; shapes suffice, here and in ``batch``.
-        batch: arrays.
+        loss_fn, optimizer: loss function and optimizer of the step.
+        params: parameter tree; shapes suffice, as they do for ``batch``.
+        batch: arrays of a batch.
     """
     state = jax.eval_shape(lambda params: init_state(params, optimizer), params)
     compiled = make_train_step(loss_fn, optimizer).lower(state, batch).compile()
@@ -44,13 +44,14 @@ def fit_length(
     Source: AWESOME, table 14.
 
     Args:
-        bytes_of: tokens of a document -> bytes of a step, which grow with them; see ``step_bytes``.
-        budget: bytes of the device.
-        multiple: the answer is a multiple of it.
-        longest: where the search ends.
+        bytes_of: increasing function from the tokens of a document to the bytes of a step, see
+            ``step_bytes``.
+        budget: memory of the device in bytes.
+        multiple: number of which the result is a multiple.
+        longest: upper end of the search.
 
     Returns:
-        Tokens; 0 where not even ``multiple`` of them fit, ``longest`` where all of them do.
+        Tokens; 0 if ``multiple`` tokens do not fit, ``longest`` rounded down if all of them fit.
 
     Raises:
         InputError: a budget or a multiple below 1, or ``longest`` below ``multiple``.
@@ -69,12 +70,13 @@ def fit_length(
     while candidate.num_bytes <= budget:
         if candidate.multiples == most:
             return most * multiple
-        # As far as the line through both points says, at least twice as far.
+        # Extrapolate the line through both points, but at least double the length.
         guess = max(_crossing(fitting, candidate, budget), 2 * candidate.multiples)
         fitting, guess = candidate, min(guess, most)
         candidate = Point(guess, bytes_at(guess))
-    # ``fitting`` fits, ``too_long`` does not. Bytes grow about in proportion, so that the line
-    # between both finds the place soon; every other step is a bisection, which bounds their number.
+    # ``fitting`` fits, ``too_long`` does not. Bytes are almost proportional to the length, so
+    # linear interpolation converges quickly; every other step is a bisection, which bounds their
+    # number.
     too_long, bisects = candidate, False
     while too_long.multiples - fitting.multiples > 1:
         middle = (fitting.multiples + too_long.multiples) // 2
@@ -91,14 +93,14 @@ def fit_length(
 
 
 class Point(NamedTuple):
-    """Bytes of a step over a number of multiples."""
+    """The bytes of a step at a number of multiples."""
 
     multiples: int
     num_bytes: int
 
 
 def _crossing(first: Point, second: Point, budget: int) -> int:
-    """Returns where the line through two points reaches the budget, in multiples, rounded down."""
+    """Returns the multiple, rounded down, at which a line through two points meets the budget."""
     slope = (second.num_bytes - first.num_bytes) / (second.multiples - first.multiples)
     if slope <= 0:
         return second.multiples

@@ -1,10 +1,10 @@
-"""Devices that programs can be compiled for, whether this machine has them or not.
+"""Devices that programs can be compiled for, even if this machine does not have them.
 
-XLA compiles for a described device: memory, collectives and refusals are those of the real one.
-Rates are the vendors' peaks, for a roofline. Sources: the specifications of Cloud TPU v5e, v5p and
-v6e; NVIDIA's data sheets of A100, H100, H200 and B200 (dense products); what a GPU is to the
-compiler as in the target configurations of openxla/xla. Memory of TPUs is what XLA lets programs
-have.
+XLA compiles for a described device: memory, collectives and rejections are the same as on the real
+one. Rates are the vendors' peaks, for a roofline. Sources: the specifications of Cloud TPU v5e, v5p
+and v6e; NVIDIA's data sheets of A100, H100, H200 and B200 (dense products); GPU descriptions for
+the compiler as in the target configurations of openxla/xla. The memory of TPUs is the part
+available to XLA programs.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longsum_jax.errors import InputError, did_you_mean, first_line
 
-if TYPE_CHECKING:  # jax reads the environment when it is imported, see ``set_environment``
+if TYPE_CHECKING:  # jax reads the environment on import, see ``set_environment``
     import jax
 
 GB = 1e9
@@ -24,17 +24,17 @@ HERE = "here"  # the name of the devices of this process
 
 
 class Hardware(NamedTuple):
-    """Peaks of one device.
+    """Peak rates of one device.
 
     Attributes:
-        title: the vendor's name.
-        kinds: beginnings of JAX's names for it (``jax.Device.device_kind``).
-        memory: bytes that programs can have.
-        bandwidth: bytes a second between device and its memory.
-        link: bytes a second that a device sends in a ring of its host, or of a TPU slice (two
-            ports of the torus, one in either direction).
-        host_link: the same between hosts.
-        products: operations a second by the types of ``program_work.Work.products``.
+        title: name given by the vendor.
+        kinds: prefixes of JAX's names for the device (``jax.Device.device_kind``).
+        memory: bytes available to programs.
+        bandwidth: memory bandwidth in bytes per second.
+        link: bytes per second that a device sends in a ring within its host, or within a TPU slice
+            (two ports of the torus, one in each direction).
+        host_link: bytes per second that a device sends in a ring across hosts.
+        products: operations per second by the types of ``program_work.Work.products``.
     """
 
     title: str
@@ -50,11 +50,11 @@ class Target(NamedTuple):
     """Devices to compile for.
 
     Attributes:
-        name: as the user gave it.
-        devices: JAX's devices, described or real.
-        hardware: their peaks; None where they are not known, as of CPUs.
-        memory: bytes that one of them has; 0 where that is not known.
-        devices_per_host: where links between hosts are slower; else 0.
+        name: name as given by the user.
+        devices: JAX devices, described or real.
+        hardware: peak rates; None if unknown, as for CPUs.
+        memory: bytes of memory per device; 0 if unknown.
+        devices_per_host: devices per host if links between hosts are slower, otherwise 0.
     """
 
     name: str
@@ -69,12 +69,12 @@ class Target(NamedTuple):
         return self.devices[0].platform
 
     def first(self) -> "Target":
-        """Returns the first of the devices alone."""
+        """Returns the target with only the first of its devices."""
         return self._replace(devices=self.devices[:1])
 
 
 def _tpu_products(peak: float) -> dict[str, float]:
-    # float32 goes through the bfloat16 units: once by default, six times for full precision.
+    # float32 uses the bfloat16 units: one pass by default, six passes for full precision.
     return {"bfloat16": peak, "float32": peak, "float32, highest": peak / 6}
 
 
@@ -82,7 +82,7 @@ def _gpu_products(bfloat16: float, tf32: float, float32: float) -> dict[str, flo
     return {"bfloat16": bfloat16, "float32": tf32, "float32, highest": float32}
 
 
-# By the name in --device.
+# Hardware by its name in --device.
 TPUS: Mapping[str, Hardware] = {
     "v5e": Hardware(
         "TPU v5e",
@@ -159,8 +159,8 @@ GPUS: Mapping[str, Hardware] = {
         _gpu_products(2250e12, 1125e12, 75e12),
     ),
 }
-# What the compiler has to know of a GPU: compute capability, processors, their float32 units,
-# shared memory of a processor and of a block, second-level cache, clock in GHz.
+# A GPU's description for the compiler: compute capability, number of multiprocessors, float32 units
+# of each, shared memory of a multiprocessor and of a block, L2 cache, clock in GHz.
 _GPU_CHIPS: Mapping[str, tuple[int, int, int, int, int, int, float]] = {
     "a100-40": (8, 108, 64, 167936, 166912, 41943040, 1.41),
     "a100-80": (8, 108, 64, 167936, 166912, 41943040, 1.41),
@@ -171,7 +171,7 @@ _GPU_CHIPS: Mapping[str, tuple[int, int, int, int, int, int, float]] = {
 _SMALLEST_TPU = {"v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2"}
 NAMES = ("cpu", *TPUS, *GPUS)
 
-# A process that compiles for a TPU has none, and should neither look for one nor keep others away.
+# A process that compiles for a TPU should neither look for a real one nor block other processes.
 _TPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -179,19 +179,19 @@ _TPU_ENVIRONMENT = {
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_MIN_LOG_LEVEL": "3",
 }
-# Autotuning would run programs on a GPU; without it Triton may find no tiles for a product.
+# Autotuning would run programs on a GPU; without it, Triton may find no tiles for a product.
 _GPU_FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
 
 
 def set_environment(name: str, environment: MutableMapping[str, str]) -> None:
-    """Prepares the compilation for a device; to be called before jax is imported.
+    """Prepares compiling for a device; must be called before jax is imported.
 
     Args:
-        name: of --device.
-        environment: the variables that JAX will read.
+        name: value of --device.
+        environment: environment variables, which JAX will read.
 
     Raises:
-        InputError: an unknown device, or a compiler that is not installed.
+        InputError: the device is unknown, or its compiler is not installed.
     """
     family, sizes = _parsed(name)
     if family == HERE:
@@ -201,7 +201,7 @@ def set_environment(name: str, environment: MutableMapping[str, str]) -> None:
         environment.setdefault("JAX_NUM_CPU_DEVICES", sizes or "1")
         return
     _require_compiler(name, family)
-    # Seconds of compiling are part of the plan.
+    # Disable the cache, because the plan includes the compilation time.
     environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     if family in GPUS:
         environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {_GPU_FLAGS}".strip()
@@ -210,12 +210,12 @@ def set_environment(name: str, environment: MutableMapping[str, str]) -> None:
 def find_target(name: str) -> Target:
     """Returns the devices of a name such as "v5e:16x16", "h200:2x8", "cpu:8" or "here".
 
-    A TPU's name is followed by its topology, a GPU's by hosts x devices; without either it is one
-    device.
+    A TPU's name is followed by its topology, a GPU's by hosts x devices; without either it means
+    one device.
 
     Raises:
-        InputError: an unknown device or topology, a compiler that is not installed, or fewer CPU
-            devices in this process.
+        InputError: an unknown device or topology, a missing compiler, or too few CPU devices in
+            this process.
     """
     family, sizes = _parsed(name)
     if family == HERE:
@@ -233,7 +233,7 @@ def find_target(name: str) -> Target:
 
 
 def _parsed(name: str) -> tuple[str, str]:
-    """Returns family and sizes of a device, checked."""
+    """Returns family and sizes of a device after checking them."""
     family, colon, sizes = name.partition(":")
     if family not in (*NAMES, HERE):
         raise InputError(
@@ -280,7 +280,7 @@ def _tpus(name: str, family: str, sizes: str) -> list["jax.Device"]:
     import jax
     from jax.experimental import topologies
 
-    for variable, value in _TPU_ENVIRONMENT.items():  # read when libtpu is loaded, which is here
+    for variable, value in _TPU_ENVIRONMENT.items():  # libtpu reads them when it is loaded below
         os.environ.setdefault(variable, value)
     topology = f"{family}:{sizes or _SMALLEST_TPU[family]}"
     try:
@@ -309,7 +309,7 @@ def _gpus(name: str, family: str, hosts: int, per_host: int) -> list["jax.Device
 
 
 def _gpu_description(family: str) -> str:
-    """Returns a GPU as XLA reads it, a stream_executor.GpuTargetConfigProto in text form."""
+    """Returns XLA's description of a GPU, a stream_executor.GpuTargetConfigProto in text format."""
     hardware = GPUS[family]
     major, cores, units, shared, shared_of_block, cache, clock = _GPU_CHIPS[family]
     info = {
@@ -353,7 +353,7 @@ def _devices_here() -> Target:
 
 
 def hardware_of(kind: str) -> Hardware | None:
-    """Returns the peaks of a device by JAX's name for it; None where they are not known."""
+    """Returns the peak rates of a device by JAX's name for it; None if unknown."""
     known: dict[str, Any] = {}
     for hardware in (*TPUS.values(), *GPUS.values()):
         known |= dict.fromkeys(hardware.kinds, hardware)

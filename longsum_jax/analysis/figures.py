@@ -1,4 +1,4 @@
-"""Drawings of runs, models, data sets, studies and plans; they need matplotlib."""
+"""Figures of runs, models, data sets, studies and plans; they need matplotlib."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito (2008): eight colors that all kinds of color vision tell apart; line styles tell
-# more runs apart.
+# Okabe and Ito (2008): eight colors that can be distinguished with all kinds of color vision; line
+# styles distinguish further runs.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 LINE_STYLES = ("-", "--", ":", "-.")
 Numbers = Sequence[float] | np.ndarray
@@ -26,7 +26,7 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "lines.linewidth": 1.2,
 }
-COLOR_RANGE = 1e-4  # smallest |kernel| with a color of its own, as a share of the largest
+COLOR_RANGE = 1e-4  # smallest |kernel| in the color scale, relative to the largest
 # Key of a study's rows -> label of its panel.
 STUDY_PANELS = {
     "bits": "bits per token",
@@ -36,7 +36,7 @@ STUDY_PANELS = {
 
 
 class Panel(NamedTuple):
-    """What one panel of ``points_figure`` shows: its texts, (x, y) by name, how x is scaled."""
+    """The content of one panel of ``points_figure``: texts, (x, y) by name, scale of the x axis."""
 
     title: str
     x: str
@@ -46,10 +46,10 @@ class Panel(NamedTuple):
 
 
 def curves_figure(runs: Sequence[Run], size: tuple[float, float]) -> "Figure":
-    """Draws loss, learning rate and, after an evaluation, ROUGE over the steps.
+    """Plots loss, learning rate and, if there are evaluations, ROUGE over the training steps.
 
     Args:
-        runs: of ``records.read_run``.
+        runs: runs from ``records.read_run``.
         size: width and height in inches.
     """
     panels = [("loss", "loss (nats per token)"), ("learning_rate", "learning rate")]
@@ -78,7 +78,7 @@ def _draw_curve(ax: "Axes", run: Run, name: str, number: int) -> None:
     if curve is None:
         return
     color, style = _color_and_style(number)
-    marker = "o" if len(curve.steps) < 20 else None  # a single evaluation makes no line
+    marker = "o" if len(curve.steps) < 20 else None  # a single evaluation has no visible line
     ax.plot(*curve, style, color=color, marker=marker, markersize=3, label=run.name)
 
 
@@ -89,12 +89,12 @@ def _color_and_style(number: int) -> tuple[str, str]:
 
 
 def _draw_baselines(ax: "Axes", runs: Sequence[Run]) -> None:
-    """Draws the scores of the documents' first sentences, which do not change with the steps.
+    """Draws the scores of the documents' first sentences, which do not depend on the step.
 
-    Runs that evaluate the same documents share one line; others have a line in their color.
+    Runs that evaluate the same documents share one line; otherwise each has a line in its color.
     """
     ax.set_ylim(bottom=0)
-    scores: dict[float, int] = {}  # -> the first run that has it
+    scores: dict[float, int] = {}  # score -> the first run with it
     for number, run in enumerate(runs):
         lead = run.evaluation.get("lead_mean_rouge")
         if lead is not None:
@@ -109,10 +109,10 @@ def _draw_baselines(ax: "Axes", runs: Sequence[Run]) -> None:
 
 
 def kernels_figure(found: Kernels, size: tuple[float, float]) -> "Figure":
-    """Draws a row per layer: a histogram of the modes' memory, then |kernel| of each direction.
+    """Plots one row per layer: a histogram of the modes' memory, then |kernel| of each direction.
 
     Args:
-        found: of ``kernels.kernels``.
+        found: kernels from ``kernels.kernels``.
         size: width and height in inches.
     """
     edges, shares = memory_histogram(found.memory)
@@ -142,7 +142,7 @@ def kernels_figure(found: Kernels, size: tuple[float, float]) -> "Figure":
 
 
 def _draw_kernel(ax: "Axes", magnitude: np.ndarray, norm: Any) -> Any:
-    """Draws an image of [channels, lags]; channels that share a row of pixels are averaged."""
+    """Draws an image of [channels, lags]; channels in the same row of pixels are averaged."""
     return ax.imshow(
         magnitude,
         aspect="auto",
@@ -162,14 +162,14 @@ def lines_figure(
     size: tuple[float, float],
     scale: str = "log",
 ) -> "Figure":
-    """Draws a line per model, attention or data set.
+    """Plots one line per model, attention or data set.
 
     Args:
-        rows: of a benchmark; those of a line in the order of their ``x``.
-        x, y: keys of the numbers; on logarithmic axes all are above 0.
+        rows: rows of a benchmark; the rows of a line are sorted by ``x``.
+        x, y: keys of the numbers, which must be positive on logarithmic axes.
         by: key of the name of a row's line.
         size: width and height in inches.
-        scale: of both axes, as matplotlib names it.
+        scale: scale of both axes, as named by matplotlib.
     """
     with _style():
         figure, [[ax]] = _figure(size, 1, 1)
@@ -183,16 +183,16 @@ def lines_figure(
 
 
 def _draw_line(ax: "Axes", x: Numbers, y: Numbers, name: str, number: int) -> None:
-    """Draws the ``number``-th line, from 0, with a marker on each point."""
+    """Draws line ``number``, from 0, with a marker on each point."""
     color, style = _color_and_style(number)
     ax.plot(x, y, style, color=color, marker="o", markersize=3, label=name)
 
 
 def points_figure(panels: Sequence[Panel], size: tuple[float, float]) -> "Figure":
-    """Draws named points in panels side by side, quality over cost for instance.
+    """Plots named points in adjacent panels, for example quality over cost.
 
     Args:
-        panels: from left to right.
+        panels: panels from left to right.
         size: width and height in inches.
     """
     with _style():
@@ -213,11 +213,11 @@ def points_figure(panels: Sequence[Panel], size: tuple[float, float]) -> "Figure
 def ngrams_figure(
     curves: Mapping[str, np.ndarray], ngram: int, size: tuple[float, float]
 ) -> "Figure":
-    """Draws a line per data set: the share of the summaries' n-grams over that of the documents.
+    """Plots one line per data set: the share of summary n-grams over the share of the document.
 
     Args:
-        curves: name -> ``text.extractive.mean_salient_ngrams``.
-        ngram: words of an n-gram.
+        curves: name -> curve from ``text.extractive.mean_salient_ngrams``.
+        ngram: n-gram length in words.
         size: width and height in inches.
     """
     what = {1: "unigrams", 2: "bigrams", 3: "trigrams"}.get(ngram, f"{ngram}-grams")
@@ -237,12 +237,12 @@ def ngrams_figure(
 
 
 def study_figure(rows: Sequence[Mapping[str, Any]], size: tuple[float, float]) -> "Figure":
-    """Draws a line per encoder attention, a color per cross-attention, and a dot per run.
+    """Plots one line per encoder attention, with a color per cross-attention and a dot per run.
 
-    There is a panel for each of ``STUDY_PANELS``.
+    There is one panel for each of ``STUDY_PANELS``.
 
     Args:
-        rows: each with "encoder", "cross" and the keys of ``STUDY_PANELS`` (benchmarks/study.py).
+        rows: rows with "encoder", "cross" and the keys of ``STUDY_PANELS`` (benchmarks/study.py).
         size: width and height in inches.
     """
     encoders = list(dict.fromkeys(row["encoder"] for row in rows))
@@ -266,16 +266,16 @@ def study_figure(rows: Sequence[Mapping[str, Any]], size: tuple[float, float]) -
 
 
 def probes_figure(rows: Sequence[Mapping[str, Any]], width: float) -> "Figure":
-    """Draws a row of two panels per task: right answers by length, and by the fact's distance too.
+    """Plots two panels per task: correct answers by length, and by length and the fact's distance.
 
          1 |  o--o__        | model | 512: near ... far | 2,048: near ... far |
-           |        \\_o     | s4d   |  dark colors stand for right answers   |
+           |        \\_o     | s4d   |  dark colors are for correct answers   |
          0 +--- length      | full  |                                         |
 
     Args:
-        rows: of benchmarks/probes.py, means over seeds: each with "model", "task", "length",
+        rows: rows of benchmarks/probes.py, averaged over seeds, with "model", "task", "length",
             "mean", "interval" and "mean_by_distance".
-        width: in inches; the height follows from tasks and models.
+        width: width in inches; the height depends on the numbers of tasks and models.
     """
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     lengths = sorted({row["length"] for row in rows})
@@ -306,20 +306,20 @@ def _models_of(rows: Sequence[Mapping[str, Any]], task: str) -> list[str]:
 
 
 def _short(length: int) -> str:
-    """Returns 512 as "512" and 2,048 as "2K"."""
+    """Returns "512" for 512 and "2K" for 2,048."""
     return f"{length // 1024}K" if length % 1024 == 0 else str(length)
 
 
 def _draw_lengths(
     ax: "Axes", found: Mapping[str, Sequence[Mapping[str, Any]]], numbers: Mapping[str, int]
 ) -> None:
-    """Draws a line per model, in the color of its number, with its intervals."""
+    """Draws one line per model, in the color of its number, with its intervals."""
     for name, rows in found.items():
         color, style = _color_and_style(numbers[name])
         x, y, interval = (
             np.array([row[key] for row in rows]) for key in ("length", "mean", "interval")
         )
-        within = np.minimum(interval, y), np.minimum(interval, 1 - y)  # of 0 to 1
+        within = np.minimum(interval, y), np.minimum(interval, 1 - y)  # clipped to 0 and 1
         options: dict[str, Any] = {"color": color, "linestyle": style, "label": name}
         ax.errorbar(x, y, within, marker="o", markersize=3, elinewidth=0.4, **options)
     ax.set(xscale="log", ylim=(-0.05, 1.05))
@@ -333,7 +333,7 @@ def _draw_distances(
     lengths: Sequence[int],
     numbers: Mapping[str, int],
 ) -> Any:
-    """Draws a row per model: a cell per length and distance, gray where nothing was measured."""
+    """Draws one row per model, with a cell per length and distance, gray without a measurement."""
     parts = max(len(row["mean_by_distance"]) for rows in found.values() for row in rows)
     cells = np.full((len(found), len(lengths), parts), np.nan)
     for line, rows in zip(cells, found.values(), strict=True):
@@ -352,10 +352,10 @@ def _draw_distances(
 
 
 def plan_figure(plans: Mapping[str, Mapping[str, Any]], size: tuple[float, float]) -> "Figure":
-    """Draws a panel per plan: the memory of its programs on one device, and what that has.
+    """Plots one panel per plan: memory of its programs on one device, and the device's capacity.
 
     Args:
-        plans: title -> plan of ``records.read_plan``.
+        plans: title -> plan from ``records.read_plan``.
         size: width and height in inches.
     """
     with _style():
@@ -378,7 +378,7 @@ def plan_figure(plans: Mapping[str, Mapping[str, Any]], size: tuple[float, float
 
 
 def save(figure: "Figure", path: str | Path, dpi: int) -> None:
-    """Writes a figure in the format of the path's ending, with ``dpi`` pixels to the inch."""
+    """Writes a figure in the format of the path's suffix, with ``dpi`` dots per inch."""
     content = io.BytesIO()
     figure.savefig(content, format=Path(path).suffix[1:].lower(), dpi=dpi)
     try:
@@ -390,7 +390,7 @@ def save(figure: "Figure", path: str | Path, dpi: int) -> None:
 
 
 def require_matplotlib() -> None:
-    """Raises InputError where matplotlib is not installed."""
+    """Raises InputError if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -406,7 +406,7 @@ def _style() -> Any:
 def _figure(
     size: tuple[float, float], rows: int, columns: int, **options: Any
 ) -> tuple["Figure", np.ndarray]:
-    """Returns a new figure and its axes, without the global state and the windows of pyplot."""
+    """Returns a new figure and its axes, without pyplot's global state and windows."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")

@@ -1,4 +1,4 @@
-"""Kernels of a model's state-space layers, and how long their modes remember."""
+"""Kernels of a model's state-space layers, and the memory length of their modes."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,12 +13,12 @@ from longsum_jax.typing import Array
 
 
 class Kernels(NamedTuple):
-    """Kernels of a model's state-space layers, with channels from short to long memory.
+    """Kernels of a model's state-space layers, with channels sorted from short to long memory.
 
     Attributes:
-        layers: numbers of the layers, from 1.
+        layers: layer numbers, from 1.
         memory: tokens after which a mode has decayed to 1/e, [layers, directions, channels, modes];
-            one direction where both share their dynamics.
+            one direction if both share their dynamics.
         magnitude: absolute value of the kernel at every lag, [layers, directions, channels, lags].
     """
 
@@ -33,12 +33,12 @@ def kernels(
     *,
     discretization: Discretization = "zoh",
 ) -> Kernels:
-    """Returns memory and kernels of layers.
+    """Returns the memory and the kernels of layers.
 
     Args:
-        params: index of a layer -> parameters of its ``layers.s4d.S4D``.
+        params: layer index -> parameters of its ``layers.s4d.S4D``.
         length: number of lags.
-        discretization: see ``ops.ssm.kernel.discretize``.
+        discretization: discretization, see ``ops.ssm.kernel.discretize``.
 
     Raises:
         InputError: kernels that are not finite, or zero everywhere.
@@ -60,7 +60,7 @@ def _layer_ssm(params: Mapping[str, Any]) -> DiagonalSSM:
     names = ("log_dt", "inv_A_real", "A_imag", "B", "C")
     log_dt, inv_A_real, A_imag, B, C = (np.asarray(params[name]) for name in names)
     A_real = -np.exp(inv_A_real)
-    if log_dt.ndim == 1:  # the directions share their dynamics
+    if log_dt.ndim == 1:  # both directions share their dynamics
         return DiagonalSSM(log_dt[None], A_real[None], A_imag[None], B[None], C)
     return DiagonalSSM(log_dt, A_real, A_imag, B, C)
 
@@ -81,8 +81,8 @@ def memory_histogram(memory: np.ndarray, bins: int = 20) -> tuple[np.ndarray, np
     """Returns the share of a layer's modes by memory length.
 
     Args:
-        memory: of the modes of layers, in tokens, [layers, ...].
-        bins: number of bins, equally wide in the logarithm, the same for all layers.
+        memory: memory of the layers' modes, in tokens, [layers, ...].
+        bins: number of bins, of equal width on a logarithmic scale, the same for all layers.
 
     Returns:
         (edges [bins + 1] in tokens, share [layers, bins] in percent, each row summing to 100).

@@ -1,4 +1,4 @@
-"""Plans of programs: memory, work and time at least, from compiled programs that are never run."""
+"""Plans of programs: memory, work and roofline time, from compiled programs that are never run."""
 
 import functools
 import itertools
@@ -21,8 +21,8 @@ from longsum_jax.inference.abstract import AbstractProgram
 from longsum_jax.ops.attention.fused import Choice, noted_choices
 from longsum_jax.ops.device_memory import held_bytes
 
-# XLA's refusals of programs that do not fit, in powers of 1,024: "Used 20.10G of 15.75G hbm", or
-# "memory required for HLO temporaries (17.13G) exceeds available HBM (15.75G)".
+# XLA's out-of-memory messages, in powers of 1,024: "Used 20.10G of 15.75G hbm", or "memory required
+# for HLO temporaries (17.13G) exceeds available HBM (15.75G)".
 _REFUSED = re.compile(r"([Uu]sed |temporaries \()([\d.]+)([KMGT]?)i?B?(?: of|\))")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
@@ -31,21 +31,22 @@ BOUNDS = {"compute": "compute", "memory": "HBM", "links": "links"}
 
 @dataclass(frozen=True)
 class ProgramPlan:
-    """Memory and work of one device in a program.
+    """Memory and work of a program on one device.
 
     Attributes:
-        name: of the program.
-        memory: bytes: "arguments", of them "parameters" and "optimizer", "results" that are not
-            written over arguments, "temporary" values, "code", what is "idle" on the device
-            meanwhile, and the "total" without "parameters" and "optimizer", which are counted in
-            the arguments. A program that XLA refuses has "parameters", "optimizer" and "total".
-        fits: whether the total is at most what the device has; None where that is not known.
-        work: of all parts; None of refused programs.
-        seconds: time at least of "compute", "memory" and "links", each by itself; {} where the
-            device's rates are not known.
-        compile_seconds: on this machine.
-        attention: how each layer that has a kernel for some devices computes attention.
-        parts: of the program by module and pass, the longest first.
+        name: name of the program.
+        memory: bytes of "arguments", of which "parameters" and "optimizer" are parts; "results" not
+            written over arguments; "temporary" values; "code"; data that is "idle" on the device
+            during the run; and the "total", in which "parameters" and "optimizer" are counted only
+            as arguments. A program that XLA rejects has "parameters", "optimizer" and "total".
+        fits: whether the total fits into the device's memory; None if its size is unknown.
+        work: work of all parts; None for rejected programs.
+        seconds: lower bounds of the time for "compute", "memory" and "links" separately; {} if the
+            device's rates are unknown.
+        compile_seconds: compilation time on this machine.
+        attention: implementation of attention chosen for each layer that has a kernel for some
+            devices.
+        parts: parts of the program by module and pass, longest first.
     """
 
     name: str
@@ -59,21 +60,21 @@ class ProgramPlan:
 
     @property
     def total(self) -> int:
-        """Bytes that one device holds at most."""
+        """Maximum bytes in use on one device."""
         return self.memory["total"]
 
     @property
     def bound(self) -> str:
-        """The slowest of compute, memory and links; "" where rates are not known."""
+        """The bottleneck: the slowest of compute, memory and links; "" if rates are unknown."""
         return _slowest(self.seconds)
 
     @property
     def least_seconds(self) -> float | None:
-        """The roofline's time: that of the slowest part."""
+        """The roofline time: the time of the bottleneck; None if rates are unknown."""
         return max(self.seconds.values(), default=None)
 
     def report(self) -> dict[str, Any]:
-        """Returns the plan as plain values for JSON, bytes and seconds as they are."""
+        """Returns the plan as plain values for JSON, in bytes and seconds."""
         work = self.work
         values: dict[str, Any] = {
             "program": self.name,
@@ -97,11 +98,11 @@ class ProgramPlan:
 
 
 class PlannedPart(NamedTuple):
-    """A part of a program, and what it takes at least.
+    """A part of a program, with lower bounds of its time.
 
     Attributes:
-        part: see ``program_parts``.
-        seconds: as of a ``ProgramPlan``.
+        part: part of the program, see ``program_parts``.
+        seconds: lower bounds of the time, as in ``ProgramPlan``.
     """
 
     part: Part
@@ -109,12 +110,12 @@ class PlannedPart(NamedTuple):
 
     @property
     def least_seconds(self) -> float:
-        """The roofline's time of the part by itself; 0 where rates are not known."""
+        """The roofline time of this part; 0 if rates are unknown."""
         return max(self.seconds.values(), default=0.0)
 
     @property
     def bound(self) -> str:
-        """As of a ``ProgramPlan``."""
+        """The bottleneck, as in ``ProgramPlan``."""
         return _slowest(self.seconds)
 
     def report(self) -> dict[str, Any]:
@@ -136,11 +137,11 @@ def _slowest(seconds: Mapping[str, float]) -> str:
 
 
 def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
-    """Compiles a program for a target's devices and reads what it takes.
+    """Compiles a program for a target's devices and analyzes its memory and work.
 
     Args:
-        program: its arrays, or the mesh that it is lowered in, name the same devices.
-        target: of ``devices.find_target``.
+        program: program whose arrays or mesh use the devices of the target.
+        target: target from ``devices.find_target``.
     """
     parts = {name: device_bytes(tree) for name, tree in program.parts.items()}
     with noted_choices() as attention:
@@ -156,7 +157,7 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         return ProgramPlan(program.name, memory, False, None, {}, seconds, attention)
     seconds = time.perf_counter() - began
     analysis = compiled.memory_analysis()
-    assert analysis is not None  # of a program that is compiled here
+    assert analysis is not None  # because the program was compiled here
     idle = device_bytes(program.idle) + device_bytes(_left_out(compiled, program.arguments))
     memory = {
         "arguments": analysis.argument_size_in_bytes,
@@ -179,9 +180,10 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
 
 
 def roofline(work: Work, hardware: Hardware | None) -> dict[str, float]:
-    """Returns the seconds that products, memory and links take at their peaks, each by itself.
+    """Returns the seconds for products, memory and links at their peak rates, separately.
 
-    {} where the peaks are not known. Source: Williams, Waterman and Patterson 2009; links besides.
+    Returns {} if the rates are unknown. Source: Williams, Waterman and Patterson 2009, with links
+    added.
     """
     if hardware is None:
         return {}
@@ -198,7 +200,7 @@ def roofline(work: Work, hardware: Hardware | None) -> dict[str, float]:
 
 
 def device_bytes(tree: Any) -> int:
-    """Returns the bytes of a tree of arrays or shapes that lie on one device."""
+    """Returns the bytes on one device of a tree of arrays or shapes."""
     total = 0
     for leaf in jax.tree.leaves(tree):
         sharding = getattr(leaf, "sharding", None)
@@ -219,12 +221,12 @@ def _left_out(compiled: jax.stages.Compiled, arguments: tuple[Any, ...]) -> list
 
 
 def refused_bytes(message: str, arguments: int = 0) -> int | None:
-    """Returns the bytes that a program would take by XLA's refusal; None for other errors.
+    """Returns the bytes required by a program that XLA rejects; None for other errors.
 
     Args:
-        message: of XLA.
-        arguments: bytes of the program's arguments, which a message about temporary arrays leaves
-            out.
+        message: error message of XLA.
+        arguments: bytes of the program's arguments, which messages about temporary arrays do not
+            include.
     """
     if OUT_OF_MEMORY not in message:
         return None
@@ -236,7 +238,7 @@ def refused_bytes(message: str, arguments: int = 0) -> int | None:
 
 
 def needed_bytes(error: jax.errors.JaxRuntimeError, arguments: int = 0) -> int:
-    """Returns ``refused_bytes`` of a refused program; raises ``error`` if it is another."""
+    """Returns ``refused_bytes`` of a rejected program; reraises any other ``error``."""
     needed = refused_bytes(str(error), arguments)
     if needed is None:
         raise error
@@ -244,13 +246,13 @@ def needed_bytes(error: jax.errors.JaxRuntimeError, arguments: int = 0) -> int:
 
 
 class Trial(NamedTuple):
-    """One attempt at making a program fit.
+    """One attempt to make a program fit.
 
     Attributes:
-        values: all changes of the config together, dotted key -> value.
-        says: what the last one costs.
-        plan: of the program so changed; None where the config is refused.
-        refusal: why it is.
+        values: all changes of the config, dotted key -> value.
+        says: description of the last change and its cost.
+        plan: plan of the changed program; None if the config is invalid.
+        refusal: reason why the config is invalid.
     """
 
     values: Mapping[str, Any]
@@ -279,15 +281,15 @@ def find_fit(
     *,
     tries: int,
 ) -> Iterator[Trial]:
-    """Yields attempts at making a program fit, the last one of which fits unless all fail.
+    """Yields attempts to make a program fit; the last one fits unless all fail.
 
-    A change that helps is kept for the next attempt; one that saves less than a hundredth is not.
+    A change that saves at least 1 % of memory is kept for the next attempt.
 
     Args:
-        plan_with: changes of the config -> the plan of the program.
-        current: the plan without any.
-        changes: values and what they cost, the cheapest first.
-        tries: most attempts; each compiles the program.
+        plan_with: function from changes of the config to the plan of the program.
+        current: plan without changes.
+        changes: values with descriptions of their costs, cheapest first.
+        tries: maximum number of attempts, each of which compiles the program.
     """
     kept: dict[str, Any] = {}
     least = current.total
@@ -312,9 +314,9 @@ def find_faster(
     *,
     tries: int,
 ) -> Iterator[Trial]:
-    """Yields attempts at using memory that is left; a change that fits and is faster is kept.
+    """Yields attempts to use remaining memory; a change that fits and is faster is kept.
 
-    Arguments are those of ``find_fit``. Faster is what has a lower roofline.
+    The arguments are described in ``find_fit``. Speed is measured by the roofline time.
     """
     kept: dict[str, Any] = {}
     least = current.least_seconds or 0.0
@@ -328,7 +330,7 @@ def find_faster(
 
 
 class Table(NamedTuple):
-    """Lines of a table for people, the first one its heading."""
+    """A table of text cells, the first row of which is the header."""
 
     rows: Sequence[Sequence[str]]
 
@@ -344,7 +346,7 @@ class Table(NamedTuple):
 
 
 def memory_table(plans: Iterable[ProgramPlan], target: Target) -> Table:
-    """Returns the memory of programs on one device in GB (10^9 bytes)."""
+    """Returns a table of the programs' memory on one device, in GB (10^9 bytes)."""
     names = ("parameters", "optimizer", "arguments", "results", "temporary", "idle", "total")
     rows = [["GB per device", *names, "of", "fits"]]
     limit = _gb(target.memory) if target.memory else "?"
@@ -356,7 +358,7 @@ def memory_table(plans: Iterable[ProgramPlan], target: Target) -> Table:
 
 
 def work_table(plans: Iterable[ProgramPlan]) -> Table:
-    """Returns operations, bytes and times at least."""
+    """Returns a table of operations, bytes and roofline times."""
     rows = [["per device", "TFLOP", "GB moved", "GB sent", "at least", "bound by", "compiled in"]]
     for plan in plans:
         work, least = plan.work, plan.least_seconds
@@ -370,7 +372,7 @@ def work_table(plans: Iterable[ProgramPlan]) -> Table:
 
 
 def parts_table(plan: ProgramPlan, count: int) -> Table | None:
-    """Returns the longest parts of a program; None of a program without any."""
+    """Returns a table of the longest parts of a program; None if it has no parts."""
     total = sum(part.least_seconds for part in plan.parts)
     head = [f"{plan.name}, longest parts", "pass", "at least", "share", "bound by"]
     rows = [[*head, "TFLOP", "GB moved", "GB sent", "largest array"]]
@@ -387,7 +389,7 @@ def parts_table(plan: ProgramPlan, count: int) -> Table | None:
 
 
 def collectives_table(plans: Iterable[ProgramPlan]) -> Table | None:
-    """Returns counts and bytes of the collectives of programs; None if there are none."""
+    """Returns a table of the programs' collectives; None if there are none."""
     rows = [["collectives per device", "kind", "count", "GB", "GB sent"]]
     for plan in plans:
         found = plan.work.collectives if plan.work else {}
@@ -398,7 +400,7 @@ def collectives_table(plans: Iterable[ProgramPlan]) -> Table | None:
 
 
 def reference_line(plans: Iterable[ProgramPlan]) -> str:
-    """Returns which attentions are computed without a kernel and why; "" if there are none."""
+    """Returns the attentions without a fused kernel and the reasons; "" if there are none."""
     layers: dict[str, dict[str, None]] = {}
     for plan in plans:
         for name, choice in plan.attention.items():
@@ -421,10 +423,10 @@ def milliseconds(seconds: float) -> str:
 
 
 def write_json(path: str | Path, report: Mapping[str, Any]) -> None:
-    """Writes a plan.
+    """Writes a plan as JSON.
 
     Raises:
-        InputError: a place that cannot be written.
+        InputError: the file cannot be written.
     """
     try:
         Path(path).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Bytes that the instructions of a compiled program read from and write to main memory."""
+"""Counts the bytes that a compiled program reads from and writes to main memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from longsum_jax.analysis.program_text import (
     value_of,
 )
 
-# Instructions that move no data by themselves.
+# Instructions that do not move data themselves.
 _FREE = {
     "parameter",
     "constant",
@@ -33,23 +33,23 @@ _FREE = {
     "async-update",
 }
 _FREE_TARGETS = ("AllocateBuffer", "AssumeGatherIndicesInBound", "Sharding", "PartialReduce")
-_WITH_WORKSPACE = ("__cublas", "__cudnn")  # the rest of the result is room to work in
-_COLLECTIVE_START = "AsyncCollectiveStart"  # the end of a fusion that begins one on a TPU
+_WITH_WORKSPACE = ("__cublas", "__cudnn")  # the last array of the result is workspace
+_COLLECTIVE_START = "AsyncCollectiveStart"  # root of a fusion that starts a collective on a TPU
 _SLICING = ("dynamic-slice", "slice", "gather")
 
 
 class MemoryTraffic:
-    """Bytes of instructions outside of fusions; values inside of one never reach the memory.
+    """Counts bytes of instructions outside of fusions; values inside of one never reach memory.
 
     Args:
-        computations: of the program, by name.
+        computations: computations of the program, by name.
     """
 
     def __init__(self, computations: Mapping[str, Computation]) -> None:
         self._computations = computations
 
     def bytes_of(self, inside: Computation, instruction: Instruction) -> float:
-        """Returns what an instruction of the computation ``inside`` reads and writes."""
+        """Returns the bytes read and written by an instruction in the computation ``inside``."""
         opcode = instruction.opcode
         if opcode in _FREE or opcode.endswith("-done") or instruction.target in _FREE_TARGETS:
             return 0.0
@@ -77,9 +77,9 @@ class MemoryTraffic:
         return num_bytes
 
     def _read(self, fused: Computation, parameter: Instruction, whole: int) -> int:
-        """Returns what a fusion reads of an operand of ``whole`` bytes: all, or slices of it.
+        """Returns the bytes that a fusion reads of an operand of ``whole`` bytes: all, or slices.
 
-        On TPUs fusions hold fusions.
+        On TPUs, fusions may be nested.
         """
         taken = 0
         for user in users_of_value(fused, parameter.name):
@@ -96,7 +96,7 @@ class MemoryTraffic:
         return min(whole, taken)
 
     def _written(self, fused: Computation, result: Instruction) -> int:
-        """Returns what a fusion writes of a result: all, or the slice that it replaces."""
+        """Returns the bytes that a fusion writes of a result: all, or the slice that it updates."""
         source = fused.instructions[value_of(fused, result.name)]
         if source.opcode == "fusion":
             inner = self._computations[source.called[0]]
@@ -109,7 +109,7 @@ class MemoryTraffic:
 
 
 def _passed_on(fused: Computation) -> set[str]:
-    """Returns the values of a fusion that belong to collectives which another one has begun."""
+    """Returns the values of a fusion that belong to collectives started by another fusion."""
     collectives = {collective.name for collective in continued_collectives(fused)}
     if not collectives:
         return set()
@@ -119,19 +119,19 @@ def _passed_on(fused: Computation) -> set[str]:
 
 
 def _begun(arrays: Sequence[ArrayType], num_operands: int) -> Sequence[ArrayType]:
-    """Returns what an asynchronous operation will write, of arrays that list its operands first."""
+    """Returns the results of an asynchronous operation, whose arrays list its operands first."""
     return arrays[num_operands : 2 * num_operands]
 
 
 def results(instruction: Instruction) -> tuple[ArrayType, ...]:
-    """Returns the arrays that an instruction gives, without the room that libraries work in."""
+    """Returns the result arrays of an instruction, without the workspace of libraries."""
     if instruction.target.startswith(_WITH_WORKSPACE):
         return instruction.arrays[:-1] or instruction.arrays
     return instruction.arrays
 
 
 def _access_bytes(instruction: Instruction, operands: Sequence[Instruction]) -> int:
-    """Returns what an instruction outside of fusions reads and writes."""
+    """Returns the bytes read and written by an instruction outside of fusions."""
     opcode, written = instruction.opcode, _main_memory(instruction.arrays)
     if opcode in _SLICING:
         indices = sum(_main_memory(operand.arrays) for operand in operands[1:])

@@ -1,6 +1,6 @@
-"""Parts of a compiled program: how much each module of a model takes, in which pass.
+"""Splits the work of a compiled program by module of the model and by pass.
 
-JAX writes into every instruction where it came from, and XLA keeps that while it compiles:
+JAX records the origin of every instruction, and XLA preserves it during compilation:
 
     jit(step)/transpose(jvp(T5))/encoder/while/body/checkpoint/layers/feed_forward/wi/dot_general
               a gradient         encoder               layers/feed_forward/wi      its operation
@@ -13,12 +13,12 @@ from longsum_jax.analysis.program_bytes import results
 from longsum_jax.analysis.program_text import ArrayType, Instruction
 from longsum_jax.analysis.program_work import Work, instruction_works
 
-DEPTH = 3  # names of a module's path that are kept: encoder/layers/feed_forward
+DEPTH = 3  # number of names kept of a module's path: encoder/layers/feed_forward
 _ORIGIN = re.compile(r'\bop_name="([^"]*)"')
-# Names of modules and of their methods, "cross_attention" or "cross_attention.project_kv"; those of
-# transformations, classes and sums of products have other letters.
+# Names of modules and their methods, "cross_attention" or "cross_attention.project_kv"; names of
+# transformations, classes and einsums contain other characters.
 _MODULE = re.compile(r"([a-z]\w*)(\.\w+)?")
-_METHOD = re.compile(r"\b[A-Z]\w*\.(\w+)")  # of a whole model, "T5.score_targets"
+_METHOD = re.compile(r"\b[A-Z]\w*\.(\w+)")  # a method of the whole model, "T5.score_targets"
 _CONTROL_FLOW = re.compile(
     r"while|body|cond|branch_\d+_fun|closed_call|eval_jaxpr|checkpoint|rematted_computation"
     r"|custom_[jv][vj]p\w*"
@@ -26,15 +26,15 @@ _CONTROL_FLOW = re.compile(
 
 
 class Part(NamedTuple):
-    """Work of one device for a module in one pass.
+    """One device's work for a module in one pass.
 
     Attributes:
-        module: its path, "encoder/layers/feed_forward"; the method of a model, "score_targets",
-            for what that does by itself; "" for what belongs to neither, such as the optimizer's
-            update.
-        stage: "forward", "again" for activations that are computed a second time, or "gradient".
-        work: of all its instructions.
-        largest: the largest array that it writes to memory; None without any.
+        module: path of the module, "encoder/layers/feed_forward"; the model's method, such as
+            "score_targets", for operations outside of its modules; "" for all others, such as the
+            optimizer's update.
+        stage: "forward", "again" for recomputed activations, or "gradient".
+        work: total work of its instructions.
+        largest: largest array that it writes to memory; None if it writes none.
     """
 
     module: str
@@ -44,10 +44,10 @@ class Part(NamedTuple):
 
 
 def program_parts(text: str, *, trips: int = 1, devices_per_host: int = 0) -> list[Part]:
-    """Returns the parts of a compiled program, whose works add up to ``program_work``'s.
+    """Returns the parts of a compiled program, whose works sum to ``program_work``.
 
-    An instruction that XLA fused from several modules belongs to the module of its result.
-    Arguments are those of ``program_work``.
+    An instruction that XLA fused from several modules belongs to the module of its result. The
+    arguments are described in ``program_work``.
     """
     found: dict[tuple[str, str], Part] = {}
     works = instruction_works(text, trips=trips, devices_per_host=devices_per_host)
@@ -60,7 +60,7 @@ def program_parts(text: str, *, trips: int = 1, devices_per_host: int = 0) -> li
 
 
 def origin(instruction: Instruction) -> tuple[str, str]:
-    """Returns module and stage of an instruction, as ``Part`` names them."""
+    """Returns module and stage of an instruction, see ``Part``."""
     named = _ORIGIN.search(instruction.attributes)
     *path, _operation = named.group(1).split("/") if named else [""]
     modules: list[str] = []
@@ -69,7 +69,7 @@ def origin(instruction: Instruction) -> tuple[str, str]:
         module = _MODULE.fullmatch(name)
         if module is None or _CONTROL_FLOW.fullmatch(name):
             continue
-        if modules[-1:] != [module[1]]:  # named again by its method
+        if modules[-1:] != [module[1]]:  # repeated by the name of its method
             modules.append(module[1])
     stage = "forward"
     if "rematted_computation" in path:

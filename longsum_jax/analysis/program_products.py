@@ -1,4 +1,4 @@
-"""Operations of a compiled program's products: dots, convolutions, FFTs, kernels of attention."""
+"""Counts operations of a compiled program: dots, convolutions, FFTs, attention kernels."""
 
 import json
 import math
@@ -9,8 +9,8 @@ import numpy as np
 
 from longsum_jax.analysis.program_text import Computation, Instruction, integers
 
-# Products of the size queries x keys in a kernel of attention (``ops.attention.fused``), by the
-# beginning of its target (cuDNN), of the instruction's name (splash attention), or of the kernel's.
+# Number of products of size queries x keys in an attention kernel (``ops.attention.fused``), by the
+# prefix of its target (cuDNN), of the instruction (splash attention), or of the Triton kernel.
 _ATTENTION_PRODUCTS = {
     "__cudnn$fmhaSoftmaxBackward": 5,
     "__cudnn$fmhaSoftmax": 2,
@@ -26,8 +26,8 @@ _PAIRS = re.compile(r"\bpairs_(\d+)\b")
 
 
 def products(inside: Computation, instruction: Instruction) -> dict[str, float]:
-    """Returns the operations of an instruction of the computation ``inside``, by the type of the
-    factors."""
+    """Returns the operations of an instruction in the computation ``inside``, by the factors'
+    type."""
     opcode = instruction.opcode
     known = inside.instructions
     operands = [known[name] for name in instruction.operands if name in known]
@@ -52,7 +52,7 @@ def _precision(instruction: Instruction, factor: Instruction) -> str:
     dtype = factor.arrays[0].dtype
     if dtype == "bf16" or dtype.startswith(("f8", "f16")):
         return "bfloat16"
-    # In front of the metadata, which have names of the program, or behind them, of cuBLAS.
+    # The precision precedes the metadata, which may contain any name, or follows it for cuBLAS.
     before, _, rest = instruction.attributes.partition("metadata={")
     is_high = re.search(r"\bhigh(est)?\b|HIGH", before + rest.partition("}")[2])
     return "float32, highest" if is_high else "float32"
@@ -64,15 +64,15 @@ def _dot_operations(instruction: Instruction, factor: Instruction, axes: Sequenc
 
 
 def _matrix_call_operations(instruction: Instruction, factor: Instruction) -> float:
-    """Returns the operations of a product that a library computes (cuBLAS, oneDNN)."""
+    """Returns the operations of a matrix product computed by a library (cuBLAS, oneDNN)."""
     numbers = re.findall(r'"dot_dimension_numbers":(\{[^}]*\})', instruction.attributes)
     axes = json.loads(numbers[0]).get("lhs_contracting_dimensions", [])
     return _dot_operations(instruction, factor, [int(axis) for axis in axes])
 
 
 def _count_attention_products(instruction: Instruction) -> int:
-    """Returns how many products of the size queries x keys an attention kernel computes; 0 if the
-    instruction is none."""
+    """Returns the number of products of size queries x keys in an attention kernel; 0 for other
+    instructions."""
     target = instruction.target
     name = instruction.name if target == "tpu_custom_call" else target
     if target == _TRITON:
@@ -83,9 +83,9 @@ def _count_attention_products(instruction: Instruction) -> int:
 
 
 def _attention_operations(instruction: Instruction, operands: Sequence[Instruction]) -> float:
-    """Returns the operations of one product of queries and keys; half of them if it is causal.
+    """Returns the operations of one product of queries and keys; half of them if causal.
 
-    Calls of Pallas kernels have the pairs of a row in their names, see ``ops.attention.splash``.
+    The names of Pallas kernels contain the number of pairs per row, see ``ops.attention.splash``.
     """
     queries, keys, *_ = filter(_is_float, operands)
     shape, of_keys = queries.arrays[0].shape, keys.arrays[0].shape
@@ -111,15 +111,16 @@ def _fft_operations(instruction: Instruction, operand: Instruction) -> float:
     length = math.prod(lengths)
     rows = math.prod(operand.arrays[0].shape[: -len(lengths)])
     is_real = "R" in instruction.attribute("fft_type").removesuffix("FFT")
+    # 5 n log2 n for a complex FFT, half of it for a real one.
     return rows * 5.0 * length * math.log2(max(length, 2)) / (2 if is_real else 1)
 
 
 def _convolution_operations(
     instruction: Instruction, inputs: Instruction, kernel: Instruction
 ) -> float:
-    """Returns twice the multiplications of a convolution, those with padding left out.
+    """Returns the operations of a convolution, two per multiplication, excluding padding.
 
-    On TPUs products of matrices are convolutions, whose windows stand for axes of a batch.
+    On TPUs, matrix products are convolutions whose windows represent batch axes.
     """
     labels, *_ = re.findall(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.attributes)
     arrays = (inputs.arrays[0], kernel.arrays[0], instruction.arrays[0])
@@ -137,7 +138,7 @@ def _convolution_operations(
 
 
 def _window(text: str, axis: int) -> dict[str, int]:
-    """Returns stride, low padding and dilations of an axis of a window."""
+    """Returns stride, low padding and dilations of one axis of a window."""
 
     def value(name: str, default: str) -> str:
         found = re.search(rf"\b{name}=(\S+?)[\s}}]", text)
@@ -161,7 +162,7 @@ def _window_pairs(
     input_dilation: int,
     kernel_dilation: int,
 ) -> int:
-    """Returns how many pairs of an output and a tap of the kernel meet an input."""
+    """Returns the number of (output, kernel tap) pairs that multiply an actual input."""
     last = (inputs - 1) * input_dilation
     pairs = 0
     starts = np.arange(outputs) * stride - padding

@@ -1,4 +1,4 @@
-"""The text of a compiled program: computations, their instructions, groups of devices."""
+"""Parses the text of a compiled program: computations, instructions, groups of devices."""
 
 import math
 import re
@@ -11,13 +11,13 @@ import numpy as np
 
 _ARRAY = re.compile(r"([a-z]\w*)\[([\d,]*)\](\{[^{}]*\})?")
 _NAME = re.compile(r"%([\w.\-]+)")
-_ON_CHIP = re.compile(r"S\([1-4]\)")  # S(5) is the host's memory
+_ON_CHIP = re.compile(r"S\([1-4]\)")  # S(5) is host memory
 _COMMENT = re.compile(r"/\*.*?\*/")
 _BITS = re.compile(r"\d+")
 # Devices in the order of a grid, and groups of devices along axes of a mesh.
 _GRID = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\((.*?)\))? \{([^}]*)\}")
-# Metadata of a Pallas kernel, which XLA writes into three lines.
+# Metadata of a Pallas kernel, which XLA splits into three lines.
 _KERNEL_METADATA = re.compile(r"(kernel_metadata=\{)\n(.*)\n\}")
 
 
@@ -33,7 +33,7 @@ COLLECTIVES = (
 
 
 class ArrayType(NamedTuple):
-    """An array of a program: its type, its shape, and whether it lies on the chip of a TPU."""
+    """An array of a program: its dtype, shape, and whether it is in a TPU's on-chip memory."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -44,7 +44,7 @@ class ArrayType(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes, without the padding of tiles."""
+        """Bytes, excluding the padding of tiles."""
         return math.ceil(math.prod(self.shape) * _bits(self.dtype) / 8)
 
 
@@ -53,11 +53,11 @@ class Instruction:
     """One line of a program.
 
     Attributes:
-        name: of the result.
-        arrays: of the result, those of a tuple one after the other.
-        opcode: as in the text.
-        operands: names.
-        attributes: the rest of the line.
+        name: name of the result.
+        arrays: arrays of the result, flattened if it is a tuple.
+        opcode: opcode as in the text.
+        operands: names of the operands.
+        attributes: remainder of the line.
     """
 
     name: str
@@ -72,13 +72,13 @@ class Instruction:
         return sum(array.num_bytes for array in self.arrays)
 
     def attribute(self, name: str) -> str:
-        """Returns the text of an attribute, "" if the line has none of that name."""
+        """Returns the text of an attribute; "" if the line does not have it."""
         found = re.search(rf"\b{name}=(\{{[^{{}}]*\}}|[^,\s]*)", self.attributes)
         return found.group(1) if found else ""
 
     @property
     def target(self) -> str:
-        """Name of the function that a custom call calls, "" of other instructions."""
+        """Name of the function called by a custom call; "" for other instructions."""
         return self.attribute("custom_call_target").strip('"')
 
     @property
@@ -88,7 +88,7 @@ class Instruction:
         if listed:
             return tuple(_NAME.findall(listed.group(1)))
         if self.opcode.endswith(("-update", "-done")):
-            return ()  # named again; the start runs it
+            return ()  # repeats the computation that the start runs
         names: tuple[str, ...] = ("calls", "body", "true_computation", "false_computation")
         if self.opcode == "call":
             names = (*names, "to_apply")
@@ -98,7 +98,7 @@ class Instruction:
 
 @dataclass
 class Computation:
-    """Instructions by name, in their order; the last one gives the result unless marked."""
+    """Instructions by name, in order; the root is the marked one, or else the first."""
 
     name: str
     instructions: dict[str, Instruction] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Computation:
 
     @cached_property
     def users(self) -> Mapping[str, list[Instruction]]:
-        """Instructions that read a value, by its name."""
+        """Instructions that use a value, by the value's name."""
         found: dict[str, list[Instruction]] = {}
         for instruction in self.instructions.values():
             for operand in instruction.operands:
@@ -115,13 +115,13 @@ class Computation:
 
     @cached_property
     def parameters(self) -> tuple[Instruction, ...]:
-        """The parameters by their numbers."""
+        """The parameters in order of their numbers."""
         found = [x for x in self.instructions.values() if x.opcode == "parameter"]
         return tuple(sorted(found, key=_parameter_number))
 
 
 def parse(text: str) -> tuple[dict[str, Computation], str]:
-    """Returns the computations of a program's text by name, and the name of the entry."""
+    """Returns the computations in a program's text by name, and the name of the entry."""
     computations: dict[str, Computation] = {}
     entry = ""
     current = Computation("")
@@ -154,7 +154,7 @@ def _instruction(line: str) -> Instruction:
 
 
 def _closing(text: str) -> int:
-    """Returns the place after the parenthesis that closes the one at the start."""
+    """Returns the position after the parenthesis that closes the one at the start."""
     depth = 0
     for place, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
@@ -184,18 +184,18 @@ def _parameter_number(instruction: Instruction) -> int:
 
 
 def value_of(fused: Computation, name: str) -> str:
-    """Returns the name of a value before changes of its shape alone."""
+    """Returns the name of a value before any bitcasts, which only change its shape."""
     while fused.instructions[name].opcode == "bitcast":
         name = fused.instructions[name].operands[0]
     return name
 
 
 def continued_collectives(fused: Computation) -> list[Instruction]:
-    """Returns the collectives that a fusion continues, which another one has begun.
+    """Returns the collectives that a fusion continues and that another fusion started.
 
-    TPUs run an asynchronous collective beside the work of several fusions, and each names it. The
-    first ends in AsyncCollectiveStart, the last in AsyncCollectiveDone; those between give back
-    what the collective reads.
+    TPUs run an asynchronous collective concurrently with several fusions, each of which contains
+    it. The first one ends in AsyncCollectiveStart, the last one in AsyncCollectiveDone; those in
+    between return the collective's operand.
     """
     root = fused.instructions[fused.root]
     found = []
@@ -211,7 +211,7 @@ def continued_collectives(fused: Computation) -> list[Instruction]:
 
 
 def users_of_value(fused: Computation, name: str) -> Iterator[Instruction]:
-    """Yields what reads a value, also through changes of its shape alone."""
+    """Yields the instructions that use a value, including uses through bitcasts."""
     for user in fused.users.get(name, []):
         if user.opcode == "bitcast":
             yield from users_of_value(fused, user.name)
@@ -220,10 +220,10 @@ def users_of_value(fused: Computation, name: str) -> Iterator[Instruction]:
 
 
 def replica_groups(attributes: str) -> list[list[int]]:
-    """Returns the groups of devices of a collective, [] where the text names none.
+    """Returns the groups of devices of a collective; [] if the text does not list any.
 
-    It reads the three forms: lists {{0,1},{2,3}}, grids [2,2]<=[2,2]T(1,0), and axes of a mesh
-    mesh['x'=2,'y'=2] {'x'}, whose devices may have another order:
+    It parses three forms: lists {{0,1},{2,3}}, grids [2,2]<=[2,2]T(1,0), and axes of a mesh
+    mesh['x'=2,'y'=2] {'x'}, whose devices may be in another order:
     mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}.
     """
     grid = re.search(rf"replica_groups=\[([\d,]+)\]<={_GRID.pattern}", attributes)
@@ -237,14 +237,14 @@ def replica_groups(attributes: str) -> list[list[int]]:
 
 
 def _grid(sizes: str, order: str | None) -> np.ndarray:
-    """Returns the devices of a grid such as [2,4]T(1,0), counted before its axes are exchanged."""
+    """Returns the devices of a grid such as [2,4]T(1,0), numbered before the transposition."""
     shape = integers(sizes)
     ids = np.arange(math.prod(shape)).reshape(shape)
     return ids.transpose(integers(order)) if order else ids
 
 
 def listed_groups(name: str, attributes: str) -> list[list[int]]:
-    """Returns the groups of an attribute that lists them: {{0,1},{2,3}}."""
+    """Returns the groups in an attribute that lists them: {{0,1},{2,3}}."""
     listed = re.search(rf"\b{name}=\{{((?:\{{[\d,]*\}},?)*)\}}", attributes)
     groups = re.findall(r"\{([\d,]+)\}", listed.group(1)) if listed else []
     return [[int(number) for number in group.split(",")] for group in groups]
@@ -261,7 +261,7 @@ def _mesh_groups(sizes: str, devices: str | None, names: str) -> list[list[int]]
     inner: list[int] = []
     outer: list[int] = []
     for name, size in axes.items():
-        # An axis may be used in part: 'x':(2)4 is a factor of 4 after one of 2.
+        # An axis may be used partially: 'x':(2)4 is a factor of 4 after one of 2.
         of_axis = [(before, part) for other, before, part in taken if other == name]
         parts = [(int(before), int(part)) for before, part in of_axis if part]
         whole = any(not part for _, part in of_axis)
@@ -274,5 +274,5 @@ def _mesh_groups(sizes: str, devices: str | None, names: str) -> list[list[int]]
 
 
 def integers(text: str) -> list[int]:
-    """Returns all numbers of a text."""
+    """Returns all integers in a text."""
     return [int(number) for number in _BITS.findall(text)]

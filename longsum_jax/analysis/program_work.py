@@ -1,17 +1,17 @@
-"""The work of a compiled program, read from its text: products, memory traffic, collectives.
+"""Counts the work of a compiled program from its text: products, memory traffic, collectives.
 
-XLA's own ``cost_analysis`` counts the body of a loop once and knows nothing of collectives. Here
-computations are walked from the entry, and a loop's body counts as often as the loop runs. All
-figures are those of one device.
+XLA's ``cost_analysis`` counts the body of a loop once and does not include collectives. Here,
+computations are walked from the entry, and a loop's body is counted once per iteration. All numbers
+are per device.
 
     products        multiplications and additions of ``dot``, ``convolution``, matrix custom calls
-                    and kernels of attention, and 5 n log2 n of FFTs; operations on single elements
-                    are left out
-    bytes           what instructions read from and write to the device's main memory; values that
-                    TPUs keep on the chip (memory space S(1) and above) are left out. Of an operand
-                    that an instruction only takes slices of, the slices count; kernels of
-                    attention read keys once for every block of queries, but count them once
-    collectives     operands, and what one device sends if devices pass them round in a ring
+                    and attention kernels, and 5 n log2 n of FFTs; elementwise operations are not
+                    counted
+    bytes           bytes that instructions read from and write to the device's main memory; values
+                    in a TPU's on-chip memory (memory space S(1) and above) are not counted. If an
+                    instruction only reads slices of an operand, the slices are counted; attention
+                    kernels read keys once per block of queries, but are counted once
+    collectives     operands, and the bytes that one device sends in a ring
 """
 
 import re
@@ -32,7 +32,7 @@ from longsum_jax.analysis.program_text import (
     value_of,
 )
 
-# A loop that ends by its data runs this often unless the caller knows better.
+# Default number of iterations of a loop with a data-dependent end.
 _ONCE = 1
 
 
@@ -40,10 +40,10 @@ class Traffic(NamedTuple):
     """Collectives of one kind.
 
     Attributes:
-        count: how often one runs.
-        num_bytes: of their operands, of an all-gather of what it gives.
+        count: number of executions.
+        num_bytes: bytes of their operands, or of the result for an all-gather.
         sent: bytes that a device sends to others in a ring.
-        sent_between_hosts: those of ``sent`` in groups that reach over several hosts.
+        sent_between_hosts: part of ``sent`` in groups that span several hosts.
     """
 
     count: float = 0.0  # type: ignore[assignment] # hides tuple.count
@@ -52,11 +52,11 @@ class Traffic(NamedTuple):
     sent_between_hosts: float = 0.0
 
     def scaled(self, times: float) -> "Traffic":
-        """Returns that of ``times`` repetitions."""
+        """Returns the traffic of ``times`` repetitions."""
         return Traffic(*(times * value for value in self))
 
     def plus(self, other: "Traffic") -> "Traffic":
-        """Returns that of both."""
+        """Returns the sum of both."""
         return Traffic(*map(sum, zip(self, other, strict=True)))
 
 
@@ -65,10 +65,10 @@ class Work(NamedTuple):
 
     Attributes:
         products: operations by the type of the factors: "bfloat16", "float32", and "float32,
-            highest" where more than the fastest products are asked for.
-        num_bytes: read from and written to main memory.
-        collectives: by kind.
-        open_loops: loops whose number of iterations the text does not tell.
+            highest" if a higher than the default precision is requested.
+        num_bytes: bytes read from and written to main memory.
+        collectives: traffic by kind.
+        open_loops: number of loops whose iteration count is not in the text.
     """
 
     products: Mapping[str, float] = {}
@@ -77,7 +77,7 @@ class Work(NamedTuple):
     open_loops: float = 0.0
 
     def scaled(self, times: float) -> "Work":
-        """Returns the work of ``times`` repetitions; a loop in a loop is one loop of the text."""
+        """Returns the work of ``times`` repetitions; open loops are still counted once."""
         return Work(
             {name: times * value for name, value in self.products.items()},
             times * self.num_bytes,
@@ -86,7 +86,7 @@ class Work(NamedTuple):
         )
 
     def plus(self, other: "Work") -> "Work":
-        """Returns the work of both."""
+        """Returns the sum of both."""
         products = dict(self.products)
         for name, value in other.products.items():
             products[name] = products.get(name, 0.0) + value
@@ -115,9 +115,10 @@ def program_work(text: str, *, trips: int = _ONCE, devices_per_host: int = 0) ->
     """Returns the work of a compiled program.
 
     Args:
-        text: ``jax.stages.Compiled.as_text()``.
-        trips: iterations of loops that end by their data, such as a search that may end early.
-        devices_per_host: in the order of the program's partitions; 0 for a single host.
+        text: text from ``jax.stages.Compiled.as_text()``.
+        trips: iterations of loops with a data-dependent end, such as a search that may end early.
+        devices_per_host: number of devices per host, in the order of the program's partitions; 0
+            for a single host.
     """
     found = instruction_works(text, trips=trips, devices_per_host=devices_per_host)
     return reduce(Work.plus, (work for _, work in found), Work())
@@ -126,17 +127,17 @@ def program_work(text: str, *, trips: int = _ONCE, devices_per_host: int = 0) ->
 def instruction_works(
     text: str, *, trips: int = _ONCE, devices_per_host: int = 0
 ) -> Iterator[tuple[Instruction, Work]]:
-    """Yields the instructions of a compiled program, with the work of all repetitions of each.
+    """Yields the instructions of a compiled program, each with the work of all its repetitions.
 
-    Instructions inside a fusion are part of it. Of the branches of a condition the largest counts.
-    Arguments are those of ``program_work``.
+    Instructions inside a fusion are part of it. Of a conditional's branches, the largest is
+    counted. The arguments are described in ``program_work``.
     """
     walk = _Walk(text, trips, devices_per_host)
     return walk.instructions(walk.entry, 1.0)
 
 
 class _Walk:
-    """Goes through the instructions of a program in their order, loops as often as they run."""
+    """Walks through the instructions of a program in order, with repetitions of loops."""
 
     def __init__(self, text: str, trips: int, devices_per_host: int) -> None:
         self._computations, self.entry = parse(text)
@@ -148,7 +149,7 @@ class _Walk:
         self._devices_per_host = devices_per_host
 
     def _continued_collectives(self) -> set[tuple[str, str]]:
-        """Returns computation and name of collectives that fusions continue, and do not begin."""
+        """Returns computation and name of collectives that fusions continue but do not start."""
         found: set[tuple[str, str]] = set()
         for computation in self._computations.values():
             for instruction in computation.instructions.values():
@@ -159,7 +160,7 @@ class _Walk:
         return found
 
     def instructions(self, name: str, times: float) -> Iterator[tuple[Instruction, Work]]:
-        """Yields the instructions of a computation that runs so many times."""
+        """Yields the instructions of a computation that runs ``times`` times."""
         computation = self._computations[name]
         for instruction in computation.instructions.values():
             opcode = instruction.opcode
@@ -186,12 +187,12 @@ class _Walk:
                     yield from self.instructions(*call)
 
     def _fused(self, called: Sequence[str]) -> Work:
-        """Returns the work inside a fusion, whose values never reach the memory."""
+        """Returns the work inside a fusion, whose values never reach main memory."""
         works = (work for name in called for _, work in self.instructions(name, 1.0))
         return reduce(Work.plus, works, Work())._replace(num_bytes=0.0)
 
     def _loop_trips(self, loop: Instruction) -> tuple[int, bool]:
-        """Returns how often a loop runs, and whether that is unknown and ``trips`` was taken."""
+        """Returns the iterations of a loop; True if they are unknown and ``trips`` is assumed."""
         known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
         if known:
             return int(known.group(1)), False
@@ -200,7 +201,7 @@ class _Walk:
         return (self._trips, True) if bound is None else (bound, False)
 
     def _bound(self, condition: Computation) -> int | None:
-        """Returns N of a condition ``i < N``; None for any other one. Counters begin at 0."""
+        """Returns N for a condition ``i < N``; None for any other one. Counters begin at 0."""
         root = condition.instructions[condition.root]
         compare = root
         if root.opcode == "fusion":
@@ -237,7 +238,7 @@ class _Walk:
         return {kind: Traffic(1.0, num_bytes, sent, sent if is_between_hosts else 0.0)}
 
     def _group(self, instruction: Instruction) -> Sequence[int]:
-        """Returns the devices of the first group that has the most of them."""
+        """Returns the devices of the first group, or the most distant pair of a permutation."""
         everyone = range(self._num_devices)
         if instruction.opcode.startswith("collective-permute"):
             groups = listed_groups("source_target_pairs", instruction.attributes)
@@ -247,7 +248,7 @@ class _Walk:
 
 
 def _is_cut_at_once(inside: Computation, instruction: Instruction) -> bool:
-    """Tells whether an all-reduce stands in a fusion that keeps only the device's own slice."""
+    """Returns True if an all-reduce is in a fusion that keeps only the device's slice."""
     root = inside.instructions[inside.root]
     return root.opcode == "dynamic-slice" and value_of(inside, root.operands[0]) == instruction.name
 

@@ -1,4 +1,4 @@
-"""Files that runs, studies and plans leave, as arrays of numbers."""
+"""Reads the files written by runs, studies and plans, as arrays of numbers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,9 +9,9 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.files import MAX_ROWS_BYTES, parse_json, read_bytes
 
-# What a row of a study must hold to be drawn.
+# Keys that a row of a study must have to be plotted.
 STUDY_KEYS = ("encoder", "cross", "seed", "bits", "mean_rouge", "tokens_per_second")
-# Parts of a program's memory that a plan names; what is left of the total are inputs and others.
+# Parts of a program's memory in a plan; the remainder of the total is inputs and others.
 PLAN_PARTS = ("parameters", "optimizer", "temporary", "results", "idle")
 
 
@@ -19,11 +19,11 @@ class Curve(NamedTuple):
     """One quantity over the steps of a run."""
 
     steps: np.ndarray  # int64 [points]
-    values: np.ndarray  # float64 [points], NaN where the value was not finite
+    values: np.ndarray  # float64 [points], NaN for values that were not finite
 
 
 class Run(NamedTuple):
-    """The curves of one run by their names in metrics.jsonl; those of evaluations apart."""
+    """The curves of one run by their names in metrics.jsonl, separately for evaluations."""
 
     name: str
     training: Mapping[str, Curve]
@@ -33,11 +33,11 @@ class Run(NamedTuple):
 def read_run(workdir: str | Path) -> Run:
     """Reads metrics.jsonl of a training workdir.
 
-    A last line that is still being written is left out.
+    A last line that is still being written is ignored.
 
     Raises:
-        InputError: no such file, a line that is no metrics line (names file and line), or no step
-            at all.
+        InputError: the file is missing, a line is not a metrics line (the message names file and
+            line), or there are no steps.
     """
     path = Path(workdir) / "metrics.jsonl"
     lines = _finished_lines(path, "the --workdir of a training run")
@@ -51,13 +51,13 @@ def read_run(workdir: str | Path) -> Run:
 
 
 def read_study(path: str | Path) -> list[dict[str, Any]]:
-    """Reads results.jsonl of a study (benchmarks/study.py), a row for every model.
+    """Reads results.jsonl of a study (benchmarks/study.py), one row per model.
 
-    A last line that is still being written is left out.
+    A last line that is still being written is ignored.
 
     Raises:
-        InputError: no such file, a line that is no row of a study (names file and line), or no row
-            at all.
+        InputError: the file is missing, a line is not a row of a study (the message names file and
+            line), or there are no rows.
     """
     lines = _finished_lines(Path(path), "results.jsonl of a study")
     rows = [_study_row(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
@@ -67,7 +67,7 @@ def read_study(path: str | Path) -> list[dict[str, Any]]:
 
 
 def _finished_lines(path: Path, what: str) -> list[str]:
-    """Returns the lines of a file but for one without an end; ``what`` is the file to give."""
+    """Returns the lines of a file, without an unfinished one; ``what`` is the file for errors."""
     try:
         text = read_bytes(path, MAX_ROWS_BYTES).decode(errors="replace")
     except OSError as error:
@@ -95,7 +95,7 @@ def _study_row(line: str, where: str) -> dict[str, Any]:
 
 
 def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
-    """Returns a curve for each key of rows that is a number."""
+    """Returns a curve for each numeric key of the rows."""
     names: set[str] = set()
     for row in rows:
         names |= {name for name, value in row.items() if isinstance(value, int | float)}
@@ -104,17 +104,17 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
 
 
 def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> Curve:
-    # null stands for a value that was not finite.
+    # null means a value that was not finite.
     values = [np.nan if row[name] is None else row[name] for row in rows]
     steps = [row["step"] for row in rows]
     return Curve(np.array(steps, np.int64), np.array(values, np.float64))
 
 
 def read_plan(path: str | Path) -> dict[str, Any]:
-    """Reads a plan (``longsum plan --out``).
+    """Reads a plan written by ``longsum plan --out``.
 
     Raises:
-        InputError: no such file, or one that is no plan.
+        InputError: the file is missing or not a plan.
     """
     try:
         plan = parse_json(read_bytes(path))
@@ -131,13 +131,13 @@ def read_plan(path: str | Path) -> dict[str, Any]:
 
 
 def plan_bars(plan: Mapping[str, Any]) -> tuple[list[str], dict[str, np.ndarray]]:
-    """Returns the names of a plan's programs, and the GB of each part of their memory.
+    """Returns the names of a plan's programs, and the size of each part of their memory in GB.
 
     Args:
-        plan: of ``read_plan``.
+        plan: plan from ``read_plan``.
 
     Returns:
-        (names, part -> GB [programs]); the parts of a program add up to its total.
+        (names, part -> GB [programs]); the parts of a program sum to its total.
     """
     names, rows = [], []
     for program in plan["programs"]:

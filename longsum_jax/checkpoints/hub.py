@@ -1,4 +1,4 @@
-"""Model directories from the Hugging Face Hub, through the local cache of huggingface_hub."""
+"""Model directories from the Hugging Face Hub, using the local cache of huggingface_hub."""
 
 import os
 import re
@@ -19,28 +19,28 @@ _SUBDIRECTORY = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 def local_directory(path: str | Path, revision: str | None = None) -> Path:
-    """Returns the directory that ``path`` names.
+    """Returns the directory for ``path``.
 
-    A name that is no local directory is fetched from the Hub, or from its local cache.
+    A name that is not a local directory is fetched from the Hub, or from its local cache.
 
     Args:
-        path: a directory, or as a string the name "org/name" of a repository of the Hub.
+        path: path of a directory, or the name "org/name" of a Hub repository as a string.
         revision: branch, tag or commit of the repository.
 
     Raises:
-        InputError: no such directory or repository, or it cannot be reached or read.
+        InputError: the directory or repository does not exist, or cannot be reached or read.
     """
     if not isinstance(path, str | os.PathLike):
         raise InputError(
             f"the model is of type {type(path).__name__}; give the path of a directory, or ORG/NAME"
         )
-    if os.path.isdir(path):  # False for what can be no path, too
+    if os.path.isdir(path):  # also False for values that cannot be paths
         if revision is not None:
             raise InputError(
                 f"revision={revision!r} is for repositories of the hub; {path} is a directory"
             )
         return Path(path)
-    if os.path.isfile(path):  # which may have the form of a repository's name
+    if os.path.isfile(path):  # a file name may look like a repository name
         raise InputError(f"{path}: a file; give the directory that it is in")
     if not (isinstance(path, str) and _NAME.fullmatch(path)):
         raise InputError(
@@ -51,9 +51,10 @@ def local_directory(path: str | Path, revision: str | None = None) -> Path:
 
 
 def _download(name: str, revision: str | None) -> Path:
-    """Fetches description, tokenizer and safetensors, and models in subdirectories it needs.
+    """Fetches configs, tokenizer and safetensors, and models in subdirectories that the model
+    needs.
 
-    Pickles are fetched only from repositories without safetensors.
+    Pickles are only fetched from repositories without safetensors.
     """
     patterns = _DESCRIPTION + _TOKENIZER + _SAFETENSORS
     directory = _snapshot(name, revision, patterns)
@@ -66,20 +67,20 @@ def _download(name: str, revision: str | None) -> Path:
 
 
 def _auxiliary_models(directory: Path) -> list[str]:
-    """Returns the subdirectories of models that config.json names for reading in segments."""
+    """Returns the subdirectories of models that config.json lists for reading in segments."""
     try:
         config = read_json(directory / "config.json")
         segments = config["task_specific_params"]["summarization"]["segments"]
         names = [segments.get(name) for name in ("extractor", "sentence_encoder")]
     except (InputError, KeyError, TypeError, AttributeError):
-        return []  # none, or a file that is refused when the model is made
+        return []  # no subdirectories, or a file that is rejected when the model is loaded
     return [name for name in names if isinstance(name, str) and _SUBDIRECTORY.fullmatch(name)]
 
 
 def _snapshot(
     name: str, revision: str | None, patterns: list[str], ignored: Sequence[str] = _SUBFOLDERS
 ) -> Path:
-    """Fetches the files of a repository that match ``patterns``; turns errors into InputErrors."""
+    """Fetches the files of a repository that match ``patterns``; converts errors to InputErrors."""
     try:
         from huggingface_hub import errors, snapshot_download
     except ImportError:
@@ -93,7 +94,7 @@ def _snapshot(
             name, revision=revision, allow_patterns=patterns, ignore_patterns=list(ignored)
         )
         return Path(found)
-    except errors.GatedRepoError as error:  # a subclass of the next error
+    except errors.GatedRepoError as error:  # a subclass of RepositoryNotFoundError
         remedy = "accept its conditions on its page, then log in with `hf auth login`"
         raise InputError(
             f"{name}: this repository of the Hugging Face hub is gated; {remedy}"
@@ -113,7 +114,7 @@ def _snapshot(
             f"{name}{at}: no such directory, not whole in the local cache, and the Hugging Face "
             f"hub is not reached; {remedy}"
         ) from error
-    except Exception as error:  # huggingface_hub uses several transports with errors of their own
+    except Exception as error:  # huggingface_hub uses several transports with different errors
         reason = first_line(error)
         raise InputError(
             f"{name}{at}: not fetched from the Hugging Face hub ({reason}); try again later"

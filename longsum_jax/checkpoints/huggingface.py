@@ -1,7 +1,7 @@
 """Directories in Hugging Face layout: configs, weights and tokenizer files.
 
 Nothing in a directory is ever executed: weights are safetensors, or a pickle read by torch's
-weights-only loader; entries of config.json that name code are ignored.
+weights-only loader; config.json entries that refer to code are ignored.
 """
 
 import json
@@ -30,8 +30,8 @@ CONFIG, GENERATION = "config.json", "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TASKS, SUMMARIZATION = "task_specific_params", "summarization"  # in config.json
 
-# Decoding options of config.json, from the time before generation_config.json, with their default
-# values: old versions of transformers wrote all of them into every file.
+# Decoding options of config.json, which preceded generation_config.json, with their default values:
+# old versions of transformers wrote all of them into every file.
 _LEGACY_GENERATION = {
     "max_length": 20,
     "min_length": 0,
@@ -62,23 +62,23 @@ _LEGACY_GENERATION = {
     "eos_token_id": None,
     "pad_token_id": None,
 }
-# The first files of BART say with this flag that bos_token_id begins every output.
+# In the first files of BART, this flag means that bos_token_id begins every output.
 _FORCES_FIRST = "force_bos_token_to_be_generated"
 
 
 def read_config(
     directory: Path, architecture: str | None = None, **runtime: Any
 ) -> tuple[Family, ModelConfig]:
-    """Returns family and config of a directory.
+    """Returns the family and config of a directory.
 
     Args:
-        architecture: name of the class in transformers whose weights the directory holds, where
-            config.json names another one or none.
+        architecture: name of the class in transformers whose weights the directory contains, if
+            config.json has another one or none.
         **runtime: values of fields that checkpoints do not store (dtype, ...).
 
     Raises:
-        InputError: no config.json, a damaged one, one of a model that is not supported, or an
-            architecture that is none of its family.
+        InputError: a missing or damaged config.json, one of an unsupported model, or an
+            architecture that does not belong to its family.
     """
     path = directory / CONFIG
     raw = _read_config_json(directory)
@@ -99,8 +99,8 @@ def read_config(
 def read_generation_config(directory: Path) -> dict[str, Any]:
     """Returns the content of generation_config.json, or the decoding options of config.json.
 
-    Old versions of transformers wrote their defaults into config.json (above all a max_length of
-    20); options with these values are left out.
+    Old versions of transformers wrote their defaults into config.json (in particular a max_length
+    of 20); options with these values are left out.
     """
     path = directory / GENERATION
     if path.exists():
@@ -116,7 +116,7 @@ def read_generation_config(directory: Path) -> dict[str, Any]:
 
 
 def read_summarization(directory: Path) -> dict[str, Any]:
-    """Returns the options for summarization in config.json, empty without any.
+    """Returns the options for summarization in config.json, empty if there are none.
 
     They are "prefix" (T5) and options of ``generate``.
     """
@@ -133,11 +133,12 @@ def read_summarization(directory: Path) -> dict[str, Any]:
 def summary_generation_config(
     generation_config: Mapping[str, Any], summarization: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the generation options of summaries: those for summarization before general ones.
+    """Returns the generation options for summaries: options for summarization override general
+    ones.
 
     Args:
-        generation_config: as ``read_generation_config`` gives it.
-        summarization: as ``read_summarization`` gives it; how documents are read is left out.
+        generation_config: result of ``read_generation_config``.
+        summarization: result of ``read_summarization``; options for reading documents are left out.
     """
     options = {k: v for k, v in summarization.items() if k not in ("prefix", "segments")}
     return with_options(generation_config, options)
@@ -151,20 +152,21 @@ def read_params(
     dtype: Literal["float32", "bfloat16"] = "float32",
     place: Callable[[np.ndarray], Any] = jax.device_put,
 ) -> tuple[ModelConfig, Params]:
-    """Returns config and parameters, from safetensors or pytorch_model.bin, whole or in shards.
+    """Returns the config and parameters, from safetensors or pytorch_model.bin, single or in
+    shards.
 
     Arrays are read and placed one parameter at a time. The returned config has the fields that
     depend on the tensors, such as tied output weights, see ``Family.infer_from_weights``.
 
     Args:
-        directory: in Hugging Face layout.
-        family, config: of ``read_config``.
-        dtype: of the parameters, whatever the files hold.
-        place: applied to each array; by default it goes to the device.
+        directory: directory in Hugging Face layout.
+        family, config: results of ``read_config``.
+        dtype: dtype of the parameters, independent of the dtype in the files.
+        place: function applied to each array; by default it moves the array to the device.
 
     Raises:
-        InputError: no weights, a damaged file, a pickle that holds more than tensors, or tensors
-            that do not fit.
+        InputError: no weights, a damaged file, a pickle that contains more than tensors, or tensors
+            that do not match the model.
     """
     tensors, path = read_weights(directory)
     config = family.infer_from_weights(config, tensors)
@@ -185,24 +187,25 @@ def write_model(
     subdirectories: Mapping[str, Callable[[Path], None]] = MappingProxyType({}),
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
 ) -> None:
-    """Writes a directory that ``longsum_jax.load`` and the published PyTorch code read.
+    """Writes a directory that ``longsum_jax.load`` and the published PyTorch code can read.
 
-    Everything is written beside the target first and moved into place at the end, with sums that
-    ``longsum_jax.checksums`` and ``longsum verify`` compare; transformers ignores them.
+    All files are first written to a temporary directory and moved into place at the end, with
+    checksums for ``longsum_jax.checksums`` and ``longsum verify``; transformers ignores them.
 
     Args:
-        directory: must not exist, or be empty.
-        params: parameter tree; None leaves the weights out (a training workdir keeps them in its
+        directory: path that must not exist, or an empty directory.
+        params: parameter tree; None to leave out the weights (a training workdir has them in its
             checkpoints).
-        tokenizer: whose files are added, if not None.
-        summarization: as ``read_summarization`` gives it.
-        subdirectories: functions that write one each, by name: models that this one needs.
-        dtype: of the weights in the file (those of state-space kernels stay float32); None for
-            that of the parameters.
+        tokenizer: tokenizer whose files are added, if not None.
+        summarization: result of ``read_summarization``.
+        subdirectories: functions that each write a subdirectory, by name: models that this model
+            needs.
+        dtype: dtype of the weights in the file (weights of state-space kernels remain float32);
+            None for the dtype of the parameters.
 
     Raises:
-        InputError: the directory is not empty, or cannot be written, or a weight is beyond the
-            range of ``dtype``.
+        InputError: the directory is not empty or cannot be written, or a weight is out of the range
+            of ``dtype``.
     """
     target = Path(directory)
     check_target(target)
@@ -234,7 +237,7 @@ def check_target(target: Path) -> None:
     """Raises an InputError unless a model can be written to ``target`` without replacing files."""
     try:
         is_taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
-    except OSError as error:  # a name that is too long, a directory of others
+    except OSError as error:  # a name that is too long, or missing permissions
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); give another path"
         ) from error
@@ -243,7 +246,7 @@ def check_target(target: Path) -> None:
 
 
 def _write_tokenizer_limit(path: Path, limit: int | None) -> None:
-    """Writes the length at which transformers truncates texts: that of this model."""
+    """Writes the maximum input length of this model, at which transformers truncates texts."""
     if limit is not None and path.exists():
         _write_json(path, read_json(path) | {"model_max_length": limit})
 

@@ -1,6 +1,6 @@
 """Conversion between parameter trees and PyTorch state dicts, by the rows of a weight map.
 
-Arrays are read, reshaped and handed over row by row, so that neither direction holds a model twice.
+Arrays are read, reshaped and passed on one row at a time, so that no model is in memory twice.
 """
 
 import math
@@ -18,15 +18,15 @@ from longsum_jax.models.weight_map import WeightMap, WeightRow, is_close_to_cons
 from longsum_jax.schema import compare_trees, first_names
 from longsum_jax.typing import Params
 
-_ALIGNMENT = 64  # bytes; XLA's CPU client copies arrays that begin elsewhere
+_ALIGNMENT = 64  # bytes; XLA's CPU client copies arrays with a different alignment
 
 Shape = tuple[int, ...]
 
 
 class LazyArray:
-    """An array of known shape and dtype that is read when it is asked for.
+    """An array of known shape and dtype that is read on demand.
 
-    ``np.asarray`` reads it anew each time, into memory of its own.
+    ``np.asarray`` reads it again each time, into new memory.
     """
 
     def __init__(self, shape: Sequence[int], dtype: Any, read: Callable[[], np.ndarray]) -> None:
@@ -46,7 +46,7 @@ class LazyArray:
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """Returns an uninitialized array that a CPU device can take over without copying it."""
+    """Returns an uninitialized array that a CPU device can use without copying it."""
     dtype = np.dtype(dtype)
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)
@@ -66,16 +66,16 @@ def to_params(
     """Returns the parameter tree of a state dict.
 
     Args:
-        state: key to array (numpy, ``LazyArray``, or the like); read one row at a time.
-        weight_map: the names of the model's parameters.
+        state: key to array (NumPy, ``LazyArray``, or similar); read one row at a time.
+        weight_map: names of the model's parameters.
         shapes: path ("a/b/kernel") to the shape in the model.
-        where: the file, for error messages.
-        dtype: of the parameters, but for ``weight_map.exact``.
-        place: applied to each array; by default it goes to the device.
+        where: path of the file, for error messages.
+        dtype: dtype of the parameters, except for ``weight_map.exact``.
+        place: function applied to each array; by default it moves the array to the device.
 
     Raises:
-        InputError: lists missing, unknown and misshapen keys and those of another type than float,
-            or names a copy that differs from its original, or a key with NaN or infinite numbers.
+        InputError: lists missing, unknown and misshapen keys and keys that are not floats, or names
+            a copy that differs from its original, or a key with NaN or infinite values.
     """
     arrays = _rename(state, weight_map, shapes)
     _drop_ignored(arrays, weight_map, shapes)
@@ -101,15 +101,16 @@ def to_state_dict(params: Params, weight_map: WeightMap) -> dict[str, np.ndarray
 def to_lazy_state_dict(
     params: Params, weight_map: WeightMap, dtype: Any = None
 ) -> dict[str, LazyArray]:
-    """Returns the state dict of a parameter tree, in arrays made only when they are read.
+    """Returns the state dict of a parameter tree, with arrays that are computed on demand.
 
     Args:
-        params: the tree.
-        weight_map: the names of its parameters.
-        dtype: of the arrays, but for ``weight_map.exact``; None for that of each parameter.
+        params: parameter tree.
+        weight_map: names of its parameters.
+        dtype: dtype of the arrays, except for ``weight_map.exact``; None for the dtype of each
+            parameter.
 
     Raises:
-        InputError: later, of an array with numbers beyond the range of ``dtype``.
+        InputError: raised on reading an array with values out of the range of ``dtype``.
     """
     flat = flax.traverse_util.flatten_dict(params, sep="/")
     state = {}
@@ -131,7 +132,7 @@ def to_lazy_state_dict(
 def _rename(
     state: Mapping[str, Any], weight_map: WeightMap, shapes: Mapping[str, Shape]
 ) -> dict[str, Any]:
-    """Returns the arrays under the keys of the map: aliases, prefix and tied originals resolved."""
+    """Returns the arrays with the keys of the map: resolves aliases, prefix and tied originals."""
     arrays = {}
     for key, value in state.items():
         for pattern, replacement in weight_map.aliases:
@@ -148,7 +149,7 @@ def _rename(
 
 
 def _prefixed(key: str, prefix: str, known: set[str]) -> str:
-    """Returns the key with the prefix if only that is known."""
+    """Returns the key with the prefix if only the prefixed key is known."""
     if key in known or prefix + key not in known:
         return key
     return prefix + key
@@ -174,10 +175,10 @@ def _drop_ignored(
 def _check(
     arrays: Mapping[str, Any], weight_map: WeightMap, shapes: Mapping[str, Shape], where: str
 ) -> None:
-    """Compares names, shapes and types without reading an array.
+    """Compares names, shapes and types without reading any array.
 
     Raises:
-        InputError: lists the keys that do not fit.
+        InputError: lists the keys that do not match.
     """
     wanted: dict[str, tuple[int, ...]] = {}
     for row in weight_map.rows:
@@ -203,7 +204,7 @@ def _check(
 
 
 def _drop_copies(arrays: dict[str, Any], weight_map: WeightMap, where: str) -> None:
-    """Removes tied copies; one that differs from its original is an InputError."""
+    """Removes tied copies; a copy that differs from its original is an InputError."""
     for key, original in weight_map.tied.items():
         if key in arrays and not _equal(arrays.pop(key), arrays[original]):
             check_finite(np.asarray(arrays[original]), original, where)
@@ -231,6 +232,7 @@ def _read_row(
 ) -> np.ndarray:
     """Reads one parameter and removes its arrays from ``arrays``."""
     keys = _keys(row, shape)
+    # Only optional arrays can be missing here, see ``_check``.
     if keys[0] not in arrays:
         return np.zeros(shape, dtype)
     if _is_stacked(row):
@@ -243,7 +245,7 @@ def _read_row(
 
 
 def _take(arrays: dict[str, Any], key: str, where: str) -> np.ndarray:
-    """Removes an array, which nobody else writes to then, so that a device may take it over."""
+    """Removes an array, which is then never written again: a device can use its memory."""
     x = arrays.pop(key)
     x = x.take() if isinstance(x, LazyArray) else np.array(x)
     check_finite(x, key, where)
@@ -251,7 +253,7 @@ def _take(arrays: dict[str, Any], key: str, where: str) -> np.ndarray:
 
 
 def check_finite(x: np.ndarray, name: str, where: str) -> None:
-    """Raises InputError, with the name and the file, if an array of floats has NaN or infinity."""
+    """Raises InputError, with the name and the file, if a float array contains NaN or infinity."""
     if not np.isfinite(x).all():
         raise InputError(
             f'{where}: "{name}" holds {np.count_nonzero(~np.isfinite(x))} numbers that are not '
@@ -278,7 +280,7 @@ def _keys(row: WeightRow, shape: Shape) -> list[str]:
 
 
 def _torch_shape(row: WeightRow, shape: Shape) -> Shape:
-    """Returns the shape in a state dict of a parameter, or of one layer of a stacked one."""
+    """Returns the state dict shape of a parameter, or of one layer of a stacked parameter."""
     shape = tuple(shape[1:]) if _is_stacked(row) else tuple(shape)
     if row.layout == "linear":
         return math.prod(shape[row.inputs :]), math.prod(shape[: row.inputs])
@@ -286,14 +288,14 @@ def _torch_shape(row: WeightRow, shape: Shape) -> Shape:
 
 
 def _to_flax(x: np.ndarray, row: WeightRow, shape: Shape) -> np.ndarray:
-    """Returns a view in Flax's layout; the copy that transposes is made by ``_stack``."""
+    """Returns a view in Flax's layout; ``_stack`` makes the transposing copy."""
     if row.layout == "linear":
         x = x.T
     return x.reshape(shape)
 
 
 def _lazy_torch(row: WeightRow, value: Any, layer: int | None = None) -> LazyArray:
-    """Returns a parameter, or one layer of a stacked one, in PyTorch's layout."""
+    """Returns a parameter, or one layer of a stacked parameter, in PyTorch's layout."""
     shape = _torch_shape(row, value.shape)
 
     def read() -> np.ndarray:
@@ -309,7 +311,7 @@ def _lazy_torch(row: WeightRow, value: Any, layer: int | None = None) -> LazyArr
 
 
 def _cast(array: LazyArray, key: str, dtype: np.dtype) -> LazyArray:
-    """Returns an array in another type, for a file."""
+    """Returns an array converted to another dtype, for a file."""
 
     def read() -> np.ndarray:
         x = np.asarray(array)
@@ -325,5 +327,5 @@ def _cast(array: LazyArray, key: str, dtype: np.dtype) -> LazyArray:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    # NaN in both has a sentence of its own, see ``check_finite``.
+    # NaN in both raises a separate error, see ``check_finite``.
     return a.shape == b.shape and np.array_equal(np.asarray(a), np.asarray(b), equal_nan=True)

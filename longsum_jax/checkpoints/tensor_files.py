@@ -1,8 +1,8 @@
-"""Single files of named tensors: safetensors in and out, PyTorch pickles in.
+"""Single files of named tensors: reads and writes safetensors, reads PyTorch pickles.
 
-Tensors are read when they are asked for, by plain reads rather than through a memory map: a tensor
-that was read and dropped costs no memory. Nothing in a file is ever executed or trusted: names,
-types and offsets are checked first.
+Tensors are read on demand, with plain reads rather than a memory map: a tensor that was read and
+dropped uses no memory. Nothing in a file is ever executed or trusted: names, types and offsets are
+checked first.
 """
 
 import json
@@ -48,7 +48,8 @@ def read_safetensors(path: Path) -> Tensors:
     The format: https://huggingface.co/docs/safetensors, "Format".
 
     Raises:
-        InputError: a missing, truncated or malformed file; also later, if a tensor cannot be read.
+        InputError: a missing, truncated or malformed file; also raised later if a tensor cannot be
+            read.
     """
     try:
         with open_regular(path) as file:
@@ -64,7 +65,7 @@ def read_safetensors(path: Path) -> Tensors:
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Any]) -> None:
-    """Writes tensors (arrays or ``LazyArray``) one by one, as transformers reads them.
+    """Writes tensors (arrays or ``LazyArray``) one by one, in the format that transformers reads.
 
     Raises:
         OSError: the file cannot be written.
@@ -72,7 +73,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, Any]) -> None:
     dtypes = {name: jnp.dtype(tensor.dtype) for name, tensor in tensors.items()}
     # Wide types first, so that every tensor is aligned.
     names = sorted(tensors, key=lambda name: (-dtypes[name].itemsize, name))
-    # transformers refuses a file without a format.
+    # transformers rejects a file without a format.
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name in names:
@@ -98,10 +99,10 @@ def num_bytes(tensor: Any) -> int:
 def read_torch(path: Path) -> Tensors:
     """Returns the tensors of a ``pytorch_model.bin``; floats of any width become float32.
 
-    Files in torch's zip format are mapped into memory; those of before 2020 are read whole.
+    Files in torch's zip format are memory-mapped; files from before 2020 are read as a whole.
 
     Raises:
-        InputError: torch is missing, or the file is damaged or holds anything but tensors.
+        InputError: torch is missing, or the file is damaged or contains anything but tensors.
     """
     try:
         import torch
@@ -113,7 +114,7 @@ def read_torch(path: Path) -> Tensors:
     try:
         is_zip = _check_torch_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-    except Exception as error:  # a damaged or hostile pickle can make torch raise anything
+    except Exception as error:  # a damaged or malicious pickle can make torch raise anything
         reason = first_line(error)
         raise InputError(
             f"{path}: not a file of plain tensors, nothing in it was run ({reason})"
@@ -121,7 +122,7 @@ def read_torch(path: Path) -> Tensors:
 
     def is_dense(x: Any) -> bool:
         is_plain = isinstance(x, torch.Tensor) and x.layout == torch.strided and not x.is_quantized
-        # A view may repeat a few bytes without end.
+        # A view may repeat a few bytes indefinitely.
         return is_plain and x.numel() * x.element_size() <= x.untyped_storage().nbytes()
 
     if not isinstance(state, dict) or not all(map(is_dense, state.values())):
@@ -130,11 +131,11 @@ def read_torch(path: Path) -> Tensors:
 
 
 def _check_torch_file(path: Path) -> bool:
-    """Returns whether a file has torch's zip format, and not that of before 2020.
+    """Returns True if a file has torch's zip format, False for the format from before 2020.
 
     Raises:
         ValueError: a zip archive that torch does not write: compressed, so that a few megabytes may
-            grow to any size, or with a pickle that is more than names.
+            expand to any size, or with a pickle that contains more than names.
     """
     with open_regular(path) as file:
         if not zipfile.is_zipfile(file):
@@ -152,7 +153,7 @@ def _check_torch_file(path: Path) -> bool:
 
 
 def _of_torch(tensor: Any) -> LazyArray:
-    """Returns a tensor of torch as an array."""
+    """Returns a torch tensor as an array."""
     if tensor.is_floating_point():
         return LazyArray(tensor.shape, np.float32, lambda: tensor.detach().float().numpy().copy())
     dtype = str(tensor.dtype).removeprefix("torch.")
@@ -177,14 +178,14 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _tensors_of_header(path: Path, header: Any, start: int, size: int) -> Tensors:
-    """Returns the tensors that a header describes.
+    """Returns the tensors described by a header.
 
     Args:
-        start: first byte of the data.
-        size: of the file, in bytes.
+        start: offset of the first byte of the data.
+        size: size of the file in bytes.
 
     Raises:
-        ValueError: tensors that do not fill the data without holes or overlaps.
+        ValueError: tensors that do not fill the data without gaps or overlaps.
     """
     if not isinstance(header, dict):
         raise ValueError("its header is no JSON object")

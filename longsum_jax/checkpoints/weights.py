@@ -1,7 +1,6 @@
 """The weights of a directory in Hugging Face layout: one file, or shards with an index.
 
-An index is not trusted: its shards must lie in the directory and hold exactly the tensors that it
-promises.
+An index is not trusted: its shards must be in the directory and contain exactly the listed tensors.
 """
 
 import json
@@ -21,7 +20,7 @@ from longsum_jax.files import read_json
 from longsum_jax.schema import first_names
 
 SAFETENSORS, TORCH_BIN = "model.safetensors", "pytorch_model.bin"
-INDEX = ".index.json"  # after either name
+INDEX = ".index.json"  # suffix of either name
 MAX_SHARD_BYTES = 5_000_000_000
 
 _READERS: dict[str, Callable[[Path], Tensors]] = {
@@ -33,11 +32,11 @@ _READERS: dict[str, Callable[[Path], Tensors]] = {
 def read_weights(directory: Path) -> tuple[Tensors, Path]:
     """Returns the tensors of a directory by name, and the file or index that lists them.
 
-    Tensors are read when they are asked for. Safetensors go before pickles and single files before
+    Tensors are read on demand. Safetensors take precedence over pickles, and single files over
     shards, as in transformers.
 
     Raises:
-        InputError: no weights, damaged ones, or an index that does not fit its shards.
+        InputError: missing or damaged weights, or an index that does not match its shards.
     """
     for name, read in _READERS.items():
         single, index = directory / name, directory / (name + INDEX)
@@ -74,7 +73,7 @@ def write_weights(directory: Path, tensors: Mapping[str, Any]) -> None:
 
 
 def _split(tensors: Mapping[str, Any]) -> list[list[str]]:
-    """Divides names into shards, in order; a tensor larger than a shard has one of its own."""
+    """Divides names into shards, in order; a tensor larger than a shard gets a separate one."""
     shards: list[list[str]] = [[]]
     room = MAX_SHARD_BYTES
     for name, tensor in tensors.items():
@@ -110,7 +109,7 @@ def _read_shards(directory: Path, index: Path, read: Callable[[Path], Tensors]) 
 
 
 def _check_shard(index: Path, path: Path, found: Set[str], promised: Set[str]) -> None:
-    """Raises an InputError unless a shard holds the tensors that the index promises."""
+    """Raises an InputError unless a shard contains the tensors that the index lists."""
     missing, extra = sorted(promised - found), sorted(found - promised)
     if missing:
         raise InputError(
@@ -143,14 +142,14 @@ def _is_relative(name: str) -> bool:
 
 
 def _lies_inside(directory: Path, path: Path) -> bool:
-    """Returns True if a file is in a directory, links followed.
+    """Returns True if a file is in a directory, following links.
 
-    A snapshot in the Hub's cache is a folder "snapshots/REVISION" of links into "blobs".
+    A snapshot in the Hub's cache is a directory "snapshots/REVISION" of links into "blobs".
     """
     root = directory.resolve()
     try:
         path = path.resolve()
-    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that no file has
+    except (OSError, RuntimeError, ValueError):  # circular links, an invalid file name
         return False
     roots = [root]
     if root.parent.name == "snapshots":
@@ -161,5 +160,5 @@ def _lies_inside(directory: Path, path: Path) -> bool:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
+    except (OSError, ValueError):  # an invalid file name
         return False

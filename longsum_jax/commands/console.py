@@ -108,7 +108,10 @@ def run_process(main: Callable[[Sequence[str]], int | None]) -> None:
     finally:
         others = set(threading.enumerate()) - {threading.main_thread()}
         if not all(thread.daemon for thread in others):
-            code = getattr(sys.exception(), "code", 1)
+            error = sys.exception()
+            code = getattr(error, "code", 1)
+            if error is not None and not isinstance(error, SystemExit):
+                sys.excepthook(type(error), error, error.__traceback__)
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)

@@ -186,8 +186,8 @@ def add_prediction_flags(parser: argparse.ArgumentParser) -> None:
 
 # Fields of a task that say where its documents are and how they are read.
 SOURCE_FLAGS = {
-    "source": "embedded, tfds:NAME[/CONFIG], govreport:DIR or qmsum:DIR (releases), parquet:GLOB "
-    'or json:GLOB ("{split}" in it becomes the split name)',
+    "source": "embedded, minutes, tfds:NAME[/CONFIG], govreport:DIR or qmsum:DIR (releases), "
+    'parquet:GLOB or json:GLOB ("{split}" in it becomes the split name)',
     "document_key": "field that holds the document",
     "summary_key": "field that holds the summary",
     "query_key": "field that holds a query, put before the document",

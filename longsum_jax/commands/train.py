@@ -47,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
     config = read_config(args.config, overrides)
 
     from longsum_jax.experiment.config import run_config
+    from longsum_jax.ops.platform import require_devices
     from longsum_jax.training.distributed import require_agreement
     from longsum_jax.training.reporter import TrainingDiverged
     from longsum_jax.training.workdir import check_workdir
@@ -54,6 +55,7 @@ def main(argv: Sequence[str]) -> int:
     if not args.dry_run:
         check_workdir(args.workdir, config)
     _join_hosts(args)
+    require_devices()
     require_agreement(config, "config")
     if args.dry_run:
         _dry_run(run_config(config))

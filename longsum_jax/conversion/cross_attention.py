@@ -1,4 +1,4 @@
-"""Another cross-attention for a trained decoder, over the same parameters (Hepos)."""
+"""Replacement of a trained decoder's cross-attention with the same parameters (Hepos)."""
 
 import dataclasses
 from typing import Any
@@ -11,17 +11,17 @@ from longsum_jax.models.family import Family
 def with_cross_attention(
     family: Family, config: EncoderDecoderConfig, cross_attention: str, **options: Any
 ) -> EncoderDecoderConfig:
-    """Returns the config of a model whose decoder has another cross-attention.
+    """Returns the config of a model with a different cross-attention in its decoder.
 
-    The parameters stay as they are.
+    The parameters are unchanged.
 
     Args:
-        cross_attention: a name of ``layers.attention.registry.CROSS_ATTENTIONS``; one without
-            parameters of its own.
+        cross_attention: name in ``layers.attention.registry.CROSS_ATTENTIONS``, of one without
+            additional parameters.
         **options: fields of ``CrossAttentionOptions``, such as ``hepos_stride``.
 
     Raises:
-        InputError: a model without a decoder, an unknown cross-attention, one that needs other
+        InputError: a model without a decoder, an unknown cross-attention or one that needs other
             parameters, or an option out of range.
     """
     if not family.is_encoder_decoder:

@@ -1,11 +1,11 @@
 """Conversion from full attention to LSG attention.
 
-Positions are continued, and global tokens are made from the model's own embeddings (Condevaux and
-Harispe 2022, section 3.4), in the order and with the choices of the published script. Three things
-differ on purpose, and ``reference_quirks`` undoes two of them: RoBERTa's token type is added to the
-global tokens, without which the first of them is not the `<s>` that it stands in for; embeddings
-that a model scales are scaled here too; and position tables of other sizes than the script expects
-are put in the nearest order that divides them evenly.
+Positions are extended, and global tokens are made from the model's embeddings (Condevaux and
+Harispe 2022, section 3.4), following the published script. Three differences are intentional, and
+``reference_quirks`` undoes two of them: RoBERTa's token type is added to the global tokens, without
+which the first of them would not equal the `<s>` that it replaces; embeddings that a model scales
+are also scaled here; and position tables of sizes that the script does not expect are put in the
+nearest order that divides them evenly.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from longsum_jax.models.family import Family
 from longsum_jax.models.lsg_layout import DEFAULTS, GLOBALS
 from longsum_jax.typing import Params
 
-SEED = 123  # of rows that nothing in the model determines; the published default
+SEED = 123  # seed of rows that the model does not determine; the published default
 
 
 def to_lsg(
@@ -44,29 +44,30 @@ def to_lsg(
 ) -> tuple[ModelConfig, Params]:
     """Returns a config and parameters with LSG attention instead of full attention.
 
-    All parameters of the model stay. A global token is the embedding of the mask token, the first
-    one that of a text's first token, each plus the embedding of a position. Without a mask token
-    (T5; the published bart-large-cnn) embeddings are drawn from the normal distribution that the
-    model's own have.
+    All parameters of the model are kept. A global token is the embedding of the mask token, the
+    first global token the embedding of a text's first token, each plus the embedding of a position.
+    Without a mask token (T5; the published bart-large-cnn) embeddings are drawn from a normal
+    distribution fitted to the model's embeddings.
 
     Args:
-        first_id: token that a text begins with (`<s>`, `[CLS]`); None for the config's
+        first_id: id of the token that a text begins with (`<s>`, `[CLS]`); None for the config's
             bos_token_id, or its eos_token_id.
-        mask_id: the mask token; None if the model has none.
-        max_source_length: tokens of the longest input, a multiple of block_size; None for the
-            present one.
-        global_positional_stride: positions between one global token and the next.
-        use_token_ids: adds token type 0 if the model has token types.
-        keep_first_global_token: for a model that has LSG attention: builds all global tokens but
-            the first again.
-        random_global_init: draws all global tokens but the first even if there is a mask token.
-        seed: of what is drawn.
-        **options: fields of EncoderAttentionOptions (block_size, sparsity_type, ...), by default as
+        mask_id: id of the mask token; None if the model has none.
+        max_source_length: maximum input length in tokens, a multiple of block_size; None to keep
+            the current one.
+        global_positional_stride: number of positions between one global token and the next.
+        use_token_ids: True to add token type 0 if the model has token types.
+        keep_first_global_token: True to rebuild all global tokens except the first, for a model
+            that already has LSG attention.
+        random_global_init: True to draw all global tokens except the first even if there is a mask
+            token.
+        seed: seed of the random rows.
+        **options: fields of EncoderAttentionOptions (block_size, sparsity_type, ...); defaults as
             published.
 
     Raises:
-        InputError: another attention than the full one, one converted already, options that do not
-            fit together, or a length that is no multiple of the block.
+        InputError: an attention other than full attention, a model that is already converted,
+            incompatible options, or a length that is not a multiple of the block.
     """
     _check_source(family, config, keep_first_global_token)
     defaults = {} if config.encoder_attention == "lsg" else DEFAULTS
@@ -91,11 +92,11 @@ def to_lsg(
 def with_lsg_options(config: ModelConfig, **options: Any) -> ModelConfig:
     """Returns the config of a model with LSG attention with other options.
 
-    The parameters stay as they are, even for more global tokens: every table of them has 512 rows.
+    The parameters are unchanged, even for more global tokens: every table of them has 512 rows.
 
     Raises:
-        InputError: the model has another attention, or the options do not fit together or not its
-            length.
+        InputError: the model has another attention, or the options are incompatible with each other
+            or with its length.
     """
     if config.encoder_attention != "lsg":
         raise InputError(
@@ -108,7 +109,7 @@ def with_lsg_options(config: ModelConfig, **options: Any) -> ModelConfig:
 
 
 def first_token(config: ModelConfig, first_id: int | None) -> int | None:
-    """Returns the token of the first global token: ``first_id``, or the config's; None without."""
+    """Returns the token of the first global token: ``first_id``, else the config's, else None."""
     if first_id is not None:
         return first_id
     return config.eos_token_id if config.bos_token_id is None else config.bos_token_id
@@ -140,7 +141,7 @@ def _word_embeddings(flat: Mapping[str, Any]) -> Any:
 
 
 def _omits_token_type(config: ModelConfig) -> bool:
-    """Returns True if the token type is left out, as the published script does for RoBERTa."""
+    """Returns True if the token type is omitted, as in the published script for RoBERTa."""
     return config.reference_quirks and config.prefix == "roberta"
 
 
@@ -167,7 +168,7 @@ def _token_rows(
 def _draw_words(words: np.ndarray, seed: int) -> np.ndarray:
     """Returns a row for every global token, drawn with the mean and covariance of the embeddings.
 
-    ``words`` is the table of embeddings [vocab, d_model]; the distribution is normal.
+    ``words`` is the embedding table [vocab, d_model]; the distribution is normal.
     """
     rng = np.random.default_rng(seed)
     words = words.astype(np.float64)
@@ -191,6 +192,7 @@ def _ordered_positions(
     factor = max(1, len(table) // GLOBAL_ROWS)
     table = table[: GLOBAL_ROWS * factor : factor]
     table = np.concatenate([table, _draw(table, GLOBAL_ROWS - len(table), seed)])
+    # The largest divisor of 512 that is not above the stride gives the order of the rows.
     largest = max(1, stride // factor)
     divisors = [d for d in range(1, GLOBAL_ROWS + 1) if GLOBAL_ROWS % d == 0]
     step = max(d for d in divisors if d <= largest)
@@ -199,7 +201,7 @@ def _ordered_positions(
 
 
 def _positions(config: ModelConfig, flat: Mapping[str, Any]) -> np.ndarray | None:
-    """Returns the encoder's position embeddings without unused first rows, None without any."""
+    """Returns the encoder's position embeddings without unused first rows, or None."""
     table = config.source_position_table()
     if table is not None:
         return table
@@ -210,6 +212,6 @@ def _positions(config: ModelConfig, flat: Mapping[str, Any]) -> np.ndarray | Non
 
 
 def _draw(table: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Returns ``count`` random rows with the mean and deviation of each column of ``table``."""
+    """Returns ``count`` random rows with the mean and standard deviation of each column."""
     noise = np.random.default_rng(seed).normal(size=(count, table.shape[1]))
     return (table.mean(0) + table.std(0) * noise).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Longer inputs for a trained model: position tables continued by copies or by random rows."""
+"""Longer inputs for a trained model: position tables extended by copies or by random rows."""
 
 from typing import Literal, get_args
 
@@ -13,7 +13,7 @@ from longsum_jax.models.family import Family
 from longsum_jax.typing import AnyArray, Params
 
 Extension = Literal["tiled", "random", "last_row"]
-_RANDOM_STD = 0.02  # of BART's initial tables
+_RANDOM_STD = 0.02  # standard deviation of BART's initial tables
 _SEED = 0
 
 
@@ -26,21 +26,21 @@ def extend_positions(
 ) -> tuple[ModelConfig, Params]:
     """Returns a config and parameters with positions for ``max_source_length`` tokens.
 
-    The rows of a position table stay. Computed positions need no new parameters. If one size in
-    config.json is that of encoder and decoder, both tables grow.
+    The rows of a position table are kept. Computed positions need no new parameters. If one size in
+    config.json applies to both encoder and decoder, both tables grow.
 
     Args:
-        max_source_length: tokens of the longest input, more than now.
-        extension: the rows that follow.
+        max_source_length: maximum input length in tokens, more than the current one.
+        extension: kind of the added rows.
             "tiled": copies of the table without its first ``position_offset`` rows (padding, in
             RoBERTa and BART), as for LSG (Condevaux and Harispe 2022, section 3.4).
-            "random": random rows, always the same, as the Hepos paper says (Huang et al. 2021,
+            "random": random rows with a fixed seed, as in the Hepos paper (Huang et al. 2021,
             section 6.1).
-            "last_row": copies of the last row, as the published code of Hepos does.
+            "last_row": copies of the last row, as in the published code of Hepos.
 
     Raises:
-        InputError: the model has no such limit, or a higher one, or its blocks do not fit into the
-            new one; an unknown extension.
+        InputError: the model has no limit or a higher one, its blocks do not fit the new limit, or
+            the extension is unknown.
     """
     known = get_args(Extension)
     if extension not in known:
@@ -71,12 +71,12 @@ def extend_positions(
 
 
 def check_length(config: ModelConfig) -> None:
-    """Checks that the positions of a model with LSG attention make whole blocks.
+    """Checks that the positions of a model with LSG attention form whole blocks.
 
     The published BART pads ids to whole blocks before it looks up positions.
 
     Raises:
-        InputError: names the nearest lengths that fit.
+        InputError: the length is not a multiple of the block; suggests the nearest lengths.
     """
     length = config.max_source_length
     if config.encoder_attention != "lsg" or length is None or length % config.block_size == 0:
@@ -97,7 +97,7 @@ def _new_rows(
     extension: Extension,
     rng: np.random.Generator,
 ) -> Float[Array, "count d_model"]:
-    """Returns the rows that follow a table, whose first ``offset`` rows are no positions."""
+    """Returns the rows that extend a table, whose first ``offset`` rows are not positions."""
     if extension == "random":
         return jnp.asarray(_RANDOM_STD * rng.standard_normal((count, table.shape[1])), table.dtype)
     if extension == "last_row":

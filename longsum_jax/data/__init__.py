@@ -1,4 +1,4 @@
-"""Tasks, examples, batches and prepared shards; TensorFlow is imported inside functions only.
+"""Tasks, examples, batches and prepared shards; TensorFlow is imported only inside functions.
 
 The public names are listed in ``__init__.pyi`` and imported when they are first used.
 """

@@ -1,15 +1,15 @@
 """Batches: examples bucketed by length, padded, split over hosts, resumable at every example.
 
 Examples are taken one by one in the order of ``order.ExampleOrder`` and put into the bucket of
-their length. A bucket that holds a whole batch is handed out:
+their length. When a bucket has enough examples for a batch, the batch is returned:
 
     order             3  0  7  1  5 ...          (indices of examples)
     bucket of 512     3     7       -> batch     (here of two rows)
     bucket of 1024       0     1    -> batch
 
-At the end of an epoch the rest is handed out with empty rows, so that every example comes exactly
-once an epoch. All of this happens on the global batch and depends on nothing but the arguments:
-each host does the same steps and takes its rows.
+At the end of an epoch, the remaining examples are returned with empty rows, so that each example
+occurs exactly once per epoch. All of this is done for the global batch and depends only on the
+arguments: each host runs the same steps and takes its rows.
 """
 
 import zlib
@@ -28,7 +28,7 @@ from longsum_jax.typing import IGNORED_LABEL, NumpyBatch
 class Batches(Iterator[NumpyBatch]):
     """An endless or counted iterator over padded batches of one host.
 
-    Each batch is a dictionary (batch: rows of this host, length: that of the bucket):
+    Each batch is a dictionary (batch: rows of this host, length: bucket length):
         input_ids       [batch, length] int32, padded with ``pad_id``
         attention_mask  [batch, length] bool, True on tokens
         token_type_ids  [batch, length] int32, 1 in the second of two texts; with ``token_types``
@@ -37,34 +37,34 @@ class Batches(Iterator[NumpyBatch]):
         rejected        [batch, target_length] int32, likewise; with ``pairs``
         reference       [batch, 2] float32, log-probabilities of ``labels`` and ``rejected`` under
                         the reference model; with ``pairs``
-    Examples with segments make [batch, segments, length], and their number of segments chooses the
-    bucket; see ``padding.SegmentShape``. Each host has as many neighboring rows of the global
-    batch. From a stored set it reads these alone; from a stream every host has to make all the
-    examples.
+    Examples with segments make [batch, segments, length], and their number of segments determines
+    the bucket; see ``padding.SegmentShape``. Each host has an equal number of adjacent rows of the
+    global batch. From a store of known length, it only reads these rows; from a stream, every host
+    has to make all examples.
 
     Args:
         store: ExampleList, PreparedExamples or ExampleStream.
-        batch_size: rows of the global batch, all hosts together.
-        source_lengths: bucket lengths in tokens (in segments), ascending; the last takes the
+        batch_size: rows of the global batch, over all hosts.
+        source_lengths: bucket lengths in tokens (or segments), ascending; the last one must fit the
             longest examples.
         target_length: length of every row of labels, in tokens; 0 for examples without labels, or
             with ``classes``.
-        classes: for examples with labels of a classifier.
-        segments: for examples with segments.
+        classes: layout of the labels of a classifier.
+        segments: layout of examples with segments.
         token_types: whether examples have ``token_type_ids``.
         pairs: whether examples have ``rejected`` targets.
-        seed: of the order, 0 to 2**32 - 1.
+        seed: random seed of the order, 0 to 2**32 - 1.
         shuffle: "all", a block size, or None; see ``order.ExampleOrder``.
         epochs: passes over the examples; None never ends.
-        host_index: this host among ``host_count``.
-        host_count: hosts that share the batch.
-        pad_id: fills ``input_ids``.
-        label_pad_id: fills ``labels``; the loss ignores it.
+        host_index: index of this host among ``host_count``.
+        host_count: number of hosts that share the batch.
+        pad_id: padding of ``input_ids``.
+        label_pad_id: padding of ``labels``; ignored by the loss.
 
     Raises:
-        InputError: batch_size not divisible by host_count, more hosts than prepared shards, an
-            empty store, buckets that are not ascending, an example longer than the last bucket or
-            than the target length.
+        InputError: batch_size is not divisible by host_count, there are more hosts than prepared
+            shards, the store is empty, buckets are not ascending, or an example is longer than the
+            last bucket or the target length.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class Batches(Iterator[NumpyBatch]):
         self._pad_id = pad_id
         self._label_pad_id = label_pad_id
         self._check_options()
-        self._lengths = getattr(store, "lengths", None)  # a stream has none
-        # Examples of a stream cannot be fetched twice, so those that wait in a bucket are held.
+        self._lengths = getattr(store, "lengths", None)  # None for a stream
+        # Examples of a stream cannot be read twice, so examples that wait in a bucket are stored.
         self._held: dict[int, Example] = {}
         self._check_lengths()
         self._fingerprint = _fingerprint(store, self._lengths)
@@ -120,7 +120,7 @@ class Batches(Iterator[NumpyBatch]):
                 self._admit(index)
                 self._position += 1
                 bucket = self._full_bucket()
-            elif any(self._buckets):  # the end of an epoch: the rest, bucket by bucket
+            elif any(self._buckets):  # the end of an epoch: flush the buckets, one by one
                 bucket = next(i for i, indices in enumerate(self._buckets) if indices)
             else:
                 self._start_epoch()
@@ -136,7 +136,7 @@ class Batches(Iterator[NumpyBatch]):
         return int(np.sum(-(-counts // self._batch_size)))
 
     def state(self) -> dict[str, Any]:
-        """Returns the position after the batches handed out so far, ready for JSON."""
+        """Returns the position after the batches returned so far, ready for JSON."""
         return {
             "epoch": self._epoch,
             "position": self._position,
@@ -147,10 +147,10 @@ class Batches(Iterator[NumpyBatch]):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continues at exactly the example after those that ``state`` describes.
+        """Continues exactly after the examples recorded in ``state``.
 
         The state may come from another number of hosts, and from prepared shards for a stream of
-        the same documents or the reverse (where ``shuffle`` is not "all").
+        the same documents or vice versa (unless ``shuffle`` is "all").
 
         Raises:
             InputError: the state belongs to other examples, or to another order of them.
@@ -158,7 +158,7 @@ class Batches(Iterator[NumpyBatch]):
         _check_same("seed", state["seed"], self._seed)
         _check_same("shuffle", state["shuffle"], self._shuffle)
         for key, value in self._fingerprint.items():
-            if None not in (state.get(key), value):  # of a stream, or of an older version
+            if None not in (state.get(key), value):  # None for a stream; missing in older versions
                 _check_same(key, state[key], value)
         numbers = [state["epoch"], state["position"], *state["pending"]]
         if not all(type(number) is int and number >= 0 for number in numbers):
@@ -168,7 +168,7 @@ class Batches(Iterator[NumpyBatch]):
         self._buckets = [[] for _ in self._source_lengths]
         self._held = {}
         if self._lengths is None:
-            for index in sorted(state["pending"]):  # a stream reads forwards only
+            for index in sorted(state["pending"]):  # a stream can only be read forwards
                 self._held[index] = self._store[index]
         for index in state["pending"]:
             self._admit(index)
@@ -180,7 +180,7 @@ class Batches(Iterator[NumpyBatch]):
         return None
 
     def _admit(self, index: int) -> None:
-        """Puts an example into the smallest bucket that holds it."""
+        """Puts an example into the smallest bucket that it fits."""
         source, target = self._lengths_of(index)
         if source > self._source_lengths[-1] or target > self._max_target_length:
             raise self._too_long(index, source, target)
@@ -210,13 +210,13 @@ class Batches(Iterator[NumpyBatch]):
         self._position = 0
 
     def _pop_batch(self, bucket: int) -> NumpyBatch:
-        """Takes a batch out of a bucket and pads this host's rows of it."""
+        """Removes a batch from a bucket and pads this host's rows of it."""
         waiting = self._buckets[bucket]
         indices = waiting[: self._batch_size]
         self._buckets[bucket] = waiting[self._batch_size :]
         rows = self._batch_size // self._host_count
-        # Neighboring rows: the hosts' rows joined are the batch of one host, row by row, and so
-        # dropout, which goes by rows, does not depend on the number of hosts.
+        # Adjacent rows: concatenating the hosts' rows gives the batch of a single host, so dropout,
+        # whose keys depend on the row, does not depend on the number of hosts.
         start = self._host_index * rows
         host_indices = indices[start : start + rows]
         examples = [self._held[i] if i in self._held else self._store[i] for i in host_indices]
@@ -285,15 +285,15 @@ def _no_examples() -> InputError:
 
 
 def _fingerprint(store: ExampleStore, lengths: np.ndarray | None) -> dict[str, int | None]:
-    """Returns what tells other examples at little cost; None is unknown, as of a stream.
+    """Returns inexpensive hashes that identify the examples; None for unknown, as for a stream.
 
     Args:
-        store: of at least one example, unless it is a stream.
-        lengths: int [n, 2], those of the store.
+        store: store with at least one example, unless it is a stream.
+        lengths: int [n, 2], lengths of the store.
     """
     try:
         first = store[0]
-    except IndexError:  # of an empty stream, which is refused when it is read
+    except IndexError:  # an empty stream, which is rejected when it is read
         return {}
     ids = _crc32(first["input_ids"])
     return {

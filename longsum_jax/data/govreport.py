@@ -1,6 +1,6 @@
-"""Reads GovReport as released (Huang et al. 2021): reports of two offices, with nested sections.
+"""Reads the GovReport release (Huang et al. 2021): reports of two offices, in nested sections.
 
-    gov-report/split_ids/{crs,gao}_{train,valid,test}.ids     an id a line
+    gov-report/split_ids/{crs,gao}_{train,valid,test}.ids     one id per line
     gov-report/crs/ID.json   "reports": a section, "summary": paragraphs
     gov-report/gao/ID.json   "report": sections, "highlight": sections
 
@@ -16,11 +16,11 @@ from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document, read_text_file
 from longsum_jax.text.sentences import split_sentences
 
-# Names of splits to those of the release.
+# Name of a split -> its name in the release.
 SPLITS = {"train": "train", "validation": "valid", "test": "test"}
-# Offices to the keys of report and summary.
+# Office -> keys of report and summary.
 OFFICES = {"crs": ("reports", "summary"), "gao": ("report", "highlight")}
-# Titles of the sections of GAO summaries (Huang et al. 2021, section 4), in their order.
+# Section titles of GAO summaries (Huang et al. 2021, section 4), in their order.
 ASPECTS = ("Why GAO did this study", "What GAO found", "What GAO recommends")
 OTHER_ASPECT = "other"
 
@@ -29,8 +29,8 @@ class SummarySection(NamedTuple):
     """A section of a summary.
 
     Attributes:
-        aspect: a name in ``ASPECTS``, or ``OTHER_ASPECT`` for any other title and for none.
-        text: text of the section without its title, a paragraph a line.
+        aspect: name in ``ASPECTS``, or ``OTHER_ASPECT`` for any other or no title.
+        text: text of the section without its title, one line per paragraph.
     """
 
     aspect: str
@@ -57,24 +57,23 @@ def read_govreport(
     sections: dict[str, list[int]] | None = None,
     aspects: dict[str, list[SummarySection]] | None = None,
 ) -> Iterator[Document]:
-    """Yields the reports of a split, those of the CRS first, with ids such as "crs/R40562".
+    """Yields the reports of a split, CRS first, with ids such as "crs/R40562".
 
-    Titles of sections stand on lines of their own, as do paragraphs. Summaries have no titles, as
-    in the paper.
+    Section titles and paragraphs are on separate lines. Summaries have no titles, as in the paper.
 
     Args:
-        directory: the release.
+        directory: directory of the release.
         split: train, validation or test.
-        unreadable: takes the errors of reports that cannot be read, which are then left out; None
-            raises the first of them.
-        sections: takes for every office the number of sections of each report, without their
-            subsections.
-        aspects: takes the sections of the summary of every GAO report, by id; summaries of the CRS
-            have no titles.
+        unreadable: list to which the errors of unreadable reports are appended, which are then
+            skipped; None raises the first error.
+        sections: dictionary to which the number of top-level sections of each report is added, by
+            office.
+        aspects: dictionary to which the summary sections of every GAO report are added, by id; CRS
+            summaries have no titles.
 
     Raises:
-        InputError: a list of ids that is missing, or a report that is missing, damaged or of
-            another shape, or that has no text; names file and key.
+        InputError: a missing list of ids, or a report that is missing, damaged, of another
+            structure or without text; the message names file and key.
     """
     directory = Path(directory)
     for office, (report_key, summary_key) in OFFICES.items():
@@ -129,7 +128,7 @@ def aspect_shares(summaries: Iterable[Sequence[SummarySection]]) -> dict[str, As
 
 
 def _summary_sections(root: Any, path: Path) -> list[SummarySection]:
-    """Returns the sections of a summary that have text, subsections included in their section."""
+    """Returns the sections of a summary that have text, including the text of subsections."""
     untitled = {"paragraphs": root.get("paragraphs") or []}
     sections = []
     for section in [untitled, *(root.get("subsections") or [])]:
@@ -140,7 +139,7 @@ def _summary_sections(root: Any, path: Path) -> list[SummarySection]:
 
 
 def _aspect(title: str) -> str:
-    """Returns the aspect of a title, in any case and with any punctuation at its end."""
+    """Returns the aspect of a title, ignoring case and punctuation at its end."""
     normalized = " ".join(title.split()).rstrip(" .:").lower()
     aspects = {aspect.lower(): aspect for aspect in ASPECTS}
     return aspects.get(normalized, OTHER_ASPECT)
@@ -155,7 +154,7 @@ def _read_row(path: Path) -> Any:
 
 
 def _section(row: Any, key: str, path: Path) -> Any:
-    """Returns a field as one section; a list may hold sections and plain paragraphs."""
+    """Returns a field as one section; a list may contain sections and plain paragraphs."""
     if not isinstance(row, dict) or key not in row:
         raise InputError(f'{path}: no key "{key}"; is this a file of the GovReport release?')
     value = row[key]
@@ -168,7 +167,7 @@ def _section(row: Any, key: str, path: Path) -> Any:
 
 
 def _section_text(section: Any, path: Path, titles: bool) -> str:
-    """Returns the text of a section with its subsections, a paragraph a line.
+    """Returns the text of a section with its subsections, one line per paragraph.
 
     Raises:
         InputError: there is no text.
@@ -180,7 +179,7 @@ def _section_text(section: Any, path: Path, titles: bool) -> str:
 
 
 def _joined(lines: Iterable[str]) -> str:
-    """Returns lines without superfluous white space and without blank lines."""
+    """Returns lines joined without superfluous white space and blank lines."""
     stripped = (" ".join(line.split()) for line in lines)
     return "\n".join(line for line in stripped if line)
 

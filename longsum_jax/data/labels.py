@@ -1,4 +1,4 @@
-"""The names of a classification task's labels, collected from its documents."""
+"""Collects the label names of a classification task from its documents."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -9,20 +9,20 @@ from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 
-MOST_LABELS = 2**16  # as many as a model may have
+MOST_LABELS = 2**16  # maximum number of labels of a model
 
 
 def collect_labels(task: Task, split: str, names: Sequence[str] = ()) -> Task:
-    """Returns the task with the names of its labels, and whether documents may have several.
+    """Returns the task with the names of its labels, and whether it is multi-label.
 
     Args:
-        task: its own ``labels``, where it has some, come before ``names``.
-        split: is read to the end.
-        names: of a model that knows its labels; empty to collect them from the split.
+        task: task, whose ``labels``, if any, override ``names``.
+        split: split that is read to the end.
+        names: names of a model's labels; empty to collect them from the split.
 
     Raises:
-        InputError: a label that the names lack, no label at all, or a mixture of lists and single
-            labels or of numbers and names.
+        InputError: a label that is not among the names, no label at all, or a mixture of lists and
+            single labels or of numbers and names.
     """
     names = task.labels or tuple(names)
     labels: set[int | str] = set()
@@ -39,7 +39,7 @@ def collect_labels(task: Task, split: str, names: Sequence[str] = ()) -> Task:
             )
         labels.update(found)
         if names:
-            label_numbers(document, names)  # raises for a label that the names lack
+            label_numbers(document, names)  # raises for a label that is not among the names
     if not labels:
         raise InputError(
             f'task "{task.name}", split "{split}": no document has a label; check {task.source}'

@@ -14,10 +14,10 @@ Shuffle = Literal["all"] | int | None
 class ExampleOrder:
     """A map from (epoch, position) to the index of an example.
 
-    The examples are cut into consecutive blocks, and each block is permuted by itself:
+    The examples are divided into consecutive blocks, and each block is permuted separately:
 
-        "all"   one block that holds everything (stores of known length only; 8 bytes per example)
-        W       blocks of W examples; a stream and prepared shards give the same order
+        "all"   one block with all examples (stores of known length only; 8 bytes per example)
+        W       blocks of W examples; a stream and prepared shards have the same order
         None    no shuffling, examples in the order of the store
 
     For example W = 4 and ten examples, in one epoch:
@@ -26,7 +26,7 @@ class ExampleOrder:
         index      2 0 3 1 | 5 7 4 6 | 9 8
 
     Raises:
-        InputError: a shuffle that the store cannot do, or a value that is none of the above.
+        InputError: a shuffle that the store does not support, or an invalid value.
     """
 
     def __init__(self, store: ExampleStore, *, seed: int, shuffle: Shuffle):
@@ -39,7 +39,7 @@ class ExampleOrder:
         self._cached_permutation = np.zeros(0, np.int64)
 
     def index_at(self, epoch: int, position: int) -> int | None:
-        """Returns the index of the example at ``position`` of ``epoch``, None past the last one."""
+        """Returns the index of the example at ``position`` of ``epoch``; None past the last one."""
         block, offset = divmod(position, self._block_size)
         permutation = self._permutation(epoch, block)
         if offset >= len(permutation):
@@ -56,8 +56,8 @@ class ExampleOrder:
     def _draw(self, epoch: int, block: int, size: int) -> np.ndarray:
         if self._block_size == 1:
             return np.arange(size)
-        # RandomState, because NumPy promises never to change its numbers: a run must resume in the
-        # same order under a later NumPy. default_rng carries no such promise.
+        # RandomState, because NumPy guarantees that its numbers never change: a run must resume in
+        # the same order with a later NumPy. default_rng does not have this guarantee.
         return np.random.RandomState([self._seed, epoch, block]).permutation(size)
 
 

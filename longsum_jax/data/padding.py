@@ -13,8 +13,8 @@ from longsum_jax.typing import IGNORED_LABEL, NumpyBatch
 class ClassLabels(NamedTuple):
     """The layout of a classifier's labels in a batch.
 
-    int32 [batch], the number of each row's label; or with ``multi_label`` float32
-    [batch, num_labels], ones and zeros. Rows without an example hold the padding of token labels.
+    int32 [batch], the label index of each row; with ``multi_label`` float32 [batch, num_labels],
+    ones and zeros. Rows without an example contain the padding of token labels.
     """
 
     num_labels: int
@@ -28,9 +28,9 @@ class SegmentShape(NamedTuple):
         length: tokens of a segment; ids and mask are [batch, segments, length].
         target_length: tokens of a segment's target; labels are [batch, segments, target_length], or
             [batch, segments] if it is 0.
-        num_vectors: vectors that a segment reads: "slots" are [batch, segments, length] and "reads"
-            [batch, segments, num_vectors], see ``text.segment_inputs.SegmentInputs.vectors``; 0 for
-            none.
+        num_vectors: number of vectors that a segment reads: "slots" are [batch, segments, length]
+            and "reads" [batch, segments, num_vectors], see
+            ``text.segment_inputs.SegmentInputs.vectors``; 0 for none.
     """
 
     length: int
@@ -51,25 +51,26 @@ def pad_batch(
     pad_id: int = 0,
     label_pad_id: int = IGNORED_LABEL,
 ) -> NumpyBatch:
-    """Returns the examples as padded arrays; rows without an example are all padding.
+    """Returns the examples as padded arrays; rows without an example contain only padding.
 
     Args:
-        examples: at most ``rows``; each fits the lengths.
-        rows: of the batch.
+        examples: at most ``rows`` examples, each of which fits the lengths.
+        rows: number of rows of the batch.
         source_length: tokens of a row; with ``segments``, segments of a row.
         target_length: tokens of a row of labels; 0 for no labels.
-        classes: of a classifier, in place of ``target_length``.
-        segments: of examples with segments, in place of ``target_length``.
-        token_types: whether the batch has ``token_type_ids``, which those of the examples fill.
-        pairs: whether the batch has ``rejected`` targets beside ``labels``, and ``reference``.
-        pad_id: fills ``input_ids``.
-        label_pad_id: fills ``labels``; the loss ignores it.
+        classes: layout of a classifier's labels, instead of ``target_length``.
+        segments: layout of examples with segments, instead of ``target_length``.
+        token_types: whether the batch has ``token_type_ids``, copied from the examples.
+        pairs: whether the batch has ``rejected`` targets in addition to ``labels``, and
+            ``reference``.
+        pad_id: padding of ``input_ids``.
+        label_pad_id: padding of ``labels``; ignored by the loss.
 
     Returns:
-        Arrays as ``batches.Batches`` describes them.
+        Arrays as described in ``batches.Batches``.
 
     Raises:
-        InputError: a segment or its target has more tokens than ``segments`` says.
+        InputError: a segment or its target has more tokens than ``segments`` allows.
     """
     if segments is not None:
         batch = _pad_segments(examples, rows, source_length, segments, pad_id, label_pad_id)
@@ -98,7 +99,7 @@ def pad_batch(
 
 
 def _references(examples: Sequence[Example], rows: int) -> np.ndarray:
-    """Returns float32 [rows, 2]; NaN, which no step accepts, if the reference was not computed."""
+    """Returns float32 [rows, 2]; NaN, which training rejects, if the reference is not computed."""
     references = np.zeros((rows, 2), np.float32)
     for row, example in enumerate(examples):
         references[row] = example.get("reference", np.nan)
@@ -164,7 +165,7 @@ def _pad_segments(
 
 
 def _segment_mask(lengths: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Returns bool [segments, length], True on the tokens of segments of the given lengths."""
+    """Returns bool [segments, length], True on the tokens of segments with these lengths."""
     if max(lengths, default=0) > shape[1]:
         raise InputError(
             f'example "{name}" has a segment of {max(lengths)} tokens, more than the batch\'s '

@@ -1,4 +1,4 @@
-"""Makes examples in several processes, with the result and the order of one process."""
+"""Makes examples in several processes, with the same result and order as in one process."""
 
 import multiprocessing
 from collections import deque
@@ -16,9 +16,9 @@ from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
 
-CHUNK = 32  # documents per message; large enough to hide its cost, small enough for whole books
+CHUNK = 32  # documents per message: enough to amortize its cost, also suitable for whole books
 
-_tokenizer: Tokenizer  # of a worker process
+_tokenizer: Tokenizer  # the tokenizer of a worker process
 
 
 def make_examples_in_parallel(
@@ -34,8 +34,8 @@ def make_examples_in_parallel(
     """Yields the examples that ``examples.registry.make_examples`` yields.
 
     Args:
-        task, docs, seed, counts: see ``make_examples``.
-        tokenizer_path: of the tokenizer, which each worker loads once.
+        task, docs, seed, counts: arguments of ``make_examples``.
+        tokenizer_path: path of the tokenizer, which each worker loads once.
         workers: number of processes.
         auxiliary: picklable functions, which load their models at the first call in each worker.
     """
@@ -50,7 +50,7 @@ def make_examples_in_parallel(
     running: deque[Future[tuple[list[Example], Counts]]] = deque()
     with pool:
         while True:
-            # A bounded queue: the documents may be more than memory holds.
+            # Bound the queue, because all documents may not fit into memory.
             while len(running) < 2 * workers and (chunk := list(islice(docs, CHUNK))):
                 running.append(pool.submit(work, chunk))
             if not running:

@@ -1,4 +1,4 @@
-"""Documents of parquet files, as the Hugging Face Hub keeps data sets."""
+"""Reads documents from parquet files, the format of data sets on the Hugging Face Hub."""
 
 import dataclasses
 import re
@@ -11,18 +11,18 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, first_line
 from longsum_jax.text.documents import Document, find_files
 
-_ROWS = 256  # that are in memory at a time
+_ROWS = 256  # rows in memory at a time
 
 
 def documents(task: Task, split: str) -> Iterator[Document]:
     """Yields the documents of all files of a split, file by file in sorted order.
 
-    As in JSON lines, the fields of the id and the query may be absent; the default id of a row is
+    As in JSON lines, the fields of id and query may be absent; the default id of a row is
     "<file stem>:<row>".
 
     Args:
-        task: its source is "parquet:GLOB".
-        split: a key of ``task.splits``.
+        task: task whose source is "parquet:GLOB".
+        split: key of ``task.splits``.
 
     Raises:
         InputError: pyarrow is not installed, a file is missing or damaged, or it lacks a field.
@@ -35,7 +35,7 @@ def documents(task: Task, split: str) -> Iterator[Document]:
 
 
 def _records(task: Task, path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yields the rows of one file, reading only the columns that the task names."""
+    """Yields the rows of one file, reading only the columns of the task."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -10,15 +10,15 @@ from longsum_jax.typing import BatchIterator, NumpyBatch
 
 
 class Prefetcher(Iterator[NumpyBatch]):
-    """An iterator that makes up to ``size`` batches ahead, in order.
+    """An iterator that prepares up to ``size`` batches ahead, in order.
 
-    ``state()`` belongs to the batch last taken by the consumer, not to those prepared ahead, so a
-    checkpoint never skips one. An exception of the worker is raised in the place of its batch. Use
-    it as a context manager, or call ``close()``.
+    ``state()`` refers to the batch last returned to the consumer, not to batches prepared ahead, so
+    a checkpoint never skips one. An exception in the worker is raised instead of its batch. Use it
+    as a context manager, or call ``close()``.
 
     Args:
-        batches: read by the worker thread alone from here on.
-        size: batches made ahead at most.
+        batches: iterator that from here on must only be used by the worker thread.
+        size: maximum number of batches prepared ahead.
 
     Raises:
         InputError: a size below 1.
@@ -51,20 +51,20 @@ class Prefetcher(Iterator[NumpyBatch]):
         return batch
 
     def state(self) -> dict[str, Any]:
-        """Returns the state after the batch last taken."""
+        """Returns the state after the last returned batch."""
         return self._state
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Drops the batches made ahead and continues from ``state``."""
+        """Drops the batches prepared ahead and continues from ``state``."""
         self.close()
         self._batches.restore(state)
         self._start()
 
     def close(self) -> None:
-        """Stops the worker and waits for it; batches made ahead are dropped."""
+        """Stops the worker and waits for it; batches prepared ahead are dropped."""
         self._stop.set()
         while self._worker.is_alive():
-            try:  # make room, the worker may be waiting for it
+            try:  # make room in the queue, for which the worker may be waiting
                 self._ready.get(timeout=0.01)
             except queue.Empty:
                 self._worker.join(timeout=0.01)
@@ -84,6 +84,6 @@ class Prefetcher(Iterator[NumpyBatch]):
                 batch = next(self._batches)
                 state = self._batches.state()
                 self._ready.put((batch, state, None))
-            except BaseException as failure:  # StopIteration too: the consumer raises it
+            except BaseException as failure:  # including StopIteration: the consumer raises it
                 self._ready.put((None, state, failure))
                 return

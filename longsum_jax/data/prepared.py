@@ -1,12 +1,11 @@
-"""Tasks prepared once: sharded ArrayRecord files of token ids, read in any order without
-TensorFlow.
+"""Prepared tasks: sharded ArrayRecord files of token ids, read in any order without TensorFlow.
 
-A prepared directory holds one split of one task:
+A prepared directory contains one split of one task:
 
     train-00000-of-00008.array_record ...   example i is record i // 8 of shard i % 8
     lengths.npy                             int32 [n, 2], tokens of source and target
-    tokenizer/                              the tokenizer that made the ids
-    metadata.json                           what is in here, and how it was made
+    tokenizer/                              tokenizer that produced the ids
+    metadata.json                           description of the content and how it was made
     SHA256SUMS                              written last, see ``longsum_jax.checksums``
 """
 
@@ -42,13 +41,13 @@ FORMAT_VERSION = 1
 METADATA = "metadata.json"
 LENGTHS = "lengths.npy"
 _SHARD = ".array_record"
-_MAX_NAME = 200  # bytes; file systems end at 255, and shards have a number
-# Keys of examples that have another name in records.
+_MAX_NAME = 200  # bytes; file systems allow 255, and shard names add a number
+# Keys of examples that have a different name in records.
 _RECORD_NAMES = {"segment_lengths": "part_lengths"}
-# Options of a task that name it, a place on this machine or a field that segments lack, and change
-# no example.
+# Options of a task that do not affect examples: its name, places on this machine, and a field that
+# segments do not use.
 _PLACES = ("name", "data_dir", "cache_dir", "rejected_key")
-# Options of a task that decide what becomes of the text of a document without segments.
+# Options of a task that determine how the text of a document without segments is processed.
 _OF_TEXTS = (
     "objective",
     "prefix",
@@ -61,7 +60,7 @@ _OF_TEXTS = (
     "query_key",
     "leading_query",
 )
-# Options of which every config has a value, and the flags that give it.
+# Options that have a value in every config, with their flags.
 _FLAGS = {
     "prefix": "--config.task.prefix",
     "max_source_length": "--config.task.max_source_length",
@@ -89,36 +88,36 @@ def write_prepared(
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
     fingerprints: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Runs a task over one split and writes the examples, in the order of the documents.
+    """Makes the examples of one split of a task and writes them in the order of the documents.
 
-    Everything is written under a temporary name beside ``directory`` and renamed at the end, so
+    Everything is written to a temporary directory next to ``directory`` and renamed at the end, so
     that a directory with the final name is complete.
 
     Args:
-        directory: made here; its parent too.
-        task: what to prepare; the names of labels are collected from ``split`` unless it has them.
-        tokenizer: gives the ids; saved along.
+        directory: directory to create, including its parents.
+        task: task to prepare; label names are collected from ``split`` unless the task has them.
+        tokenizer: tokenizer that produces the ids; saved with the examples.
         split: split of the task.
-        num_shards: files.
-        seed: of gap-sentence strategy "random".
-        workers: processes that make examples; the result is the same for any number.
-        overwrite: replace a prepared directory that is there already.
-        progress: show a line of progress on standard error.
-        auxiliary: see ``make_examples``; picklable with several workers.
-        fingerprints: of the models behind ``auxiliary``, by their names in ``task.segments``.
+        num_shards: number of files.
+        seed: random seed of gap-sentence strategy "random".
+        workers: number of processes that make examples; does not affect the result.
+        overwrite: whether to replace an existing prepared directory.
+        progress: whether to show a progress bar on standard error.
+        auxiliary: functions as for ``make_examples``; picklable if there are several workers.
+        fingerprints: hashes of the models in ``auxiliary``, by their names in ``task.segments``.
 
     Returns:
         The content of metadata.json.
 
     Raises:
-        InputError: the directory exists or cannot be written, the split holds no usable document,
-            or the data is malformed.
+        InputError: the directory exists or cannot be written, the split has no usable document, or
+            the data are malformed.
     """
     target = Path(directory).absolute()
     check_whole("num_shards", num_shards, 1)
     check_whole("workers", workers, 1)
     _check_target(target, overwrite)
-    task.source_split(split)  # raises for an unknown one
+    task.source_split(split)  # raises for an unknown split
     if task.objective in ("classify", "classify_pairs", "claims", "tag"):
         task = collect_labels(task, split)
     try:
@@ -137,8 +136,8 @@ def write_prepared(
             text = json.dumps(metadata, indent=2) + "\n"
             (work / METADATA).write_text(text, encoding="utf-8")
             checksums.write(work)
-            PreparedExamples(work, tokenizer.fingerprint)  # a full disk shows here, not weeks later
-    except (OSError, RuntimeError) as error:  # ArrayRecord says by RuntimeError that a disk is full
+            PreparedExamples(work, tokenizer.fingerprint)  # detects a full disk now, not much later
+    except (OSError, RuntimeError) as error:  # ArrayRecord raises RuntimeError if the disk is full
         reason = getattr(error, "strerror", None) or error
         raise InputError(
             f"cannot write {target}: {reason}; nothing was kept; make room or choose another "
@@ -149,7 +148,7 @@ def write_prepared(
 
 @dataclasses.dataclass(frozen=True)
 class _Entries:
-    """The entries of metadata.json without which nothing is read."""
+    """The required entries of metadata.json."""
 
     split: str
     num_shards: Positive
@@ -170,17 +169,17 @@ class PreparedExamples(Sequence[Example]):
     """The examples of a prepared directory, by index, read from disk on demand.
 
     Args:
-        directory: as ``write_prepared`` made it.
-        tokenizer_fingerprint: of the tokenizer that must have made the ids; None for any.
+        directory: directory written by ``write_prepared``.
+        tokenizer_fingerprint: hash of the tokenizer that must have produced the ids; None for any.
 
     Attributes:
-        directory: as given.
+        directory: path of the directory.
         metadata: content of metadata.json.
         lengths: int32 [n, 2], tokens of source and target; with segments see ``example_lengths``.
-        counts: numbers of the documents that were read.
+        counts: counts of the documents that were read.
 
     Raises:
-        InputError: not a prepared directory, another format version or tokenizer, damaged or
+        InputError: not a prepared directory, another format version or tokenizer, or damaged or
             missing files.
     """
 
@@ -188,7 +187,7 @@ class PreparedExamples(Sequence[Example]):
         self, directory: str | os.PathLike[str], tokenizer_fingerprint: str | None = None
     ) -> None:
         self.directory = Path(directory)
-        # A record has a hash of its own, which the library of its format compares.
+        # Each record has its own checksum, which the ArrayRecord library verifies.
         checksums.check(self.directory, lambda name: not name.endswith(_SHARD))
         self.metadata = _read_metadata(self.directory)
         _check_tokenizer(self.directory, self.metadata, tokenizer_fingerprint)
@@ -203,19 +202,20 @@ class PreparedExamples(Sequence[Example]):
             self._paths.append(path)
 
     def check_content(self) -> None:
-        """Reads everything once; raises InputError for a file that is not what was written."""
+        """Reads everything once; raises InputError if a file does not match its checksum."""
         checksums.check(self.directory)
 
     def check_task(self, task: Task, split: str, fingerprints: Mapping[str, str]) -> None:
-        """Raises InputError unless the examples are those that a run would make of its documents.
+        """Raises InputError unless a run would make the same examples from its documents.
 
-        Of segments everything counts that decides what they are, the source of the documents and
-        the splitter of sentences too; of other examples what becomes of a document's text.
+        For segments, all options that affect them are compared, including the source of the
+        documents and the sentence splitter; for other examples, the options for processing a
+        document's text.
 
         Args:
-            task: of the run, completed by its model.
-            split: that the run trains on.
-            fingerprints: see ``write_prepared``.
+            task: task of the run, completed with values of its model.
+            split: training split of the run.
+            fingerprints: hashes as for ``write_prepared``.
         """
         from longsum_jax.training.workdir import differing_keys
 
@@ -242,7 +242,7 @@ class PreparedExamples(Sequence[Example]):
 
     @property
     def num_shards(self) -> int:
-        """The number of files, and the most hosts that can read them together."""
+        """The number of files, and the maximum number of hosts that can read them together."""
         return len(self._shards)
 
     def __len__(self) -> int:
@@ -256,14 +256,14 @@ class PreparedExamples(Sequence[Example]):
             example = unpack(self._shards[shard][record])
             self._check_example(example, index)
             return example
-        except Exception as error:  # a record that somebody made can raise anything
+        except Exception as error:  # a manipulated record can raise any exception
             path = self._paths[shard]
             raise InputError(
                 f"{path} is damaged ({error}); copy it again or prepare the data again"
             ) from error
 
     def _check_example(self, example: Example, index: int) -> None:
-        """Raises a ValueError unless an example has its lengths, and ids of the tokenizer."""
+        """Raises ValueError unless an example has the recorded lengths and valid ids."""
         found, wanted = example_lengths(example), tuple(self.lengths[index].tolist())
         if found != wanted:
             raise ValueError(f"example {index} has the lengths {found}, by {LENGTHS} {wanted}")
@@ -276,17 +276,17 @@ class PreparedExamples(Sequence[Example]):
 
 
 def pack(example: Example) -> bytes:
-    """Returns the record of an example."""
+    """Returns the serialized record of an example."""
     from flax import serialization
 
     record = {_RECORD_NAMES.get(key, key): value for key, value in example.items()}
     if "vectors" in record:
-        record["vectors"] = list(example["vectors"])  # msgpack takes no tuples
+        record["vectors"] = list(example["vectors"])  # msgpack does not support tuples
     return serialization.msgpack_serialize(record)
 
 
 def unpack(record: bytes) -> Example:
-    """Returns the example of a record."""
+    """Returns the example in a serialized record."""
     from flax import serialization
 
     values = serialization.msgpack_restore(record)
@@ -297,7 +297,7 @@ def unpack(record: bytes) -> Example:
 
 
 def shard_paths(directory: Path, split: str, num_shards: int) -> Iterator[Path]:
-    """Yields the paths of the shards, in order."""
+    """Yields the paths of the shards in order."""
     for shard in range(num_shards):
         yield directory / f"{split}-{shard:05d}-of-{num_shards:05d}{_SHARD}"
 
@@ -312,7 +312,7 @@ def _examples(
     workers: int,
     auxiliary: Auxiliary,
 ) -> Iterator[Example]:
-    """Makes the examples in this process or in several; ``work`` holds the tokenizer."""
+    """Makes the examples in this process or in several; ``work`` contains the tokenizer."""
     options: Any = {"seed": seed, "counts": counts, "auxiliary": auxiliary}
     docs = documents(task, split)
     if workers == 1:
@@ -331,7 +331,7 @@ def _with_progress(examples: Iterable[Example], counts: Counts, name: str) -> It
 
 
 def _write_shards(paths: Sequence[Path], examples: Iterable[Example]) -> np.ndarray:
-    """Writes example i to shard i % n, so that their number need not be known.
+    """Writes example i to shard i % n, so that their number need not be known in advance.
 
     Returns:
         The lengths of the examples, int32 [n, 2].
@@ -374,9 +374,9 @@ def _metadata(
 
 
 def _content(task: Mapping[str, Any], fingerprints: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the options of a task that decide what its examples are, in the types of JSON.
+    """Returns the options of a task that determine its examples, in JSON types.
 
-    Places do not count, but for the source; auxiliary models count by their weights.
+    Places are ignored, except for the source; auxiliary models are identified by their weights.
     """
     options = {key: value for key, value in task.items() if key not in _PLACES}
     options["segments"] = {**options["segments"], **dict.fromkeys(fingerprints, "")}
@@ -384,17 +384,17 @@ def _content(task: Mapping[str, Any], fingerprints: Mapping[str, str]) -> dict[s
 
 
 def _change_of_config(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Returns what makes a run read documents as they were prepared: flags where these can say it.
+    """Returns a remedy for a run whose documents differ from the prepared ones: flags if possible.
 
     Args:
-        there, here: options of the prepared task and of the run's.
+        there, here: options of the prepared task and of the run's task.
     """
     flags = []
     for name in sorted(there.keys() | here.keys()):
         value = there.get(name)
         if value == here.get(name):
             continue
-        if name not in _FLAGS or value is None:  # None in a config is the task's own value
+        if name not in _FLAGS or value is None:  # None in a config selects the task's value
             return "change the config"
         flags.append(f"{_FLAGS[name]}={shlex.quote(str(value))}")
     return f"give {' '.join(flags)}"
@@ -435,7 +435,7 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({error}); prepare the data again") from error
     version = metadata.get("format_version") if isinstance(metadata, dict) else None
-    if type(version) is not int or version != FORMAT_VERSION:  # true equals 1
+    if type(version) is not int or version != FORMAT_VERSION:  # True equals 1
         raise InputError(
             f"{path}: format_version is {version}, this version of longsum_jax reads "
             f"{FORMAT_VERSION}; prepare the data again"
@@ -466,7 +466,7 @@ def _read_lengths(directory: Path, num_examples: int) -> np.ndarray:
     try:
         open_regular(path).close()
         lengths = np.load(path, mmap_mode="r")
-    except Exception as error:  # a damaged header can make NumPy raise anything
+    except Exception as error:  # a damaged header can make NumPy raise any exception
         raise InputError(
             f"{path} is missing or damaged ({error}); prepare the data again"
         ) from error
@@ -482,7 +482,7 @@ def _read_lengths(directory: Path, num_examples: int) -> np.ndarray:
 def _open_shard(path: Path, num_records: int) -> Any:
     import grain
 
-    if not path.is_file():  # the library of the format would wait for a pipe
+    if not path.is_file():  # the ArrayRecord library would block on a pipe
         raise InputError(f"{path} is missing; copy all the shards or prepare the data again")
     try:
         shard = grain.sources.ArrayRecordDataSource(str(path))

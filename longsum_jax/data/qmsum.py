@@ -1,4 +1,4 @@
-"""Reads QMSum as released (Zhong et al. 2021): meetings, each with several queries and answers.
+"""Reads the QMSum release (Zhong et al. 2021): meetings, each with several queries and answers.
 
     QMSum/data/ALL/{train,val,test}/MEETING.json
         "meeting_transcripts"                          turns, with "speaker" and "content"
@@ -15,9 +15,9 @@ from longsum_jax.errors import InputError
 from longsum_jax.files import read_json
 from longsum_jax.text.documents import Document, check_characters
 
-# Names of splits to those of the release.
+# Name of a split -> its name in the release.
 SPLITS = {"train": "train", "validation": "val", "test": "test"}
-# Kinds of queries to their keys.
+# Kind of queries -> key in the JSON files.
 KINDS = {"general": "general_query_list", "specific": "specific_query_list"}
 
 
@@ -26,18 +26,18 @@ def read_qmsum(
 ) -> Iterator[Document]:
     """Yields the queries of a split, meeting by meeting, with ids such as "Bed003/general/0".
 
-    The document is the transcript, a turn a line ("speaker: content"), the summary is the answer.
-    Turns without content are left out; marks of noise such as "{vocalsound}" stay in the text.
+    The document is the transcript, one line per turn ("speaker: content"), the summary is the
+    answer. Turns without content are omitted; noise markers such as "{vocalsound}" are kept.
 
     Args:
         directory: clone of the repository.
         split: train, validation or test.
         unreadable: list to which the errors of malformed meetings and queries are appended, which
-            are then left out; None raises the first of them.
+            are then skipped; None raises the first error.
 
     Raises:
         InputError: a directory without meetings; a meeting that cannot be read, has no text or
-            lacks a key; a query without text or answer. Names file and key.
+            lacks a key; a query without text or answer. The message names file and key.
     """
     folder = Path(directory) / "data" / "ALL" / SPLITS[split]
     paths = sorted(folder.glob("*.json"))
@@ -67,17 +67,17 @@ def read_qmsum(
 
 
 def _queries(meeting: dict[str, Any], path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields name and object of every query, the general ones first."""
+    """Yields name and object of every query, general ones first."""
     for kind, key in KINDS.items():
         for number, entry in enumerate(_list(meeting, key, path)):
             yield f"{kind}/{number}", entry
 
 
 def _transcript(meeting: dict[str, Any], path: Path) -> str:
-    """Returns the text of a meeting, a turn a line.
+    """Returns the text of a meeting, one line per turn.
 
     Raises:
-        InputError: turns that are missing or malformed, or no text in any of them.
+        InputError: missing or malformed turns, or turns without any text.
     """
     key = "meeting_transcripts"
     lines = []
@@ -99,7 +99,7 @@ def _list(meeting: dict[str, Any], key: str, path: Path) -> list[Any]:
 
 
 def _text(row: Any, key: str, where: str, *, may_be_blank: bool = False) -> str:
-    """Returns a field on one line.
+    """Returns a field as a single line.
 
     Raises:
         InputError: the field is missing, is not a string, or is blank although it must not be.

@@ -1,4 +1,4 @@
-"""Records with named fields, from TensorFlow Datasets or parquet, as documents."""
+"""Converts records with named fields, from TensorFlow Datasets or parquet, to documents."""
 
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
@@ -11,14 +11,14 @@ from longsum_jax.text.documents import Document, Label
 
 
 def to_document(task: Task, record: Mapping[str, Any]) -> Document:
-    """Returns the document of a record; its id is "" where the record has none.
+    """Returns the document of a record; its id is "" if the record has none.
 
     Args:
-        task: its keys name the fields.
+        task: task whose keys name the fields.
         record: texts as str or bytes, numbers, and lists or arrays of these.
 
     Raises:
-        InputError: fields joined by "+" that have different lengths, or a label that is none.
+        InputError: fields joined by "+" that have different lengths, or an invalid label.
     """
     return Document(
         id=_text(record, task.id_key),
@@ -32,7 +32,7 @@ def to_document(task: Task, record: Mapping[str, Any]) -> Document:
 
 
 def check_fields(task: Task, fields: Iterable[str]) -> None:
-    """Raises InputError unless ``fields`` hold all that the task names."""
+    """Raises InputError unless ``fields`` contain all fields of the task."""
     known = set(fields)
     document_key = _first_present(task.document_key, known)
     keys = [task.id_key, task.query_key, *document_key.split("+")]
@@ -51,14 +51,14 @@ def check_fields(task: Task, fields: Iterable[str]) -> None:
 
 
 def _first_present(keys: str, fields: Container[str]) -> str:
-    """Returns the first of the keys "a|b" that is among the fields, or all of them."""
+    """Returns the first of the keys "a|b" that is among the fields; all keys if there is none."""
     return next((key for key in keys.split("|") if key in fields), keys)
 
 
 def _text(record: Mapping[str, Any], key: str | None) -> str:
-    """Returns a field as text: lists a line an item, "a+b" joined line by line ("a: b").
+    """Returns a field as text: one line per list item; "a+b" joins two lists by line ("a: b").
 
-    A field that is absent or null is empty: ``check_fields`` told of those that must be there.
+    A missing or null field is empty: ``check_fields`` reports missing required fields.
     """
     if not key or not all(name in record for name in key.split("+")):
         return ""
@@ -79,7 +79,7 @@ def _lines(value: Any) -> list[str]:
 
 
 def _label(record: Mapping[str, Any], key: str) -> Label:
-    """Returns a field as label: numbers from 0 on or names, a tuple where it is a list."""
+    """Returns a field as a label: a name or a number from 0, or a tuple of these for a list."""
     value = record[key]
     if isinstance(value, list | np.ndarray) and np.ndim(value):
         return tuple(_single_label(item, key) for item in value)

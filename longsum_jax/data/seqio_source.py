@@ -1,7 +1,7 @@
-"""TFDS data sets as seqio Tasks, for caches that ``seqio_cache_tasks`` writes on a cluster.
+"""TFDS data sets as seqio Tasks, for caches written by ``seqio_cache_tasks`` on a cluster.
 
-TensorFlow and seqio are imported inside the functions. Without a cache the same documents come
-from ``tfds_source``, which needs no seqio.
+TensorFlow and seqio are imported inside the functions. Without a cache, the same documents are read
+by ``tfds_source``, which does not need seqio.
 """
 
 import dataclasses
@@ -28,10 +28,10 @@ FIELDS = ("id", "document", "summary", "query")
 def documents(task: Task, split: str) -> Iterator[Document]:
     """Yields the documents (or pieces) of a seqio Task in its fixed order, unshuffled.
 
-    Reads the cache in ``task.cache_dir``; without one, runs the pipeline on the data set itself.
+    Reads the cache in ``task.cache_dir``; without one, runs the pipeline on the data set.
 
     Raises:
-        InputError: TensorFlow is not installed, or TFDS cannot give the data set.
+        InputError: TensorFlow is not installed, or TFDS cannot load the data set.
     """
     has_summary = task.needs_summary or selects_before_cache(task)
     for number, record in enumerate(_open(task, split).as_numpy_iterator()):
@@ -45,11 +45,11 @@ def documents(task: Task, split: str) -> Iterator[Document]:
 
 
 def register(task: Task) -> str:
-    """Adds the seqio Task of ``task`` to seqio's registry, once, and returns its name.
+    """Registers the seqio Task of ``task`` with seqio, once, and returns its name.
 
-    Its examples are texts: id, document, summary, query. Work that is costly and needs no
-    tokenizer, pieces and gap sentences, comes before the cache placeholder, so that
-    ``seqio_cache_tasks`` does it on a cluster.
+    Its examples are texts: id, document, summary, query. Costly work that does not need a
+    tokenizer, pieces and gap sentences, precedes the cache placeholder, so that
+    ``seqio_cache_tasks`` runs it on a cluster.
     """
     seqio = import_seqio()
     name = seqio_name(task)
@@ -75,7 +75,7 @@ def register(task: Task) -> str:
 
 
 def seqio_name(task: Task) -> str:
-    """Returns longsum_jax_NAME; a changed task gets a hash after it, so that caches never mix."""
+    """Returns longsum_jax_NAME; a modified task gets a hash suffix, so that caches never mix."""
     name = f"longsum_jax_{task.name}"
     if _content(task) == _content(TASKS.get(task.name)):
         return name
@@ -84,15 +84,15 @@ def seqio_name(task: Task) -> str:
 
 
 def selects_before_cache(task: Task) -> bool:
-    """Tells whether the seqio Task selects the gap sentences.
+    """Returns True if the seqio Task selects the gap sentences.
 
-    A random choice waits for the run's seed.
+    Random selection is deferred, because it depends on the run's seed.
     """
     return task.objective == "gap_sentences" and task.gap_sentences.strategy != "random"
 
 
 def import_seqio() -> Any:
-    """Returns seqio, with TensorFlow kept away from the accelerators, which are JAX's."""
+    """Returns seqio, with TensorFlow prevented from using the accelerators, which JAX uses."""
     try:
         import seqio
 
@@ -106,7 +106,7 @@ def _open(task: Task, split: str) -> Any:
     seqio = import_seqio()
     if task.cache_dir is not None:
         seqio.add_global_cache_dirs([task.cache_dir])
-        task = dataclasses.replace(task, data_dir=None)  # not read, and no part of the cache's name
+        task = dataclasses.replace(task, data_dir=None)  # unused, and not in the cache's name
     try:
         return seqio.get_mixture_or_task(register(task)).get_dataset(
             sequence_length=None,
@@ -116,12 +116,12 @@ def _open(task: Task, split: str) -> Any:
             num_epochs=1,
             try_in_mem_cache=False,
         )
-    except Exception as error:  # TFDS raises whatever its downloaders do
+    except Exception as error:  # TFDS raises any exception of its downloaders
         raise cannot_open(task, split, error) from error
 
 
 def _content(task: Task | None) -> dict[str, Any] | None:
-    """Returns the options that decide which texts the seqio Task gives."""
+    """Returns the options that determine the texts of the seqio Task."""
     if task is None:
         return None
     keys = (
@@ -162,7 +162,7 @@ def _reader(task: Task) -> Any:
             value = tf.strings.join([record[name] for name in key.split("+")], ": ")
         else:
             value = record[key]
-        if value.dtype != tf.string:  # a number as id
+        if value.dtype != tf.string:  # a numeric id
             value = tf.strings.as_string(value)
         return value if value.shape.rank == 0 else tf.strings.reduce_join(value, separator="\n")
 
@@ -207,7 +207,7 @@ def _cutter(task: Task, piece_words: int) -> Any:
 
 
 def _selector(task: Task) -> Any:
-    """Returns the preprocessor that makes source and target of gap sentences."""
+    """Returns the preprocessor that makes the source and target of gap sentences."""
     import tensorflow as tf
 
     def select(text: bytes) -> tuple[bytes, bytes]:
@@ -217,7 +217,7 @@ def _selector(task: Task) -> Any:
         return source.encode(), target.encode()
 
     def select_record(record: dict[str, Any]) -> dict[str, Any]:
-        # numpy_function, not py_function: only the former lets an iterator's position be saved.
+        # numpy_function, not py_function: only the former allows saving an iterator's position.
         source, target = tf.numpy_function(
             select, [record["document"]], [tf.string] * 2, stateful=False
         )

@@ -1,4 +1,4 @@
-"""Stores of examples: in memory, and streamed."""
+"""Stores of examples: in memory, or streamed."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -20,7 +20,7 @@ class ExampleList(Sequence[Example]):
     Attributes:
         lengths: int32 [n, 2], tokens of source and target after truncation; see
             ``example_lengths``.
-        counts: numbers of the documents that were read.
+        counts: counts of the documents that were read.
     """
 
     def __init__(self, examples: Iterable[Example], counts: Counts | None = None):
@@ -44,7 +44,7 @@ def load_examples(
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> ExampleList:
-    """Reads a split into memory; arguments as in ``make_examples``."""
+    """Reads a split into memory; takes the arguments of ``make_examples``."""
     counts = Counts()
     docs = documents(task, split)
     examples = make_examples(task, tokenizer, docs, seed=seed, counts=counts, auxiliary=auxiliary)
@@ -52,20 +52,21 @@ def load_examples(
 
 
 class ExampleStream:
-    """The examples of a split without preparation; one window of them is in memory at a time.
+    """The examples of a split, made on the fly; one window of them is in memory at a time.
 
-    ``stream[index]`` works for the current and every later window; an earlier index starts reading
-    from the first document again, which gives the same examples at the price of the time. The
-    length is unknown before the end, where ``stream[index]`` raises IndexError.
+    ``stream[index]`` works for the current and every later window; an earlier index restarts
+    reading from the first document, which takes time but gives the same examples. The length is
+    unknown until the end, at which ``stream[index]`` raises IndexError.
 
     Args:
-        task, tokenizer, seed, auxiliary: see ``make_examples``.
-        split: of the task.
-        window: examples held at a time; the block within which ``Batches`` can shuffle.
+        task, tokenizer, seed, auxiliary: arguments of ``make_examples``.
+        split: split of the task.
+        window: number of examples in memory; ``Batches`` can shuffle within blocks of up to this
+            size.
 
     Attributes:
-        window: as given.
-        counts: numbers of the documents read since the start of the source.
+        window: the argument of this name.
+        counts: counts of the documents read since the start of the source.
 
     Raises:
         InputError: a window below 1, or an unknown split.
@@ -84,7 +85,7 @@ class ExampleStream:
         auxiliary: Auxiliary = DEFAULT_AUXILIARY,
     ):
         check_whole("window", window, 1)
-        task.source_split(split)  # raises for an unknown one
+        task.source_split(split)  # raises for an unknown split
         self.window = window
         self._task = task
         self._tokenizer = tokenizer
@@ -100,7 +101,7 @@ class ExampleStream:
         return self._examples[index - self._start]
 
     def count_from(self, start: int, limit: int) -> int:
-        """Returns the number of examples in [start, start + limit), a range inside one window."""
+        """Returns the number of examples in [start, start + limit), a range within one window."""
         self._seek(start)
         return max(0, min(limit, self._start + len(self._examples) - start))
 

@@ -1,4 +1,4 @@
-"""Named data sets: the source of the documents, the examples made of them, and their lengths."""
+"""Named data sets: source of the documents, objective, and lengths."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,9 +14,10 @@ from longsum_jax.text.segment_inputs import SegmentInputOptions
 TRAIN_VALIDATION_TEST = {"train": "train", "validation": "validation", "test": "test"}
 MIN_PIECE_WORDS = 20
 _Tokens = Annotated[int, Range(2, 2**24)]
-_FILES = ("parquet", "json")  # schemes of sources that are files of the user
-RELEASES = ("govreport", "qmsum")  # schemes of data sets in the form that their authors released
-# Fields of Task for which an override "" means the named task's value, as in config files.
+_BUILT_IN = ("embedded", "minutes")  # sources without files
+_FILES = ("parquet", "json")  # schemes of sources in users' files
+RELEASES = ("govreport", "qmsum")  # schemes of data sets in their originally released form
+# Fields of Task for which an override "" selects the named task's value, as in config files.
 _BLANK_MEANS_DEFAULT = (
     "source",
     "document_key",
@@ -43,73 +44,76 @@ _JSON_QUERY_KEYS = {"answer": "question", "choose": "question", "classify_pairs"
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A data set, and what a model learns from it.
+    """A data set with a training objective.
 
     Objectives of encoder-decoders:
 
         summarize            summaries
         summarize_segments   the same, segment by segment
-        gap_sentences        sentences left out of the document, for which it needs no summary
-        prefer               to prefer the summary to a rejected one
+        gap_sentences        sentences removed from the document, which does not need a summary
+        prefer               preference of the summary over a rejected one
 
     Objectives of models with a head for them:
 
-        mlm, lm              masked tokens, or the next one, in all of the document, in pieces of
+        mlm, lm              masked tokens, or the next one, in the whole document, in pieces of
                              max_source_length tokens
         classify             labels of the document
-        classify_pairs       labels of the document and the query, a claim
-        claims               the same of pairs that are made of the document alone
+        classify_pairs       labels of the document and the query, which is a claim
+        claims               the same, for claims generated from the document
         tag                  a label for each word
-        extract              which sentences to take into a summary
-        answer               which part of the document answers the query
-        cloze                the same of questions with a gap, made of document and summary
-        choose               which of several texts answers the query
+        extract              sentences to include in a summary
+        answer               the part of the document that answers the query
+        cloze                the same, for questions with a gap, generated from document and summary
+        choose               the one of several texts that answers the query
 
     Attributes:
-        name: as in ``TASKS``.
-        source: "embedded" (the language documentation inside CPython), "tfds:BUILDER[/CONFIG]"
-            (through seqio if ``cache_dir`` is set), "govreport:DIR" or "qmsum:DIR" (the release of
-            the data set, see ``data.govreport`` and ``data.qmsum``), "parquet:GLOB" (as on the
-            Hugging Face Hub) or "json:GLOB" (JSON lines, plain or compressed); "{split}" in a GLOB
-            stands for the split's name.
-        splits: names of splits, and their names in the source.
-        document_key: field with the document, a list of paragraphs or lines, too; "a+b" joins two
-            equally long lists line by line ("a: b"), "a|b" is the first of these that is there.
+        name: name in ``TASKS``.
+        source: "embedded" (CPython's language documentation), "minutes" (generated minutes of
+            meetings, see ``data.minutes``), "tfds:BUILDER[/CONFIG]" (through seqio if
+            ``cache_dir`` is set), "govreport:DIR" or "qmsum:DIR" (the released data set, see
+            ``data.govreport`` and ``data.qmsum``), "parquet:GLOB" (as on the Hugging Face Hub) or
+            "json:GLOB" (JSON lines, plain or compressed); "{split}" in a GLOB is replaced by the
+            split's name.
+        splits: name of a split -> its name in the source.
+        document_key: field with the document, which may be a list of paragraphs or lines; "a+b"
+            joins two equally long lists line by line ("a: b"), "a|b" uses the first field that
+            exists.
         summary_key: field with the summary; not read by gap-sentence tasks.
-        query_key: field with a query that is put before the document, None for none.
-        leading_query: whether the query stands at the beginning of the document's field, with a
-            blank line after it, as in SCROLLS.
-        id_key: field with the id, None to number the documents.
+        query_key: field with a query that precedes the document; None for none.
+        leading_query: whether the document's field begins with the query, followed by a blank line,
+            as in SCROLLS.
+        id_key: field with the id; None to number the documents.
         label_key: field with the label ("classify"), the labels of the words ("tag"), the answer
-            ("answer") or the right choice ("choose"), its text or its number.
+            ("answer") or the correct choice ("choose"), as text or index.
         choices_key: field with the texts to choose from ("choose").
         rejected_key: field with a summary that is worse than the reference ("prefer").
-        objective: what a model learns, see above.
-        max_source_length: tokens of the source, end of sequence included; of one sentence for
-            "extract", of the document with one choice for "choose"; see ``segments`` for
-            "summarize_segments".
-        max_target_length: tokens of the target (of a segment), end of sequence included.
-        max_parts: sentences ("extract") or segments ("summarize_segments") read of a document, at
-            most; choices that a document may have ("choose").
-        segments: options by which documents are cut and read ("summarize_segments").
-        prefix: text put before every source, and before every piece of a masked language model.
-        labels: names of the classes in the order of their numbers; empty to collect them from the
+        objective: training objective, see above.
+        max_source_length: maximum tokens of the source, including the end of sequence; of one
+            sentence for "extract", of the document with one choice for "choose"; see ``segments``
+            for "summarize_segments".
+        max_target_length: maximum tokens of the target (of a segment), including the end of
+            sequence.
+        max_parts: maximum number of sentences ("extract") or segments ("summarize_segments") that
+            are read of a document, or of choices of a document ("choose").
+        segments: options for cutting and reading documents ("summarize_segments").
+        prefix: text prepended to every source, and to every piece for masked language models.
+        labels: names of the classes in the order of their indices; empty to collect them from the
             data.
-        multi_label: whether a document may have several labels, or none; the data say so where
-            labels are collected.
+        multi_label: whether a document may have several labels or none; inferred if labels are
+            collected.
         held_out: share of the documents of a GLOB without "{split}" that make up the split
-            "validation"; the choice depends only on their ids. There is no split "test" then,
+            "validation"; the choice depends only on their ids. There is then no split "test",
             because these documents rank checkpoints.
-        half: "first" or "second" for that half of the split "train"; empty for all of it. The
-            halves depend on the documents' ids only and have no document in common.
+        half: "first" or "second" for one half of the split "train"; empty for all of it. The halves
+            depend only on the documents' ids and are disjoint.
         gap_sentences: options of the gap-sentence objective.
-        claims, cloze: options of the objectives of these names, None for the defaults.
-        piece_words: gap-sentence tasks cut documents of more words into pieces of at most about
-            this many words at sentence ends; each piece is a document of its own with id
-            ``<id>#<n>``, n from 0, and a shorter document is its own piece ``<id>#0``. None cuts
-            nothing.
-        data_dir: TFDS directory, None for its default.
-        cache_dir: directory that ``seqio_cache_tasks`` wrote, None to read the data set itself.
+        claims, cloze: options of the objectives with these names; None for the defaults.
+        piece_words: maximum number of words, approximately, of the pieces into which gap-sentence
+            tasks cut longer documents at sentence ends; each piece is a separate document with id
+            ``<id>#<n>``, n from 0, and a shorter document is a single piece ``<id>#0``. None for no
+            cutting.
+        data_dir: TFDS directory; None for its default.
+        cache_dir: directory written by ``seqio_cache_tasks``; None to read the data set itself.
     """
 
     name: str
@@ -157,10 +161,11 @@ class Task:
 
     def __post_init__(self) -> None:
         scheme, _, rest = self.source.partition(":")
-        if self.source != "embedded" and (scheme not in ("tfds", *RELEASES, *_FILES) or not rest):
+        needs_rest = scheme in ("tfds", *RELEASES, *_FILES)
+        if self.source not in _BUILT_IN and not (needs_rest and rest):
             raise InputError(
-                f'task "{self.name}": source "{self.source}" must be one of embedded, tfds:NAME, '
-                "govreport:DIR, qmsum:DIR, parquet:GLOB, json:GLOB"
+                f'task "{self.name}": source "{self.source}" must be one of embedded, minutes, '
+                "tfds:NAME, govreport:DIR, qmsum:DIR, parquet:GLOB, json:GLOB"
             )
         try:
             check_ranges(self)
@@ -200,27 +205,27 @@ class Task:
 
     @property
     def needs_summary(self) -> bool:
-        """Returns True if every document must have a summary."""
+        """True if every document must have a summary."""
         return self.objective in ("summarize", "summarize_segments", "extract", "cloze", "prefer")
 
     @property
     def writes_summaries(self) -> bool:
-        """Returns True if models of the task write summaries, or gap sentences."""
+        """True if models of the task write summaries or gap sentences."""
         return self.objective in ("summarize", "summarize_segments", "gap_sentences", "prefer")
 
     @property
     def needs_label(self) -> bool:
-        """Tells whether documents come with labels or answers."""
+        """True if documents must have labels or answers."""
         return self.objective in ("classify", "classify_pairs", "tag", "answer", "choose")
 
     @property
     def holds_out(self) -> bool:
-        """Tells whether the splits are shares of the same files."""
+        """True if the splits are shares of the same files."""
         return self.held_out > 0 and self._has_one_pattern
 
     @property
     def is_undivided(self) -> bool:
-        """Tells whether every split is all documents of the same files."""
+        """True if every split consists of all documents of the same files."""
         return self.held_out == 0 and self._has_one_pattern
 
     @property
@@ -229,11 +234,11 @@ class Task:
         return scheme in _FILES and "{split}" not in pattern
 
     def source_split(self, split: str) -> str:
-        """Returns the source's name of ``split``.
+        """Returns the name of ``split`` in the source.
 
         Raises:
-            InputError: unknown split; lists the known ones. The split "test" of files whose held
-                out documents are the validation split.
+            InputError: an unknown split, with a list of the known ones; or the split "test" of
+                files whose held-out documents are the validation split.
         """
         if split not in self.splits:
             raise InputError(
@@ -251,16 +256,15 @@ class Task:
 def get_task(name: str, **overrides: Any) -> Task:
     """Returns the task ``name`` of ``TASKS`` with some fields replaced.
 
-    A ``source="json:..."`` comes with the field names of this library's JSON lines (``document``,
+    A ``source="json:..."`` uses the field names of this library's JSON lines (``document``,
     ``summary``, ``query``, ``id``, ``label``; ``text`` for gap sentences, ``text`` or ``document``
     for encoders; ``claim`` for the query of pairs; ``context``, ``question`` and ``answer`` for
     answers, ``label`` and ``choices`` for choices, ``rejected`` for preferences) unless the keys
-    are given too. An empty string for source, a key, data_dir or cache_dir stands for the value in
-    ``TASKS``.
-    Another objective drops the ``piece_words`` of a gap-sentence task.
+    are overridden as well. An empty string for source, a key, data_dir or cache_dir selects the
+    value in ``TASKS``. Another objective disables the ``piece_words`` of a gap-sentence task.
 
     Raises:
-        InputError: unknown task or field, or a value that does not fit; says which are known.
+        InputError: unknown task or field, or an invalid value; the message lists the known ones.
     """
     if name not in TASKS:
         raise InputError(f'unknown task "{name}"; {did_you_mean(name, TASKS)}')
@@ -293,10 +297,10 @@ def _json_fields(objective: str) -> dict[str, Any]:
 
 
 # Lengths. From the LOCOST paper: 4096 -> 910 tokens in pre-training, targets of 1024 tokens for
-# GovReport and BookSum-Book; 512 elsewhere is what its published code generates. Sources have 4096
-# tokens, what that code sets and the paper's shortest; configs/locost_finetune.py has the longer
-# ones.
-# Field names and splits are those of tensorflow-datasets 4.9.
+# GovReport and BookSum-Book; 512 otherwise, as generated by its published code. Sources have 4096
+# tokens, the setting of that code and the shortest in the paper; configs/locost_finetune.py has the
+# longer ones.
+# Field names and splits are from tensorflow-datasets 4.9.
 _TASKS = (
     Task(
         "c4",
@@ -313,11 +317,12 @@ _TASKS = (
         objective="gap_sentences",
         max_target_length=910,
     ),
+    Task("minutes", "minutes", splits={"train": "train", "validation": "validation"}),
     Task("arxiv", "tfds:scientific_papers/arxiv", document_key="article", summary_key="abstract"),
     Task("pubmed", "tfds:scientific_papers/pubmed", document_key="article", summary_key="abstract"),
-    # The release of GovReport, unpacked in the working directory. SCROLLS has 64 reports fewer and
-    # no summaries in its test split; the builder gov_report has the two halves, but leaves every
-    # summary empty (tensorflow-datasets 4.9).
+    # The GovReport release, unpacked in the working directory. SCROLLS has 64 fewer reports and no
+    # summaries in its test split; the builder gov_report has both halves, but all of its summaries
+    # are empty (tensorflow-datasets 4.9).
     Task("govreport", "govreport:gov-report", max_target_length=1024),
     Task(
         "govreport_scrolls",
@@ -346,7 +351,7 @@ _TASKS = (
     Task("summscreentms", "tfds:summscreen/tms", document_key="transcript", summary_key="recap"),
     Task("booksum_chapter", "tfds:booksum/chapter"),
     Task("booksum_book", "tfds:booksum/book", max_target_length=1024),
-    # Whole books as Unlimiformer's authors published them: a clone of the Hub's repository
+    # Whole books as published by the authors of Unlimiformer: a clone of the Hub repository
     # abertsch/booksum-fullbooks in the working directory.
     Task(
         "booksum_fullbooks",
@@ -394,10 +399,10 @@ _TASKS = (
     ),
 )
 
-# Classification, as in Condevaux & Harispe 2022, section 4.2. Directories are clones of the Hub's
-# repositories ccdv/arxiv-classification, ccdv/patent-classification and coastalcph/lex_glue; other
-# places are given by `source`. IMDb has no validation split: the last tenth of the training split
-# ranks checkpoints, so that none is chosen by the test split.
+# Classification, as in Condevaux & Harispe 2022, section 4.2. Directories are clones of the Hub
+# repositories ccdv/arxiv-classification, ccdv/patent-classification and coastalcph/lex_glue; use
+# `source` for other directories. IMDb has no validation split: the last tenth of the training split
+# ranks checkpoints, so that no checkpoint is selected on the test split.
 _LABELED_TASKS = (
     Task(
         "imdb_labels",
@@ -440,7 +445,7 @@ _LABELED_TASKS = (
     ),
 )
 
-# Files of the user, for configs that take a data set by the names of its files.
+# Users' files, for configs that take a data set by file name.
 _JSON_FILES = "json:data/{split}.jsonl"
 _OWN_TASKS = (
     Task("summaries", _JSON_FILES, query_key="query", id_key="id"),

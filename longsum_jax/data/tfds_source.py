@@ -1,7 +1,7 @@
-"""Documents of TensorFlow Datasets. TFDS and TensorFlow are imported inside the functions.
+"""Reads documents from TensorFlow Datasets. TFDS and TensorFlow are imported inside functions.
 
-A data set that was prepared as array_record is read without TensorFlow (``tfds.data_source``); one
-in another format, such as TFDS's default tfrecord, through ``tfds.load``, which needs TensorFlow.
+A data set prepared as array_record is read without TensorFlow (``tfds.data_source``); other
+formats, such as TFDS's default tfrecord, are read with ``tfds.load``, which needs TensorFlow.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ RANDOM_ACCESS = "array_record"
 
 
 def documents(task: Task, split: str) -> Iterator[Document]:
-    """Yields the documents of a TFDS data set in TFDS's own fixed order, unshuffled and uncut.
+    """Yields the documents of a TFDS data set in TFDS's fixed order, unshuffled and uncut.
 
     Raises:
-        InputError: TFDS is not installed, it cannot give the data set, or the data set has no such
-            field; at the first document.
+        InputError: TFDS is not installed, cannot load the data set, or the data set lacks a field;
+            raised at the first document.
     """
     for number, record in enumerate(_open(task, split)):
         document = to_document(task, record)
@@ -32,10 +32,10 @@ def documents(task: Task, split: str) -> Iterator[Document]:
 
 
 def default_id(task: Task, split: str, number: int, text: str) -> str:
-    """Returns the id of a document that has none.
+    """Returns the id of a document without one.
 
-    Documents that are cut into pieces are named by their content: Beam caches records in any order,
-    so that counting them would not give the same ids everywhere.
+    Documents that are cut into pieces are identified by their content: Beam caches records in any
+    order, so counting them would not result in the same ids everywhere.
     """
     if task.piece_words is None:
         return f"{task.name}/{split}:{number}"
@@ -43,13 +43,13 @@ def default_id(task: Task, split: str, number: int, text: str) -> str:
 
 
 def tfds_name(task: Task) -> str:
-    """Returns the data set's name with a version: the newest where the task names none."""
+    """Returns the data set's name with a version: the newest if the task does not specify one."""
     name = task.source.removeprefix("tfds:")
     return name if ":" in name else f"{name}:*.*.*"
 
 
 def not_installed(package: str | None) -> InputError:
-    """Returns the error for a package of the extra "data" that is missing."""
+    """Returns the error for a missing package of the extra "data"."""
     return InputError(
         f'TFDS data sets need {package}: pip install "longsum_jax[data]", or read JSON lines '
         "(source=json:...)"
@@ -57,7 +57,7 @@ def not_installed(package: str | None) -> InputError:
 
 
 def cannot_open(task: Task, split: str, error: Exception) -> InputError:
-    """Returns the error for a data set that TFDS cannot give, in one line."""
+    """Returns the error for a data set that TFDS cannot load, in one line."""
     place = task.data_dir or "the default TFDS directory"
     return InputError(
         f'cannot open split "{split}" of {task.source} in {place}: {first_line(error)}; '
@@ -66,10 +66,10 @@ def cannot_open(task: Task, split: str, error: Exception) -> InputError:
 
 
 def keep_tensorflow_off_accelerators() -> None:
-    """Leaves the accelerators to JAX: TensorFlow would take all of their memory."""
+    """Reserves the accelerators for JAX: TensorFlow would allocate all of their memory."""
     import tensorflow as tf
 
-    with contextlib.suppress(RuntimeError):  # TensorFlow is running already: too late, and not ours
+    with contextlib.suppress(RuntimeError):  # TensorFlow was already initialized by the caller
         for device_type in ("GPU", "TPU"):
             tf.config.set_visible_devices([], device_type)
 
@@ -96,14 +96,14 @@ def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
         return _load(task, builder, source_split)
     except InputError:
         raise
-    except Exception as error:  # TFDS raises whatever its downloaders do
+    except Exception as error:  # TFDS raises any exception of its downloaders
         if isinstance(error, ImportError) and error.name:
             raise _needs(task, error.name) from error
         raise cannot_open(task, split, error) from error
 
 
 def _needs(task: Task, package: str) -> InputError:
-    """Returns the error for a package with which one data set is made, such as Apache Beam."""
+    """Returns the error for a missing package that prepares a data set, such as Apache Beam."""
     return InputError(
         f"{task.source} is made with {package}, which is not installed: pip install {package}, or "
         "read JSON lines (source=json:...)"
@@ -111,7 +111,7 @@ def _needs(task: Task, package: str) -> InputError:
 
 
 def _load(task: Task, builder: Any, source_split: str) -> Iterable[Mapping[str, Any]]:
-    """Returns the records of a data set in any format; downloads and prepares it if need be."""
+    """Returns the records of a data set in any format; downloads and prepares it if necessary."""
     import tensorflow_datasets as tfds
 
     by_hand = builder.MANUAL_DOWNLOAD_INSTRUCTIONS and not builder.is_prepared()
@@ -123,7 +123,7 @@ def _load(task: Task, builder: Any, source_split: str) -> Iterable[Mapping[str, 
         raise not_installed(error.name) from error
     try:
         builder.download_and_prepare()
-    except Exception as error:  # TFDS raises whatever its downloaders do
+    except Exception as error:  # TFDS raises any exception of its downloaders
         if not by_hand or isinstance(error, ImportError):
             raise
         raise _fetch_by_hand(task, builder, f"where TFDS found {first_line(error)}") from error
@@ -131,7 +131,7 @@ def _load(task: Task, builder: Any, source_split: str) -> Iterable[Mapping[str, 
 
 
 def _manual_directory(builder: Any) -> Any:
-    """Returns where TFDS looks for files that it cannot download itself, possibly in a cloud."""
+    """Returns TFDS's directory for manually downloaded files, possibly in a cloud."""
     return builder.data_dir_root / "downloads" / "manual"
 
 
@@ -140,7 +140,7 @@ def _holds_files(directory: Any) -> bool:
 
 
 def _fetch_by_hand(task: Task, builder: Any, found: str) -> InputError:
-    """Returns the error for files that only the user can fetch, with TFDS's own instructions."""
+    """Returns the error for files that require a manual download, with TFDS's instructions."""
     instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
     return InputError(
         f"{task.source} is made of files that TFDS does not download; put them into "

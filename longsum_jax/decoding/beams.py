@@ -1,7 +1,7 @@
-"""Beam search: the running beams beside as many best finished hypotheses.
+"""Beam search: the running beams, and an equal number of best finished hypotheses.
 
-Every step ranks more candidates than beams, so many that they refill the running beams even if the
-likeliest continuations of each are all end-of-sequence tokens.
+Every step ranks enough candidates to refill the running beams even if the most likely continuations
+of each are all end-of-sequence tokens.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from longsum_jax.decoding.sequences import (
 from longsum_jax.errors import InputError
 from longsum_jax.typing import AnyArray
 
-# The score of hypotheses that do not exist; finite, so that differences of scores stay numbers.
+# Score of hypotheses that do not exist; finite, so that differences of scores are not NaN.
 _NEVER = -1e9
 
 
@@ -36,28 +36,28 @@ class _Hypotheses(NamedTuple):
     sequences: Sequences
     scores: Float[Array, "batch beams"]  # best first
     lengths: Int[Array, "batch beams"]
-    exists: Bool[Array, "batch beams"]  # False in slots that no finished sequence has taken yet
+    exists: Bool[Array, "batch beams"]  # False in slots without a finished sequence
 
 
 class Beams(NamedTuple):
     """The state of a beam search."""
 
-    step: Int[Array, " batch"]  # new tokens so far
+    step: Int[Array, " batch"]  # number of new tokens so far
     sequences: Sequences  # still running
     scores: Float[Array, "batch beams"]  # sums of log-probabilities, best first
     finished: _Hypotheses
-    done: Bool[Array, " batch"]  # nothing of the row changes any more
+    done: Bool[Array, " batch"]  # the row does not change any more
     cache: Cache
 
 
 class _Candidates(NamedTuple):
     """Continuations of the running beams by a token."""
 
-    beams: Int[Array, "batch candidates"]  # the running beam that each continues
+    beams: Int[Array, "batch candidates"]  # index of the running beam that is continued
     tokens: Int[Array, "batch candidates"]
     scores: Float[Array, "batch candidates"]  # sums of log-probabilities, best first
-    sequences: Int[Array, "batch candidates positions"]  # the new token included
-    # The token is an end-of-sequence token, or the last that the limit allows.
+    sequences: Int[Array, "batch candidates positions"]  # including the new token
+    # True for an end-of-sequence token, and for the last token that the limit allows.
     ends: Bool[Array, "batch candidates"]
 
 
@@ -67,7 +67,7 @@ def extend_beams(decoder: Decoder, state: Beams, *, options: GenerationOptions) 
     step = next_step(state.step, state.done)
     candidates = _rank_continuations(logits, state, step, options, decoder)
     finished = _keep_best_finished(candidates, state, step, options)
-    # Candidates that ended sink to the bottom, below every one that can be continued.
+    # Candidates that ended are ranked below every candidate that can be continued.
     scores, best = jax.lax.top_k(candidates.scores + candidates.ends * _NEVER, options.num_beams)
     full = jnp.all(finished.exists, axis=1) & (options.early_stopping is True)
     hopeless = ~_can_improve(scores[:, :1], finished, step, options)
@@ -89,7 +89,7 @@ def first_beams(cache: Cache, batch_size: int, options: GenerationOptions) -> Be
     return Beams(
         step=jnp.zeros(batch_size, jnp.int32),
         sequences=sequences,
-        # All beams hold the same start: only one of them may be continued.
+        # All beams begin with the same tokens, so only one of them may be continued.
         scores=nothing.at[:, 0].set(0.0),
         finished=_Hypotheses(
             sequences, nothing, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, bool)
@@ -109,11 +109,11 @@ def _rank_continuations(
     """Ranks the continuations of all beams of a row by accumulated log-probability, best first.
 
     Args:
-        logits: of the next token.
-        state: before it.
-        step: new tokens with it.
-        options: of the search.
-        decoder: with the texts whose n-grams may be forbidden.
+        logits: logits of the next token.
+        state: state before it.
+        step: number of new tokens including it.
+        options: generation options.
+        decoder: decoder with the texts whose n-grams may be forbidden.
     """
     batch_size, beams, vocab_size = logits.shape
     count = max(2, 1 + len(options.eos_ids)) * beams
@@ -126,7 +126,7 @@ def _rank_continuations(
     texts = decoder.documents, decoder.earlier
     log_probs = process_scores(log_probs, state.sequences, step, options, *texts)
     accumulated = (log_probs + state.scores[:, :, None]).reshape(batch_size, beams * vocab_size)
-    scores, flat = jax.lax.top_k(accumulated, count)
+    scores, flat = jax.lax.top_k(accumulated, count)  # flat index: beam * vocab_size + token
     parents = flat // vocab_size
     tokens = flat % vocab_size
     return _Candidates(
@@ -144,9 +144,9 @@ def _keep_best_finished(
     step: Int[Array, " batch"],
     options: GenerationOptions,
 ) -> _Hypotheses:
-    """Merges candidates that end into the best finished hypotheses of rows that are not done."""
+    """Merges ended candidates into the best finished hypotheses, in rows that are not done."""
     old = state.finished
-    # A candidate ranked below the number of beams is there to refill them, and may not finish.
+    # A candidate ranked below the number of beams only refills them, and may not finish.
     ends = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < options.num_beams)
     divisors = _length_divisors(options)[step][:, None]
     scores = candidates.scores / divisors + ~ends * _NEVER
@@ -168,10 +168,10 @@ def _can_improve(
     step: Int[Array, " batch"],
     options: GenerationOptions,
 ) -> Bool[Array, " batch"]:
-    """Returns True for rows whose best running beam may still beat their worst finished one.
+    """Returns True for rows whose best running beam may still beat their worst finished hypothesis.
 
-    A running beam is judged by the length it has now; with early_stopping="never" and a length
-    penalty that favors long outputs, by the length it could reach.
+    A running beam is scored by its current length; with early_stopping="never" and a length penalty
+    that favors long outputs, by the maximum length it could reach.
     """
     divisors = _length_divisors(options)
     hopeful = options.early_stopping == "never" and options.length_penalty > 0

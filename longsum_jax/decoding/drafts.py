@@ -1,13 +1,13 @@
-"""Greedy search with drafts: a step reads the newest token and a guess of what follows it.
+"""Greedy search with drafts: a step reads the newest token and a guess of the next ones.
 
-The guess is right as far as each of its tokens is the one that the search chooses after those
-before it:
+A token of the guess is accepted if it and all tokens before it equal the tokens that the search
+chooses:
 
     newest token, draft       the  cat  sat  on  a
-    chosen after each         cat  sat  by   a   mat        kept: cat sat by
+    chosen after each         cat  sat  by   a   mat        accepted: cat sat by
 
-Source: prompt lookup decoding (Saxena 2023), which needs no second model for what Leviathan et al.
-2023, section 2, call speculative decoding.
+Source: prompt lookup decoding (Saxena 2023), a form of speculative decoding (Leviathan et al. 2023,
+section 2) that needs no second model.
 """
 
 from functools import partial
@@ -25,7 +25,7 @@ from longsum_jax.typing import AnyArray
 
 
 def extend_by_draft(decoder: Decoder, state: Samples, *, options: GenerationOptions) -> Samples:
-    """Adds to every row the tokens of a draft that are right, and the one after them."""
+    """Adds to every row the accepted tokens of a draft, and the next token after them."""
     count = options.prompt_lookup_num_tokens
     sequences = state.sequences[:, 0]
     draft = look_up(
@@ -33,7 +33,7 @@ def extend_by_draft(decoder: Decoder, state: Samples, *, options: GenerationOpti
     )
     read = jnp.concatenate([newest(state.sequences, state.step), draft], axis=1)
     logits, cache = decoder.step(read, state.cache)
-    # Every choice is made as if the draft before it were chosen already.
+    # Every token is chosen as if the draft before it had already been accepted.
     drafted = write_several(sequences, draft, state.step + 1)
     steps = next_step(state.step, state.done)[:, None] + jnp.arange(1 + count)
     process = partial(
@@ -43,6 +43,7 @@ def extend_by_draft(decoder: Decoder, state: Samples, *, options: GenerationOpti
     logits = process(logits.astype(jnp.float32)[:, :, None], drafted[:, None], steps)[:, :, 0]
     tokens = jnp.argmax(logits, axis=-1).astype(jnp.int32)
     gained = pick(jax.nn.log_softmax(logits), tokens)
+    # Accepted: a prefix of the draft that equals the chosen tokens and does not pass an end token.
     is_right = _begins_with(draft == tokens[:, :-1])
     is_open = _begins_with(~is_eos(tokens[:, :-1], options))
     within = steps <= options.max_new_tokens
@@ -51,7 +52,7 @@ def extend_by_draft(decoder: Decoder, state: Samples, *, options: GenerationOpti
     num_kept = is_kept.sum(1, dtype=jnp.int32)
     step = state.step + num_kept
     finished = state.finished | (is_kept & is_eos(tokens, options)).any(1, keepdims=True)
-    assert decoder.keep is not None  # of a decoder that takes drafts
+    assert decoder.keep is not None  # required for decoders that take drafts
     return Samples(
         step=step,
         sequences=write_several(sequences, tokens, state.step + 1, is_kept)[:, None],
@@ -70,26 +71,28 @@ def look_up(
     count: int,
     longest: int,
 ) -> Int[Array, "batch count"]:
-    """Drafts the tokens after the newest ones of sequences.
+    """Drafts the next tokens of sequences.
 
-    They are those that follow the place, in the document or the sequence itself, whose last tokens
-    agree with the newest ones of the sequence: as many as possible of at most ``longest``, at the
-    first such place. The start token agrees with none. Where nothing agrees, the draft is anything.
+    The draft is the continuation of the position, in the document or the sequence itself, whose
+    last tokens match the newest tokens of the sequence: the longest match of at most ``longest``
+    tokens, at the first such position. The start token does not match any. Without a match, the
+    draft is arbitrary.
 
     Args:
-        documents: see ``decoder.Decoder``; None for none.
-        sequences: the start token and ``step`` new tokens, then anything.
-        step: new tokens of each sequence.
-        count: tokens of a draft.
-        longest: most tokens that are compared.
+        documents: ids of the documents, see ``decoder.Decoder``; None for no documents.
+        sequences: ids: the start token and ``step`` new tokens, followed by arbitrary values.
+        step: number of new tokens of each sequence.
+        count: number of tokens of a draft.
+        longest: maximum number of tokens to compare.
     """
     texts = sequences if documents is None else jnp.concatenate([documents, sequences], 1)
     places = jnp.arange(texts.shape[1])
     start = texts.shape[1] - sequences.shape[1]
-    # In a sequence only tokens before the newest are followed by something.
+    # In a sequence only the tokens before the newest have a continuation.
     is_place = (places < start) | ((places > start) & (places < start + step[:, None]))
     length = jnp.zeros(texts.shape, jnp.int32)
     agrees = is_place
+    # Extends each match by one token backwards, as long as it has matched so far.
     for back in range(longest):
         newest = jnp.take_along_axis(sequences, jnp.maximum(step - back, 0)[:, None], axis=1)
         before = jnp.pad(texts, ((0, 0), (back, 0)), constant_values=-1)[:, : texts.shape[1]]
@@ -98,9 +101,9 @@ def look_up(
     place = jnp.argmax(length, axis=1)
     following = jnp.minimum(place[:, None] + 1 + jnp.arange(count), texts.shape[1] - 1)
     draft = jnp.take_along_axis(texts, following, axis=1).astype(jnp.int32)
-    return jnp.maximum(draft, 0)  # a decoder reads ids
+    return jnp.maximum(draft, 0)  # a decoder needs valid ids
 
 
 def _begins_with(flags: Bool[AnyArray, "batch count"]) -> Bool[Array, "batch count"]:
-    """Returns True as far as all flags from the first one on are True."""
+    """Returns True up to the first False of each row."""
     return jnp.cumprod(flags, axis=1).astype(bool)

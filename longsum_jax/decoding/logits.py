@@ -1,8 +1,8 @@
-"""Pure functions that forbid, force or reweigh next tokens.
+"""Pure functions that forbid, force or reweight next tokens.
 
-Throughout, ``scores`` are logits, or log-probabilities in beam search; of a row of ``history`` the
-first ``length`` ids are set (the start token counts), and the rest is unspecified. Forbidden tokens
-get -inf. Meanings and their order follow transformers 5's generate.
+Throughout, ``scores`` are logits, or log-probabilities in beam search; the first ``length`` ids of
+each row of ``history`` are set (the start token counts), and the others are unspecified. Forbidden
+tokens get -inf. Options and their order follow transformers 5's generate.
 """
 
 from collections.abc import Sequence
@@ -30,15 +30,16 @@ def process_scores(
     documents: Documents | None = None,
     earlier: Documents | None = None,
 ) -> Scores:
-    """Applies everything that ``options`` ask for except the sampling options.
+    """Applies all ``options`` except the sampling options.
 
     Args:
-        scores, history, length: as above.
-        options: of the search.
-        documents, earlier: see ``decoder.Decoder``; None for none.
+        scores, history, length: see the module's docstring.
+        options: generation options.
+        documents, earlier: texts whose n-grams may be forbidden, see ``decoder.Decoder``; None for
+            none.
 
     Raises:
-        InputError: a forced or forbidden token id that is outside the vocabulary, or options about
+        InputError: a forced or forbidden token id outside the vocabulary, or options that need
             documents or segments without any.
     """
     _check_vocabulary(options, scores.shape[-1])
@@ -60,7 +61,7 @@ def process_scores(
         scores = forbid_document_ngrams(scores, history, length, texts, size)
     for word in options.bad_words_ids:
         is_end = len(word) == 1 and word[0] in options.eos_ids
-        if not is_end:  # the end itself is never a bad word
+        if not is_end:  # an end-of-sequence token is never a bad word
             scores = forbid_sequence(scores, history, length, word)
     if options.min_new_tokens > 0 and options.eos_ids:
         too_short = new_tokens < options.min_new_tokens
@@ -92,7 +93,7 @@ def penalize_repetition(
 ) -> Scores:
     """Divides positive and multiplies negative scores of tokens in the history by ``penalty``.
 
-    Source: Keskar et al. 2019, section 4.1, with the sign handled as transformers does.
+    Source: Keskar et al. 2019, section 4.1, with the handling of signs in transformers.
     """
     is_set = jnp.arange(history.shape[-1]) < length[:, None, None]
     repeats = _token_mask(history, is_set, scores.shape[-1])
@@ -101,14 +102,15 @@ def penalize_repetition(
 
 
 def forbid_repeated_ngrams(scores: Scores, history: History, length: Lengths, size: int) -> Scores:
-    """Forbids every token that would complete an n-gram of ``size`` that the history holds already.
+    """Forbids every token that would complete an n-gram of ``size`` already in the history.
 
     Linear in the length of the history: each window of ``size`` ids is compared once with the ids
-    that the next token would follow.
+    before the next token.
     """
     windows = history.shape[-1] - size + 1
     if windows < 1:
         return scores
+    # match[w]: the ids of window w before its last one equal the newest ids of the history.
     match = jnp.arange(windows) <= length[:, None, None] - size
     for offset in range(size - 1):
         wanted = _at(history, length - size + 1 + offset)
@@ -120,7 +122,7 @@ def forbid_repeated_ngrams(scores: Scores, history: History, length: Lengths, si
 def forbid_document_ngrams(
     scores: Scores, history: History, length: Lengths, documents: Documents, size: int
 ) -> Scores:
-    """Forbids every token that would complete an n-gram of ``size`` that the document holds.
+    """Forbids every token that would complete an n-gram of ``size`` in the document.
 
     Linear in the length of the document.
     """
@@ -142,7 +144,7 @@ def forbid_document_ngrams(
 def forbid_sequence(
     scores: Scores, history: History, length: Lengths, word: Sequence[int]
 ) -> Scores:
-    """Forbids the last id of ``word`` where the history ends with the ids before it."""
+    """Forbids the last id of ``word`` if the history ends with the ids before it."""
     *prefix, last = word
     match = length[:, None, None] >= len(prefix)
     for back, token in enumerate(reversed(prefix), start=1):
@@ -162,31 +164,32 @@ def force_tokens(scores: Scores, tokens: Sequence[int]) -> Scores:
 
 
 def keep_top_k(scores: Scores, k: int) -> Scores:
-    """Forbids all but the ``k`` highest scores; ties with the k-th stay."""
+    """Forbids all except the ``k`` highest scores; ties with the k-th are kept."""
     smallest = jax.lax.top_k(scores, min(k, scores.shape[-1]))[0][..., -1:]
     return jnp.where(scores < smallest, -jnp.inf, scores)
 
 
 def keep_top_p(scores: Scores, p: float) -> Scores:
-    """Keeps the smallest set of likeliest tokens whose probabilities add up to ``p`` or more.
+    """Keeps the smallest set of most likely tokens whose probabilities sum to at least ``p``.
 
-    Ties with the least likely token of the set stay, so how a sort breaks ties does not matter.
-    Source: nucleus sampling, Holtzman et al. 2020, section 3.1.
+    Ties with the least likely token of the set are kept, so that the result does not depend on the
+    sorting of ties. Source: nucleus sampling, Holtzman et al. 2020, section 3.1.
     """
     ascending = jnp.sort(scores, axis=-1)
     below = jnp.cumsum(jax.nn.softmax(ascending, axis=-1), axis=-1)
+    # The tail below 1 - p is outside the nucleus; the most likely token is always inside.
     nucleus = (below > np.float32(1.0 - p)).at[..., -1].set(True)
     smallest = jnp.min(jnp.where(nucleus, ascending, jnp.inf), axis=-1, keepdims=True)
     return jnp.where(scores < smallest, -jnp.inf, scores)
 
 
 def _at(history: History, index: Lengths) -> Int[Array, "batch beams 1"]:
-    """Returns the id at ``index`` of each row, of which one outside counts as the nearest."""
+    """Returns the id at ``index`` of each row; an index out of bounds is clipped."""
     return jnp.take_along_axis(history, index[:, None, None], axis=-1, mode="clip")
 
 
 def _vocabulary_mask(tokens: Sequence[int], vocab_size: int) -> Bool[np.ndarray, " vocab"]:
-    """Returns True at ``tokens``."""
+    """Returns a vocabulary mask, True for ``tokens``."""
     return np.isin(np.arange(vocab_size), tokens)
 
 
@@ -195,9 +198,9 @@ def _token_mask(
     where: Bool[AnyArray, "batch one_or_beams positions"],
     vocab_size: int,
 ) -> Bool[Array, "batch beams vocab"]:
-    """Returns True for the tokens that occur in ``ids`` where ``where`` is True."""
+    """Returns a vocabulary mask, True for tokens that occur in ``ids`` where ``where`` is True."""
     batch, beams, _ = ids.shape
-    ids = jnp.where(where, ids, vocab_size)  # an id that the scatter drops
+    ids = jnp.where(where, ids, vocab_size)  # an out-of-bounds id, which the scatter drops
     rows = jnp.arange(batch)[:, None, None]
     columns = jnp.arange(beams)[:, None]
     mask = jnp.zeros((batch, beams, vocab_size), bool)

@@ -1,8 +1,8 @@
 """Noisy decoding: some tokens are drawn from a decoder that does not read the document.
 
 With probability ``noise`` the next token of a sequence is drawn from the unconditional decoder,
-else from the conditional one. Both read all tokens drawn so far. Such texts are fluent, but the
-document does not support them (SCOPE, Duong et al. 2025).
+else from the conditional decoder. Both read all tokens drawn so far. Such texts are fluent, but not
+supported by the document (SCOPE, Duong et al. 2025).
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from longsum_jax.decoding.decoder import Cache, Decoder, Tokens
 
-# Folded into a sequence's key, so that the choice of the decoder and the draw of the token are
+# Folded into a sequence's key, so that the selection of the decoder and the draw of the token are
 # independent.
 _CHOICE = 2**31 - 1
 
@@ -22,8 +22,8 @@ class NoisyCache(NamedTuple):
     """The caches of both decoders.
 
     Attributes:
-        conditional, unconditional: the caches.
-        step: tokens read of every row.
+        conditional, unconditional: caches of the two decoders.
+        step: number of tokens read in each row.
     """
 
     conditional: Cache
@@ -43,20 +43,21 @@ def noisy_decoder(
     noise: Float[Array, ""] | float,
     keys: Key[Array, "batch beams"],
 ) -> Decoder:
-    """Returns a decoder whose logits are those of one of two decoders, chosen at every step.
+    """Returns a decoder whose logits come from one of two decoders, selected at random in every
+    step.
 
     Args:
         conditional: decoder that reads the document.
         unconditional: decoder over the same vocabulary that does not read it.
         noise: probability of the unconditional decoder.
-        keys: keys of the sequences.
+        keys: PRNG keys of the sequences.
     """
 
     def step(ids: Tokens, cache: NoisyCache) -> tuple[Float[Array, "batch beams vocab"], Cache]:
         logits, conditional_cache = conditional.step(ids, cache.conditional)
         other_logits, unconditional_cache = unconditional.step(ids, cache.unconditional)
         is_noisy = _choices(keys, cache.step) < noise
-        # Normalized, as the scores of a sequence are log-probabilities.
+        # Normalized, because the scores of a sequence are log-probabilities.
         log_probs, other_log_probs = (
             jax.nn.log_softmax(values.astype(jnp.float32)) for values in (logits, other_logits)
         )

@@ -1,4 +1,4 @@
-"""Options of decoding under their generation_config names, and reading generation_config.json."""
+"""Generation options with their generation_config names, and reading of generation_config.json."""
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
@@ -18,13 +18,13 @@ from longsum_jax.schema import (
 )
 
 _CONFIG = "generation_config"
-MAX_NEW_TOKENS = 2**16  # far more than any decoder was trained to write
+MAX_NEW_TOKENS = 2**16  # far more than any decoder was trained to generate
 _Beams = Annotated[int, Range(1, 1024)]
 _Drafted = Annotated[int, Range(0, 64)]
 _TopP = Annotated[float, Range(0, 1, above=True)]
 
-# Options of transformers that are not implemented here, with the values (beside None) that change
-# nothing.
+# Options of transformers that are not implemented here, with the values (besides None) that have no
+# effect.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "assistant_early_exit": (),
     "begin_suppress_tokens": ([],),
@@ -56,7 +56,7 @@ _NEUTRAL_UNLESS_SAMPLING: dict[str, tuple[Any, ...]] = {
 }
 _UNIMPLEMENTED = _NEUTRAL.keys() | _NEUTRAL_UNLESS_SAMPLING.keys()
 
-# Keys of a generation_config that never change which ids come out of this library.
+# Keys of a generation_config that never change the ids that this library generates.
 _NO_EFFECT = frozenset(
     {
         "assistant_confidence_threshold",
@@ -86,31 +86,31 @@ _NO_EFFECT = frozenset(
     }
 )
 
-# Lengths that count the start token, and the option that counts new tokens in their place.
+# Lengths that include the start token, and the options that count only new tokens.
 _LENGTHS = {"max_length": "max_new_tokens", "min_length": "min_new_tokens"}
 
 _REQUIRED = ("max_length", "max_new_tokens", "decoder_start_token_id")
-# Options for which absent is not the same as switched off.
+# Options for which an absent value differs from a disabled option.
 _OFF = {"top_k": 0, "min_new_tokens": 0, "prompt_lookup_num_tokens": 0}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
-    """Options of decoding; hashable, so that they can be a static argument of ``jax.jit``.
+    """Options of generation; hashable, so that they can be a static argument of ``jax.jit``.
 
-    Names and meanings are those of transformers' GenerationConfig, but for
-    ``segments_no_repeat_ngram_size``, which is ours: with models that read a document segment by
-    segment, n-grams of this size that the summary of an earlier segment holds do not occur again.
-    Lengths are in new tokens: the start token is not counted. ``temperature``, ``top_k`` and
-    ``top_p`` are used only with ``do_sample``, ``length_penalty`` and ``early_stopping`` only with
-    ``num_beams > 1``. Single end-of-sequence ids become tuples; a missing ``pad_token_id`` becomes
-    the first end-of-sequence id. With ``prompt_lookup_num_tokens`` greedy search reads so many
-    tokens at once beside the newest: those that follow its last ``max_matching_ngram_size`` or
-    fewer tokens where they stand in the document, or earlier in the sequence. It keeps those that
-    it would have chosen.
+    Names and meanings are the same as in transformers' GenerationConfig, except for
+    ``segments_no_repeat_ngram_size``, which is specific to this library: with models that read a
+    document segment by segment, n-grams of this size in the summary of an earlier segment are not
+    repeated. Lengths are in new tokens: the start token is not counted. ``temperature``, ``top_k``
+    and ``top_p`` are only used with ``do_sample``, ``length_penalty`` and ``early_stopping`` only
+    with ``num_beams > 1``. Single end-of-sequence ids become tuples; a missing ``pad_token_id``
+    becomes the first end-of-sequence id. With ``prompt_lookup_num_tokens``, each step of greedy
+    search reads that many draft tokens in addition to the newest: the tokens that follow an earlier
+    occurrence of its last ``max_matching_ngram_size`` or fewer tokens, in the document or in the
+    sequence. It keeps the draft tokens that it would have chosen.
 
     Raises:
-        InputError: a value out of its range, or options that exclude each other.
+        InputError: a value out of range, or incompatible options.
     """
 
     max_new_tokens: Annotated[int, Range(1, MAX_NEW_TOKENS)]
@@ -154,20 +154,20 @@ class GenerationOptions:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **overrides: Any) -> "GenerationOptions":
-        """Builds options from a generation_config.json style mapping and ``overrides``.
+        """Builds options from a mapping in the format of generation_config.json and ``overrides``.
 
         Args:
-            config: the parsed file; ``max_length`` and ``min_length`` count the start token, and
-                are used where ``max_new_tokens`` and ``min_new_tokens`` are absent. Null means "not
-                set". Its shortest length gives way to a longest one below it: no sequence then
-                ends before, as transformers has it.
-            **overrides: options by name; they win over ``config``, and an explicit None switches
-                one off.
+            config: parsed file; ``max_length`` and ``min_length`` include the start token, and are
+                used if ``max_new_tokens`` and ``min_new_tokens`` are absent. Null means "not set".
+                A minimum length above the maximum is lowered to it: no sequence then ends before
+                the maximum, as in transformers.
+            **overrides: options by name; they override ``config``, and an explicit None disables an
+                option.
 
         Raises:
             InputError: an unknown name, a value of the wrong type or out of range, an option that
-                this library does not implement at a value that would change the output, or no limit
-                on the length.
+                this library does not implement with a value that would change the output, or no
+                length limit.
         """
         _check_names(config, overrides)
         values = _merge(config, overrides)
@@ -192,32 +192,32 @@ class GenerationOptions:
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
-        """``eos_token_id`` as the tuple that it has become."""
+        """``eos_token_id`` as a tuple."""
         return _as_tuple(self.eos_token_id)
 
     @property
     def forced_eos_ids(self) -> tuple[int, ...]:
-        """``forced_eos_token_id`` as the tuple that it has become."""
+        """``forced_eos_token_id`` as a tuple."""
         return _as_tuple(self.forced_eos_token_id)
 
     @property
     def decoder_beams(self) -> int:
-        """The number of beams that the decoder's cache holds for every document."""
+        """Number of beams per document in the decoder's cache."""
         return self.num_return_sequences if self.do_sample else self.num_beams
 
 
 def of_whole_texts(
     options: GenerationOptions, given: Mapping[str, Any], how: str
 ) -> GenerationOptions:
-    """Returns ``options`` without what is about segments: a model's own are for those it reads so.
+    """Returns ``options`` without the options for segments, for models that read whole texts.
 
     Args:
-        options: of a search.
-        given: those that a call has given itself.
-        how: what the call does, for the error.
+        options: generation options.
+        given: options passed explicitly in the call.
+        how: description of the call, for the error message.
 
     Raises:
-        InputError: an option about segments in ``given``.
+        InputError: an option for segments in ``given``.
     """
     name = "segments_no_repeat_ngram_size"
     if given.get(name):
@@ -241,11 +241,11 @@ def _count(name: str, value: Any) -> int:
 
 
 def check_option_names(names: Iterable[str], also: Collection[str] = ()) -> None:
-    """Raises InputError for a name that is no option of generation.
+    """Raises InputError for a name that is not a generation option.
 
     Args:
-        names: as they were given.
-        also: other names that the function takes, which may be meant.
+        names: option names as passed by the caller.
+        also: other argument names of the function, to suggest in the message.
     """
     options = _options()
     for name in names:
@@ -270,22 +270,22 @@ def _check_names(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> Non
 
 
 def _merge(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values that are set; overrides go before ``config``.
+    """Returns the values that are set; overrides take precedence over ``config``.
 
-    An override in one unit of length replaces the other unit too.
+    An override in one unit of length also replaces the other unit.
     """
     values = {name: value for name, value in config.items() if value is not None}
     values = _without_other_unit(values, overrides)
     for name, value in overrides.items():
         value = value.item() if isinstance(value, np.generic) else value
         if value is None and name in _REQUIRED:
-            continue  # decoding needs them: None leaves the checkpoint's value
+            continue  # required for decoding: None keeps the checkpoint's value
         values[name] = _OFF.get(name) if value is None else value
     return {name: value for name, value in values.items() if value is not None}
 
 
 def with_options(config: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a config with ``options`` in the place of its own.
+    """Returns a config whose options are replaced by ``options``.
 
     A length in one unit replaces the same length in the other unit.
     """
@@ -293,7 +293,7 @@ def with_options(config: Mapping[str, Any], options: Mapping[str, Any]) -> dict[
 
 
 def _without_other_unit(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values without lengths that an override gives in the other unit."""
+    """Returns the values without lengths that an override sets in the other unit."""
     left = dict(values)
     for length, new_tokens in _LENGTHS.items():
         if overrides.get(length) is not None and overrides.get(new_tokens) is None:

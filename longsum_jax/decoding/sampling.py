@@ -27,12 +27,12 @@ RandomKeys = Key[Array, "..."] | UInt[Array, "..."]
 class Samples(NamedTuple):
     """The state of a greedy or sampled search."""
 
-    step: Int[Array, " batch"]  # new tokens so far
+    step: Int[Array, " batch"]  # number of new tokens so far
     sequences: Sequences
     lengths: Int[Array, "batch beams"]
     finished: Bool[Array, "batch beams"]
     scores: Float[Array, "batch beams"]  # sums of log-probabilities
-    done: Bool[Array, " batch"]  # nothing of the row changes any more
+    done: Bool[Array, " batch"]  # the row does not change any more
     cache: Cache
 
 
@@ -57,7 +57,7 @@ def extend_samples(
     options: GenerationOptions,
     keys: Key[Array, "batch beams"] | None,
 ) -> Samples:
-    """Adds a token to every sequence: the likeliest, or with ``keys`` one that is drawn."""
+    """Adds a token to every sequence: the most likely, or with ``keys`` a random one."""
     logits, cache = decoder.step(newest(state.sequences, state.step), state.cache)
     step = next_step(state.step, state.done)
     logits = logits.astype(jnp.float32)
@@ -69,7 +69,7 @@ def extend_samples(
         logits = warp_scores(logits, options)
         tokens = _draw(keys, state.step, logits)
     gained = pick(jax.nn.log_softmax(logits), tokens)
-    over = state.finished | state.done[:, None]
+    over = state.finished | state.done[:, None]  # sequences that only get padding
     tokens = jnp.where(over, options.padding_id, tokens)
     finished = over | is_eos(tokens, options)
     return Samples(

@@ -1,18 +1,18 @@
-"""Greedy, sampled and beam search, each one ``lax.while_loop`` around a decoder with a cache.
+"""Greedy, sampled and beam search, each as a ``lax.while_loop`` around a decoder with a cache.
 
-Every row counts its own tokens. So the loop may stop when some rows are done, other documents take
-their places, and it goes on in the same compiled program:
+Tokens are counted per row. The loop may therefore stop when some rows are done, and continue with
+other documents in their place in the same compiled program:
 
     state = start(cache)
-    state = advance(decoder, state)         until as many rows are done as are asked for
+    state = advance(decoder, state)         until the requested number of rows is done
     result(state)                           of the rows that are done
     state = restart(state, rows)            with other documents
 
-Ids and scores are those of transformers 5's generate for encoder-decoder models, with two
-differences on purpose. Rows of a batch finish independently: nothing of a row depends on its batch
-mates, not even the spare hypotheses that num_return_sequences returns. The end of a sequence is
-always followed by ``pad_token_id``, where transformers' beam search puts the end-of-sequence id if
-the padding id is 0.
+Ids and scores equal the results of transformers 5's generate for encoder-decoder models, with two
+intentional differences. Rows of a batch finish independently: the result of a row does not depend
+on the other rows, not even in the additional hypotheses that num_return_sequences returns. The end
+of a sequence is always followed by ``pad_token_id``; transformers' beam search uses the
+end-of-sequence id if the padding id is 0.
 """
 
 from collections.abc import Callable
@@ -42,16 +42,17 @@ SearchState = Samples | Beams
 
 
 class Generated(NamedTuple):
-    """Decoded sequences, ``batch_size * num_return_sequences``; those of a document are adjacent.
+    """Decoded sequences, ``batch_size * num_return_sequences``; sequences of a document are
+    adjacent.
 
     Attributes:
-        sequences: int32, beginning with the start token, padded after the end; positions is 1 +
+        sequences: int32 ids, beginning with the start token, padded after the end; positions is 1 +
             max_new_tokens.
-        lengths: int32, new tokens of each sequence; the end-of-sequence token counts, the start
-            does not.
-        ended: True where the sequence ended by itself, False where it hit the limit (also when
-            ``forced_eos_token_id`` then wrote an end-of-sequence token).
-        scores: float32; in beam search the sum of log-probabilities over length **
+        lengths: number of new tokens of each sequence, int32; it includes the end-of-sequence token
+            but not the start token.
+        ended: True if the sequence ended with an end-of-sequence token, False if it reached the
+            limit (even if ``forced_eos_token_id`` then wrote an end-of-sequence token).
+        scores: float32 scores; in beam search the sum of log-probabilities over length **
             length_penalty, else the sum of the tokens' log-probabilities under the distributions
             they were chosen from.
     """
@@ -76,19 +77,19 @@ def generate(
     It can be traced, and is meant to be called inside ``jax.jit`` with ``options`` static.
 
     Args:
-        decoder: the model's step and reorder functions.
-        cache: a fresh cache with ``options.decoder_beams`` beams and room for ``max_new_tokens``
+        decoder: step and reorder functions of the model.
+        cache: new cache with ``options.decoder_beams`` beams and capacity for ``max_new_tokens``
             positions.
         batch_size: number of documents.
-        options: of the search; every combination compiles once.
-        rng: for ``do_sample``: one key, from which each row derives its own by its index, or keys
-            [batch], one for every row (then a row draws the same whichever batch it is in).
-        is_done: True for rows that hold no document: their sequences have no token, and the search
-            does not wait for them. None for none.
+        options: generation options; every combination is compiled once.
+        rng: PRNG key for ``do_sample``: one key, from which each row derives its key by its index,
+            or keys [batch], one per row (the samples of a row then do not depend on its batch).
+        is_done: True for rows without a document: their sequences have no tokens, and the search
+            does not wait for them. None if all rows have documents.
 
     Raises:
-        InputError: sampling without keys, token ids outside the vocabulary, or a vocabulary too
-            small for the number of end-of-sequence ids.
+        InputError: sampling without keys, token ids outside the vocabulary, or a vocabulary that is
+            too small for the number of end-of-sequence ids.
     """
     state = start(cache, batch_size=batch_size, options=options)
     if is_done is not None:
@@ -97,7 +98,7 @@ def generate(
 
 
 def start(cache: Cache, *, batch_size: int, options: GenerationOptions) -> SearchState:
-    """Returns the state of a search before its first token; arguments as for ``generate``."""
+    """Returns the state of a search before its first token; for arguments see ``generate``."""
     first = first_samples if _is_sampled(options) else first_beams
     return first(cache, batch_size, options)
 
@@ -105,13 +106,13 @@ def start(cache: Cache, *, batch_size: int, options: GenerationOptions) -> Searc
 def restart(
     state: SearchState, rows: Bool[Array, " batch"], cache: Cache, options: GenerationOptions
 ) -> SearchState:
-    """Returns a state whose ``rows`` are before their first token again.
+    """Returns a state in which ``rows`` are reset to before their first token.
 
     Args:
-        state: of a search.
-        rows: True for those that begin with another document.
-        cache: with these documents.
-        options: of the search.
+        state: state of a search.
+        rows: True for rows that begin another document.
+        cache: cache with these documents.
+        options: generation options.
     """
 
     def choose(fresh: AnyArray, old: AnyArray) -> Array:
@@ -129,14 +130,14 @@ def advance(
     rng: RandomKeys | None = None,
     num_done: Int[AnyArray, ""] | None = None,
 ) -> SearchState:
-    """Decodes until ``num_done`` rows are done; None for all.
+    """Decodes until ``num_done`` rows are done; None for all rows.
 
     Args:
-        decoder: the model's step and reorder functions.
-        state: of a search; rows that are done stay as they are.
-        options: of the search.
-        rng: as for ``generate``.
-        num_done: number of rows, those counted that were done before.
+        decoder: step and reorder functions of the model.
+        state: state of a search; rows that are done do not change.
+        options: generation options.
+        rng: PRNG keys, see ``generate``.
+        num_done: number of done rows to wait for, including rows that were done before.
     """
     batch_size = len(state.done)
     wanted = batch_size if num_done is None else num_done
@@ -152,7 +153,7 @@ def advance(
 
 
 def result(state: SearchState, options: GenerationOptions) -> Generated:
-    """Returns the sequences of a state; those of rows that are not done may still change."""
+    """Returns the sequences of a state; sequences of rows that are not done may still change."""
     best = state if isinstance(state, Samples) else state.finished
     count = options.num_return_sequences
     sequences = best.sequences[:, :count].reshape(-1, best.sequences.shape[-1])
@@ -164,11 +165,11 @@ def result(state: SearchState, options: GenerationOptions) -> Generated:
 
 
 def _is_sampled(options: GenerationOptions) -> bool:
-    """Tells whether the beams of a row are independent of each other."""
+    """Returns True if the beams of a row are independent of each other."""
     return options.do_sample or options.num_beams == 1
 
 
 def trim(generated: Generated) -> Int[np.ndarray, "sequences positions"]:
-    """Returns ``sequences`` on the host, cut after the longest row as transformers does."""
+    """Returns ``sequences`` on the host, cut after the longest row like in transformers."""
     longest = int(np.max(generated.lengths, initial=0))
     return np.asarray(generated.sequences)[:, : 1 + longest]

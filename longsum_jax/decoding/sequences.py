@@ -1,4 +1,4 @@
-"""Token sequences that grow by a token for every beam, or by several for a single beam."""
+"""Token sequences that grow by one token for every beam, or by several for a single beam."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +12,7 @@ Sequences = Int[Array, "batch beams positions"]  # positions = 1 + max_new_token
 
 
 def empty_sequences(batch_size: int, beams: int, options: GenerationOptions) -> Sequences:
-    """Returns sequences of the start token alone."""
+    """Returns sequences that contain only the start token."""
     shape = (batch_size, beams, 1 + options.max_new_tokens)
     padding = jnp.full(shape, options.padding_id, jnp.int32)
     return padding.at[:, :, 0].set(options.decoder_start_token_id)
@@ -25,7 +25,7 @@ def newest(sequences: Sequences, step: Int[Array, " batch"]) -> Tokens:
 
 
 def next_step(step: Int[Array, " batch"], done: Bool[Array, " batch"]) -> Int[Array, " batch"]:
-    """Counts one more token in rows that are not done."""
+    """Increments the number of tokens in rows that are not done."""
     return step + ~done
 
 
@@ -55,7 +55,7 @@ def write_several(
 
 
 def is_eos(tokens: Int[AnyArray, "*any"], options: GenerationOptions) -> Bool[Array, "*any"]:
-    """Tells which tokens end a sequence."""
+    """Returns True for tokens that end a sequence."""
     return jnp.isin(tokens, np.asarray(options.eos_ids, np.int32))
 
 
@@ -69,6 +69,6 @@ def pick(
 def take(
     values: Shaped[AnyArray, "batch rows *rest"], index: Int[AnyArray, "batch taken"]
 ) -> Shaped[Array, "batch taken *rest"]:
-    """Selects along axis 1."""
+    """Selects entries along axis 1."""
     index = index.reshape(index.shape + (1,) * (values.ndim - 2))
     return jnp.take_along_axis(values, index, axis=1, mode="promise_in_bounds")

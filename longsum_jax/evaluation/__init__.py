@@ -1,4 +1,4 @@
-"""Metrics, baselines, and predictions scored by them.
+"""Metrics, baselines, and scoring of predictions.
 
 The public names are listed in ``__init__.pyi`` and imported when they are first used.
 """

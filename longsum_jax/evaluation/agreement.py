@@ -1,4 +1,4 @@
-"""Agreement between human judges, and correlation of metrics with their judgements."""
+"""Agreement between human judges, and correlation of metrics with their judgments."""
 
 from typing import Literal, get_args
 
@@ -13,7 +13,7 @@ def pearson(first: np.ndarray, second: np.ndarray) -> float:
     """Returns the linear correlation of two lists of numbers, from -1 to 1.
 
     Raises:
-        InputError: lists that do not agree, of fewer than two numbers, not finite or all equal.
+        InputError: lists of different or too small lengths, not finite, or with all values equal.
     """
     first, second = _two_lists(first, second)
     first = first - first.mean()
@@ -23,7 +23,7 @@ def pearson(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Returns the correlation of the ranks of two lists of numbers; equal ones share a mean rank.
+    """Returns Spearman's rank correlation of two lists of numbers; ties get their mean rank.
 
     Raises:
         InputError: as ``pearson``.
@@ -35,8 +35,8 @@ def spearman(first: np.ndarray, second: np.ndarray) -> float:
 def kendall(first: np.ndarray, second: np.ndarray) -> float:
     """Returns Kendall's tau-b of two lists of numbers, from -1 to 1.
 
-    It is the number of pairs that both lists order the same way less that of the others, over the
-    geometric mean of the numbers of pairs that differ in either list (Kendall, 1945).
+    The number of concordant pairs less the number of discordant pairs, over the geometric mean of
+    the numbers of pairs that are not tied in either list (Kendall, 1945).
 
     Raises:
         InputError: as ``pearson``.
@@ -58,17 +58,18 @@ CORRELATIONS = {"pearson": pearson, "spearman": spearman, "kendall": kendall}
 def krippendorff_alpha(ratings: np.ndarray, scale: Scale = "nominal") -> float:
     """Returns Krippendorff's alpha: 1 for perfect agreement, 0 for agreement by chance.
 
-    One less the observed disagreement over the one expected when ratings are dealt to units by
-    chance (Krippendorff, 2011, "Computing Krippendorff's alpha-reliability"). Units with fewer than
-    two ratings do not count.
+    One minus the ratio of the observed disagreement to the disagreement expected if ratings are
+    assigned to units at random (Krippendorff, 2011, "Computing Krippendorff's alpha-reliability").
+    Units with fewer than two ratings are ignored.
 
     Args:
-        ratings: float [raters, units]; NaN where a rater left one out.
-        scale: of the ratings: names as numbers, ranks, differences, or ratios to a true zero.
+        ratings: float [raters, units]; NaN for missing ratings.
+        scale: scale of the ratings: categories as numbers, ranks, differences, or ratios to a true
+            zero.
 
     Raises:
-        InputError: an unknown scale, no unit with two ratings, or ratings all the same, for which
-            alpha is not defined.
+        InputError: an unknown scale, no unit with two ratings, or only equal ratings, for which
+            alpha is undefined.
     """
     if scale not in get_args(Scale):
         raise InputError(f'scale="{scale}" of ratings; {did_you_mean(scale, get_args(Scale))}')
@@ -83,7 +84,7 @@ def krippendorff_alpha(ratings: np.ndarray, scale: Scale = "nominal") -> float:
         raise InputError(f"all ratings are {values[0]:g}; alpha needs at least two values")
     counts = (ratings == values[:, None, None]).sum(1)  # [values, units]
     raters = counts.sum(0)
-    # Of every unit, pairs of ratings by different raters, weighted to count each rating once.
+    # Pairs of ratings of a unit by different raters, weighted to count each rating once.
     coincidences = (counts / (raters - 1)) @ counts.T - np.diag((counts / (raters - 1)).sum(1))
     totals = counts.sum(1)
     expected = (np.outer(totals, totals) - np.diag(totals)) / (totals.sum() - 1)
@@ -92,16 +93,16 @@ def krippendorff_alpha(ratings: np.ndarray, scale: Scale = "nominal") -> float:
 
 
 def majority_vote(labels: np.ndarray) -> np.ndarray:
-    """Returns the majority label of every unit, NaN where the two most frequent are tied.
+    """Returns the majority label of every unit, NaN if the two most frequent labels are tied.
 
     Args:
-        labels: numbers [raters, units]; NaN where a rater left one out.
+        labels: numbers [raters, units]; NaN for missing labels.
 
     Returns:
         float64 [units].
 
     Raises:
-        InputError: labels of another shape.
+        InputError: labels of a wrong shape.
     """
     labels = np.asarray(labels, np.float64)
     if labels.ndim != 2:
@@ -131,14 +132,14 @@ def _two_lists(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Returns ranks from 1; equal values have the mean of theirs."""
+    """Returns ranks from 1; ties get their mean rank."""
     _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[index]
 
 
 def _distances(values: np.ndarray, totals: np.ndarray, scale: Scale) -> np.ndarray:
-    """Returns the squared distance [values, values] of every two values."""
+    """Returns the squared distance [values, values] of every pair of values."""
     low, high = np.minimum.outer(values, values), np.maximum.outer(values, values)
     if scale == "nominal":
         return (low != high).astype(np.float64)
@@ -146,6 +147,6 @@ def _distances(values: np.ndarray, totals: np.ndarray, scale: Scale) -> np.ndarr
         return (high - low) ** 2
     if scale == "ratio":
         return np.divide(high - low, high + low, where=high + low != 0, out=np.zeros_like(low)) ** 2
-    # The ratings between two values, of which each counts half.
+    # The number of ratings between two values, with each value's own ratings counted half.
     middle = np.cumsum(totals) - totals / 2
     return np.subtract.outer(middle, middle) ** 2

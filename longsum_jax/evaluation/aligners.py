@@ -1,4 +1,4 @@
-"""Sources of the sentences of summaries, found by words or by vectors of a user's model."""
+"""Aligners of summary and document sentences, by words or by vectors of a user's model."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,30 +13,30 @@ from longsum_jax.text.alignment import MAX_SOURCES, MIN_GAIN, SUPPORTED, Support
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-MAX_SENTENCE_LENGTH = 128  # tokens that are compared
-# Share of the sentences about other documents that pass for supported.
+MAX_SENTENCE_LENGTH = 128  # tokens compared of a sentence
+# Share of the sentences about other documents that are classified as supported.
 FALSE_SUPPORT = 0.03
 
 
 class Aligner(Protocol):
-    """Finds what sentences of summaries rest on, document after document."""
+    """Finds the document sentences that support summary sentences, document by document."""
 
     def on_device(self) -> AbstractContextManager[None]:
-        """Keeps what is needed on a device while the block runs."""
+        """Keeps the model, if any, on a device for the duration of the block."""
 
     def align(
         self, summary_sentences: Sequence[str], source_sentences: Sequence[str]
     ) -> list[Support]:
-        """Returns for every sentence of a document's summaries the sentences that it rests on."""
+        """Returns the supporting document sentences for every sentence of the summaries."""
 
     def threshold(self) -> float:
-        """Returns the total from which on a sentence counts as supported.
+        """Returns the minimum total score of a supported sentence.
 
-        Called after all documents.
+        Must be called after all documents.
         """
 
     def describe(self) -> dict[str, Any]:
-        """Returns how sentences are compared, for reports."""
+        """Returns the method of comparing sentences, for reports."""
 
 
 class WordAligner:
@@ -60,12 +60,13 @@ class WordAligner:
 class VectorAligner:
     """Compares sentences by vectors, see ``nearest_sentences``.
 
-    How similar unrelated sentences are depends on the model, so the threshold comes from the data:
-    three in a hundred sentences about another document, the last different one before, reach it.
+    The similarity of unrelated sentences depends on the model, so the threshold is estimated from
+    the data: 3 % of the sentences about another document, the previous different one, reach it.
 
     Args:
-        path: of any encoder, as ``longsum_jax.load`` takes it; its mean states are the vectors.
-        model: in place of the path.
+        path: path or name of an encoder, as accepted by ``longsum_jax.load``; sentence vectors are
+            its mean states.
+        model: model to use instead of the path.
 
     Raises:
         InputError: the model cannot be read.
@@ -73,10 +74,10 @@ class VectorAligner:
 
     def __init__(self, path: str = "", model: "Model | None" = None) -> None:
         self._model = UserModel("--align_model", path, model, Requirement())
-        self._about_before: np.ndarray | None = None  # vectors of sentences about the one before
+        self._about_before: np.ndarray | None = None  # sentence vectors of the previous document
         self._source: list[str] = []
         self._about = np.zeros((0, 0), np.float32)
-        self._totals: list[float] = []  # of sentences about other documents
+        self._totals: list[float] = []  # scores of sentences about other documents
 
     @contextmanager
     def on_device(self) -> Iterator[None]:
@@ -88,7 +89,7 @@ class VectorAligner:
     ) -> list[Support]:
         vectors = self._vectors([*summary_sentences, *source_sentences])
         about, source = np.split(vectors, [len(summary_sentences)])
-        if list(source_sentences) != self._source:  # and not the same with another query
+        if list(source_sentences) != self._source:  # not the same document with another query
             self._source = list(source_sentences)
             self._about_before, self._about = self._about, about
         if self._about_before is not None and self._about_before.size:
@@ -113,7 +114,7 @@ class VectorAligner:
         return {"by": "vectors", "model": self._model.label} | self._model.describe()
 
     def _vectors(self, sentences: Sequence[str]) -> np.ndarray:
-        """Returns vectors of unit length, float32 [sentences, d_model]."""
+        """Returns unit vectors, float32 [sentences, d_model]."""
         from longsum_jax.inference.sentences import sentence_encoder
 
         model = self._model.model
@@ -124,7 +125,7 @@ class VectorAligner:
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors [n, d] of unit length; zeros stay zeros."""
+    """Returns normalized vectors [n, d]; zero vectors remain zero."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
 
 
@@ -135,23 +136,23 @@ def nearest_sentences(
     max_sources: int = MAX_SOURCES,
     min_gain: float = MIN_GAIN,
 ) -> list[Support]:
-    """Returns for every sentence of a summary those of the document that are nearest together.
+    """Returns for every summary sentence the document sentences that jointly are nearest to it.
 
-    The total is the cosine of a sentence's vector with the nearest vector that sums of multiples of
-    the chosen ones can be; with one chosen sentence it is the cosine of the two. Greedily, the
-    sentence is added that raises it most (orthogonal matching pursuit, positive steps only).
+    The total is the cosine of a sentence's vector with the nearest linear combination of the
+    selected sentences' vectors; with one selected sentence it is the cosine of the two. Sentences
+    that raise it the most are added greedily (orthogonal matching pursuit, positive steps only).
 
     Args:
-        summary, source: vectors of unit length, float [sentences, d_model].
-        max_sources: sentences of the document for one of the summary.
-        min_gain: of cosine, that each but the first has to add.
+        summary, source: unit vectors, float [sentences, d_model].
+        max_sources: maximum number of document sentences per summary sentence.
+        min_gain: minimum gain in cosine of each sentence after the first.
     """
     return [_nearest(vector, source, max_sources, min_gain) for vector in summary]
 
 
 def _nearest(vector: np.ndarray, source: np.ndarray, max_sources: int, min_gain: float) -> Support:
     support = Support([], [])
-    remaining = source.astype(np.float64)  # without what the chosen ones hold
+    remaining = source.astype(np.float64)  # residuals after projecting out the selected vectors
     squared = 0.0
     while len(support.indices) < min(max_sources, len(source)):
         lengths = np.linalg.norm(remaining, axis=1)

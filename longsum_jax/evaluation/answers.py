@@ -1,4 +1,4 @@
-"""Exact matches and F1 of short answers, as SQuAD and SCROLLS count them."""
+"""Exact match and F1 of short answers, as in SQuAD and SCROLLS."""
 
 import collections
 import dataclasses
@@ -14,11 +14,11 @@ _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 
 
 class Answers(Metric):
-    """Answers beside the right ones, from 0 to 100 (Rajpurkar et al., 2016, section 6.1).
+    """Answers compared with the correct ones, from 0 to 100 (Rajpurkar et al., 2016, section 6.1).
 
-    exact_match is 100 where both have the same words in the same order, answer_f1 the F-measure of
-    the words that they share. Capitals, punctuation and articles do not count. Of several right
-    answers the best counts.
+    exact_match is 100 if both have the same words in the same order, answer_f1 the F-measure of
+    their common words. Case, punctuation and articles are ignored. With several correct answers,
+    the best score counts.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Answers(Metric):
 
 
 def without_accents(text: str) -> str:
-    """Returns a text with letters in place of those with marks on them, and of ligatures (NFKD)."""
+    """Returns a text without diacritics, and with ligatures decomposed (NFKD)."""
     parts = unicodedata.normalize("NFKD", text)
     return "".join(char for char in parts if not unicodedata.combining(char))
 
 
 def answer_words(text: str) -> list[str]:
-    """Returns the words of an answer in small letters, without punctuation and articles."""
+    """Returns the lower-case words of an answer, without punctuation and articles."""
     return _ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 

@@ -1,4 +1,4 @@
-"""APES: questions on the reference that a model can answer from the summary."""
+"""APES: questions about the reference that a model can answer from the summary."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ EXAMPLES_AT_ONCE = 64
 
 
 class _Asked(NamedTuple):
-    """The questions on a reference, and the part of the document to answer them from."""
+    """The questions about a reference, and the part of the document to answer them from."""
 
     questions: Sequence[ClozeQuestion]
     context: str
@@ -29,12 +29,12 @@ class _Asked(NamedTuple):
 class Apes(ModelMetric):
     """Question answering from the summary, compared with the reference and the document.
 
-    Each entity of a sentence of the reference makes a cloze question, which a model answers from
-    the summary. apes is the F1 of these answers with the entities (Eyal et al., 2019), apes_src
-    the F1 with the answers of the same model from the document (Huang et al., 2021, section 5),
-    from 0 to 100. The document is read where it recalls the reference best. Questions whose answer
-    is not in that part count as well: only training leaves them out. Values of a data set are
-    computed over all its questions together.
+    Each entity in a reference sentence becomes a cloze question, which a model answers from the
+    summary. apes is the F1 of these answers with the entities (Eyal et al., 2019), apes_src the F1
+    with the same model's answers from the document (Huang et al., 2021, section 5), from 0 to 100.
+    Only the part of the document with the highest recall of the reference is read. Questions whose
+    answer is not in that part count as well; they are only excluded in training. Values of a data
+    set are computed over all its questions together.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Apes(ModelMetric):
         """Options of APES.
 
         Attributes:
-            tagger: of the entities, see ``taggers.entity_tagger``.
-            context_words, question_words: see ``text.cloze.ClozeOptions``.
+            tagger: tagger of the entities, see ``taggers.entity_tagger``.
+            context_words, question_words: numbers of words, see ``text.cloze.ClozeOptions``.
         """
 
         tagger: str = "rules"
@@ -52,11 +52,11 @@ class Apes(ModelMetric):
 
         @property
         def cloze(self) -> ClozeOptions:
-            """The options of the questions."""
+            """The options for generating questions."""
             return ClozeOptions(self.context_words, self.question_words)
 
     name = "apes"
-    # The last two are sums of the questions' F1, from 0 to their number.
+    # The last two columns are sums of the questions' F1, from 0 to the number of questions.
     columns = ("apes", "apes_src", "questions", "answered", "answered_src")
     requirement: ClassVar = Requirement(
         "a model that answers questions, as configs/apes.py trains it",
@@ -119,7 +119,7 @@ class Apes(ModelMetric):
     def _answers(
         self, model: "Model", asked: Sequence[_Asked], texts: Sequence[str]
     ) -> Iterator[list[str]]:
-        """Yields the answers of each text to its questions, none where the text is blank."""
+        """Yields the answers to the questions from each text; empty answers if it is blank."""
         questions, documents = [], []
         for each, text in zip(asked, texts, strict=True):
             if text.strip():
@@ -136,6 +136,6 @@ def _sum_of_f1(given: Sequence[str], right: Sequence[str]) -> float:
 
 
 def _shares(count: Any, answered: Any, answered_src: Any) -> dict[str, Any]:
-    """Returns percentages of questions, 0 without any."""
+    """Returns percentages of questions; 0 without questions."""
     divisor = np.where(count > 0, count, 1)
     return {"apes": 100 * answered / divisor, "apes_src": 100 * answered_src / divisor}

@@ -1,4 +1,4 @@
-"""BARTScore: the log-probability of one text given another, by an encoder-decoder."""
+"""BARTScore: the log-probability of one text given another, from an encoder-decoder."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,22 +21,22 @@ WRITER = Requirement(
 
 
 class BartScore(ModelMetric):
-    """BARTScore (Yuan et al., 2021): mean log-probability of the tokens of a text, given another.
+    """BARTScore (Yuan et al., 2021): mean token log-probability of one text given another.
 
-    ``bartscore_src_hyp`` is that of the summary given the document (faithfulness),
-    ``bartscore_ref_hyp`` given the reference (precision), ``bartscore_hyp_ref`` that of the
+    ``bartscore_src_hyp`` scores the summary given the document (faithfulness),
+    ``bartscore_ref_hyp`` the summary given the reference (precision), ``bartscore_hyp_ref`` the
     reference given the summary (recall); ``bartscore_f`` is the mean of the last two. All tokens
-    count alike, special ones included, as in the published code. ``bartscore_unread`` is the
-    percentage of the tokens of all these texts that did not fit into the model. Of several
-    references the mean counts.
+    are weighted equally, including special tokens, as in the published code. ``bartscore_unread``
+    is the percentage of all tokens that did not fit into the model. With several references, their
+    mean counts.
     """
 
     @dataclasses.dataclass(frozen=True)
     class Options(ModelMetric.Options):
-        """Options of ``ModelMetric``, and these.
+        """Options of ``ModelMetric``, and the following.
 
         Attributes:
-            directions: what is read and what is scored, of ``DIRECTIONS``.
+            directions: pairs of texts to read and to score, among ``DIRECTIONS``.
         """
 
         batch_size: int = 4
@@ -99,12 +99,12 @@ class BartScore(ModelMetric):
 
 
 def target_ids(model: "Model", texts: Sequence[str]) -> TextIds:
-    """Returns the ids of texts, cut where the positions of the model's decoder end."""
+    """Returns the ids of texts, truncated to the positions of the model's decoder."""
     return text_ids(model, texts, model.config.max_target_length)
 
 
 class _Lengths(NamedTuple):
-    """Sort key of pairs of rows: padded lengths of the first row and of the second."""
+    """Sort key of pairs of rows: padded lengths of the first and second row."""
 
     given: int
     scored: int
@@ -118,8 +118,8 @@ def mean_log_probs(
     Yuan et al. (2021), equation 2 with equal weights.
 
     Args:
-        model: an encoder-decoder.
-        pairs: rows of ids with their special tokens.
+        model: encoder-decoder.
+        pairs: rows of ids including special tokens.
         batch_size: pairs read together.
     """
     from longsum_jax.inference.padding import (
@@ -134,6 +134,7 @@ def mean_log_probs(
     means = np.zeros(len(pairs))
     for batch in batches_by_length(lengths, batch_size):
         ids, mask = pad_rows([pairs[i][0] for i in batch], batch_size, pad_id)
+        # ``real`` is False on padding, whose log-probabilities are left out.
         targets, real = pad_rows([pairs[i][1] for i in batch], batch_size, pad_id)
         log_probs = np.asarray(model.log_probs(ids, mask, targets, bucket=FINE_BUCKET), np.float64)
         sums = np.where(real, log_probs, 0).sum(1)

@@ -1,9 +1,9 @@
-"""Extractive baselines: the beginning of a document, and random sentences of it.
+"""Extractive baselines: the beginning of a document, and random sentences.
 
-Both take sentences until the wanted length is reached: the last sentence is the one with which the
-number of words reaches ``num_words``. So at least one sentence is taken, and all of a short
-document. Talk without punctuation is cut into pieces, which count as sentences. Give the mean
-length of the reference summaries to compare like with like.
+Both select sentences until the requested length is reached: the last sentence is the one with which
+the number of words reaches ``num_words``. So at least one sentence is selected, and all of a short
+document. Text without punctuation is cut into pieces, which count as sentences. For a fair
+comparison, use the mean length of the reference summaries.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,15 +16,15 @@ from longsum_jax.text.sentences import bounded_sentences
 
 
 def lead(document: str, *, num_words: int | None = None, num_sentences: int | None = None) -> str:
-    """Returns the first sentences of ``document``, one a line.
+    """Returns the first sentences of ``document``, one per line.
 
     Args:
-        document: the text.
-        num_words: length to reach, in words; or
-        num_sentences: number of sentences.
+        document: text of the document.
+        num_words: length to reach, in words.
+        num_sentences: number of sentences, instead of ``num_words``.
 
     Raises:
-        InputError: not exactly one of the two, or less than 1.
+        InputError: both or neither of the two are given, or one is less than 1.
     """
     sentences = bounded_sentences(document)
     taken = _take(sentences, range(len(sentences)), num_words, num_sentences)
@@ -38,16 +38,16 @@ def random_sentences(
     num_sentences: int | None = None,
     seed: int | Sequence[int] = 0,
 ) -> str:
-    """Returns random sentences of ``document`` in document order, one a line.
+    """Returns random sentences of ``document`` in document order, one per line.
 
     Args:
-        document: the text.
-        num_words: length to reach, in words; or
-        num_sentences: number of sentences.
-        seed: one number, or several such as (seed, number of the example).
+        document: text of the document.
+        num_words: length to reach, in words.
+        num_sentences: number of sentences, instead of ``num_words``.
+        seed: random seed, one number or several such as (seed, index of the example).
 
     Raises:
-        InputError: not exactly one of the two lengths, or less than 1.
+        InputError: both or neither of the two lengths are given, or one is less than 1.
     """
     sentences = bounded_sentences(document)
     order = np.random.default_rng(seed).permutation(len(sentences)).tolist()
@@ -58,7 +58,7 @@ def random_sentences(
 def _take(
     sentences: Sequence[str], order: Iterable[int], num_words: int | None, num_sentences: int | None
 ) -> list[int]:
-    """Returns the first indices of ``order`` up to the wanted length."""
+    """Returns the first indices of ``order`` up to the requested length."""
     if (num_words is None) == (num_sentences is None):
         raise InputError("give either num_words or num_sentences of a baseline")
     limit = num_words or num_sentences or 0

@@ -1,4 +1,4 @@
-"""BERTScore over any encoder: words of two texts matched by their states."""
+"""BERTScore with any encoder: tokens of two texts matched by their states."""
 
 import csv
 import dataclasses
@@ -17,7 +17,7 @@ from longsum_jax.evaluation.model_metric import ModelMetric, longest_text
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-# The layers that bert-score 0.3.13 chooses, those that agree best with people on WMT16.
+# The default layers of bert-score 0.3.13, which correlate best with human judgments on WMT16.
 LAYERS = {
     "bert-base-uncased": 9,
     "bert-large-uncased": 18,
@@ -73,31 +73,31 @@ LAYERS = {
     "t5-large": 23,
 }
 
-TOKENS_AT_ONCE = 65_536  # whose states are in memory
+TOKENS_AT_ONCE = 65_536  # maximum tokens whose states are in memory
 PARTS = ("precision", "recall", "f1")
 
 
 class BertScore(ModelMetric):
     """BERTScore (Zhang et al., 2020) from 0 to 100: precision, recall, F1.
 
-    Every token of the summary is matched with the most similar one of the reference, by the cosine
-    of their states; the mean of these similarities is the precision, and the other way round the
-    recall. Special tokens can be matched, and have no weight. Equal to bert-score 0.3.13, the best
-    of several references in each column. ``bertscore_unread`` is the percentage of the tokens of
-    both texts that did not fit into the model.
+    Every token of the summary is matched with the most similar token of the reference, by the
+    cosine of their states; the mean of these similarities is the precision, and vice versa the
+    recall. Special tokens can be matched, but have zero weight. Equal to bert-score 0.3.13, with
+    the best of several references in each column. ``bertscore_unread`` is the percentage of the
+    tokens of both texts that did not fit into the model.
     """
 
     @dataclasses.dataclass(frozen=True)
     class Options(ModelMetric.Options):
-        """Options of ``ModelMetric``, and these.
+        """Options of ``ModelMetric``, and the following.
 
         Attributes:
-            layer: of the encoder, whose states are compared; None for bert-score's choice by the
+            layer: encoder layer whose states are compared; None for bert-score's default by the
                 name of the model (``LAYERS``).
-            idf: whether tokens are weighted by how few of the references have them.
-            baseline: values of precision, recall and F1 of unrelated texts, from 0 to 1, that are
-                to become 0; or a file of bert-score with them, with a row for every layer.
-            long_texts: "cut" where the model's positions end, as bert-score does, or read in
+            idf: whether to weight tokens by inverse document frequency in the references.
+            baseline: precision, recall and F1 of unrelated texts, from 0 to 1, which are rescaled
+                to 0; or a baseline file of bert-score, with a row for every layer.
+            long_texts: "cut" at the model's number of positions, as bert-score does, or read in
                 "windows" that overlap by half.
         """
 
@@ -157,10 +157,10 @@ class BertScore(ModelMetric):
         return {"signature": signature} | described | {"baseline": baseline}
 
     def _chosen_layer(self) -> int:
-        """Returns the layer that the options give, or the one that fits the model's name.
+        """Returns the layer in the options, or the default for the model's name.
 
         Raises:
-            InputError: the model has no such layer, or nothing says which.
+            InputError: the model has no such layer, or there is no default.
         """
         layer = self.options.layer
         num_layers = self.user_model.config.encoder_stack.num_layers
@@ -180,10 +180,10 @@ class BertScore(ModelMetric):
         return layer
 
     def _read_baseline(self) -> tuple[float, ...] | None:
-        """Returns the values of unrelated texts for ``PARTS``; None without them.
+        """Returns the values of unrelated texts for ``PARTS``; None for no baseline.
 
         Raises:
-            InputError: a file that cannot be read, without the layer, or values out of range.
+            InputError: a file that cannot be read or lacks the layer, or values out of range.
         """
         baseline = self.options.baseline
         if isinstance(baseline, str):
@@ -224,18 +224,18 @@ class BertScore(ModelMetric):
 
 
 class _Ids(NamedTuple):
-    """A text: ids that are read, without special ones, and the number of those that are not."""
+    """A text: ids that are read, without special tokens, and the number of truncated ids."""
 
     read: tuple[int, ...]
     unread: int
 
 
 class Side(NamedTuple):
-    """One of two texts that are matched.
+    """One of the two texts that are matched.
 
     Attributes:
-        states: of unit length, float32 [tokens, d_model].
-        weights: of the tokens, float64 [tokens].
+        states: unit vectors, float32 [tokens, d_model].
+        weights: token weights, float64 [tokens].
     """
 
     states: np.ndarray
@@ -245,7 +245,7 @@ class Side(NamedTuple):
 def greedy_match(prediction: Side, reference: Side) -> tuple[float, float, float]:
     """Returns precision, recall and F1 of greedy matching (Zhang et al., 2020, section 3).
 
-    They are 0 where no token of a text has a weight.
+    They are 0 if all tokens of a text have zero weight.
     """
     weights = prediction.weights.sum(), reference.weights.sum()
     if not all(weights):
@@ -258,12 +258,12 @@ def greedy_match(prediction: Side, reference: Side) -> tuple[float, float, float
 
 
 def idf_weights(references: Sequence[Iterable[int]], vocab_size: int) -> np.ndarray:
-    """Returns how rare every id is in the references, float64 [vocab_size].
+    """Returns the inverse document frequency of every id, float64 [vocab_size].
 
     The weight is log((n + 1) / (m + 1)) for an id in m of n references.
 
     Args:
-        references: ids of each, special tokens included.
+        references: ids of each reference, including special tokens.
         vocab_size: number of ids.
     """
     counts = Counter(id for ids in references for id in set(ids))
@@ -274,7 +274,7 @@ def idf_weights(references: Sequence[Iterable[int]], vocab_size: int) -> np.ndar
 
 
 class _Reader:
-    """Reads texts with a model."""
+    """Computes the states of texts with a model."""
 
     def __init__(self, model: "Model", layer: int, options: BertScore.Options) -> None:
         from longsum_jax.inference.token_states import SpecialTokens
@@ -288,8 +288,8 @@ class _Reader:
         self.special = SpecialTokens(before, tokens[len(before) :])
 
     def ids(self, texts: Sequence[str]) -> list[_Ids]:
-        """Returns the ids of texts, cut if the options say so."""
-        # bert-score puts a space before texts for RoBERTa's tokenizer alone.
+        """Returns the ids of texts, truncated if the options require it."""
+        # bert-score prepends a space only for RoBERTa's tokenizer.
         space = " " if self._model.family.name == "roberta" else ""
         stripped = [text.strip() for text in texts]
         found = self._model.tokenizer.encode_batch([text and space + text for text in stripped])
@@ -299,7 +299,7 @@ class _Reader:
         return [_Ids(tuple(ids[:room]), max(len(ids) - room, 0)) for ids in found]
 
     def states(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """Returns the states of all tokens of each text, special ones included."""
+        """Returns the states of all tokens of each text, including special tokens."""
         from longsum_jax.inference.token_states import token_states
 
         return token_states(
@@ -313,9 +313,9 @@ class _Reader:
 
 
 def _chunks(sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Yields the indices of examples of about the same size, the largest first.
+    """Yields the indices of examples of similar size, the largest first.
 
-    The sizes of a chunk add up to ``TOKENS_AT_ONCE``, or it has one example.
+    The sizes of a chunk sum to at most ``TOKENS_AT_ONCE``, unless it has only one example.
     """
     chunk: list[int] = []
     tokens = 0
@@ -330,7 +330,7 @@ def _chunks(sizes: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _baseline_of_file(path: Path, layer: int) -> tuple[float, ...]:
-    """Returns the row of a layer in a file of bert-score, with the columns LAYER, P, R and F."""
+    """Returns the row of a layer in a bert-score file with the columns LAYER, P, R and F."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = {row["LAYER"]: row for row in csv.DictReader(file)}

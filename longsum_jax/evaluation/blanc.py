@@ -1,4 +1,4 @@
-"""BLANC-help: how much a summary helps a model to predict masked words of its document."""
+"""BLANC-help: how much a summary helps a model predict masked words of its document."""
 
 import dataclasses
 import unicodedata
@@ -17,22 +17,22 @@ from longsum_jax.tokenizers.special_tokens import mask_id_of
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-# What the published code fixes.
-MIN_LETTERS = 4  # of a masked word of one token
-MIN_LETTERS_OF_LEAD = 2  # of the first token of a word; later tokens are never masked
-UNKNOWN_LETTERS = len("[UNK]")  # counted as letters of an unknown token
-MAX_TOKENS = 512  # of the input
-KEPT_TOKENS = 100  # of a sentence, before the summary is cut
+# Constants of the published code.
+MIN_LETTERS = 4  # minimum letters of a masked word of one token
+MIN_LETTERS_OF_LEAD = 2  # minimum letters of a word's first token; later ones are not masked
+UNKNOWN_LETTERS = len("[UNK]")  # letters counted for an unknown token
+MAX_TOKENS = 512  # maximum tokens of the input
+KEPT_TOKENS = 100  # minimum tokens kept of a sentence before the summary is cut
 FILLER = "."
 
 
 class Masked(NamedTuple):
-    """A sentence with masks in the place of some tokens.
+    """A sentence with some tokens masked.
 
     Attributes:
         ids: int [tokens], masks included.
-        places: of the masks.
-        answers: ids that stood there.
+        places: positions of the masks.
+        answers: original ids at the masks.
     """
 
     ids: np.ndarray
@@ -41,17 +41,17 @@ class Masked(NamedTuple):
 
 
 class Blanc(ModelMetric):
-    """Help of a summary in guessing masked words (Vasilyev et al., 2020), as BLANC 0.3.4 counts it.
+    """Accuracy gain of a masked language model from a summary (Vasilyev et al., 2020; BLANC 0.3.4).
 
-    Each sentence of the document is read with every ``gap``-th of its longer words masked, once
-    behind the summary and once behind as many dots. blanc_help is the share of masked words guessed
-    with the summary only less that of those guessed with the dots only, from -100 to 100;
-    blanc_improve is the first share without the second. Both are 0 where nothing can be masked.
+    Each document sentence is read with every ``gap``-th of its longer words masked, once after the
+    summary and once after as many dots. blanc_help is the share of masked words predicted only with
+    the summary minus the share predicted only with the dots, from -100 to 100; blanc_improve is the
+    former share, among all masked words but the latter. Both are 0 if no word can be masked.
     """
 
     @dataclasses.dataclass(frozen=True)
     class Options(ModelMetric.Options):
-        """Attributes: gap: from one masked token to the next; 6 in the paper, 2 in its code."""
+        """Attributes: gap: distance of masked tokens; 6 in the paper, 2 in its code."""
 
         gap: int = 2
 
@@ -105,7 +105,7 @@ class Blanc(ModelMetric):
         rows: Sequence[Sequence[int]],
         masked: Sequence[Masked],
     ) -> np.ndarray:
-        """Returns which masks are guessed, bool [2, masks]: with the summary, and with the dots."""
+        """Returns True for correct predictions, bool [2, masks]: with summary, with dots."""
         from longsum_jax.inference.rows import most_likely, row_logits
 
         size = self.options.batch_size
@@ -119,7 +119,7 @@ class Blanc(ModelMetric):
 
 
 class _Template:
-    """Joins a summary and a sentence into one input of a model."""
+    """Concatenates a summary and a sentence into one input of a model."""
 
     def __init__(self, model: "Model") -> None:
         tokenizer = model.tokenizer
@@ -133,18 +133,18 @@ class _Template:
         self.filler_id = tokenizer.encode(FILLER)[-1]
 
     def row(self, helping: Sequence[int], sentence: np.ndarray) -> list[int]:
-        """Returns the input of a sentence behind what may help."""
+        """Returns the input with a sentence after the summary or filler."""
         return [*self._before, *helping, *sentence.tolist(), *self._after]
 
     def offset(self, row: Sequence[int], sentence: np.ndarray) -> int:
-        """Returns where the sentence begins in its row."""
+        """Returns the position of the sentence in its row."""
         return len(row) - len(self._after) - len(sentence)
 
     def fitted(self, length: int, summary: Sequence[Sequence[int]]) -> tuple[int, list[int]]:
-        """Returns how many tokens of a sentence are read, and the ids of the summary that are.
+        """Returns the number of tokens to read of a sentence, and the ids to read of the summary.
 
-        First the end of the sentence is cut, down to ``KEPT_TOKENS``, then the last sentences of
-        the summary; of its first one, where that alone is too long, the end is read.
+        The end of the sentence is cut first, down to ``KEPT_TOKENS``, then the last sentences of
+        the summary; if its first sentence is too long, only the end of that sentence is read.
         """
         whole = [token for sentence in summary for token in sentence]
         excess = max(length + len(whole) - self._room, 0)
@@ -159,10 +159,10 @@ class _Template:
 
 
 def maskable(tokenizer: Tokenizer, sentence: str, count: int) -> np.ndarray:
-    """Returns which of the first tokens of a sentence may be masked, bool [count].
+    """Returns True for tokens that may be masked, bool [count].
 
-    A token goes on with a word where no white space and no punctuation is between it and the token
-    before.
+    A token continues a word if there is neither white space nor punctuation between it and the
+    token before.
     """
     places = tokenizer.spans(sentence)[:count]
     texts = [sentence[start:end].strip() for start, end in places]
@@ -182,13 +182,13 @@ def maskable(tokenizer: Tokenizer, sentence: str, count: int) -> np.ndarray:
 def masked_sentences(
     ids: np.ndarray, can_mask: np.ndarray, gap: int, mask_id: int
 ) -> Iterator[Masked]:
-    """Yields a sentence once for every remainder modulo ``gap`` that has a token to mask.
+    """Yields a sentence once per remainder modulo ``gap``, if there are tokens to mask.
 
     Args:
         ids: int [tokens].
         can_mask: bool [tokens].
-        gap: from one mask to the next, at most the number of tokens.
-        mask_id: of the mask.
+        gap: distance of two masks, at most the number of tokens.
+        mask_id: id of the mask token.
     """
     gap = min(gap, len(ids))
     for remainder in range(gap):
@@ -200,7 +200,7 @@ def masked_sentences(
 
 
 def _help(right: np.ndarray) -> Scores:
-    """Returns the scores from the correct predictions, bool [2, masks]; see ``Blanc._right``."""
+    """Returns the scores for correct predictions, bool [2, masks]; see ``Blanc._right``."""
     with_summary, with_dots = right
     gained = float((with_summary & ~with_dots).sum())
     lost = float((~with_summary & with_dots).sum())
@@ -220,5 +220,5 @@ def _num_letters(text: str) -> int:
 
 
 def _is_letter(character: str) -> bool:
-    """Returns whether a character is no punctuation; a mark on a letter counts as one."""
+    """Returns True unless a character is punctuation; combining marks count as letters."""
     return character.isalnum() or bool(character and unicodedata.combining(character))

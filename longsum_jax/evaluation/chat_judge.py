@@ -1,6 +1,6 @@
-"""Chat models as judges: requests for any endpoint, and answers read from a file.
+"""Chat models as judges: requests for any endpoint, and parsed replies from a file.
 
-LOCOST asks GPT-3.5 to rate a summary on four axes from 1 to 5 (Le Bronnec et al., 2024, appendix
+LOCOST prompts GPT-3.5 to rate a summary on four axes from 1 to 5 (Le Bronnec et al., 2024, appendix
 I). The prompt here has the same parts in the same order, in our own words.
 """
 
@@ -25,9 +25,9 @@ class Replies(NamedTuple):
     """The parsed replies of a chat model.
 
     Attributes:
-        answers: answers by item, as people's sheets have them.
-        unparsable: items whose reply leaves a question without an answer.
-        missing: items without a reply, or whose request failed.
+        answers: answers by item, in the format of human judges' sheets.
+        unparsable: items whose reply lacks the answer to a question.
+        missing: items without a reply, or with a failed request.
     """
 
     answers: Answers
@@ -43,14 +43,14 @@ def requests(
     temperature: float = 0.0,
     prompt: str | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yields one request for every item, in the batch format of OpenAI's chat endpoint.
+    """Yields one request per item, in the batch format of OpenAI's chat endpoint.
 
     Args:
-        key: key of the items, which become custom_id.
+        key: key of the items, whose names become custom_id.
         pairs: documents by id.
-        systems: predictions by id, by name of the system.
-        model: name of the model that the endpoint shall run.
-        temperature: temperature of its sampling.
+        systems: predictions by id, by system name.
+        model: model name for the endpoint.
+        temperature: sampling temperature.
         prompt: message with the placeholders ``REQUIRED`` and ``OPTIONAL``; None for the default.
     """
     for name, item in key.items.items():
@@ -70,7 +70,7 @@ def requests(
 
 
 def default_prompt(key: Key, has_query: bool = False) -> str:
-    """Returns the prompt of a key: task, axes, document, summary, form of the reply."""
+    """Returns the prompt for a key: task, axes, document, summary, reply format."""
     parts = [instructions(key), "Document: {document}"]
     if has_query:
         parts.append("The summary should answer: {query}")
@@ -81,7 +81,7 @@ def default_prompt(key: Key, has_query: bool = False) -> str:
 
 
 def _filled(template: str, pair: Pair, summary: str) -> str:
-    """Returns a template with its placeholders replaced at once, so that texts may hold braces."""
+    """Returns a template with all placeholders replaced at once, as texts may contain braces."""
     values = {
         "document": pair.source,
         "summary": summary,
@@ -95,12 +95,11 @@ def _filled(template: str, pair: Pair, summary: str) -> str:
 def read_replies(path: str | Path, key: Key) -> Replies:
     """Reads the replies to ``requests``, in any order.
 
-    Rows are {"custom_id", "response"} of OpenAI's batches, where the response or its body is a chat
-    completion, or {"custom_id", "content"} with the text of the reply.
+    Rows are {"custom_id", "response"} of OpenAI's batches, in which the response or its body is a
+    chat completion, or {"custom_id", "content"} with the text of the reply.
 
     Raises:
-        InputError: a key of sheets, a row without custom_id, an item that is not the key's or comes
-            twice.
+        InputError: a key of judging sheets, a row without custom_id, an unknown or duplicate item.
     """
     if key.protocol != PROTOCOL:
         raise InputError(
@@ -132,11 +131,11 @@ def read_replies(path: str | Path, key: Key) -> Replies:
 
 
 def parse_reply(text: str, questions: Sequence[Question]) -> dict[str, float]:
-    """Returns the answers in a reply; those that are not clearly there are left out.
+    """Returns the answers in a reply; ambiguous or missing ones are omitted.
 
-    A JSON object anywhere in the text counts, else "name: number", "name = number" or
-    "**name** - number", also with "(1-5)" before or "/5" behind it. A number that
-    is none of the question's answers is no answer, nor are two different ones.
+    The last JSON object in the text is used, otherwise "name: number", "name = number" or
+    "**name** - number", also with "(1-5)" before or "/5" after it. A number that is not a valid
+    answer is ignored, as are two different numbers.
     """
     values = _json_values(text)
     answers = {}
@@ -151,7 +150,7 @@ def parse_reply(text: str, questions: Sequence[Question]) -> dict[str, float]:
 
 
 def _json_values(text: str) -> dict[str, Any] | None:
-    """Returns the last JSON object in a text, which may stand behind reasoning."""
+    """Returns the last JSON object in a text, which may follow reasoning."""
     for content in reversed(re.findall(r"\{[^{}]*\}", text)):
         try:
             values = parse_json(content)
@@ -162,10 +161,10 @@ def _json_values(text: str) -> dict[str, Any] | None:
 
 
 def _named(text: str, question: Question) -> float | None:
-    """Returns the number behind the name of a question, None unless there is exactly one."""
+    """Returns the number after the name of a question; None unless there is exactly one."""
     name = re.escape(question.name).replace("_", "[_ ]")
     highest = question.answers[-1]
-    number = r"(-?\d+(?:\.\d+)?)(?!\d|\.\d|\s*-\s*\d)"  # but not the start of a range, 1-5
+    number = r"(-?\d+(?:\.\d+)?)(?!\d|\.\d|\s*-\s*\d)"  # but not the start of a range like 1-5
     scale = r"(?:\s*(?:/|out of)\s*(\d+))?"
     pattern = rf"\b{name}\b(?:\s*\([^)]*\))?[\s*]*[:=-][\s*]*{number}{scale}"
     found = set()
@@ -177,7 +176,7 @@ def _named(text: str, question: Question) -> float | None:
 
 
 def _reply(row: Mapping[str, Any]) -> str | None:
-    """Returns the text of a row's reply, None where the request failed."""
+    """Returns the text of a row's reply; None if the request failed."""
     if isinstance(row.get("content"), str):
         return row["content"]
     response = row.get("response")

@@ -1,4 +1,4 @@
-"""Letters of multiple choice, as ZeroSCROLLS reads them."""
+"""Accuracy of multiple-choice letters, as in ZeroSCROLLS."""
 
 import re
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ _LETTER = re.compile(r"\b[A-D]\b")
 
 
 class Choice(Metric):
-    """Percentage of answers with the right letter (Shaham et al., 2023, section 3.3).
+    """Percentage of answers with the correct letter (Shaham et al., 2023, section 3.3).
 
-    The first A, B, C or D of an answer that is a word of its own counts; an answer without one is
-    wrong. Of several right answers each is right.
+    The first A, B, C or D that is a separate word counts as the answer; an answer without one is
+    wrong. With several correct answers, each of them is accepted.
     """
 
     columns = ("choice_accuracy",)

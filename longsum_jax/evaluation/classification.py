@@ -1,4 +1,4 @@
-"""Accuracy and F1 of classifications with one or several labels a document."""
+"""Accuracy and F1 of single-label and multi-label classification."""
 
 import numpy as np
 
@@ -10,24 +10,24 @@ def classification_scores(
 ) -> dict[str, float]:
     """Returns accuracy, micro and macro F1, from 0 to 100.
 
-    Accuracy is the share of documents whose labels are all predicted and no others. Micro F1 is 2
-    TP / (2 TP + FP + FN) of the counts of all classes together, which is the accuracy where every
-    document has one label; macro F1 is the mean of the same number of each class. (Manning,
-    Raghavan & Schütze, 2008, sections 8.3 and 13.6.)
+    Accuracy is the share of documents with exactly the correct labels. Micro F1 is 2 TP / (2 TP +
+    FP + FN) with counts summed over all classes, which equals the accuracy for single labels; macro
+    F1 is the mean of the per-class F1. (Manning, Raghavan & Schütze, 2008, sections 8.3 and 13.6.)
 
-    With one label a document the mean is over the classes that occur among labels or predictions.
-    With several it is over all classes, as in LexGLUE (Chalkidis et al. 2022, section 4): one that
-    never occurs counts as 0, and where documents may have no label, "none" is a class, too.
+    With single labels, the mean is over the classes that occur among labels or predictions. With
+    multiple labels it is over all classes, as in LexGLUE (Chalkidis et al. 2022, section 4): a
+    class that never occurs counts as 0, and if documents may be unlabeled, "none" counts as a
+    class.
 
     Args:
         predicted, labels: bool [documents, classes].
-        multi_label: whether a document may have several labels, or none.
+        multi_label: whether a document may have several labels or none.
 
     Returns:
         Keys accuracy, micro_f1, macro_f1.
 
     Raises:
-        InputError: no documents, or arrays that do not agree.
+        InputError: no documents, or arrays of different shapes.
     """
     predicted = np.asarray(predicted, bool)
     labels = np.asarray(labels, bool)
@@ -53,14 +53,14 @@ def classification_scores(
 
 
 def _with_none(classes: np.ndarray) -> np.ndarray:
-    """Returns bool [documents, classes + 1]: the last class is having none of the others."""
+    """Returns bool [documents, classes + 1]; the last class means that there is no other."""
     return np.concatenate([classes, ~classes.any(1, keepdims=True)], axis=1)
 
 
 def binary_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Returns f1, precision and recall of the positives, from 0 to 100.
+    """Returns f1, precision and recall of the positive class, from 0 to 100.
 
-    They are 0 where nothing is predicted or labeled.
+    A score is 0 if its denominator is 0.
 
     Args:
         predicted, labels: bool [n].
@@ -81,7 +81,7 @@ def majority(labels: np.ndarray, *, multi_label: bool) -> np.ndarray:
 
     Args:
         labels: bool [documents, classes].
-        multi_label: predict every class that most documents have, not the one most frequent class.
+        multi_label: predict every class that most documents have, not the single most frequent one.
     """
     labels = np.asarray(labels, bool)
     shares = labels.mean(0)

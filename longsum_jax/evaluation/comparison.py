@@ -1,4 +1,4 @@
-"""Files of predictions by any systems, scored on the same documents and compared."""
+"""Prediction files of arbitrary systems, scored on the same documents and compared."""
 
 import json
 from collections import Counter
@@ -40,7 +40,7 @@ OnMissing = Literal["error", "skip"]
 
 
 class Prediction(NamedTuple):
-    """One row of a file of predictions, with the references if it has any."""
+    """One row of a prediction file, with its references, if any."""
 
     text: str
     references: tuple[str, ...] = ()
@@ -50,10 +50,10 @@ class System(NamedTuple):
     """The predictions of one system for all documents, with their scores.
 
     Attributes:
-        name: of the system.
-        predictions: in the order of the documents.
-        scores: of every document.
-        values: of the whole data set.
+        name: name of the system.
+        predictions: predictions in the order of the documents.
+        scores: scores of every document.
+        values: scores of the whole data set.
         intervals: column -> bounds of its confidence interval.
     """
 
@@ -68,10 +68,11 @@ class Difference(NamedTuple):
     """The difference of two systems in one column, with its significance.
 
     Attributes:
-        difference: of the values.
+        difference: difference of the values.
         low, high: bounds of its confidence interval.
-        p_value: of no difference between the two, adjusted for the number of other systems (Holm).
-        smallest: the difference that this many documents detect with a power of 0.8.
+        p_value: p-value of the null hypothesis of equal systems, adjusted for the number of other
+            systems (Holm).
+        smallest: smallest difference that this many documents detect with a power of 0.8.
     """
 
     difference: float
@@ -82,13 +83,13 @@ class Difference(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """Options of the resampling behind intervals and tests.
+    """Resampling options of intervals and tests.
 
     Attributes:
         test: a name in ``significance.TESTS``.
-        rounds: of tests and intervals.
+        rounds: number of rounds of tests and intervals.
         level: share of resamples inside an interval.
-        seed: of the rounds.
+        seed: random seed of the rounds.
     """
 
     test: str = "randomization"
@@ -103,17 +104,17 @@ def read_predictions(
     """Reads predictions, which may be empty, by id; lone surrogates become U+FFFD.
 
     Files are JSON lines with an id and a prediction. References are read from "references", a list,
-    or "reference", where a row has them. A file named .json is one object of predictions by id, as
-    SCROLLS has them. A file beside its SHA256SUMS is compared with them first.
+    or "reference", if a row has them. A file named .json is one object of predictions by id, as in
+    SCROLLS. If the directory has SHA256SUMS, the file is verified first.
 
     Args:
-        path: the file.
-        prediction_key: field of the prediction; of several with commas between them, the first one
+        path: path of the file.
+        prediction_key: field of the prediction; for several comma-separated fields, the first one
             that a row has.
 
     Raises:
-        InputError: a row without id or prediction, an id that is there twice, or a file that is not
-            what `longsum evaluate` wrote.
+        InputError: a row without id or prediction, a duplicate id, or a file that does not match
+            its checksum.
     """
     checksums.check(Path(path).parent, lambda name: name == Path(path).name)
     if Path(path).suffix == ".json":
@@ -171,7 +172,7 @@ def _references(row: dict[str, Any], where: str) -> tuple[str, ...]:
 
 
 def own_references(predictions: Mapping[str, Prediction], path: str | Path) -> dict[str, Pair]:
-    """Returns the references that a file of predictions holds itself, without documents.
+    """Returns the references contained in a prediction file, without documents.
 
     Raises:
         InputError: a row without references.
@@ -193,15 +194,15 @@ def common_documents(
     systems: Mapping[str, Mapping[str, Prediction]],
     on_missing: OnMissing = "error",
 ) -> list[Pair]:
-    """Returns the documents of which every system has a prediction, in their order.
+    """Returns the documents for which every system has a prediction, in their order.
 
     Args:
         pairs: documents with references, by id.
-        systems: predictions by id, by name of the system.
-        on_missing: whether ids that are not everywhere are an error, or left out.
+        systems: predictions by id, by system name.
+        on_missing: "error" to raise for ids that are missing in a file, "skip" to leave them out.
 
     Raises:
-        InputError: ids differ, or no document is left.
+        InputError: the ids differ, or no document remains.
     """
     for name, predictions in systems.items():
         if on_missing == "skip":
@@ -239,11 +240,11 @@ def score_system(
     """Scores the predictions of one system.
 
     Args:
-        name: of the system.
-        predictions: by id.
+        name: name of the system.
+        predictions: predictions by id.
         pairs: documents with references; each has a prediction.
-        metrics: by name.
-        sampling: of the intervals.
+        metrics: metrics by name.
+        sampling: sampling options of the intervals.
 
     Raises:
         InputError: a score that is not finite.
@@ -263,7 +264,7 @@ def intervals(
 ) -> dict[str, tuple[float, float]]:
     """Returns the confidence intervals of all columns.
 
-    Metrics whose values are no function of means over documents have none.
+    Metrics whose values are not functions of means over documents have no intervals.
     """
     columns = _columns(metrics)
     if not columns:
@@ -284,13 +285,13 @@ def compare(
     """Compares a system with others on the same documents.
 
     Args:
-        system: of which the others are subtracted.
-        others: scored on the same documents.
-        metrics: that the systems were scored by.
+        system: system from which the others are subtracted.
+        others: systems scored on the same documents.
+        metrics: metrics of the scores.
         sampling: test, rounds and level.
 
     Returns:
-        Name of each other system -> column -> its difference, for columns that have intervals.
+        System name -> column -> its difference, for columns that have intervals.
     """
     columns = _columns(metrics)
     if not columns or not others:
@@ -322,7 +323,7 @@ def _columns(metrics: Metrics) -> tuple[str, ...]:
 
 
 def _statistic(metrics: Metrics) -> Statistic:
-    """Returns what makes values of means, for the columns of ``_columns``."""
+    """Returns the function from means to values, for the columns of ``_columns``."""
     columns = _columns(metrics)
 
     def statistic(means: np.ndarray) -> np.ndarray:

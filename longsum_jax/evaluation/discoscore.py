@@ -1,4 +1,4 @@
-"""DiscoScore: discourse coherence by the nouns in focus and by sentences that share nouns."""
+"""DiscoScore: discourse coherence by focused nouns and by sentences that share nouns."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -17,37 +17,38 @@ if TYPE_CHECKING:
 
 
 class DiscoScore(ModelMetric):
-    """DiscoScore (Zhao et al., 2023), its variants over nouns: focus and sentence graphs.
+    """The noun-based variants of DiscoScore (Zhao et al., 2023): focus and sentence graphs.
 
-    ``ds_focus_nn`` compares what both texts speak of: the vector of a noun is the sum of its
-    states, of unit length, over all places where the text has it, and the score is the sum of
-    squared distances of the nouns that both texts have over the number of the summary's nouns.
-    Lower is better, and 0 where no noun is shared. ``ds_sent_nn`` compares how sentences are tied:
-    the vector of a sentence is the mean of its states plus those of the later sentences it shares a
-    noun with, divided by their distance; minima, means, maxima and sums of these over the text
-    are compared by their cosine, and higher is better. Of several references the mean counts.
-    ``ds_unread`` is the percentage of tokens that did not fit into the model.
+    ``ds_focus_nn`` compares the focus of both texts: the vector of a noun is the sum of its
+    normalized states over all its occurrences in the text, and the score is the sum of squared
+    distances of the nouns in both texts over the number of the summary's nouns. Lower is better; it
+    is 0 if no noun is shared. ``ds_sent_nn`` compares the links of sentences: the vector of a
+    sentence is the mean of its states plus the means of later sentences that share a noun with it,
+    divided by their distance; minima, means, maxima and sums of these over the text are compared by
+    their cosine, and higher is better. With several references, the mean counts. ``ds_unread`` is
+    the percentage of tokens that did not fit into the model.
 
-    As the published code reads them, words are split at white space, a word counts as a noun where
-    it is written like one that the tagger gives, and the text stands behind [CLS] alone. Unlike it,
-    all tokens are seen: its mask of zeros means something else in every version of transformers.
+    As in the published code, words are split at white space, a word counts as a noun if it is
+    spelled like a noun returned by the tagger, and the only special token is [CLS] before the text.
+    Unlike in it, all tokens are attended to: the meaning of its mask of zeros varies with the
+    transformers version.
 
     Args:
-        options: of the metric.
-        model: in place of the one that the options name.
-        tagger: gives the nouns of each of the sentences of a text; None for the one that the
-            options name.
+        options: options of the metric.
+        model: model to use instead of the one in the options.
+        tagger: tagger that returns the nouns of each sentence of a text; None for the tagger in the
+            options.
     """
 
     @dataclasses.dataclass(frozen=True)
     class Options(ModelMetric.Options):
-        """Options of ``ModelMetric``, and these.
+        """Options of ``ModelMetric``, and the following.
 
         Attributes:
-            layer: of the encoder whose states are read; of an encoder with fewer, the last.
-            tagger: a name in ``taggers.NOUN_TAGGERS``, or a model that labels words.
-            long_texts: "cut" where the model's positions end, or read in "windows" that overlap by
-                half. The published code fails on such texts.
+            layer: encoder layer whose states are used; the last one if there are fewer.
+            tagger: name in ``taggers.NOUN_TAGGERS``, or a token classification model.
+            long_texts: "cut" at the model's number of positions, or read in "windows" that overlap
+                by half. The published code fails on such texts.
         """
 
         layer: int = 8
@@ -91,7 +92,7 @@ class DiscoScore(ModelMetric):
         return super().describe() | tagged | {"signature": signature}
 
     def _read(self, model: "Model", texts: Sequence[str]) -> "list[Reading]":
-        """Returns what is compared of every text."""
+        """Returns the vectors to compare for every text."""
         from longsum_jax.inference.token_states import SpecialTokens, token_states
 
         special = SpecialTokens(model.tokenizer.prefix_ids, ())
@@ -120,7 +121,7 @@ class DiscoScore(ModelMetric):
         return found
 
     def _parse(self, model: "Model", text: str) -> "_Parsed":
-        """Returns the tokens of a text with the places of its nouns and sentences."""
+        """Returns the tokens of a text with the positions of its nouns and sentences."""
         sentences = split_sentences(text) or [""]
         sentence_nouns = tag(self._tagger, sentences)
         known = {noun for nouns in sentence_nouns for noun in nouns}
@@ -138,13 +139,13 @@ class DiscoScore(ModelMetric):
 
 
 class _Parsed(NamedTuple):
-    """A text before it is read.
+    """A tokenized text.
 
     Attributes:
-        ids: of its tokens, without special ones.
-        sentences: the number of every token's sentence, int [tokens].
-        nouns: noun -> the last tokens of its occurrences.
-        sentence_nouns: the nouns of every sentence.
+        ids: token ids, without special tokens.
+        sentences: sentence index of every token, int [tokens].
+        nouns: noun -> the last token of each of its occurrences.
+        sentence_nouns: nouns of every sentence.
     """
 
     ids: list[int]
@@ -153,7 +154,7 @@ class _Parsed(NamedTuple):
     sentence_nouns: list[list[str]]
 
     def first(self, length: int) -> "_Parsed":
-        """Returns the first tokens of the text, with the sentences they stand in."""
+        """Returns the first tokens of the text, with the sentences that contain them."""
         if len(self.ids) <= length:
             return self
         nouns = {}
@@ -171,12 +172,12 @@ class _Parsed(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A text as it is compared.
+    """The vectors of a text.
 
     Attributes:
-        nouns: noun -> its vector, float32 [d_model].
-        sentences: vectors of unit length, float64 [sentences, d_model].
-        num_read, num_unread: tokens.
+        nouns: noun -> vector, float32 [d_model].
+        sentences: unit vectors, float64 [sentences, d_model].
+        num_read, num_unread: numbers of tokens that were read and truncated.
     """
 
     nouns: dict[str, np.ndarray]
@@ -186,32 +187,33 @@ class Reading(NamedTuple):
 
 
 def noun_vectors(places: Mapping[str, Sequence[int]], states: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the sum of the unit vectors of every noun's tokens (Zhao et al., 2023, section 3.1).
+    """Returns the sum of normalized token states of every noun (Zhao et al., 2023, section 3.1).
 
     Args:
-        places: noun -> its tokens.
+        places: noun -> its token positions.
         states: float [tokens, d_model].
     """
     return {noun: _unit(states[list(tokens)]).sum(0) for noun, tokens in places.items()}
 
 
 def sentence_vectors(states: np.ndarray, sentences: np.ndarray, ties: np.ndarray) -> np.ndarray:
-    """Returns the vectors of sentences with those that they are tied to, of unit length.
+    """Returns normalized vectors of sentences, which include the sentences linked to each.
 
     Zhao et al. (2023), section 3.2: (I + A) S.
 
     Args:
-        states: of all tokens, float [tokens, d_model].
-        sentences: the number of every token's sentence, int [tokens].
-        ties: A, float [sentences, sentences].
+        states: states of all tokens, float [tokens, d_model].
+        sentences: sentence index of every token, int [tokens].
+        ties: link weights A, float [sentences, sentences].
     """
+    # bool [sentences, tokens]
     belongs = np.arange(len(ties))[:, None] == sentences
     means = belongs @ states / np.maximum(belongs.sum(1, keepdims=True), 1)
     return _unit(means + ties @ means)
 
 
 def focus_difference(prediction: Reading, reference: Reading) -> float:
-    """Returns how differently two texts speak of the nouns that they share; 0 without any."""
+    """Returns the distance of two texts over the nouns that they share; 0 without any."""
     common = prediction.nouns.keys() & reference.nouns.keys()
     differences = [prediction.nouns[noun] - reference.nouns[noun] for noun in sorted(common)]
     if not differences:
@@ -220,9 +222,9 @@ def focus_difference(prediction: Reading, reference: Reading) -> float:
 
 
 def sentence_similarity(prediction: Reading, reference: Reading) -> float:
-    """Returns the cosine of all sentences of two texts together.
+    """Returns the cosine of the pooled sentence vectors of two texts.
 
-    A single sentence of the reference is compared with each of the summary; the mean counts.
+    A single reference sentence is instead compared with each summary sentence, and averaged.
     """
     if len(reference.sentences) == 1:
         return float((prediction.sentences @ reference.sentences[0]).mean())
@@ -231,13 +233,13 @@ def sentence_similarity(prediction: Reading, reference: Reading) -> float:
 
 
 def _pooled(vectors: np.ndarray) -> np.ndarray:
-    """Returns minimum, mean, maximum and sum of vectors, one after the other."""
+    """Returns the concatenated minimum, mean, maximum and sum of vectors."""
     parts = [vectors.min(0), vectors.mean(0), vectors.max(0), vectors.sum(0)]
     return np.concatenate(parts)
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors divided by their lengths; zeros stay."""
+    """Returns vectors divided by their norms; zero vectors remain zero."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.maximum(lengths, 1e-30)
 

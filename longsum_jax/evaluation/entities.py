@@ -1,4 +1,4 @@
-"""Entity precision: the share of a summary's entities that its document has."""
+"""Entity precision: the share of a summary's entities that occur in its document."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from longsum_jax.text.ngrams import unicode_words
 
 
 class EntityPrecision(Metric):
-    """Entities of a summary, and the percentage of them that the document has (Nan et al., 2021).
+    """Entities of a summary, and the percentage that occurs in the document (Nan et al., 2021).
 
-    Each entity counts once; the document has it where its words stand in it in a row, in capitals
-    or not. The percentage of a data set is that of the entities of all summaries.
+    Each distinct entity counts once; it occurs in the document if its words do so consecutively, in
+    any case. The percentage of a data set is computed over the entities of all summaries.
 
     Args:
-        options: of the metric.
-        tagger: finds the entities of texts; None for the one that the options name.
+        options: options of the metric.
+        tagger: tagger that finds entities; None for the tagger in the options.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -28,8 +28,8 @@ class EntityPrecision(Metric):
         """Options of entity precision.
 
         Attributes:
-            tagger: a name in ``taggers.ENTITY_TAGGERS``, or a model that labels words: a directory,
-                a training workdir or a name on the Hub.
+            tagger: name in ``taggers.ENTITY_TAGGERS``, or a token classification model: a
+                directory, a training workdir or a name on the Hub.
         """
 
         tagger: str = "rules"

@@ -1,4 +1,4 @@
-"""Entity graph: how strongly sentences of a summary are linked by shared nouns."""
+"""Entity graph: strength of the links between summary sentences by shared nouns."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from longsum_jax.text.sentences import split_sentences
 class EntityGraph(Metric):
     """Coherence by entity graphs (Guinaudeau & Strube, 2013, as in DiscoScore, Zhao et al., 2023).
 
-    Every two sentences that share a noun are tied, the weaker the more sentences lie between them:
-    1 / distance. The score is the sum of ties over the number of sentences.
+    Two sentences that share a noun are linked with weight 1 / distance, the distance being their
+    difference in position. The score is the sum of weights over the number of sentences.
 
     Args:
-        options: of the metric.
-        tagger: gives the nouns of each of the sentences of a text, which count as the same where
-            the strings are; None for the one that the options name.
+        options: options of the metric.
+        tagger: tagger that returns the nouns of each sentence of a text, which are compared as
+            strings; None for the tagger in the options.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -29,8 +29,8 @@ class EntityGraph(Metric):
         """Options of entity graphs.
 
         Attributes:
-            tagger: a name in ``taggers.NOUN_TAGGERS``, or a model that labels words: a directory, a
-                training workdir or a name on the Hub.
+            tagger: name in ``taggers.NOUN_TAGGERS``, or a token classification model: a directory,
+                a training workdir or a name on the Hub.
         """
 
         tagger: str = "rules"
@@ -66,12 +66,13 @@ def entity_graph(nouns: Sequence[Sequence[str]]) -> np.ndarray:
     """Returns the edge weights of sentences, float64 [sentences, sentences], upper triangular.
 
     Args:
-        nouns: of every sentence.
+        nouns: nouns of every sentence.
     """
     numbers = {noun: number for number, noun in enumerate(sorted(set().union(*nouns)))}
     occurs = np.zeros((len(nouns), len(numbers)))
     for sentence, found in enumerate(nouns):
         occurs[sentence, [numbers[noun] for noun in found]] = 1
+    # [sentences, sentences], True for each later sentence with a common noun.
     tied = np.triu(occurs @ occurs.T > 0, 1)
     places = np.arange(len(nouns))
     distance = np.maximum(places - places[:, None], 1)

@@ -12,9 +12,10 @@ from longsum_jax.text.ngrams import TOKENIZERS
 class Extractiveness(Metric):
     """Extractive coverage and density, and compression ratio (Grusky et al., 2018).
 
-    coverage is the share of its words in fragments that the document has, from 0 to 1; density the
-    mean length of a word's fragment, in words; compression the words of the document for one of the
-    summary. See ``text.extractive.fragments``. A summary without words has 0.
+    coverage is the share of the summary's words in fragments shared with the document, from 0 to 1;
+    density the mean length of a word's fragment, in words; compression the ratio of the document's
+    to the summary's words. See ``text.extractive.fragments``. A summary without words has 0 for
+    each.
     """
 
     @dataclasses.dataclass(frozen=True)

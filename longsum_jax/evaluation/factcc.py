@@ -1,4 +1,4 @@
-"""FactCC: a classifier tells whether the document supports each sentence of a summary."""
+"""FactCC: a classifier of whether the document supports each sentence of a summary."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ from longsum_jax.tokenizers.special_tokens import TokenPair
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-_PUBLISHED = 0  # number of the label CORRECT in published weights, whose labels have no names
+_PUBLISHED = 0  # index of the label CORRECT in published weights, whose labels are not named
 
 EXAMPLES_AT_ONCE = 64
 
 
 class _Read(NamedTuple):
-    """A summary's sentences behind the pieces of its document.
+    """The sentences of a summary, each paired with the pieces of its document.
 
     Attributes:
-        pairs: of every sentence and every piece.
-        num_claims, num_pieces: of both.
-        unread: percentage of their tokens.
+        pairs: pairs of every sentence with every piece.
+        num_claims, num_pieces: numbers of sentences and pieces.
+        unread: percentage of their tokens that were not read.
     """
 
     pairs: Sequence[TokenPair]
@@ -39,10 +39,10 @@ class _Read(NamedTuple):
 
 
 class FactCC(ModelMetric):
-    """Probability that a sentence of the summary is correct, and the share of those that are.
+    """Probability that a summary sentence is correct, and the share of correct sentences.
 
     Kryscinski et al. (2020): a classifier reads the document and one sentence. Both values are
-    percentages and means over sentences, 0 for a summary without any. factcc_unread is the
+    percentages averaged over sentences, 0 for a summary without sentences. factcc_unread is the
     percentage of tokens that did not fit into the model.
     """
 
@@ -51,12 +51,13 @@ class FactCC(ModelMetric):
         """Options of FactCC.
 
         Attributes:
-            reads: "beginning" reads what of the document goes before the sentence into the model's
-                positions, as published; "pieces" reads all of it in pieces, of which the one that
-                supports the sentence best counts.
-            piece_words: words of a piece; with those of the sentence they should fit.
-            correct: name of the model's label for correct sentences; "" for the one whose name says
-                so, or the first of two without names.
+            reads: "beginning" truncates the document to the model's positions, as published;
+                "pieces" reads the whole document in pieces, and uses the piece that best supports
+                the sentence.
+            piece_words: words of a piece; together with the sentence, they should fit into the
+                model.
+            correct: name of the model's label for correct sentences; "" to infer it from the names,
+                or for the first of two unnamed labels.
         """
 
         reads: Literal["beginning", "pieces"] = "beginning"
@@ -131,6 +132,7 @@ class FactCC(ModelMetric):
         """Returns the scores of a summary; ``probabilities`` are [pairs, labels]."""
         if not read.num_claims:
             return dict.fromkeys(self.columns, 0.0)
+        # [claims, pieces, labels]; the best piece is chosen for each claim.
         by_piece = probabilities.reshape(read.num_claims, read.num_pieces, -1)
         best_pieces = by_piece[..., self._correct].argmax(1)
         best = by_piece[np.arange(read.num_claims), best_pieces]

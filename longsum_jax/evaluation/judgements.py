@@ -1,7 +1,7 @@
-"""Human judgements: values of systems, agreement, and correlation of metrics with them.
+"""Human judgments: scores of systems, agreement of judges, and correlation with metrics.
 
-Labels of sentences are counted over the sentences of all summaries of a system, answers about
-summaries over summaries.
+Sentence labels are counted over the sentences of all summaries of a system, answers about summaries
+over summaries.
 """
 
 from collections.abc import Mapping
@@ -25,20 +25,20 @@ from longsum_jax.evaluation.significance import bootstrap_intervals
 from longsum_jax.schema import first_names
 from longsum_jax.text.documents import read_json_objects
 
-ANY_ERROR = "any_error"  # share of sentences with an error of any kind, if a protocol has kinds
+ANY_ERROR = "any_error"  # share of sentences with an error of any kind, in protocols with kinds
 
 
 class Judged(NamedTuple):
-    """The value of one system by one question.
+    """The score of one system for one question.
 
     Attributes:
         units: number of judged sentences or summaries.
-        value: mean over judges and units; for shares, the percentage of all labels. None without
+        value: mean over judges and units; for shares, the percentage over all labels. None without
             units.
         low, high: bounds of its confidence interval, over documents.
         majority: percentage of the sentences that more than half of the judges count; None for
             questions about summaries.
-        any_judge: percentage of the sentences that any judge counts; None as above.
+        any_judge: percentage of the sentences that at least one judge counts; None as above.
     """
 
     units: int
@@ -50,12 +50,12 @@ class Judged(NamedTuple):
 
 
 class AspectJudged(NamedTuple):
-    """The values of one system for one aspect (Huang et al. 2021, figures 5 and 6).
+    """The scores of one system for one aspect (Huang et al. 2021, figures 5 and 6).
 
-    A sentence has the aspect that more than half of its judges choose.
+    A sentence has the aspect that more than half of its judges select.
 
     Attributes:
-        informativeness: mean over summaries and judges; None if nobody judged.
+        informativeness: mean over summaries and judges; None without answers.
         sentences: percentage of the sentences with an agreed aspect.
         errors: percentage of the aspect's sentences in which more than half of the judges find an
             error of any kind; None without sentences.
@@ -70,10 +70,10 @@ class Agreement(NamedTuple):
     """The agreement of the judges on one question.
 
     Attributes:
-        alpha: Krippendorff's alpha over sentences or summaries; None if it is not defined.
-        no_alpha: reason if it is not defined.
+        alpha: Krippendorff's alpha over sentences or summaries; None if it is undefined.
+        no_alpha: reason why alpha is undefined.
         units: number of sentences or summaries.
-        missing: number of answers that nobody gave, of all that the key asks for.
+        missing: number of missing answers, among all expected by the key.
     """
 
     alpha: float | None
@@ -83,12 +83,12 @@ class Agreement(NamedTuple):
 
 
 class Judgements(NamedTuple):
-    """Everything that is computed from answers.
+    """The results of aggregating answers.
 
     Attributes:
-        systems: share or question -> system -> value.
-        aspects: aspect -> system -> value; {} for protocols without aspects.
-        without_aspect: system -> number of sentences on whose aspect no majority agrees.
+        systems: share or question -> system -> score.
+        aspects: aspect -> system -> score; {} for protocols without aspects.
+        without_aspect: system -> number of sentences without a majority for an aspect.
         agreement: question -> agreement.
     """
 
@@ -99,7 +99,7 @@ class Judgements(NamedTuple):
 
 
 class _Ratings(NamedTuple):
-    """Answers about sentences or summaries, with the summary of each.
+    """Answers about sentences or summaries, with the summary of each answer.
 
     Attributes:
         systems, documents: int [units], indices of the key's systems and documents.
@@ -112,7 +112,7 @@ class _Ratings(NamedTuple):
 
 
 class Correlation(NamedTuple):
-    """The correlation of a metric with the judges over summaries; None if it is not defined."""
+    """The correlation of a metric with the judges over summaries; None if it is undefined."""
 
     summaries: int
     pearson: float | None = None
@@ -145,7 +145,7 @@ def _ratings(key: Key, answers: Answers, questions: tuple[Question, ...]) -> _Ra
 
 
 def _shares(key: Key, ratings: _Ratings) -> dict[str, np.ndarray]:
-    """Returns 1 for labels that a share counts, 0 for others: share -> [judges, sentences]."""
+    """Returns share -> [judges, sentences]: 1 for labels that the share counts, 0 for others."""
     shares = {}
     for question in key.of_sentences:
         if question.share:
@@ -158,7 +158,7 @@ def _shares(key: Key, ratings: _Ratings) -> dict[str, np.ndarray]:
 
 
 def _summary_values(key: Key, ratings: _Ratings) -> dict[str, np.ndarray]:
-    """Returns the answers about summaries; questions by aspect also have their mean over aspects.
+    """Returns the answers about summaries, with means over aspects for questions by aspect.
 
     Returns:
         Question -> float64 [judges, summaries].
@@ -171,7 +171,7 @@ def _summary_values(key: Key, ratings: _Ratings) -> dict[str, np.ndarray]:
 
 
 def _questions_by_aspect(key: Key) -> dict[str, list[str]]:
-    """Returns the columns of each question that is asked for every aspect, by its name."""
+    """Returns the columns of each question that is answered per aspect, by its name."""
     columns: dict[str, list[str]] = {}
     for question in key.of_summaries:
         if question.kind == "per_aspect":
@@ -189,7 +189,7 @@ def aggregate_answers(key: Key, answers: Answers, sampling: Sampling | None = No
             the defaults.
 
     Raises:
-        InputError: no answers at all.
+        InputError: there are no answers.
     """
     sentences = _ratings(key, answers, key.of_sentences)
     summaries = _ratings(key, answers, key.of_summaries)
@@ -212,7 +212,7 @@ def aggregate_answers(key: Key, answers: Answers, sampling: Sampling | None = No
 def _judged(
     key: Key, ratings: _Ratings, values: np.ndarray, sampling: Sampling, is_share: bool
 ) -> dict[str, Judged]:
-    """Returns the value of every system for values [judges, units]; shares are 0 or 100."""
+    """Returns every system's score for values [judges, units]; shares are 0 or 100."""
     judged = {}
     for number, name in enumerate(key.systems):
         is_own = (ratings.systems == number) & ~np.isnan(values).all(0)
@@ -245,7 +245,7 @@ def _judged(
 def _aspects(
     key: Key, sentences: _Ratings, summaries: _Ratings, shares: Mapping[str, np.ndarray]
 ) -> tuple[dict[str, dict[str, AspectJudged]], dict[str, int]]:
-    """Returns the values of every system by aspect, and its sentences without a majority."""
+    """Returns the scores of every system by aspect, and its sentences without a majority."""
     if not key.aspects:
         return {}, {}
     is_judged = ~np.isnan(sentences.answers["aspect"]).all(0)
@@ -301,7 +301,7 @@ def _mean(values: np.ndarray) -> float | None:
 
 
 def _means(ratings: np.ndarray) -> np.ndarray:
-    """Returns means over the first axis, without missing answers; NaN if all are missing."""
+    """Returns means over the first axis, ignoring missing answers; NaN if all are missing."""
     present = ~np.isnan(ratings)
     counts = present.sum(0)
     totals = np.where(present, ratings, 0).sum(0)
@@ -309,10 +309,10 @@ def _means(ratings: np.ndarray) -> np.ndarray:
 
 
 def read_scores(path: str | Path, key: Key) -> dict[tuple[str, str], Scores]:
-    """Reads the scores.jsonl of ``longsum score --out`` by document and system of a key.
+    """Reads scores.jsonl from ``longsum score --out`` by document and system of a key.
 
     Raises:
-        InputError: a row that does not fit, or a document or a system of the key without scores.
+        InputError: an invalid row, or a document or system of the key without scores.
     """
     rows = {}
     for number, row in read_json_objects(path):
@@ -353,7 +353,7 @@ def correlations(
 ) -> dict[str, dict[str, Correlation]]:
     """Correlates the scores of metrics with the answers, over all judged summaries.
 
-    A summary's value is the mean over judges; for shares, over its sentences as well.
+    A summary's value is the mean over judges and, for shares, over its sentences.
 
     Args:
         key: key of the items.
@@ -383,7 +383,7 @@ def correlations(
 def _summary_means(
     key: Key, ratings: _Ratings, values: np.ndarray
 ) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Returns the mean of every judged summary, and its document and system."""
+    """Returns the mean of every judged summary, with its document and system."""
     shape = (len(key.systems), len(key.documents))
     totals, counts = np.zeros(shape), np.zeros(shape)
     units = (ratings.systems, ratings.documents)
@@ -400,7 +400,7 @@ def _summary_means(
 def _correlation(metric: np.ndarray, people: np.ndarray) -> Correlation:
     try:
         values = {name: function(metric, people) for name, function in CORRELATIONS.items()}
-    except InputError:  # fewer than two summaries, or numbers that are all the same
+    except InputError:  # fewer than two summaries, or only equal numbers
         return Correlation(len(people))
     return Correlation(len(people), **values)
 

@@ -1,4 +1,4 @@
-"""Protocols by which people or chat models judge summaries, and the key of blinded ones.
+"""Protocols for human and chat-model judges, and the key of blinded summaries.
 
 An item is one summary shown to one judge. Its name reveals neither the system nor the document; the
 key maps names to both. A protocol asks some questions about every sentence of a summary and others
@@ -24,7 +24,7 @@ from longsum_jax.files import parse_json
 from longsum_jax.text.documents import read_text_file
 from longsum_jax.text.sentences import split_sentences
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of the summaries of a document, so 26 systems at most
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # names of a document's summaries: at most 26 systems
 # Aspects of summaries by data set (Huang et al. 2021, section 4).
 ASPECTS = {
     "govreport": GAO_ASPECTS,
@@ -39,12 +39,12 @@ class Question(NamedTuple):
         name: column of the answers.
         text: definition that the judge reads.
         answers: whole numbers to choose from; () for numbers that the key determines.
-        labels: text beside each answer, "" for none.
+        labels: label of each answer, "" for none.
         scale: scale of the answers, for Krippendorff's alpha.
         share: name of the share of sentences that is reported, "" for questions about summaries.
         counted: answer that the share counts.
-        kind: "aspect" to choose one of the protocol's aspects, "per_aspect" to ask once for each of
-            them, "rank" for ranks from 1 to the number of systems.
+        kind: "aspect" to select one of the protocol's aspects, "per_aspect" to answer once for each
+            aspect, "rank" for ranks from 1 to the number of systems.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Key(NamedTuple):
         protocol: a name in ``PROTOCOLS``.
         judges: number of judges of every summary.
         seed: random seed of the sample and the orders.
-        aspects: aspects that a sentence may have; () for protocols without.
+        aspects: aspects that a sentence may have; () for protocols without aspects.
         systems: names of the systems.
         documents: ids, in the order of the sheets.
         items: items by the names that judges see, in the order in which they see them.
@@ -244,7 +244,7 @@ PROTOCOLS = {
             ),
         ),
     ),
-    # Le Bronnec et al. (2024), section 5.4 and appendix I: four axes, asked of a chat model.
+    # Le Bronnec et al. (2024), section 5.4 and appendix I: four axes, for a chat model.
     "locost": Protocol(
         500,
         1,
@@ -298,17 +298,17 @@ def make_key(
 
     Args:
         protocol: a name in ``PROTOCOLS``.
-        pairs: documents; all systems have a prediction of each.
-        systems: predictions by id, by name of the system.
+        pairs: documents; each system has a prediction for each.
+        systems: predictions by id, by system name.
         documents: number of documents to sample; None for the protocol's number.
         judges: number of judges of every summary; None for the protocol's number.
-        aspects: a name in ``ASPECTS``, or aspects with commas between them; None for those of
-            GovReport.
+        aspects: a name in ``ASPECTS``, or a comma-separated list of aspects; None for the aspects
+            of GovReport.
         seed: random seed of the sample and the orders.
 
     Raises:
         InputError: an unknown protocol, too few documents, too many systems, or aspects for a
-            protocol without.
+            protocol without aspects.
     """
     if protocol not in PROTOCOLS:
         raise InputError(f"--protocol={protocol} is unknown; {did_you_mean(protocol, PROTOCOLS)}")
@@ -341,14 +341,14 @@ def make_key(
 
 
 def item_sentences(protocol: str, summary: str) -> list[str]:
-    """Returns the sentences of a summary that judges label, [] if they label none."""
+    """Returns the sentences of a summary that judges label; [] if they label none."""
     return split_sentences(summary) if PROTOCOLS[protocol].of_sentences else []
 
 
 def read_prompt(
     path: str | Path, required: Sequence[str] = (), optional: Sequence[str] = ()
 ) -> str:
-    """Reads a text of the user's with placeholders such as ``{document}``.
+    """Reads a user's text with placeholders such as ``{document}``.
 
     Args:
         path: a text file.
@@ -356,7 +356,7 @@ def read_prompt(
         optional: names of other placeholders that may occur.
 
     Raises:
-        InputError: a placeholder that is missing or unknown, or a file without text.
+        InputError: a missing or unknown placeholder, or a blank file.
     """
     text = read_text_file(path)
     allowed = [f"{{{name}}}" for name in (*required, *optional)]
@@ -407,12 +407,12 @@ def _mark(
     sample: Sequence[Pair],
     systems: Mapping[str, Mapping[str, Prediction]],
 ) -> str:
-    """Returns letters that distinguish these sheets from sheets of other samples or texts."""
+    """Returns letters that identify these sheets by their sample and texts."""
     content = [*settings, [pair.id for pair in sample]]
     for name, predictions in systems.items():
         content.append([name, [predictions[pair.id].text for pair in sample]])
     digest = hashlib.blake2b(json.dumps(content).encode(), digest_size=8).digest()
-    # Only letters, because spreadsheets change what looks like a number or a date.
+    # Only letters, because spreadsheets reformat anything that looks like a number or a date.
     return "".join(LETTERS[byte % len(LETTERS)].lower() for byte in digest)
 
 
@@ -428,10 +428,10 @@ def write_key(path: Path, key: Key) -> None:
 
 
 def read_key(path: str | Path) -> Key:
-    """Reads a file that ``write_key`` wrote.
+    """Reads a file written by ``write_key``.
 
     Raises:
-        InputError: a file that is not a key.
+        InputError: the file is not a key.
     """
     text = read_text_file(path)
     try:

@@ -1,26 +1,26 @@
-"""Labels of a classifier of pairs, found by their names."""
+"""Finds labels of a pair classifier by their names."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 
-# How names of labels begin, whatever the model: of entailment, of fact checking, of FactCC.
+# Prefixes of label names: in entailment, in fact checking, in FactCC.
 SUPPORTED = ("entail", "support", "correct")
 REFUTED = ("contradict", "refute", "incorrect")
 
 
 def label_number(config: Any, option: str, name: str, beginnings: Sequence[str]) -> int:
-    """Returns the number of a label.
+    """Returns the index of a label.
 
     Args:
-        config: of the model.
-        option: gives its name, "metrics.summac.entailment".
-        name: of the label; "" for the only one that begins with one of ``beginnings``.
-        beginnings: in small letters.
+        config: config of the model.
+        option: name of the option for the label's name, such as "metrics.summac.entailment".
+        name: name of the label; "" for the only one that begins with one of ``beginnings``.
+        beginnings: prefixes in lower case.
 
     Raises:
-        InputError: no such label, or several.
+        InputError: there is no such label, or there are several.
     """
     names = config.id2label or tuple(f"LABEL_{number}" for number in range(config.num_labels))
     if name:

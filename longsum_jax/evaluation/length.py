@@ -9,7 +9,7 @@ from longsum_jax.text.ngrams import TOKENIZERS
 
 
 class Length(Metric):
-    """Words of a summary, and their ratio to those of the reference: 1 where both are as long.
+    """Words of a summary, and their ratio to the words of the reference: 1 for equal lengths.
 
     The ratio to a reference without words is 0.
     """

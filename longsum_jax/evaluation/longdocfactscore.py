@@ -1,4 +1,4 @@
-"""LongDocFACTScore: BARTScore of every sentence, given the parts of a document most like it."""
+"""LongDocFACTScore: BARTScore of each sentence given the most similar parts of a document."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -24,35 +24,36 @@ from longsum_jax.text.sentences import split_sentences, splitter_name
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-MAX_SENTENCE_LENGTH = 128  # tokens that are compared, as in the published code's encoder
-DOCUMENTS_AT_ONCE = 16  # whose sentences are encoded together
+MAX_SENTENCE_LENGTH = 128  # tokens compared of a sentence, as in the published code's encoder
+DOCUMENTS_AT_ONCE = 16  # documents whose sentences are encoded together
 
 
 class LongDocFactScore(ModelMetric):
     """LongDocFACTScore (Bishop et al., 2024): faithfulness to documents of any length.
 
-    For every sentence of the summary, the sentences of the document that are most similar to it
-    are found by the cosine of sentence vectors. The sentence's score is the best BARTScore given
-    one of them with its neighbors; the mean over sentences is that of the summary. An empty
-    summary is scored as one empty sentence.
+    For every summary sentence, the most similar document sentences are found by the cosine of
+    sentence vectors. The sentence's score is the best BARTScore given one of them with its
+    neighbors; the summary's score is the mean over sentences. An empty summary is scored as one
+    empty sentence.
 
     Args:
-        options: of the metric.
-        model: of BARTScore, in place of the one that the options name.
-        sentence_model: whose mean states are the sentence vectors, likewise.
+        options: options of the metric.
+        model: BARTScore model, instead of the one in the options.
+        sentence_model: encoder whose mean states are the sentence vectors, instead of the one in
+            the options.
     """
 
     @dataclasses.dataclass(frozen=True)
     class Options(ModelMetric.Options):
-        """Options of ``ModelMetric``, and these.
+        """Options of ``ModelMetric``, and the following.
 
         Attributes:
-            sentence_model: directory, training workdir or name on the hub of the encoder that
-                compares sentences; "" for the encoder of ``model``.
-            top_k: sentences of the document that are tried.
-            neighbors: what stands around each: the sentence before it, which is what the published
-                code takes ("before"; the first sentence has the one after it), or those before and
-                after it, as in the paper ("both").
+            sentence_model: directory, training workdir or name on the Hub of the encoder for
+                sentence similarity; "" for the encoder of ``model``.
+            top_k: number of document sentences to try.
+            neighbors: context of each sentence: the sentence before it, as in the published code
+                ("before"; for the first sentence, the one after it), or both neighbors, as in the
+                paper ("both").
         """
 
         batch_size: int = 4
@@ -118,7 +119,7 @@ class LongDocFactScore(ModelMetric):
     def _trials(
         self, model: "Model", predictions: Sequence[str], sources: Sequence[str]
     ) -> "Iterator[Trial]":
-        """Yields what of the documents every sentence of the summaries is scored with."""
+        """Yields the pairs of a summary sentence and a part of the document to be scored."""
         from longsum_jax.inference.sentences import sentence_encoder
 
         longest = longest_text(model, MAX_SENTENCE_LENGTH)
@@ -138,16 +139,16 @@ class LongDocFactScore(ModelMetric):
 
 
 def _unit_vectors(encode: SentenceEncoder, texts: Sequence[Sequence[str]]) -> list[np.ndarray]:
-    """Returns the vectors of the sentences of every text, encoded together, of unit length or 0."""
+    """Returns unit vectors (or 0) of the sentences of every text, encoded together."""
     vectors = unit_rows(encode([sentence for sentences in texts for sentence in sentences]))
     return np.split(vectors, np.cumsum([len(sentences) for sentences in texts])[:-1])
 
 
 class Trial(NamedTuple):
-    """A sentence of a summary, and a part of the document that it may rest on.
+    """A summary sentence, and a part of the document that may support it.
 
     Attributes:
-        example, sentence: numbers of the summary, and of the sentence in it.
+        example, sentence: indices of the summary, and of its sentence.
         given, scored: texts for BARTScore.
     """
 

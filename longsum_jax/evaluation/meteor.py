@@ -1,4 +1,4 @@
-"""METEOR with matches of words and of stems, as NLTK computes it."""
+"""METEOR with exact and stem matches, as computed by NLTK."""
 
 import collections
 import dataclasses
@@ -10,9 +10,9 @@ from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.text.ngrams import TOKENIZERS
 from longsum_jax.text.stemming import stem
 
-ALPHA = 0.9  # weight of recall
-BETA = 3.0  # of the shape of the penalty
-GAMMA = 0.5  # largest penalty
+ALPHA = 0.9  # weight of recall in the harmonic mean
+BETA = 3.0  # exponent of the penalty
+GAMMA = 0.5  # maximum penalty
 
 Match = tuple[int, int]  # position in the prediction, position in the reference
 
@@ -20,9 +20,9 @@ Match = tuple[int, int]  # position in the prediction, position in the reference
 class Meteor(Metric):
     """METEOR (Lavie & Agarwal, 2007) from 0 to 100, without synonyms.
 
-    Words are matched first as they are, then by their stems (Porter). The score is the harmonic
-    mean of precision and recall, the latter nine times as heavy, less a penalty for matches out of
-    order. Equal to NLTK's without WordNet; the best of several references counts.
+    Words are matched exactly first, then by their stems (Porter). The score is the harmonic mean of
+    precision and recall, with recall weighted nine times as much, less a penalty for matches out of
+    order. Equal to NLTK's without WordNet; with several references, the best one counts.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Meteor(Metric):
 
 
 def meteor(predicted: Sequence[str], wanted: Sequence[str]) -> float:
-    """Returns METEOR of the words of a prediction and of its reference, from 0 to 1.
+    """Returns METEOR of a prediction and its reference, from 0 to 1.
 
     Args:
         predicted, wanted: words in lower case.
@@ -72,10 +72,10 @@ def meteor(predicted: Sequence[str], wanted: Sequence[str]) -> float:
 
 
 def _matches(predicted: Sequence[str], wanted: Sequence[str]) -> list[Match]:
-    """Returns which words match, in the order of the prediction: words first, then stems.
+    """Returns matching words, in the order of the prediction: exact matches first, then stems.
 
-    From the end of the prediction, each word takes the last free one of the reference. METEOR's own
-    program looks for the matches that cross least.
+    From the end of the prediction, each word is matched with the last free word of the reference.
+    The original METEOR implementation instead minimizes the number of crossing matches.
     """
     free = dict(enumerate(predicted))
     wanted_free = dict(enumerate(wanted))
@@ -96,6 +96,6 @@ def _matches(predicted: Sequence[str], wanted: Sequence[str]) -> list[Match]:
 
 
 def _chunks(matches: Sequence[Match]) -> int:
-    """Returns the number of runs of matches that follow one another in both texts."""
+    """Returns the number of chunks: runs of matches that are adjacent in both texts."""
     pairs = itertools.pairwise(matches)
     return 1 + sum((place + 1, other + 1) != following for (place, other), following in pairs)

@@ -1,4 +1,4 @@
-"""The base of all metrics of summaries."""
+"""Base class of all summary metrics."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -13,15 +13,15 @@ Scores = dict[str, float]
 
 
 class Metric(ABC):
-    """A metric of summaries: one file of this directory and one line of ``registry.METRICS``.
+    """A summary metric: one file in this directory and one line of ``registry.METRICS``.
 
     Attributes:
-        Options: a frozen dataclass of the metric's options, with defaults.
-        columns: the names of its values, in the order of tables; no other metric has them. Where
-            they depend on options, an instance has its own.
+        Options: frozen dataclass of the metric's options, with defaults.
+        columns: names of its values, in the order of tables, unique among all metrics. If they
+            depend on options, an instance overrides them.
         reads_references, reads_sources: whether the values depend on references and documents.
-        scored_last: whether summaries are scored when all are made, in one call, by metrics that
-            need memory of their own or whose values depend on all references.
+        scored_last: whether to score all summaries in one call at the end, for metrics that need
+            much memory or whose values depend on all references.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -44,15 +44,15 @@ class Metric(ABC):
 
         Args:
             predictions: generated summaries; they may be empty.
-            references: the summaries to compare with.
-            sources: the documents.
+            references: reference summaries.
+            sources: documents.
 
         Returns:
-            For each example a value of every name in ``columns``.
+            For each example, a value for every name in ``columns``.
         """
 
     def over_references(self, scores: Sequence[Scores]) -> Scores:
-        """Returns the scores of one example from those with each of its references: the mean."""
+        """Returns the scores of one example from its scores with each reference: their mean."""
         return mean_scores(scores)
 
     def corpus_values(
@@ -62,9 +62,9 @@ class Metric(ABC):
         references: Sequence[str],
         sources: Sequence[str],
     ) -> Scores:
-        """Returns the values of a data set, by ``from_means`` of the means over its examples.
+        """Returns the values of a data set, from the means over its examples by ``from_means``.
 
-        A metric for which no function of means is right overrides this, and has no intervals.
+        A metric whose value is not a function of means overrides this, and has no intervals.
 
         Raises:
             InputError: there are no examples.
@@ -76,13 +76,14 @@ class Metric(ABC):
     def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of a data set from the means of all columns over its examples.
 
-        Metrics that are no means over examples, such as ratios of counts, override this.
+        Metrics that are not means over examples, such as ratios of counts, override this.
 
         Args:
-            means: column -> its mean, or an array of means of as many resamples of the data set.
+            means: column -> its mean, or an array with the means of several resamples of the data
+                set.
 
         Returns:
-            Column -> its value, or as many values.
+            Column -> its value, or an array of values.
         """
         return dict(means)
 
@@ -92,7 +93,7 @@ class Metric(ABC):
         return type(self).corpus_values is Metric.corpus_values
 
     def notes(self, references: Sequence[str]) -> list[str]:
-        """Returns sentences that a reader of the values needs; none by default.
+        """Returns remarks for readers of the values; none by default.
 
         Args:
             references: first reference of each example.
@@ -101,12 +102,12 @@ class Metric(ABC):
         return []
 
     def describe(self) -> dict[str, Any]:
-        """Returns what the values depend on, for reports: versions and options."""
+        """Returns the settings that determine the values, for reports: versions and options."""
         return dataclasses.asdict(self.options)
 
 
 def mean_scores(scores: Sequence[Scores]) -> Scores:
-    """Returns the mean of each value over examples that all have the same keys.
+    """Returns the mean of each value over examples with the same keys.
 
     Raises:
         InputError: there are no examples.
@@ -119,7 +120,7 @@ def mean_scores(scores: Sequence[Scores]) -> Scores:
 
 
 def check_sizes(metric: str, sizes: Sequence[int]) -> None:
-    """Raises InputError unless the sizes of n-grams are at least 1 and differ."""
+    """Raises InputError unless the n-gram sizes are at least 1 and distinct."""
     if not sizes or min(sizes) < 1 or len(set(sizes)) < len(sizes):
         raise InputError(
             f"metrics.{metric}.sizes={list(sizes)} must name sizes of n-grams from 1 on, each once"
@@ -127,5 +128,5 @@ def check_sizes(metric: str, sizes: Sequence[int]) -> None:
 
 
 def max_scores(scores: Sequence[Scores]) -> Scores:
-    """Returns the largest of each value over examples that all have the same keys."""
+    """Returns the maximum of each value over examples with the same keys."""
     return {name: max(score[name] for score in scores) for name in scores[0]}

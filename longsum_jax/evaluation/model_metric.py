@@ -1,4 +1,4 @@
-"""The base of metrics that read texts with a model of the user's."""
+"""Base class of metrics that use a model given by the user."""
 
 import contextlib
 import dataclasses
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Requirement(NamedTuple):
-    """The kind of model that is needed.
+    """The kind of model that a metric needs.
 
     Attributes:
-        described: with its article, for errors: "a model with a head for answers".
-        heads: of which the config has one; () for any.
-        encoder_decoder: whether the family has a decoder; None for either.
+        described: description with its article, for errors: "a model with a head for answers".
+        heads: accepted heads; () for any.
+        encoder_decoder: whether the family must have a decoder; None for either.
     """
 
     described: str = "an encoder"
@@ -31,28 +31,28 @@ class Requirement(NamedTuple):
     encoder_decoder: bool | None = None
 
     def is_met(self, config: "ModelConfig", is_encoder_decoder: bool) -> bool:
-        """Returns whether a model of this config will do."""
+        """Returns True if a model with this config meets the requirement."""
         has_head = not self.heads or config.head in self.heads
         return has_head and self.encoder_decoder in (None, is_encoder_decoder)
 
 
 class UserModel:
-    """A model that the user names by an option or gives as an object.
+    """A model that the user names in an option or passes as an object.
 
-    Its kind is checked at once, by its config; it is loaded at its first use, once for all metrics
-    that name the same one.
+    Its kind is checked immediately, from its config; it is loaded at its first use, once for all
+    metrics with the same path.
 
     Args:
-        option: names the model in commands, "metrics.bertscore.model".
-        path: the option's value, whatever ``longsum_jax.load`` takes; "" for none.
-        given: an object in place of the path.
-        requirement: that it must meet.
+        option: name of the option, such as "metrics.bertscore.model".
+        path: value of the option, as accepted by ``longsum_jax.load``; "" for none.
+        given: model object instead of the path.
+        requirement: requirement that the model must meet.
 
     Attributes:
-        config: of the model.
+        config: config of the model.
 
     Raises:
-        InputError: no model, one that cannot be read, or one of another kind.
+        InputError: no model, a model that cannot be read, or one of another kind.
     """
 
     config: "ModelConfig"
@@ -84,10 +84,10 @@ class UserModel:
 
     @functools.cached_property
     def model(self) -> "Model":
-        """The model, loaded in host memory.
+        """The model, loaded into host memory.
 
         Raises:
-            InputError: it cannot be loaded, or has no tokenizer.
+            InputError: it cannot be loaded, or it has no tokenizer.
         """
         from longsum_jax.inference.loading import load_shared
 
@@ -98,7 +98,7 @@ class UserModel:
 
     @contextlib.contextmanager
     def on_device(self) -> Iterator["Model"]:
-        """Puts the model on its device while the block runs; one that was given is left alone."""
+        """Moves the model to its device during the block, unless it was passed as an object."""
         if self._given is not None:
             yield self.model
             return
@@ -109,32 +109,32 @@ class UserModel:
             self.model.to_host()
 
     def describe(self) -> dict[str, Any]:
-        """Returns what tells this model from others: hashes of weights and tokenizer."""
+        """Returns the hashes of weights and tokenizer, which identify the model."""
         return {"weights": self.model.fingerprint, "tokenizer": self.model.tokenizer.fingerprint}
 
 
 class ModelMetric(Metric):
-    """The base of metrics that read texts with a model of the user's.
+    """Base class of metrics that use a model given by the user.
 
-    A subclass says what model it needs, and gives scores in ``score_with``.
+    Subclasses define the requirement, and implement ``score_with``.
 
     Args:
-        options: of the metric.
-        model: in place of the one that the options name.
+        options: options of the metric.
+        model: model to use instead of the one in the options.
 
     Attributes:
-        name: of the metric in the registry.
-        requirement: that the model must meet.
+        name: name of the metric in the registry.
+        requirement: requirement that the model must meet.
         user_model: the model.
     """
 
     @dataclasses.dataclass(frozen=True)
     class Options:
-        """Options of all metrics over a model.
+        """Options of all metrics with a model.
 
         Attributes:
-            model: directory, training workdir or name on the Hugging Face hub.
-            batch_size: texts read together; it changes speed and memory, not values.
+            model: directory, training workdir or name on the Hugging Face Hub.
+            batch_size: texts read together; affects speed and memory, not values.
         """
 
         model: str = ""
@@ -165,7 +165,7 @@ class ModelMetric(Metric):
         references: Sequence[str],
         sources: Sequence[str],
     ) -> list[Scores]:
-        """Returns the scores of every example as ``score`` does, with the model on its device."""
+        """Returns the scores of every example, as ``score`` does, with the model on its device."""
 
     def describe(self) -> dict[str, Any]:
         options = super().describe()
@@ -174,11 +174,11 @@ class ModelMetric(Metric):
 
 
 class TextIds(NamedTuple):
-    """Texts as a model reads them.
+    """Tokenized texts for a model.
 
     Attributes:
-        rows: ids of every text, special tokens included.
-        unread: number of tokens of every text that did not fit, int [texts].
+        rows: ids of every text, including special tokens.
+        unread: number of truncated tokens of every text, int [texts].
     """
 
     rows: list[list[int]]
@@ -186,12 +186,12 @@ class TextIds(NamedTuple):
 
 
 def text_ids(model: "Model", texts: Sequence[str], limit: int | None = None) -> TextIds:
-    """Returns the ids of texts, cut where the model's positions end.
+    """Returns the ids of texts, truncated to the model's positions.
 
     Args:
-        model: with a tokenizer.
-        texts: to read.
-        limit: tokens to read of each, special ones included; None for as many as there are
+        model: model with a tokenizer.
+        texts: texts to tokenize.
+        limit: maximum tokens of each text, including special tokens; None for the number of
             positions.
     """
     limit = longest_text(model, limit)
@@ -212,11 +212,11 @@ def longest_text(model: "Model", limit: int | None = None) -> int | None: ...
 
 
 def longest_text(model: "Model", limit: int | None = None) -> int | None:
-    """Returns how many tokens of a text a model reads; None for all.
+    """Returns the maximum number of tokens that a model reads of a text; None for no limit.
 
     Args:
-        model: whose positions may end.
-        limit: wanted; None for as many as there are.
+        model: model, which may have a maximum number of positions.
+        limit: requested limit; None for the number of positions.
     """
     from longsum_jax.models.registry import max_input_length
 

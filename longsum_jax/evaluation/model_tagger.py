@@ -1,4 +1,4 @@
-"""Entities or nouns by a model of the user's that labels words."""
+"""Tags entities or nouns with a user's token classification model."""
 
 import itertools
 import re
@@ -23,18 +23,18 @@ BATCH_SIZE = 32
 
 
 class ModelTagger:
-    """The tagger of a model that labels words, from its checkpoint.
+    """A tagger with a token classification model, from its checkpoint.
 
-    The label of a word is that of its first token, as in BERT (Devlin et al. 2019, section 5.3);
-    labels B-... and I-... join words, and O is none (``tags``). Of a model that labels parts of
-    speech only nouns are taken.
+    The label of a word is the label of its first token, as in BERT (Devlin et al. 2019, section
+    5.3); labels B-... and I-... join words, and O means no entity (``tags``). With a part-of-speech
+    model, only nouns are returned.
 
     Args:
-        option: that names the model, "metrics.entities.tagger".
-        path: of the model, whatever ``longsum_jax.load`` takes.
+        option: name of the option for the model, such as "metrics.entities.tagger".
+        path: path or name of the model, as accepted by ``longsum_jax.load``.
 
     Raises:
-        InputError: the model cannot be read or labels no words, or its labels have no names.
+        InputError: the model cannot be read, has no token classifier, or its labels have no names.
     """
 
     def __init__(self, option: str, path: str) -> None:
@@ -51,7 +51,7 @@ class ModelTagger:
         self._labels = [name if name in nouns or not nouns else OUTSIDE for name in names]
 
     def __call__(self, texts: Sequence[str]) -> list[list[str]]:
-        """Returns what is tagged in each text."""
+        """Returns the tagged words or phrases of each text."""
         sentences = [split_sentences(text) for text in texts]
         with self._user_model.on_device() as model:
             found = iter(self._of_sentences(model, list(itertools.chain(*sentences))))
@@ -60,7 +60,7 @@ class ModelTagger:
         ]
 
     def describe(self) -> dict[str, Any]:
-        """Returns what tells this model from others."""
+        """Returns the hashes that identify this model."""
         return self._user_model.describe()
 
     def _of_sentences(self, model: "Model", sentences: Sequence[str]) -> list[list[str]]:
@@ -74,12 +74,12 @@ class ModelTagger:
         return found
 
     def _label(self, numbers: np.ndarray, token: int) -> str:
-        """Returns the label of a token, that of no entity for ``NO_TOKEN``."""
+        """Returns the label of a token; "O" for ``NO_TOKEN``."""
         return OUTSIDE if token == NO_TOKEN else self._labels[numbers[token]]
 
 
 def _token_labels(model: "Model", sentences: Sequence[str]) -> Iterator[np.ndarray]:
-    """Yields the numbers of the labels of all tokens of every sentence, int [tokens].
+    """Yields the label indices of all tokens of every sentence, int [tokens].
 
     Sentences longer than the model's positions are read in windows.
     """

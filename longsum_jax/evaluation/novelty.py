@@ -1,4 +1,4 @@
-"""Novel n-grams: n-grams of a summary that its document does not have."""
+"""Novel n-grams: n-grams of a summary that do not occur in its document."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from longsum_jax.text.ngrams import TOKENIZERS, ngrams_of
 
 
 class Novelty(Metric):
-    """Shares of a summary's distinct n-grams that the document lacks, in percent.
+    """Shares of a summary's distinct n-grams that do not occur in the document, in percent.
 
-    Columns are novel_1, novel_2 and so on. Sets are compared, as SummEval does (Fabbri et al.,
-    2021); a summary without n-grams has 0.
+    Columns are novel_1, novel_2 and so on. Sets are compared, as in SummEval (Fabbri et al., 2021);
+    the score of a summary without n-grams is 0.
     """
 
     @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Concordance index of predicted orders, as ZeroSCROLLS defines it."""
+"""Concordance index of predicted orders, as defined by ZeroSCROLLS."""
 
 import itertools
 import re
@@ -13,9 +13,10 @@ _OTHERS = re.compile(r"[^0-9,\s]")
 class Ordering(Metric):
     """Concordance index of lists of numbers, from 0 to 100 (Shaham et al., 2023, section 3.3).
 
-    The percentage of all pairs of numbers that stand in the order of the reference: 50 of a random
-    permutation. All but digits, commas and white space is left out of an answer, and the latter two
-    separate its numbers; an answer that is no permutation of the reference has 0.
+    The percentage of all pairs of numbers that are in the order of the reference: 50 for a random
+    permutation. All characters except digits, commas and white space are removed from an answer,
+    and the latter two separate its numbers; the score is 0 unless it is a permutation of the
+    reference.
     """
 
     columns = ("concordance_index",)
@@ -45,9 +46,9 @@ def _concordance(prediction: str, reference: str) -> float:
 
 
 def _numbers(answer: str) -> list[str]:
-    """Returns the numbers between commas and white space, without zeros in front.
+    """Returns the numbers separated by commas and white space, without leading zeros.
 
-    They stay digits, because an answer may repeat one of them without end.
+    They remain strings, because an answer may contain a number of arbitrary length.
     """
     numbers = _OTHERS.sub("", answer).replace(",", " ").split()
     return [number.lstrip("0") or "0" for number in numbers]

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages, which need no network access."""
+"""Self-contained HTML pages, which do not need network access."""
 
 import json
 from importlib import resources
@@ -13,7 +13,7 @@ def read_part(name: str) -> str:
 def fill(template: str, **parts: str) -> str:
     """Returns a template with every ``{{name}}`` of ``parts`` replaced.
 
-    Placeholders inside of parts are not replaced.
+    Placeholders inside of the inserted parts are not replaced.
     """
     pieces = template.split("{{")
     filled = [pieces[0]]
@@ -25,5 +25,5 @@ def fill(template: str, **parts: str) -> str:
 
 
 def script_json(data: Any) -> str:
-    """Returns data as JSON inside of a script element, which no text in it can end."""
+    """Returns data as JSON for a script element, escaped so that no text can end the element."""
     return json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")

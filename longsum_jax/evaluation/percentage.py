@@ -1,4 +1,4 @@
-"""Similarity of a predicted percentage to the right one, as ZeroSCROLLS defines it."""
+"""Similarity of a predicted percentage to the correct one, as defined by ZeroSCROLLS."""
 
 import re
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ HALVING = 10.0  # percentage points by which the score halves
 class Percentage(Metric):
     """Exponential similarity, from 0 to 100 (Shaham et al., 2023, section 3.3).
 
-    100 * 2 ** (-10 * |p - q|) for the shares p and q that the first percentages in answer and
-    reference stand for: half for every 10 points. An answer without a percentage has 0.
+    100 * 2 ** (-10 * |p - q|) for the first percentages p and q, as fractions, in the answer and
+    the reference: halved for every 10 points. An answer without a percentage scores 0.
     """
 
     columns = ("exp_similarity",)

@@ -18,18 +18,18 @@ from longsum_jax.evaluation.rows_file import Row, RowsFile
 from longsum_jax.text.documents import Document, read_json_lines
 from longsum_jax.text.ngrams import num_words
 
-Metrics = Mapping[str, Metric]  # by name
+Metrics = Mapping[str, Metric]  # metrics by name
 
 
 class Pair(NamedTuple):
-    """A document and its reference summary, with a query where the summary answers one.
+    """A document with its reference summary, and a query if the summary answers one.
 
     Attributes:
-        id: of the document.
-        source: the document.
-        reference: the summary to compare with.
-        query: what the summary answers.
-        other_references: more summaries to compare with, for metrics of several references.
+        id: id of the document.
+        source: text of the document.
+        reference: reference summary.
+        query: query that the summary answers.
+        other_references: additional references, for metrics with several references.
     """
 
     id: str
@@ -40,7 +40,7 @@ class Pair(NamedTuple):
 
     @property
     def references(self) -> tuple[str, ...]:
-        """All summaries to compare with."""
+        """All reference summaries."""
         return (self.reference, *self.other_references)
 
     @property
@@ -59,16 +59,16 @@ def read_pairs(
     require_document: bool = True,
     examples: int | None = None,
 ) -> dict[str, Pair]:
-    """Reads documents with their reference summaries, a text or a list of texts, by id.
+    """Reads documents with one or several reference summaries, by id.
 
     Args:
-        paths: JSON lines, as ``text.documents.read_json_lines`` takes them.
+        paths: JSON lines files, as for ``text.documents.read_json_lines``.
         document_key, summary_key, query_key: fields of the rows.
         require_document: whether a row without a document is an error.
-        examples: the number of documents to read; None for all.
+        examples: number of documents to read; None for all.
 
     Raises:
-        InputError: rows that do not fit, or an id that is there twice.
+        InputError: invalid rows, or a duplicate id.
     """
     rows = read_json_lines(
         paths,
@@ -82,10 +82,10 @@ def read_pairs(
 
 
 def pairs_by_id(documents: Iterable[Document], place: str) -> dict[str, Pair]:
-    """Returns documents that have summaries as pairs, by id.
+    """Returns documents with summaries as pairs, by id.
 
     Raises:
-        InputError: an id that is there twice; names the ``place`` of the documents.
+        InputError: a duplicate id; the message names the ``place`` of the documents.
     """
     pairs: dict[str, Pair] = {}
     for document in documents:
@@ -98,14 +98,14 @@ def pairs_by_id(documents: Iterable[Document], place: str) -> dict[str, Pair]:
 
 
 def pair_of(document: Document) -> Pair:
-    """Returns a document that has a summary, or several, as a pair."""
+    """Returns a document with one or several summaries as a pair."""
     summary = document.summary
     first, *others = summary if isinstance(summary, tuple) else (document.only_summary,)
     return Pair(document.id, document.document, first, document.query, tuple(others))
 
 
 class ModelSummary(Protocol):
-    """The attributes of ``inference.summary.Summary`` that are used here."""
+    """The attributes of ``inference.summary.Summary`` used here."""
 
     @property
     def text(self) -> str: ...
@@ -114,19 +114,19 @@ class ModelSummary(Protocol):
 
 
 class Summarizer(Protocol):
-    """The method of ``inference.model.Model`` that is used here."""
+    """The method of ``inference.model.Model`` used here."""
 
     def summaries(self, texts: Sequence[str], **options: Any) -> Sequence[ModelSummary]: ...
 
 
 class PredictionsFile(RowsFile):
-    """The file predictions.jsonl; an evaluation that stopped continues after the last row."""
+    """The file predictions.jsonl; an interrupted evaluation continues after the last row."""
 
     columns = ("id", "scores")
     kind = "a line of predictions"
 
     def check_content(self, pairs: Iterable[Pair]) -> None:
-        """Raises InputError for a row that was made of other texts than those of its id."""
+        """Raises InputError if the texts of an id have changed since its row was written."""
         rows = {row["id"]: row for row in self.rows}
         for pair in pairs:
             row = rows.get(pair.id, {})
@@ -138,10 +138,10 @@ class PredictionsFile(RowsFile):
                 )
 
     def write_again(self) -> None:
-        """Writes all rows again, as they are by now.
+        """Rewrites the file with the current rows.
 
         Raises:
-            InputError: the file cannot be written; it stays as it was.
+            InputError: the file cannot be written; it is not changed.
         """
         try:
             with atomic.open_text(self.path) as file:
@@ -154,7 +154,7 @@ class PredictionsFile(RowsFile):
             ) from error
 
 
-# What a killed evaluation loses, in batches; in documents where the model chooses their size.
+# Work lost if an evaluation is killed: batches, or documents if the model picks the batch size.
 BATCHES_AT_ONCE = 4
 DOCUMENTS_AT_ONCE = 64
 
@@ -170,16 +170,16 @@ def predict(
 ) -> list[Row]:
     """Summarizes the source of every pair and scores the summary.
 
-    With batches, the longest documents go first, so that those of a batch have about the same
-    length; the model reads the next ones while it decodes. Rows are made several batches at a time.
+    With batches, the longest documents come first, so that a batch has documents of similar length;
+    the model tokenizes ahead while it decodes. Rows are completed several batches at a time.
 
     Args:
-        model: makes the summaries.
-        pairs: documents and references.
-        metrics: by name; those that are ``scored_last`` are left to ``score_last``.
+        model: model that summarizes.
+        pairs: documents with their references.
+        metrics: metrics by name; metrics that are ``scored_last`` are left to ``score_last``.
         batch_size: documents decoded together, see ``Model.summaries``.
-        on_row: called with every row as soon as it is made.
-        **options: of ``Model.summaries``.
+        on_row: callback with every finished row.
+        **options: options of ``Model.summaries``.
 
     Returns:
         The rows in the order of ``pairs``.
@@ -227,19 +227,18 @@ def _summaries(model: Summarizer, pairs: Sequence[Pair], **options: Any) -> Sequ
 
 
 def score_last(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> bool:
-    """Adds the scores of metrics that are ``scored_last`` to rows of ``predict``.
+    """Adds the scores of metrics that are ``scored_last`` to rows from ``predict``.
 
     Args:
-        rows: all that belong together.
-        pairs: that the rows were made of, in the same order.
-        metrics: by name.
+        rows: all rows of the evaluation.
+        pairs: pairs of the rows, in the same order.
+        metrics: metrics by name.
 
     Returns:
-        Whether a row has changed: none has if all have all scores.
+        True if a row has changed; False if all rows already have all scores.
 
     Raises:
-        InputError: a score that is not finite, and what the metrics raise; the rows stay as they
-            are.
+        InputError: a score that is not finite, or an error of a metric; rows are then unchanged.
     """
     last = {name: metric for name, metric in metrics.items() if metric.scored_last}
     columns = columns_of(last)
@@ -263,16 +262,16 @@ def check_finite(scores: Sequence[Scores], pairs: Sequence[Pair]) -> None:
 
 
 def columns_of(metrics: Metrics) -> tuple[str, ...]:
-    """Returns the names of the values of all metrics, in the order of tables."""
+    """Returns the column names of all metrics, in the order of tables."""
     return tuple(name for metric in metrics.values() for name in metric.columns)
 
 
 def example_scores(
     metrics: Metrics, predictions: Sequence[str], pairs: Sequence[Pair]
 ) -> list[Scores]:
-    """Returns the scores of every prediction by all metrics, in one dictionary for each.
+    """Returns one dictionary for each prediction, with its scores by all metrics.
 
-    Of a pair with several references, metrics that read these combine the scores with each.
+    With several references, metrics that use references combine the scores of all of them.
     """
     scores: list[Scores] = [{} for _ in pairs]
     for metric in metrics.values():
@@ -304,12 +303,12 @@ def corpus_scores(
     predictions: Sequence[str],
     pairs: Sequence[Pair],
 ) -> Scores:
-    """Returns the values of all predictions together by all metrics.
+    """Returns corpus-level values of all metrics.
 
     Args:
-        metrics: by name.
-        scores: of every prediction, as ``example_scores`` gives them.
-        predictions: summaries.
+        metrics: metrics by name.
+        scores: scores of every prediction, from ``example_scores``.
+        predictions: predicted summaries.
         pairs: their documents and references.
     """
     references, sources = _texts(pairs)
@@ -326,12 +325,12 @@ def _texts(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
 
 
 def summary_of(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> dict[str, Any]:
-    """Returns scores, lengths and throughput of all rows together.
+    """Returns scores, lengths and throughput over all rows.
 
     Args:
-        rows: of ``predict``.
-        pairs: that the rows were made of, in the same order.
-        metrics: by name.
+        rows: rows from ``predict``.
+        pairs: pairs of the rows, in the same order.
+        metrics: metrics by name.
     """
     lengths = [row["summary_tokens"] for row in rows]
     seconds = _total(rows, "seconds")
@@ -361,9 +360,9 @@ def _total(rows: Sequence[Row], name: str) -> Any:
 
 
 def baseline_predictions(pairs: Sequence[Pair], *, seed: int = 0) -> dict[str, list[str]]:
-    """Returns the lead and random sentences of every document.
+    """Returns the lead and random sentences of every document, as baselines.
 
-    They have as many words as references have on average.
+    Their length is the average length of the references.
     """
     lengths = [num_words(pair.reference) for pair in pairs]
     words = max(1, round(statistics.fmean(lengths)))
@@ -377,7 +376,7 @@ def baseline_predictions(pairs: Sequence[Pair], *, seed: int = 0) -> dict[str, l
 
 
 def baseline_scores(pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0) -> dict[str, Scores]:
-    """Returns the scores of ``baseline_predictions``, by name."""
+    """Returns the scores of ``baseline_predictions`` by name."""
     values = {}
     for name, texts in baseline_predictions(pairs, seed=seed).items():
         scores = example_scores(metrics, texts, pairs)

@@ -1,9 +1,9 @@
-"""Published numbers: every score of the tables of the four papers, and their comparison.
+"""Published results: all scores in the tables of the four papers, for comparison.
 
-``published.json`` was typed from the text of the papers. A table has parts, each with columns and
-rows. A column is named as the column of this library's metric wherever both measure the same; a
-column "NAME:METRIC" belongs to the data set NAME, one that ends with "?" has a meaning that the
-text leaves open. ``missing`` states why a table lacks numbers.
+``published.json`` was transcribed from the papers. A table has parts, each with columns and rows. A
+column has the name of this library's metric if both measure the same; a column "NAME:METRIC"
+belongs to the data set NAME, and a column that ends with "?" is ambiguous in the paper. ``missing``
+contains the reason if a table lacks numbers.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.evaluation.pages import read_part
 
-# Columns whose values are comparable with those of the metric of the same name.
+# Columns that are comparable with this library's metric of the same name.
 COMPARABLE = (
     "rouge1",
     "rouge2",
@@ -36,9 +36,9 @@ class PublishedPart(NamedTuple):
     Attributes:
         columns: names of the columns.
         rows: name of the system and a value for every column; None for an empty cell.
-        datasets: data sets of all columns without one of their own, names of ``data.tasks.TASKS``.
+        datasets: data sets of columns without a data set, names in ``data.tasks.TASKS``.
         split: split of the data sets, None if the paper does not state it.
-        origin: place of the numbers if they are not from the table itself.
+        origin: source of the numbers if they are not from the table itself.
         note: remark on the numbers.
     """
 
@@ -54,9 +54,9 @@ class PublishedTable(NamedTuple):
     """A table of a paper.
 
     Attributes:
-        number: number of the table; "section 8" and the like for numbers of the running text.
+        number: number of the table; "section 8" and the like for numbers in the text.
         shows: content of the table.
-        missing: reason for which the table or a part of it is absent, None if it is complete.
+        missing: reason why the table or a part of it is absent, None if it is complete.
         parts: numbers of the table.
     """
 
@@ -112,7 +112,7 @@ class PublishedBlock(NamedTuple):
         table: number of the table.
         dataset: name of the data set.
         split: split of the data set, None if the paper does not state it.
-        metrics: names of the columns, comparable ones and those with an open meaning.
+        metrics: names of the columns, both comparable and ambiguous ones.
         systems: name of a system -> metric -> value.
         notes: remarks on the numbers.
     """
@@ -157,7 +157,7 @@ def _part(values: Mapping[str, Any]) -> PublishedPart:
 
 
 def published_scores(paper: str) -> Iterator[PublishedScore]:
-    """Yields all cells with a number of a paper, once for every data set of the cell.
+    """Yields all numeric cells of a paper, once for every data set of the cell.
 
     Args:
         paper: name of the paper.
@@ -188,7 +188,7 @@ def find_published(choice: str) -> list[PublishedBlock]:
         choice: "PAPER:DATASET", as in "lsg:arxiv", or "PAPER:tableN", as in "awesome:table10".
 
     Raises:
-        InputError: an unknown choice, or one without numbers; names the choices.
+        InputError: an unknown choice, or one without numbers; the message lists the choices.
     """
     papers = read_published()
     name, colon, topic = choice.partition(":")
@@ -208,12 +208,12 @@ def find_published(choice: str) -> list[PublishedBlock]:
 
 
 def _topics(block: PublishedBlock) -> tuple[str, str]:
-    """Returns the two names of a block after the colon of a choice."""
+    """Returns the two names of a block that may follow the colon of a choice."""
     return block.dataset, f"table{block.table}"
 
 
 def _reason(paper: str, topic: str) -> str:
-    """Returns the reason for which a choice has no rows, and the choices that have some."""
+    """Returns the reason why a choice has no rows, and the choices that have some."""
     choices = {name for block in _blocks(paper) for name in _topics(block)}
     if choices:
         remedy = did_you_mean(topic, choices)

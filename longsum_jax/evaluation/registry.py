@@ -1,4 +1,4 @@
-"""The metrics of summaries by name; a new one is a file in this directory and a line here."""
+"""Registry of summary metrics; to add one, add a file to this directory and a line here."""
 
 import importlib
 from collections import UserDict
@@ -12,7 +12,7 @@ from longsum_jax.schema import from_dict
 if TYPE_CHECKING:
     from longsum_jax.evaluation.metric import Metric
 
-# name -> module of this directory and class
+# name -> module in this directory and class
 _CLASSES = {
     "rouge": "rouge.Rouge",
     "meteor": "meteor.Meteor",
@@ -40,7 +40,7 @@ _CLASSES = {
 
 
 class _Metrics(UserDict[str, Any]):
-    """Classes by name, imported when they are asked for: commands list the names in their help."""
+    """Metric classes by name, imported on access, since commands list the names in their help."""
 
     def __getitem__(self, name: str) -> "type[Metric]":
         found = self.data[name]
@@ -63,12 +63,11 @@ def make_metrics(
     """Returns metrics by name.
 
     Args:
-        names: of ``METRICS``, at least one.
-        options: name of a metric -> its options by name.
+        names: names in ``METRICS``, at least one.
+        options: metric name -> its options by name.
 
     Raises:
-        InputError: no name, an unknown one or one given twice; unknown options, or a value that
-            does not fit.
+        InputError: no name, an unknown or duplicate one; unknown options, or an invalid value.
     """
     if not names:
         raise InputError(f"metrics: give at least one; known: {', '.join(sorted(METRICS))}")

@@ -12,9 +12,9 @@ from longsum_jax.text.ngrams import TOKENIZERS, ngrams_of
 class Repetition(Metric):
     """Unique and repeated n-grams of a summary, in percent.
 
-    unique_n is the number of distinct n-grams over that of all n-grams, the higher the less is said
-    twice; repeated_n is the share of distinct n-grams that occur more than once (SummEval, Fabbri
-    et al., 2021). A summary without n-grams has 0.
+    unique_n is the number of distinct n-grams over the number of all n-grams, so higher means less
+    repetition; repeated_n is the share of distinct n-grams that occur more than once (SummEval,
+    Fabbri et al., 2021). The scores of a summary without n-grams are 0.
     """
 
     @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""A page that shows how systems score, and every document with its summaries.
+"""An HTML report with the scores of systems, and every document with its summaries.
 
-The page is one file. Documents lie in it in compressed pieces, which a browser opens as it shows
-them, so that thousands fit.
+The report is a single file. It contains the documents in compressed chunks, which a browser
+decompresses when it shows them, so that thousands of documents fit.
 """
 
 import base64
@@ -23,9 +23,9 @@ from longsum_jax.text.alignment import MAX_SOURCES, Support
 from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import sentence_ends, split_sentences
 
-CHUNK_CHARACTERS = 1 << 19  # of the JSON of documents that are compressed together
-BINS = 20  # of every histogram
-DIGITS = 3  # of the share that is held
+CHUNK_CHARACTERS = 1 << 19  # JSON characters of the documents that are compressed together
+BINS = 20  # bins of every histogram
+DIGITS = 3  # decimals of support scores
 OPENING = 120  # characters of a document that the table shows
 SCRIPTS = (
     "report.js",
@@ -34,21 +34,22 @@ SCRIPTS = (
     "report_documents.js",
     "report_start.js",
 )
-MAIN_COLUMNS = ("mean_rouge", "geometric_rouge")  # of which the page tells first
+MAIN_COLUMNS = ("mean_rouge", "geometric_rouge")  # preferred for the column shown first
 
 
 class ReportContent(NamedTuple):
     """The content of a report.
 
     Attributes:
-        pairs: documents with references; empty ones are shown as none.
-        systems: scored on them; the first one is compared with the others.
-        metrics: by which they were scored.
-        differences: of the first system and each other one, as ``comparison.compare`` gives them.
-        sampling: of intervals and tests.
-        main_column: of which the page tells first; by default a mean of ROUGE, else the first one.
-        aligner: finds what sentences rest on; None for ``WordAligner``.
-        published: rows of papers for a comparison, as ``published.find_published`` returns them.
+        pairs: documents with references; empty references are treated as missing.
+        systems: scored systems; the first one is compared with the others.
+        metrics: metrics of the scores.
+        differences: differences of the first system from each other one, from
+            ``comparison.compare``.
+        sampling: sampling options of intervals and tests.
+        main_column: column shown first; by default a mean of ROUGE, otherwise the first column.
+        aligner: aligner that finds the sources of sentences; None for ``WordAligner``.
+        published: rows of papers for a comparison, as returned by ``published.find_published``.
     """
 
     pairs: Sequence[Pair]
@@ -66,7 +67,7 @@ def write_report(path: Path, content: ReportContent) -> None:
 
     Raises:
         OSError: the file cannot be written.
-        InputError: the aligner cannot tell what is supported.
+        InputError: the aligner cannot determine support.
     """
     parts = {"style": read_part("report.css"), "script": "\n".join(map(read_part, SCRIPTS))}
     head, _, tail = fill(read_part("report.html"), **parts).partition("{{data}}")
@@ -87,14 +88,14 @@ def write_report(path: Path, content: ReportContent) -> None:
 
 
 class _Text(NamedTuple):
-    """A summary cut into pieces: its sentences, each with the white space before it."""
+    """A summary split into sentences with the white space before each, and their support."""
 
     pieces: list[str]
     support: list[Support]
 
 
 class _Document(NamedTuple):
-    """A document, cut into pieces, with its references and the summaries of all systems."""
+    """A document split into sentences, with its references and the summaries of all systems."""
 
     pair: Pair
     pieces: list[str]
@@ -103,7 +104,7 @@ class _Document(NamedTuple):
 
 
 def _read(pair: Pair, summaries: Sequence[str], aligner: Aligner) -> _Document:
-    """Aligns all texts of a document, which is read once for all of them."""
+    """Aligns all texts of a document, which is encoded only once."""
     sentences = split_sentences(pair.source)
     references = [text for text in pair.references if text.strip()]
     texts = [*references, *summaries]
@@ -141,20 +142,20 @@ def _text_json(text: _Text) -> dict[str, Any]:
 
 
 class _Statistics:
-    """The data of the plots, over all documents; the reference comes before the systems.
+    """The data of the plots, over all documents; the reference precedes the systems.
 
     Args:
-        systems: their number.
+        systems: number of systems.
     """
 
     def __init__(self, systems: int) -> None:
         names = ("id", "opening", "words", "reference_words")
         self.documents: dict[str, list[Any]] = {name: [] for name in names}
         self.words: list[list[int]] = [[] for _ in range(systems)]
-        # Of every sentence of a text how much is held, by document.
+        # Support of every sentence of a text, by series and document.
         self._totals: list[list[list[float]]] = [[] for _ in range(1 + systems)]
-        self.sentences = np.zeros((1 + systems, BINS), np.int64)  # by the share that is held
-        self._used = np.zeros((1 + systems, BINS))  # means over documents, by place
+        self.sentences = np.zeros((1 + systems, BINS), np.int64)  # histogram of support
+        self._used = np.zeros((1 + systems, BINS))  # sums of histograms of source positions
         self._used_by = np.zeros((1 + systems, 1), np.int64)
 
     def add(self, document: _Document) -> None:
@@ -177,7 +178,7 @@ class _Statistics:
             self.words[system].append(len(unicode_words("".join(text.pieces))))
 
     def _add_text(self, series: int, text: _Text, places: np.ndarray) -> None:
-        # As the page adds them up, so that it marks as many sentences as are counted.
+        # Round as the page does, so that the counts match the sentences it marks.
         totals = [sum(round(score, DIGITS) for score in each.scores) for each in text.support]
         self._totals[series].append(totals)
         self.sentences[series] += _histogram(np.array(totals))
@@ -189,7 +190,7 @@ class _Statistics:
             self._used_by[series] += 1
 
     def unsupported(self, threshold: float) -> list[list[int]]:
-        """Returns how many sentences of every text are below a total, [series][documents]."""
+        """Returns the number of sentences of each text below a threshold, [series][documents]."""
         return [
             [sum(total < threshold for total in totals) for totals in of_series]
             for of_series in self._totals
@@ -201,7 +202,7 @@ class _Statistics:
 
 
 def _places(pieces: Sequence[str]) -> np.ndarray:
-    """Returns the relative position, 0 to 1, of the middle of every sentence in its document."""
+    """Returns the relative position, 0 to 1, of each sentence's middle in its document."""
     lengths = np.array([len(piece) for piece in pieces])
     return (lengths.cumsum() - lengths / 2) / max(lengths.sum(), 1)
 
@@ -241,7 +242,7 @@ def _index(content: ReportContent, statistics: _Statistics) -> dict[str, Any]:
 
 
 def _support_json(statistics: _Statistics, aligner: Aligner) -> dict[str, Any]:
-    """Returns what the page tells of the support of sentences."""
+    """Returns the page's data on the support of sentences."""
     threshold = round(aligner.threshold(), DIGITS)
     unsupported = statistics.unsupported(threshold)
     shares = [
@@ -271,10 +272,10 @@ def _system_json(
 
 
 class _Chunks:
-    """Writes documents into a page, several compressed together.
+    """Writes documents into a page, several of them compressed together.
 
     Attributes:
-        starts: the number of the first document of every chunk.
+        starts: index of the first document of every chunk.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -284,7 +285,7 @@ class _Chunks:
         self._written = 0
 
     def add(self, document: dict[str, Any]) -> None:
-        """Adds a document, and writes a chunk as soon as it is full."""
+        """Adds a document, and writes a chunk when it is full."""
         self._waiting.append(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
         if sum(map(len, self._waiting)) >= CHUNK_CHARACTERS:
             self.close()
@@ -304,8 +305,8 @@ def _write_data(file: TextIO, name: str, data: dict[str, Any]) -> None:
 
 
 def _write_packed(file: TextIO, name: str, text: str) -> None:
-    """Writes a text into an element of the page, gzipped, in letters that end no element."""
-    # Half a character, which no UTF-8 can hold, is shown as what replaces it.
+    """Writes a text into an element of the page, gzipped and base64-encoded."""
+    # A lone surrogate, which is invalid in UTF-8, is shown as a replacement character.
     packed = gzip.compress(text.encode("utf-8", "surrogatepass"), mtime=0)
     encoded = base64.b64encode(packed).decode()
     file.write(f'<script type="text/plain" id="{name}">{encoded}</script>\n')

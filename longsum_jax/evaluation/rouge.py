@@ -1,6 +1,6 @@
-"""ROUGE, equal to the last digit to rouge-score 0.1.2, and many times as fast.
+"""ROUGE, bit-identical to rouge-score 0.1.2 and many times as fast.
 
-Scores and F-measures are that package's; n-grams and common subsequences are counted here.
+Scores and F-measures use that package; n-grams and common subsequences are counted here.
 """
 
 import collections
@@ -24,16 +24,16 @@ Word = Hashable
 
 ROUGE_TYPES: tuple[RougeType, ...] = ("rouge1", "rouge2", "rougeLsum")
 SCROLLS_TYPES: tuple[RougeType, ...] = ("rouge1", "rouge2", "rougeL")
-EQUALED_VERSION = "0.1.2"  # of rouge-score; a test holds both together
+EQUALED_VERSION = "0.1.2"  # of rouge-score; a test compares both
 
 
 class Rouge(Metric):
-    """ROUGE of each type (Lin, 2004), from 0 to 100; see ``Options``.
+    """ROUGE of the selected types (Lin, 2004), from 0 to 100; see ``Options``.
 
-    Its columns are the F-measures under the names of the types, with ``details`` also precision and
-    recall; "mean_rouge" is the mean of ROUGE-1, -2 and -Lsum (as in LOCOST), where these are
-    asked for; "geometric_rouge" is the geometric mean of ROUGE-1, -2 and -L (SCROLLS),
-    where these are. For a data set, it is that of the three means.
+    Columns are the F-measures with the names of the types and, with ``details``, precision and
+    recall; "mean_rouge" is the mean of ROUGE-1, -2 and -Lsum (as in LOCOST), if these types are
+    selected; "geometric_rouge" is the geometric mean of ROUGE-1, -2 and -L (SCROLLS), if these
+    types are selected. For a data set, it is the geometric mean of the three means.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -41,17 +41,17 @@ class Rouge(Metric):
         """Options of ROUGE.
 
         Attributes:
-            types: among rouge1, rouge2, rouge3 (n-grams), rougeL (longest common subsequence of the
-                texts) and rougeLsum (of their sentences).
-            details: precision and recall in addition to F-measures.
-            stemmer: stems words of more than three letters (Porter, as NLTK has it).
+            types: types among rouge1, rouge2, rouge3 (n-grams), rougeL (longest common subsequence
+                of the texts) and rougeLsum (of their sentences).
+            details: whether to report precision and recall in addition to F-measures.
+            stemmer: whether to stem words of more than three letters (Porter, as in NLTK).
             tokenizer: "default" is rouge-score's, which finds only a-z and 0-9; "unicode" finds
-                words of any script; "auto" takes "unicode" for references in other scripts than
-                Latin, else "default".
+                words in any script; "auto" uses "unicode" for references in non-Latin scripts,
+                otherwise "default".
             splitter: splitter of ROUGE-Lsum. "sentences" splits every line into sentences; "lines"
-                takes each line as a sentence, as rouge-score does.
-            references: of an example with several references takes the "max", which is the one
-                with the best F-measure of the type, or the "mean".
+                treats each line as a sentence, as rouge-score does.
+            references: aggregation over several references: "max" uses the reference with the best
+                F-measure of the type, "mean" averages.
         """
 
         types: tuple[RougeType, ...] = ROUGE_TYPES
@@ -132,7 +132,7 @@ class Rouge(Metric):
         return self._with_means(values)
 
     def _with_means(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the columns of all types with both means of them, where they have one."""
+        """Returns the columns of all types with both means, if their types are selected."""
         values = dict(values)
         if set(ROUGE_TYPES) <= set(self.options.types):
             values["mean_rouge"] = sum(values[name] for name in ROUGE_TYPES) / len(ROUGE_TYPES)
@@ -149,16 +149,16 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = False) -> Scores:
     """Returns the F-measures of ROUGE-1, ROUGE-2 and ROUGE-Lsum, and their mean, from 0 to 100.
 
     ROUGE-Lsum compares sentence by sentence (Lin, 2004, section 3.2): every line of either text is
-    split into sentences. LOCOST reports the values without stemming and their mean; Hepos, LSG and
-    AWESOME stem.
+    split into sentences. LOCOST reports values without stemming and their mean; Hepos, LSG and
+    AWESOME use stemming.
 
     Args:
-        prediction: the generated summary; may be empty.
-        reference: the summary to compare with.
-        stemmer: stems words (Porter) first.
+        prediction: generated summary; may be empty.
+        reference: reference summary.
+        stemmer: whether to stem words (Porter).
 
     Returns:
-        Keys rouge1, rouge2, rougeLsum, mean_rouge.
+        Dictionary with rouge1, rouge2, rougeLsum, mean_rouge.
     """
     [values] = Rouge(Rouge.Options(stemmer=stemmer)).score([prediction], [reference], [""])
     return values
@@ -175,11 +175,11 @@ def corpus_rouge(pairs: Iterable[tuple[str, str]], *, stemmer: bool = False) -> 
 
 
 def rouge_parts(prediction: str, reference: str, options: Rouge.Options) -> dict[RougeType, Score]:
-    """Returns precision, recall and F-measure of every type that the options name.
+    """Returns precision, recall and F-measure of every type in the options.
 
     Args:
-        prediction: the generated summary; may be empty.
-        reference: the summary to compare with.
+        prediction: generated summary; may be empty.
+        reference: reference summary.
         options: options of ROUGE.
     """
     tokenizer = options.tokenizer
@@ -187,7 +187,7 @@ def rouge_parts(prediction: str, reference: str, options: Rouge.Options) -> dict
         tokenizer = "default" if is_latin(reference) else "unicode"
     tokenize = _tokenizer(tokenizer, options.stemmer)
     sentences = [_sentences(text, options.splitter) for text in (prediction, reference)]
-    # Words do not cross from one sentence into the next under any tokenizer.
+    # With every tokenizer, no word spans two sentences.
     predicted, wanted = [[tokenize(line) for line in lines] for lines in sentences]
     predicted_words = list(itertools.chain.from_iterable(predicted))
     wanted_words = list(itertools.chain.from_iterable(wanted))
@@ -207,7 +207,7 @@ def rouge_parts(prediction: str, reference: str, options: Rouge.Options) -> dict
 
 
 def describe(options: Rouge.Options) -> dict[str, Any]:
-    """Returns what the values depend on, for reports: a signature, splitter, options."""
+    """Returns the settings that determine the values, for reports: signature, splitter, options."""
     splitter = splitter_name().replace(" ", "-") if options.splitter == "sentences" else "lines"
     fields = {
         "stem": "yes" if options.stemmer else "no",
@@ -221,16 +221,16 @@ def describe(options: Rouge.Options) -> dict[str, Any]:
 
 
 def _ngram_parts(predicted: Sequence[Word], wanted: Sequence[Word], size: int) -> Score:
-    """Returns ROUGE-n: n-grams in common, each as often as the text that has it less often."""
+    """Returns ROUGE-n, with counts of common n-grams clipped to the smaller count."""
     counts = [collections.Counter(ngrams_of(words, size)) for words in (predicted, wanted)]
     hits = (counts[0] & counts[1]).total()
     return _parts(hits, counts[0].total(), counts[1].total())
 
 
 def _summary_hits(predicted: Sequence[Sequence[Word]], wanted: Sequence[Sequence[Word]]) -> int:
-    """Returns the words of the reference in common subsequences with sentences of the prediction.
+    """Returns the number of reference words in common subsequences with predicted sentences.
 
-    A word counts no more often than the prediction has it.
+    A word is counted at most as often as it occurs in the prediction.
     """
     index = UnionLcs(predicted)
     found: collections.Counter[Word] = collections.Counter()
@@ -254,7 +254,7 @@ def _sentences(text: str, splitter: str) -> list[str]:
 
 
 def _tokenizer(name: str, stemmer: bool) -> Callable[[str], Sequence[Word]]:
-    """Returns what makes words of a text; stemmed words are strings."""
+    """Returns the function that splits a text into words; stemmed words are strings."""
     words_of = TOKENIZERS[name]
     if not stemmer:
         return words_of

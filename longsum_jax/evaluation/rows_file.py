@@ -1,4 +1,4 @@
-"""A file of JSON lines that grows row by row, and that a command started again continues."""
+"""A JSON lines file that grows row by row, and is continued when a command is restarted."""
 
 import json
 import os
@@ -12,19 +12,19 @@ Row = dict[str, Any]
 
 
 class RowsFile:
-    """A file of JSON lines: rows are appended as they are made.
+    """A JSON lines file: rows are appended when they are finished.
 
     Args:
-        path: path of the file, which need not exist.
+        path: path of the file, which may be missing.
 
     Attributes:
         path: path of the file.
-        rows: rows of the file; a line cut short by a crash is dropped.
-        columns: keys that each row has.
+        rows: rows of the file; an incomplete line after a crash is dropped.
+        columns: keys that each row must have.
         kind: name of a row, for errors.
 
     Raises:
-        InputError: a file that cannot be read, or a row without its columns.
+        InputError: the file cannot be read, or a row lacks a column.
     """
 
     columns: ClassVar[tuple[str, ...]] = ("id",)
@@ -37,8 +37,7 @@ class RowsFile:
             return
         try:
             content = read_bytes(path, MAX_ROWS_BYTES)
-            # Not splitlines: texts may hold other characters that it takes for the end of a line,
-            # such as U+2028.
+            # Not splitlines, which would also split at other characters in texts, such as U+2028.
             *lines, cut_short = content.split(b"\n")
             self.rows = [self._parsed(line, i) for i, line in enumerate(lines, 1)]
             if cut_short:
@@ -52,7 +51,7 @@ class RowsFile:
         """Appends one row to the file.
 
         Raises:
-            InputError: the file cannot be written; earlier rows stay in it.
+            InputError: the file cannot be written; earlier rows are kept.
         """
         try:
             with self.path.open("a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Salience curve: where in its document the n-grams of a summary first occur."""
+"""Salience curve: positions in the document at which n-grams of a summary first occur."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from longsum_jax.text.ngrams import TOKENIZERS
 class Salience(Metric):
     """The curve of salient n-grams (Huang et al., 2021, figure 2) of a summary, in percent.
 
-    salient_30 is the share of the summary's n-grams, among those that the document has, which a
-    reader has met after 30 percent of it. The last value is 100, or 0 where the document has none
-    of them; the mean curve is over the others. See ``text.extractive.salient_ngrams``.
+    salient_30 is the share of the summary's n-grams, among the ones found in the document, that
+    first occur within its first 30 percent. The last value is 100, or 0 if no n-gram occurs in the
+    document; the mean curve leaves such summaries out. See ``text.extractive.salient_ngrams``.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Salience(Metric):
         """Options of the curve.
 
         Attributes:
-            size: words of an n-gram.
-            shares: values of the curve.
+            size: n-gram length in words.
+            shares: number of points of the curve.
             tokenizer: "default" (ROUGE's) or "unicode".
         """
 
@@ -56,7 +56,7 @@ class Salience(Metric):
         return [self._curve(prediction, source) for prediction, source in pairs]
 
     def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
-        last = means[self.columns[-1]]  # the percentage of summaries that have a curve
+        last = means[self.columns[-1]]  # percentage of summaries that have a curve
         share = np.where(last > 0, last, 100) / 100
         return {name: means[name] / share for name in self.columns}
 

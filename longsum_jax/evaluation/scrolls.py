@@ -1,8 +1,8 @@
-"""The data sets of SCROLLS and ZeroSCROLLS as they are released, and their metrics.
+"""The released data sets of SCROLLS and ZeroSCROLLS, and their metrics.
 
 Sources: Shaham et al., 2022; Shaham et al., 2023, section 3.3. A release is TASK.zip with
 TASK/SPLIT.jsonl, rows of id, pid, input and output. Rows with the same id are one example with
-several right outputs. A submission is one CSV of predictions for all tasks.
+several correct outputs. A submission is one CSV of predictions for all tasks.
 """
 
 import csv
@@ -35,8 +35,8 @@ class ScrollsTask(NamedTuple):
 
     Attributes:
         metric: a name in ``registry.METRICS``.
-        column: of the metric, the one number of the data set.
-        options: of the metric.
+        column: column of the metric that is the score of the data set.
+        options: options of the metric.
     """
 
     metric: str
@@ -81,12 +81,12 @@ def read_scrolls(path: str | Path, split: str = "validation") -> dict[str, Pair]
     """Reads inputs and outputs of a data set by id.
 
     Args:
-        path: the released zip, a directory with SPLIT.jsonl, or a file of JSON lines.
-        split: of a zip or a directory.
+        path: released zip file, directory with SPLIT.jsonl, or JSON lines file.
+        split: split in a zip file or a directory.
 
     Raises:
-        InputError: no such split, rows that do not fit, or outputs that were not released, as those
-            of the test sets.
+        InputError: no such split, invalid rows, or outputs that are not released, as for the test
+            sets.
     """
     pairs: dict[str, Pair] = {}
     for where, row in _rows(Path(path), split):
@@ -107,8 +107,8 @@ def read_ids(path: str | Path, split: str = "test") -> list[str]:
     """Reads the ids of a data set, in their order; outputs need not be released.
 
     Args:
-        path: as of ``read_scrolls``.
-        split: of a zip or a directory.
+        path: path, as for ``read_scrolls``.
+        split: split in a zip file or a directory.
 
     Raises:
         InputError: no such split, or a row without id.
@@ -127,12 +127,12 @@ def read_all_predictions(
     """Reads TASK.json or TASK.jsonl of every task from a directory, by task and id.
 
     Args:
-        directory: with one file for each task.
-        tasks: of a suite.
+        directory: directory with one file for each task.
+        tasks: tasks of a suite.
         prediction_key: field of the prediction in JSON lines.
 
     Raises:
-        InputError: a task has no file or two, or a file is not what ``read_predictions`` reads.
+        InputError: a task has no file or two, or a file is invalid for ``read_predictions``.
     """
     found = {}
     for task in tasks:
@@ -142,10 +142,10 @@ def read_all_predictions(
 
 
 def release_of(directory: str | Path, task: str) -> Path:
-    """Returns TASK.zip or the directory TASK of the releases in a directory.
+    """Returns TASK.zip or the directory TASK in a directory of releases.
 
     Raises:
-        InputError: neither is there, or both.
+        InputError: neither or both exist.
     """
     return _task_file(Path(directory), task, (".zip", ""))
 
@@ -158,17 +158,17 @@ def score_task(
     *,
     tasks: Tasks = SCROLLS_TASKS,
 ) -> float:
-    """Scores the predictions of a data set by its own metric, from 0 to 100.
+    """Scores the predictions of a data set with its official metric, from 0 to 100.
 
     Args:
         task: a name in ``tasks``.
-        predictions: by id.
+        predictions: predictions by id.
         pairs: inputs and outputs by id.
-        on_missing: whether ids without predictions are an error, or left out.
-        tasks: of a suite.
+        on_missing: "error" to raise for ids without predictions, "skip" to leave them out.
+        tasks: tasks of a suite.
 
     Raises:
-        InputError: ids differ.
+        InputError: the ids differ.
     """
     name, column, options = tasks[task]
     metrics = make_metrics([name], {name: options})
@@ -185,19 +185,19 @@ def write_submission(
     *,
     tasks: Tasks = SCROLLS_TASKS,
 ) -> int:
-    """Writes the CSV that both suites take, Task, ID and Prediction, and reads it back to compare.
+    """Writes a submission CSV for either suite: Task, ID, Prediction; verifies that it parses back.
 
     Args:
-        path: of the CSV.
-        predictions: by task and id; all tasks.
-        ids: of the split that is submitted, by task; None leaves them unchecked.
-        tasks: of a suite.
+        path: path of the CSV.
+        predictions: predictions by task and id, for all tasks.
+        ids: ids of the submitted split, by task; None to skip the check.
+        tasks: tasks of a suite.
 
     Returns:
         The number of rows.
 
     Raises:
-        InputError: a task is absent, ids differ from ``ids``, or a text does not survive CSV.
+        InputError: a task is missing, ids differ from ``ids``, or a text does not survive CSV.
         OSError: the file cannot be written.
     """
     absent = [task for task in tasks if task not in predictions]
@@ -232,7 +232,7 @@ def _check_ids(task: str, predictions: Mapping[str, Prediction], wanted: list[st
 
 
 def _check_csv(text: str, rows: list[tuple[str, str, str]]) -> None:
-    """Raises InputError unless the rows come out of the CSV as they went in."""
+    """Raises InputError unless parsing the CSV returns the same rows."""
     try:
         head, *found = csv.reader(io.StringIO(text, newline=""))
     except csv.Error as error:
@@ -258,7 +258,7 @@ def _task_file(directory: Path, task: str, suffixes: tuple[str, ...]) -> Path:
 
 
 def _rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
-    """Yields every row with the place where it stands."""
+    """Yields every row with its location."""
     if path.suffix == ".zip":
         yield from _zipped_rows(path, split)
         return
@@ -266,7 +266,7 @@ def _rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
     if path.is_dir():
         file = path / f"{split}.jsonl"
         if file.exists():
-            open_regular(file).close()  # a pipe would be waited for
+            open_regular(file).close()  # raises for a pipe, which would block
     for number, row in read_json_objects(file):
         yield f"{file}:{number}", row
 

@@ -1,4 +1,4 @@
-"""Sheets that people fill in, as CSV for spreadsheets and as a page for browsers.
+"""Sheets for human judges, as CSV for spreadsheets and as HTML pages.
 
 A sheet has a row for every sentence of a summary, if the protocol asks about sentences, and one row
 without a sentence number for the questions about the summary.
@@ -27,15 +27,15 @@ from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.schema import first_names
 from longsum_jax.text.documents import read_text_file
 
-SUMMARY = 0  # in place of the number of a sentence: questions about the whole summary
-NO_ANSWER = "-"  # in cells of questions that a row does not ask
+SUMMARY = 0  # sentence number of questions about the whole summary
+NO_ANSWER = "-"  # content of cells whose question does not apply to the row
 
-# Item -> number of the sentence from 1, or SUMMARY -> question -> answer.
+# Item -> sentence number from 1, or SUMMARY -> question -> answer.
 Answers = dict[str, dict[int, dict[str, float]]]
 
 
 class _Row(NamedTuple):
-    """One row of a filled sheet, with file and line."""
+    """One row of a filled sheet, with its file and line."""
 
     place: str
     item: str
@@ -52,17 +52,17 @@ def write_sheets(
 ) -> list[Path]:
     """Writes a CSV and an HTML file for every judge, and instructions and documents as text files.
 
-    The pages need no network access. The files contain no names of systems and no ids of documents.
+    The pages do not need network access. The files do not contain system names or document ids.
 
     Args:
         directory: an existing directory.
         key: key of the items.
         pairs: documents by id.
-        systems: predictions by id, by name of the system.
-        prompt: instructions for the judges; None for the protocol's.
+        systems: predictions by id, by system name.
+        prompt: instructions for the judges; None for the protocol's default.
 
     Returns:
-        The pages, one for every judge.
+        The HTML pages, one for every judge.
 
     Raises:
         OSError: a file cannot be written.
@@ -88,13 +88,13 @@ def write_sheets(
 
 
 def read_sheets(paths: Sequence[str | Path], key: Key) -> Answers:
-    """Reads filled sheets, which must be complete for every judge of whom they have an answer.
+    """Reads filled sheets, which must be complete for every judge with at least one answer.
 
-    Commas, semicolons and tabs may stand between cells, as spreadsheets save them.
+    Cells may be separated by commas, semicolons or tabs, as saved by different spreadsheets.
 
     Raises:
-        InputError: a missing column or answer, an item or a sentence that is not the key's, two
-            rows for one sentence, an invalid answer, or no first place in a ranking.
+        InputError: a missing column or answer, an item or sentence that is not in the key, two rows
+            for one sentence, an invalid answer, or a ranking without a first place.
     """
     answers: Answers = {}
     rows: dict[tuple[str, int], _Row] = {}
@@ -117,7 +117,7 @@ def read_sheets(paths: Sequence[str | Path], key: Key) -> Answers:
 
 
 def _texts(key: Key, pair: Pair) -> dict[str, str]:
-    """Returns the texts that a judge reads besides the summaries, by kind."""
+    """Returns the texts that a judge reads in addition to the summaries, by kind."""
     document = f"{pair.query}\n\n{pair.source}" if pair.query else pair.source
     texts = {"document": document}
     if PROTOCOLS[key.protocol].shows_reference:
@@ -142,10 +142,10 @@ def _csv(
         number = numbers[item.document]
         for sentence, text in enumerate(item_sentences(key.protocol, summary), 1):
             writer.writerow([name, number, sentence, text, *of_sentences[0], *of_sentences[1]])
-        # A summary whose sentences stand above is not repeated.
+        # Do not repeat a summary whose sentences are in the rows above.
         text = "" if item.sentences else summary
         writer.writerow([name, number, "", text, *of_summaries[0], *of_summaries[1]])
-    return "\ufeff" + content.getvalue()  # by which spreadsheets recognize UTF-8
+    return "\ufeff" + content.getvalue()  # BOM, by which spreadsheets recognize UTF-8
 
 
 def _page(
@@ -183,7 +183,7 @@ def _page(
 
 
 def _card(item: str, summary: str, key: Key) -> str:
-    """Returns one summary with the controls of all its sentences and its own."""
+    """Returns an HTML card for one summary, with controls for its sentences and for the whole."""
     letter = item.rpartition("-")[2]
     sentences = item_sentences(key.protocol, summary)
     fields = ""
@@ -197,12 +197,12 @@ def _card(item: str, summary: str, key: Key) -> str:
 
 
 def _fieldset(item: str, sentence: str, legend: str, questions: Sequence[Question]) -> str:
-    """Returns a group of controls, each a list to choose from inside of its label."""
+    """Returns a group of labeled drop-down lists."""
     controls = ""
     for question in questions:
         options = '<option value=""></option>'
         for answer, label in zip(question.answers, question.labels, strict=True):
-            # A number at the beginning chooses the option by one key.
+            # Options start with their number, so that one key press selects them.
             text = html.escape(f"{answer} {label}".strip())
             options += f'<option value="{answer}">{text}</option>'
         name = html.escape(question.name)
@@ -214,7 +214,7 @@ def _fieldset(item: str, sentence: str, legend: str, questions: Sequence[Questio
 
 
 def _rows(path: str | Path, key: Key) -> Iterator[_Row]:
-    """Yields the rows of a CSV."""
+    """Yields the rows of a CSV file."""
     text = read_text_file(path)
     first = text.lstrip().removeprefix('"item"').removeprefix("item")[:1]
     delimiter = first if first in (";", "\t") else ","
@@ -274,7 +274,7 @@ def _unit(item: str, sentence: int) -> str:
 
 
 def _check_complete(key: Key, item: str, rows: Mapping[int, Mapping[str, float]]) -> None:
-    """Raises InputError for the first answer about an item that is missing."""
+    """Raises InputError for the first missing answer about an item."""
     for sentence in [*range(1, key.items[item].sentences + 1), SUMMARY]:
         for question in key.of_sentences if sentence else key.of_summaries:
             if question.name not in rows.get(sentence, {}):
@@ -285,7 +285,7 @@ def _check_complete(key: Key, item: str, rows: Mapping[int, Mapping[str, float]]
 
 
 def _check_ranks(key: Key, answers: Answers, judges: set[int]) -> None:
-    """Raises InputError for a judge who ranks no summary of a document first."""
+    """Raises InputError if a judge does not rank any summary of a document first."""
     ranked = [question.name for question in key.of_summaries if question.kind == "rank"]
     for name in ranked:
         best: dict[tuple[int, str], float] = {}

@@ -1,9 +1,9 @@
-"""Confidence intervals of scores, and tests whether two systems differ on the same documents.
+"""Confidence intervals of scores, and significance tests for two systems on the same documents.
 
-All functions take one column of scores, [documents], or several at a time, [documents, columns],
-and draw the same rounds for every column. What is compared are means over documents, or what a
-``statistic`` makes of them, such as the geometric mean of several: it takes means [rounds, columns]
-and returns values [rounds, values].
+All functions take one column of scores, [documents], or several columns, [documents, columns], and
+use the same random rounds for every column. They compare means over documents, or a ``statistic``
+of the means, such as the geometric mean of several columns: a function from means [rounds, columns]
+to values [rounds, values].
 """
 
 import statistics
@@ -14,8 +14,8 @@ import numpy as np
 from longsum_jax.errors import InputError, check_whole
 
 ROUNDS = 10_000
-_ELEMENTS = 1 << 16  # of a table at a time, so that it stays in the caches
-_TOLERANCE = 1e-12  # sums of the same numbers may differ by rounding
+_ELEMENTS = 1 << 16  # maximum elements of a table at a time, to stay in the CPU caches
+_TOLERANCE = 1e-12  # relative; sums of the same numbers may differ by rounding
 
 Statistic = Callable[[np.ndarray], np.ndarray]
 
@@ -28,31 +28,31 @@ def randomization_test(
     seed: int = 0,
     statistic: Statistic | None = None,
 ) -> np.ndarray:
-    """Tests by paired approximate randomization whether two systems differ.
+    """Tests whether two systems differ, by paired approximate randomization.
 
-    In every round the scores of each document are exchanged or not, by chance. The p-value is the
-    share of rounds whose difference is at least as large as the one found, which counts as a round
-    itself (Noreen, 1989). Where there are no more than ``rounds`` ways to exchange, each is taken
-    once, and the p-value is exact.
+    Each round swaps the scores of each document with probability 1/2. The p-value is the share of
+    rounds whose difference is at least as large as the observed one, which counts as a round itself
+    (Noreen, 1989). If there are at most ``rounds`` ways to swap, all of them are enumerated, and
+    the p-value is exact.
 
     Args:
         first, second: scores of two systems, [documents] or [documents, columns].
-        rounds: of the test.
-        seed: of the rounds.
-        statistic: of the means; None for the means themselves.
+        rounds: number of rounds.
+        seed: random seed of the rounds.
+        statistic: function of the means; None for the means themselves.
 
     Returns:
         Two-sided p-values, float64, () or [values].
 
     Raises:
-        InputError: no documents, shapes that differ, or scores that are not finite.
+        InputError: no documents, mismatched shapes, or scores that are not finite.
     """
     tables = _pair(first, second)
     count, columns = tables[0].shape
     both = np.concatenate(tables, 1)
 
     def difference_of(kept: np.ndarray) -> np.ndarray:
-        # Sums without subtraction, so that means of scores from 0 on are from 0 on.
+        # Sums instead of differences, so that means of nonnegative scores are nonnegative.
         sums = kept @ both + (1 - kept) @ np.roll(both, columns, 1)
         means = sums / count
         return _apply(statistic, means[:, :columns]) - _apply(statistic, means[:, columns:])
@@ -73,24 +73,24 @@ def bootstrap_test(
     seed: int = 0,
     statistic: Statistic | None = None,
 ) -> np.ndarray:
-    """Tests by the paired bootstrap whether two systems differ.
+    """Tests whether two systems differ, by the paired bootstrap.
 
-    The p-value is the share of resamples of the documents whose difference is at least as far from
-    the one found as that is from zero, the one found counted as a resample (Efron & Tibshirani,
-    1993, section 16.4; one-sided in Berg-Kirkpatrick et al., 2012). A single document has no other
-    resamples, so that its p-value is 1.
+    The p-value is the share of resamples of the documents whose difference deviates from the
+    observed one at least as far as that one does from zero, with the observed one counted as a
+    resample (Efron & Tibshirani, 1993, section 16.4; one-sided in Berg-Kirkpatrick et al., 2012).
+    With a single document, all resamples are equal, and the p-value is 1.
 
     Args:
         first, second: scores of two systems, [documents] or [documents, columns].
-        rounds: resamples.
-        seed: of the resamples.
-        statistic: of the means; None for the means themselves.
+        rounds: number of resamples.
+        seed: random seed of the resamples.
+        statistic: function of the means; None for the means themselves.
 
     Returns:
         Two-sided p-values, float64, () or [values].
 
     Raises:
-        InputError: no documents, shapes that differ, or scores that are not finite.
+        InputError: no documents, mismatched shapes, or scores that are not finite.
     """
     tables = _pair(first, second)
     means = [table.mean(0)[None] for table in tables]
@@ -115,19 +115,19 @@ def resampled_differences(
 ) -> np.ndarray:
     """Returns the differences of two systems in resamples of the documents.
 
-    Their percentiles are an interval, their standard deviation is the standard error.
+    Their percentiles give an interval, and their standard deviation the standard error.
 
     Args:
         first, second: scores of two systems, [documents] or [documents, columns].
-        rounds: resamples.
-        seed: of the resamples.
-        statistic: of the means; None for the means themselves.
+        rounds: number of resamples.
+        seed: random seed of the resamples.
+        statistic: function of the means; None for the means themselves.
 
     Returns:
         float64 [rounds, values].
 
     Raises:
-        InputError: no documents, shapes that differ, or scores that are not finite.
+        InputError: no documents, mismatched shapes, or scores that are not finite.
     """
     both = _pair(first, second)
     means = _resampled_means(np.concatenate(both, 1), rounds, seed)
@@ -154,9 +154,9 @@ def bootstrap_intervals(
     Args:
         scores: [documents] or [documents, columns].
         level: share of resamples inside the interval.
-        rounds: resamples of the documents.
-        seed: of the resamples.
-        statistic: of the means; None for the means themselves.
+        rounds: number of resamples of the documents.
+        seed: random seed of the resamples.
+        statistic: function of the means; None for the means themselves.
 
     Returns:
         Lower and upper bounds, float64 [2] or [2, values].
@@ -184,16 +184,17 @@ def percentile_interval(values: np.ndarray, level: float = 0.95) -> np.ndarray:
 def holm(p_values: np.ndarray) -> np.ndarray:
     """Returns p-values adjusted for the number of tests (Holm, 1979).
 
-    Rejecting every null hypothesis whose adjusted p-value is below a level keeps the family-wise
-    error rate, the probability of any false rejection, at most at that level.
+    Rejecting every null hypothesis whose adjusted p-value is below a level bounds the family-wise
+    error rate, the probability of any false rejection, by that level.
 
     Args:
-        p_values: [tests] or [tests, columns]; each column is adjusted by itself.
+        p_values: [tests] or [tests, columns]; each column is adjusted separately.
     """
     p_values = np.asarray(p_values, np.float64)
     order = np.argsort(p_values, axis=0)
     ascending = np.take_along_axis(p_values, order, 0)
     remaining = np.arange(len(p_values), 0, -1).reshape(-1, *[1] * (p_values.ndim - 1))
+    # Step-down: the i-th smallest p-value is multiplied by the number of tests not yet rejected.
     stepped = np.minimum(np.maximum.accumulate(remaining * ascending, axis=0), 1)
     adjusted = np.empty_like(stepped)
     np.put_along_axis(adjusted, order, stepped, 0)
@@ -205,14 +206,14 @@ def smallest_difference(
 ) -> np.ndarray:
     """Returns the smallest difference that a test detects with this power.
 
-    By the normal approximation: (z(1 - level / 2) + z(power)) standard errors. A difference that is
-    found and smaller than this was found by luck.
+    By the normal approximation: (z(1 - level / 2) + z(power)) standard errors. A significant
+    difference below it was detected by chance.
 
     Args:
-        standard_error: of the difference; of means, the standard deviation of the differences over
-            the root of the number of documents.
-        level: p-value below which a difference counts, two-sided.
-        power: probability to find it.
+        standard_error: standard error of the difference; for means, the standard deviation of the
+            differences over the square root of the number of documents.
+        level: two-sided significance level.
+        power: probability of detecting the difference.
     """
     normal = statistics.NormalDist()
     quantiles = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
@@ -234,13 +235,13 @@ def _apply(statistic: Statistic | None, means: np.ndarray) -> np.ndarray:
 
 
 def _rounding(tables: Sequence[np.ndarray], statistic: Statistic | None) -> np.ndarray:
-    """Returns by how much equal values may differ."""
+    """Returns the tolerance for comparing values."""
     sizes = np.mean([np.abs(table).mean(0) for table in tables], 0)
     return _TOLERANCE * np.abs(_apply(statistic, sizes[None]))
 
 
 def _shaped(values: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Returns () for one column given as [documents]."""
+    """Returns values without the column axis if the scores have none."""
     values = np.asarray(values)
     return values[0] if np.ndim(scores) == 1 else values
 
@@ -260,25 +261,26 @@ def _table(scores: np.ndarray) -> np.ndarray:
 
 
 def _random_choices(count: int, rounds: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields 0 and 1 by chance, float64 [some, count], ``rounds`` rows in all."""
+    """Yields random choices of 0 and 1, float64 [some, count], ``rounds`` rows in total."""
     rng = np.random.default_rng(seed)
     for size in _sizes(count, rounds):
         yield rng.integers(0, 2, (size, count), np.int8).astype(np.float64)
 
 
 def _all_choices(count: int) -> Iterator[np.ndarray]:
-    """Yields every choice of 0 and 1 for ``count`` documents, in one table."""
+    """Yields all choices of 0 and 1 for ``count`` documents, in a single table."""
     choices = np.arange(2**count)[:, None] >> np.arange(count) & 1
     yield choices.astype(np.float64)
 
 
 def _resampled_means(table: np.ndarray, rounds: int, seed: int) -> np.ndarray:
-    """Returns the means [rounds, columns] of as many documents drawn with replacement."""
+    """Returns the means [rounds, columns] of resamples of the documents, with replacement."""
     rng = np.random.default_rng(seed)
     count = len(table)
     means = []
     for size in _sizes(count, rounds):
         drawn = rng.integers(0, count, (size, count), np.int32)
+        # Offset the documents of each round, so that one bincount serves all rounds.
         drawn += count * np.arange(size, dtype=np.int32)[:, None]
         times = np.bincount(drawn.ravel(), minlength=size * count).reshape(size, count)
         means.append(times.astype(np.float64) @ table / count)
@@ -286,7 +288,7 @@ def _resampled_means(table: np.ndarray, rounds: int, seed: int) -> np.ndarray:
 
 
 def _sizes(count: int, rounds: int) -> list[int]:
-    """Returns how many rounds to draw at a time, for ``count`` documents."""
+    """Returns the numbers of rounds to draw at a time, for ``count`` documents."""
     check_whole("rounds", rounds, 1)
     largest = max(_ELEMENTS // count, 1)
     full, rest = divmod(rounds, largest)

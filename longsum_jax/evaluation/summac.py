@@ -1,4 +1,4 @@
-"""SummaC: entailment of the sentences of a summary by those of the document."""
+"""SummaC: entailment of summary sentences by document sentences."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from longsum_jax.tokenizers.special_tokens import TokenPair
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-# What the published code fixes.
-MIN_CHARACTERS = 11  # of a sentence
-MAX_SENTENCES = 100  # of a document
-MAX_TOKENS = 500  # of a pair
-MAX_CLAIMS = 10  # sentences of a summary that SummaC-Conv looks at
-# Edges of the bins of the published weights, percentiles of entailment over many summaries.
+# Constants of the published code.
+MIN_CHARACTERS = 11  # minimum length of a sentence
+MAX_SENTENCES = 100  # maximum number of document sentences
+MAX_TOKENS = 500  # maximum length of a pair
+MAX_CLAIMS = 10  # maximum number of summary sentences for SummaC-Conv
+# Bin edges of the published weights: percentiles of entailment over many summaries.
 PERCENTILES = (
     *(0.0, 0.01, 0.02, 0.03, 0.04, 0.07, 0.13, 0.37, 0.90, 0.91, 0.92, 0.93, 0.94, 0.95, 0.955),
     *(0.96, 0.965, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 1.0),
@@ -33,12 +33,12 @@ PERCENTILES = (
 class SummaC(ModelMetric):
     """Consistency of a summary with its document by an entailment model (Laban et al., 2022).
 
-    Every sentence of the document is the premise of every sentence of the summary. SummaC-ZS takes
-    for each of the latter the largest probability of entailment less the largest one of
-    contradiction, and their mean, from -100 to 100. SummaC-Conv, from 0 to 100, weighs histograms
-    of entailment, over the first ten sentences of a summary. As published, sentences of up to ten
-    characters and those of the document after the hundredth are left out; summac_unread is the
-    percentage of the latter.
+    Every document sentence is the premise of every summary sentence. SummaC-ZS takes for each
+    summary sentence the largest probability of entailment minus the largest probability of
+    contradiction, and averages them, from -100 to 100. SummaC-Conv, from 0 to 100, applies a
+    learned layer to histograms of entailment, for the first ten sentences of a summary. As in the
+    published code, sentences of up to ten characters and document sentences after the hundredth are
+    ignored; summac_unread is the percentage of the latter.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -46,10 +46,10 @@ class SummaC(ModelMetric):
         """Options of SummaC.
 
         Attributes:
-            conv_weights: the file of SummaC-Conv's layers as published, .bin or .safetensors; ""
-                for SummaC-ZS alone.
-            conv_bins: bins of its histograms: "percentile", or "even50" for fifty equal ones.
-            entailment, contradiction: names of the model's labels; "" for those whose names say so.
+            conv_weights: file with the published layers of SummaC-Conv, .bin or .safetensors; ""
+                for SummaC-ZS only.
+            conv_bins: bins of the histograms: "percentile", or "even50" for fifty equal ones.
+            entailment, contradiction: names of the model's labels; "" to infer them from the names.
         """
 
         conv_weights: str = ""
@@ -98,21 +98,21 @@ class SummaC(ModelMetric):
         rows = zip(found, premises, hypotheses, sentences, strict=True)
         for probabilities, first, second, whole in rows:
             image = probabilities[:, self._labels].reshape(len(first), len(second), 2)
-            # As published, a text without sentences is one that neither entails nor contradicts.
+            # As published, a text without sentences is neither entailed nor contradicted.
             values = self._scores(image if image.size else np.zeros((1, 1, 2)))
             unread = 100 * (1 - len(first) / max(len(whole), 1))
             scores.append(values | {"summac_unread": unread if whole else 0.0})
         return scores
 
     def judge(self, statements: Sequence[Statement]) -> list[Statement]:
-        """Returns the sentences of a summary with SummaC-ZS over their sources as their support.
+        """Returns the sentences of a summary with their SummaC-ZS score as their support.
 
-        Premises are the sources of a sentence, one by one and, in the order of the document, all
-        together, since some sentences follow from no single one. A sentence that is more probably
-        contradicted than entailed, or has no sources, is unsupported.
+        Premises are the sources of a sentence: each separately, and all of them together in
+        document order, since some sentences follow only from several sources. A sentence that is
+        more probably contradicted than entailed, or has no sources, is unsupported.
 
         Args:
-            statements: with their sources.
+            statements: sentences with their sources.
         """
         from longsum_jax.inference.rows import pair_probabilities
 
@@ -142,7 +142,7 @@ class SummaC(ModelMetric):
         return {"signature": signature} | super().describe()
 
     def _scores(self, image: np.ndarray) -> Scores:
-        """Returns the scores of entailment and contradiction [premises, hypotheses, 2]."""
+        """Returns the scores for probabilities [premises, hypotheses, 2] of both labels."""
         scores = {"summac_zs": 100 * float(_zero_shot(image).mean())}
         if self._conv is not None:
             scores["summac_conv"] = 100 * self._conv.score(image[..., 0])
@@ -150,7 +150,7 @@ class SummaC(ModelMetric):
 
 
 def _zero_shot(image: np.ndarray) -> np.ndarray:
-    """Returns the score of each hypothesis, from those of entailment and contradiction
+    """Returns the score of each hypothesis, from probabilities of entailment and contradiction
     [premises, hypotheses, 2]."""
     entailment, contradiction = np.moveaxis(image.max(0), -1, 0)
     return entailment - contradiction
@@ -160,10 +160,10 @@ class Conv(NamedTuple):
     """The layers of SummaC-Conv.
 
     Attributes:
-        edges: of the bins, [bins + 1].
-        weight, bias: of the layer over a histogram, [bins] and a number.
-        output_weight, output_bias: of the layer over three statistics, [2, 3] and [2]; as
-            published, all three are the mean over the sentences.
+        edges: bin edges, [bins + 1].
+        weight, bias: parameters of the layer over a histogram, [bins] and a scalar.
+        output_weight, output_bias: parameters of the layer over three statistics, [2, 3] and [2];
+            as published, all three are the mean over the sentences.
     """
 
     edges: np.ndarray
@@ -176,7 +176,7 @@ class Conv(NamedTuple):
         """Returns the probability of a consistent summary.
 
         Args:
-            entailment: probabilities, [sentences of the document, of the summary].
+            entailment: probabilities, [document sentences, summary sentences].
         """
         histograms = [
             np.histogram(column, bins=self.edges)[0] for column in entailment.T[:MAX_CLAIMS]
@@ -190,11 +190,11 @@ def read_conv(path: Path, bins: str) -> Conv:
     """Reads the layers of SummaC-Conv.
 
     Args:
-        path: as its training writes them, or the same tensors as .safetensors.
-        bins: of the histograms, see ``SummaC.Options``.
+        path: file written by SummaC's training, or the same tensors as .safetensors.
+        bins: bins of the histograms, see ``SummaC.Options``.
 
     Raises:
-        InputError: no such file, or one of other layers or bins.
+        InputError: the file is missing, or has other layers or bins.
     """
     from longsum_jax.checkpoints.tensor_files import read_safetensors, read_torch
 
@@ -229,7 +229,7 @@ def read_conv(path: Path, bins: str) -> Conv:
 
 
 def _pairs(model: "Model", premises: Sequence[str], hypotheses: Sequence[str]) -> list[TokenPair]:
-    """Returns every premise with every hypothesis."""
+    """Returns every pair of a premise and a hypothesis."""
     tokenizer, prefix = model.tokenizer, model.summarization.get("prefix", "")
     premise_ids = tokenizer.encode_batch([prefix + premise for premise in premises])
     hypothesis_ids = tokenizer.encode_batch(hypotheses)

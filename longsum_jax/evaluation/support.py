@@ -1,4 +1,4 @@
-"""Support: how much of a summary's sentences its document contains, and what it lacks."""
+"""Support: the share of a summary's sentences that its document supports."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ from longsum_jax.text.support import find_statements
 class Support(Metric):
     """Support of the sentences of a summary by its document, measured by shared n-grams.
 
-    supported_sentences is the percentage of sentences of which the document holds enough,
-    held_by_document the mean percentage that it holds (``text.alignment``), missing_entities the
-    number of names, numbers and dates that the document lacks (``text.support.find_flags``). A
-    summary without sentences has 0 of each.
+    supported_sentences is the percentage of sentences that the document sufficiently supports,
+    held_by_document the mean percentage of their words in the document (``text.alignment``), and
+    missing_entities the number of names, numbers and dates that are not in the document
+    (``text.support.find_flags``). A summary without sentences has 0 for each.
     """
 
     columns = ("supported_sentences", "held_by_document", "missing_entities")

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
-MIN_WIDTH = 10  # of a column, in characters
+MIN_WIDTH = 10  # minimum width of a column, in characters
 
 
 def score_table(columns: Sequence[str], rows: Mapping[str, Sequence[float | str]]) -> str:
-    """Returns named rows of numbers under the titles of their columns.
+    """Returns a table of named rows of numbers with column titles.
 
     Args:
-        columns: titles.
-        rows: name -> for every column a number, or a text that shows one.
+        columns: column titles.
+        rows: row name -> a number, or a formatted number, for every column.
     """
     cells = {
         name: [value if isinstance(value, str) else f"{value:.2f}" for value in values]

@@ -1,9 +1,9 @@
-"""Taggers, which find the entities or the nouns of texts for metrics that count them.
+"""Taggers that find entities or nouns of texts, for metrics that count them.
 
-A tagger takes texts and returns a list of strings for each. Two are rules over words and capitals,
-for English; they need no model, and have more false positives and negatives than one. Others use a
-model that the user names. Reports name the tagger, because scores of different taggers cannot be
-compared.
+A tagger takes texts and returns a list of strings for each. Two taggers use rules on words and
+capitalization, for English; they do not need a model, but are less accurate. The others use a model
+given by the user. Reports record the tagger, because scores of different taggers are not
+comparable.
 """
 
 import itertools
@@ -29,7 +29,7 @@ _ADJECTIVE_ENDING = re.compile(r"(?:al|ive|ous|ful|less|ic|able|ible|ed|ing|ary|
 
 
 def rule_entities(texts: Sequence[str]) -> list[list[str]]:
-    """Returns names, dates, numbers, percentages and amounts of money of English texts.
+    """Returns names, dates, numbers, percentages and amounts of money in English texts.
 
     See ``text.entities``.
     """
@@ -38,11 +38,10 @@ def rule_entities(texts: Sequence[str]) -> list[list[str]]:
 
 
 def rule_nouns(sentences: Sequence[str]) -> list[list[str]]:
-    """Returns the nouns of each sentence of an English text, in the singular and small letters.
+    """Returns the nouns of each sentence of an English text, singular and in lower case.
 
-    A word counts as a noun throughout the text if somewhere in it the word follows a determiner
-    (adjectives by their ending left out), is capitalized within a sentence, or has the ending of a
-    noun.
+    A word counts as a noun throughout the text if at least once it follows a determiner (except for
+    words with adjective endings), is capitalized within a sentence, or has a noun ending.
     """
     words = [_WORD.findall(_POSSESSIVE.sub("", sentence)) for sentence in sentences]
     nouns = {noun for line in words for noun in _evident_nouns(line)}
@@ -78,7 +77,7 @@ def _singular(word: str) -> str:
 
 
 class ModelNounTagger(ModelTagger):
-    """A ``ModelTagger`` whose finds are in the singular and small letters, as ``rule_nouns``'."""
+    """A ``ModelTagger`` that returns singular nouns in lower case, like ``rule_nouns``."""
 
     def __call__(self, texts: Sequence[str]) -> list[list[str]]:
         return [[_singular(found.lower()) for found in tags] for tags in super().__call__(texts)]
@@ -89,23 +88,23 @@ NOUN_TAGGERS: dict[str, Tagger] = {"rules": rule_nouns}
 
 
 def entity_tagger(name: str, where: str) -> Tagger:
-    """Returns the tagger of entities of that name, or that of the model there.
+    """Returns the entity tagger of this name, or a tagger with the model at this path.
 
     Args:
-        name: in ``ENTITY_TAGGERS``, or of a model that labels words: a directory, a training
+        name: name in ``ENTITY_TAGGERS``, or a token classification model: a directory, a training
             workdir or a name on the Hub, with a slash.
-        where: the metric in errors, "metrics.entities".
+        where: name of the metric for errors, "metrics.entities".
 
     Raises:
-        InputError: there is none, or the model cannot be read.
+        InputError: an unknown name, or a model that cannot be read.
     """
     return _tagger(name, where, ENTITY_TAGGERS, ModelTagger)
 
 
 def noun_tagger(name: str, where: str) -> Tagger:
-    """Returns the tagger of nouns of that name, or that of the model there.
+    """Returns the noun tagger of this name, or a tagger with the model at this path.
 
-    See ``entity_tagger``; names are those of ``NOUN_TAGGERS``.
+    See ``entity_tagger``; names are in ``NOUN_TAGGERS``.
     """
     return _tagger(name, where, NOUN_TAGGERS, ModelNounTagger)
 
@@ -124,10 +123,10 @@ def _tagger(
 
 
 def tag(tagger: Tagger, texts: Sequence[str]) -> list[list[str]]:
-    """Returns what a tagger finds in each text.
+    """Returns the strings that a tagger finds in each text.
 
     Raises:
-        InputError: the tagger gives no list of strings for each text.
+        InputError: the tagger does not return a list of strings for each text.
     """
     found: Any = [list(tags) for tags in tagger(texts)]
     if len(found) != len(texts) or not all(isinstance(tag, str) for tags in found for tag in tags):
@@ -140,9 +139,9 @@ def describe_tagger(metric: str, name: str | None, tagger: Tagger) -> dict[str, 
     """Returns the signature of a metric with its tagger, for reports.
 
     Args:
-        metric: its name.
-        name: that the options give the tagger; None for one given as a function.
-        tagger: the function.
+        metric: name of the metric.
+        name: name of the tagger in the options; None for a function.
+        tagger: the tagger.
     """
     used = name or getattr(tagger, "__name__", type(tagger).__name__)
     described = {"signature": f"{metric}|tagger:{used}", "tagger": used}

@@ -1,4 +1,4 @@
-"""Accuracy and F1 of labels of words, as CoNLL-2003 scores them (Tjong Kim Sang and De Meulder)."""
+"""Accuracy and F1 of word labels, as in CoNLL-2003 (Tjong Kim Sang and De Meulder)."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ OUTSIDE = "O"
 def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
     """Returns the entities of a text: type, first word, and the word after the last one.
 
-    "B-PER" begins an entity of type PER, "I-PER" goes on with one, or begins one where none goes
-    before. "O" and "" are no entity; any other label is one of a single word.
+    "B-PER" begins an entity of type PER; "I-PER" continues it, or begins one if there is none
+    before. "O" and "" are outside of entities; any other label is a single-word entity.
     """
     found: set[tuple[str, int, int]] = set()
     kind, start = "", 0
@@ -28,11 +28,11 @@ def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
 def tag_scores(
     predicted: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-    """Returns accuracy of the words, and f1, precision and recall of the entities, 0 to 100.
+    """Returns accuracy over words, and f1, precision and recall over entities, 0 to 100.
 
     Args:
-        predicted, labels: of the words of every text, at least one word in all; "" for words that
-            were not read.
+        predicted, labels: labels of the words of every text, with at least one word in total; ""
+            for words that were not read.
     """
     pairs = [
         pair for texts in zip(predicted, labels, strict=True) for pair in zip(*texts, strict=True)

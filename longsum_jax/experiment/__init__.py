@@ -1,1 +1,1 @@
-"""A training run from its config."""
+"""Makes a training run from its config."""

@@ -1,4 +1,4 @@
-"""The config of a run: one typed tree with every section that a config file can have."""
+"""The config of a run: a typed tree of all sections of a config file."""
 
 import dataclasses
 import typing
@@ -33,11 +33,12 @@ _BatchSize = Annotated[int, Range(1, 2**20)]
 
 @dataclass(frozen=True)
 class TokenizerOptions:
-    """The source of the tokenizer.
+    """Options for loading or training the tokenizer.
 
     Attributes:
-        path: a .model file, a directory, or "bytes"; empty to train one on the task's documents.
-        extra_ids: sentinels of a trained tokenizer, counted in the model's vocab_size.
+        path: .model file, directory, or "bytes"; empty to train a tokenizer on the task's
+            documents.
+        extra_ids: number of sentinels of a trained tokenizer, included in the model's vocab_size.
     """
 
     path: str = ""
@@ -49,21 +50,21 @@ class TokenizerOptions:
 
 @dataclass(frozen=True)
 class DataOptions:
-    """The reading and batching of examples.
+    """Options for reading and batching examples.
 
     Attributes:
-        reader: "memory" makes all examples at the start, "stream" makes them as it goes, "prepared"
-            reads the directory ``prepared`` that the prepare command wrote.
+        reader: "memory" makes all examples at the start, "stream" makes them during training,
+            "prepared" reads the directory ``prepared``, written by the prepare command.
         prepared: directory of prepared examples.
         split: split of the task to train on.
-        batch_size: rows per step, all devices and micro-batches together.
-        source_lengths: padded lengths in tokens (in sentences, to extract), ascending; empty for
-            the task's maximum.
-        shuffle: "all" (not for streams), "block": within blocks of ``shuffle_block`` examples, or
+        batch_size: rows per step, over all devices and micro-batches.
+        source_lengths: padded lengths (buckets) in tokens, or in sentences for extraction,
+            ascending; empty for the task's maximum.
+        shuffle: "all" (not for streams), "block" (within blocks of ``shuffle_block`` examples), or
             "none".
-        shuffle_block: examples of a block, and of the window of a stream.
-        epochs: passes over the data; None for as many as the steps need.
-        prefetch: batches made ahead.
+        shuffle_block: examples in a block, and in the window of a stream.
+        epochs: passes over the data; None for as many as the steps require.
+        prefetch: number of batches prepared ahead.
     """
 
     reader: Literal["memory", "stream", "prepared"] = "memory"
@@ -100,12 +101,12 @@ class LossOptions:
 
 @dataclass(frozen=True)
 class MaskingOptions:
-    """The choice of masked tokens, for masked language models.
+    """The selection of masked tokens, for masked language models.
 
     Attributes:
-        probability: with which a token is chosen; special tokens never are.
-        masked, random: shares of the chosen tokens that become the mask or a random token; the rest
-            stays.
+        probability: probability with which a token is selected; special tokens are never selected.
+        masked, random: shares of selected tokens that are replaced by the mask or a random token;
+            the remaining ones are kept.
     """
 
     probability: Annotated[float, Range(0, 1, above=True)] = 0.15
@@ -128,17 +129,16 @@ class EvaluationOptions:
     Attributes:
         split: split of the task.
         examples: number of documents, 0 for no evaluation.
-        batch_size: documents (pieces of documents, for masked language models) that go through the
-            model together.
-        max_source_length: tokens that are read of a document to summarize; None for as many as in
+        batch_size: documents (pieces of documents, for masked language models) per forward pass.
+        max_source_length: maximum tokens read of a document to summarize; None for the length in
             training, 0 for all.
         stemmer: True to stem the words of ROUGE.
         rouge_types: types of ROUGE, see ``evaluation.rouge.Rouge.Options``.
         metrics: names in ``evaluation.registry.METRICS``, for summaries.
-        seed: of the masks of masked language models, and of sampling.
-        max_new_tokens, num_beams, ...: options of generated summaries by their names in
-            ``decoding.options.GenerationOptions``, here and by default of the trained model; None
-            as the start model has it.
+        seed: random seed of the masks of masked language models, and of sampling.
+        max_new_tokens, num_beams, ...: generation options for summaries, by their names in
+            ``decoding.options.GenerationOptions``, in evaluations and as defaults of the trained
+            model; None uses the start model's value.
     """
 
     split: str = "validation"
@@ -171,7 +171,7 @@ class EvaluationOptions:
 
     def __post_init__(self) -> None:
         check_ranges(self, "evaluation")
-        # The start model's values of the others are not known here; its ids do not matter.
+        # Values from the start model are unknown here; the ids do not affect the checks.
         options: dict[str, Any] = {"max_new_tokens": MAX_NEW_TOKENS, "decoder_start_token_id": 0}
         options |= self.generation()
         try:
@@ -186,24 +186,24 @@ class EvaluationOptions:
         return {name: value for name, value in values.items() if value is not None}
 
 
-Fresh = Literal["", "encoder_attention"]  # what of ``RunConfig.init_from`` is drawn anew
+Fresh = Literal["", "encoder_attention"]  # parts of ``init_from`` that are reinitialized
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that a config file says about a run.
+    """The complete config of a run.
 
     Attributes:
-        family: the model family, which the section "model" names.
-        model: the family's config as given, before the data have been read; an objective completes
-            it with labels and a head.
-        task: the task as given, likewise.
-        training: length of the run, logging, evaluation, checkpoints.
-        init_from: a model directory, a training workdir or a name on the Hub, whose parameters (and
-            tokenizer, if none is given) are the start; empty to start from scratch.
-        init_fresh: what of that start is drawn anew: nothing (""), or "encoder_attention", so that
-            another attention can take the place of the one there.
-        description: the nested plain dictionaries that this was read from, for run.json.
+        family: model family, named in the section "model".
+        model: config of the family as specified, before the data are read; an objective adds labels
+            and a head.
+        task: task as specified; an objective completes it as well.
+        training: options for the length of the run, logging, evaluation and checkpoints.
+        init_from: model directory, training workdir or name on the Hub, whose parameters (and
+            tokenizer, unless one is specified) initialize the run; empty to start from scratch.
+        init_fresh: part of the start model that is reinitialized: nothing (""), or
+            "encoder_attention", so that another attention can replace the original one.
+        description: nested plain dictionaries from which the config was read, for run.json.
     """
 
     family: Family
@@ -222,7 +222,7 @@ class RunConfig:
     description: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
-# Section of a config file -> its dataclass. "model" and "task" have keys of their own.
+# Section of a config file -> its dataclass. The keys of "model" and "task" depend on their names.
 SECTIONS: Mapping[str, type] = {
     "tokenizer": TokenizerOptions,
     "data": DataOptions,
@@ -236,7 +236,7 @@ SECTIONS: Mapping[str, type] = {
 
 
 def default_sections() -> dict[str, Any]:
-    """Returns every section at its defaults, for config files to fill in.
+    """Returns the defaults of every section, as a template for config files.
 
     ``training.steps`` must be set.
     """
@@ -252,15 +252,15 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
 
     Args:
         description: nested plain dictionaries: "model", "task", the sections of ``SECTIONS``,
-            "init_from" and "init_fresh". In "model" None stands for a default, a dropout rate of
-            None for that of the model of "init_from".
+            "init_from" and "init_fresh". In "model", None selects a default; for a dropout rate,
+            None selects the rate of the model in "init_from".
 
     Raises:
         InputError: unknown sections, keys or values, or a missing section.
     """
     _check_sections(description)
     family, model = model_config(description["model"], "config.model")
-    # None in the task section means: as the named task has it.
+    # None in the task section selects the default of the named task.
     task = {key: value for key, value in description["task"].items() if value is not None}
     sections: dict[str, Any] = {
         name: from_dict(cls, description.get(name, {}), f"config.{name}")
@@ -287,7 +287,7 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
 
 
 def _check_loss(loss: LossOptions, task: Task) -> None:
-    """Raises InputError for options without an effect on the task's objective, or a missing one."""
+    """Raises InputError for options without effect on the task's objective, or for missing ones."""
     is_preference = task.objective == "prefer"
     if loss.label_smoothing and (is_preference or not task.writes_summaries):
         raise InputError(
@@ -307,12 +307,12 @@ def _check_loss(loss: LossOptions, task: Task) -> None:
 
 
 def allowed_words(key: str) -> dict[str, Any]:
-    """Returns the words that a key takes beside numbers, and what they stand for.
+    """Returns the words that a key accepts in addition to numbers, with their values.
 
-    These are {"epoch": "epoch"} of "training.eval_every", and "true" and "false" beside "never".
+    Examples are {"epoch": "epoch"} for "training.eval_every", and "true", "false" and "never".
 
     Args:
-        key: section and name joined by a dot; {} for unknown ones.
+        key: section and name joined by a dot; the result is {} for an unknown key.
     """
     choices = typing.get_args(_type_of(key))
     if not {int, bool}.intersection(choices):
@@ -327,7 +327,7 @@ def allowed_words(key: str) -> dict[str, Any]:
 
 
 def takes_several(key: str) -> bool:
-    """Returns whether a value is a tuple, also where None stands for it.
+    """Returns True if the type of a value is a tuple, even if the value is None.
 
     Args:
         key: section and name joined by a dot.
@@ -336,7 +336,7 @@ def takes_several(key: str) -> bool:
 
 
 def _type_of(key: str) -> Any:
-    """Returns the type of "training.eval_every"; None of unknown keys."""
+    """Returns the type of a key such as "training.eval_every"; None for unknown keys."""
     section, _, name = key.partition(".")
     cls = {"task": Task, **SECTIONS}.get(section)
     return typing.get_type_hints(cls).get(name) if cls else None

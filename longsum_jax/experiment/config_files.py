@@ -1,4 +1,4 @@
-"""Config files: Python files with ``get_config(mode)``, and the overrides of a command line.
+"""Config files: Python files with ``get_config(mode)``, and command-line overrides.
 
 ``configs/locost_c4.py`` is the file's default mode, ``configs/locost_c4.py:tiny`` another one, and
 ``configs/locost_c4.py:tiny,data.batch_size=8`` a mode with overrides;
@@ -30,14 +30,14 @@ def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
     """Returns the config as nested plain dictionaries.
 
     Args:
-        spec: ``FILE[:mode][,key=value]...``, where a key is an argument of the file or, dotted, one
-            of its config; a FILE that is not in the working directory is looked for among the
-            configs that the package ships (``configs/quickstart.py``).
-        overrides: dotted key to text, applied last.
+        spec: ``FILE[:mode][,key=value]...``, in which a key is an argument of the file or a dotted
+            key of its config; a FILE that is not in the working directory is looked up among the
+            configs shipped with the package (``configs/quickstart.py``).
+        overrides: text by dotted key, applied last.
 
     Raises:
-        InputError: no such file, a file that cannot be run or has no ``get_config``, an unknown
-            mode, argument or key, a value of another type.
+        InputError: the file is missing, cannot be run or lacks ``get_config``; or an unknown mode,
+            argument or key, or a value of a wrong type.
     """
     name, _, argument = spec.partition(":")
     mode, *pairs = _PART.findall(argument) or [""]
@@ -60,7 +60,7 @@ def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
 
 
 def split_overrides(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Separates ``--config.key=value`` (or ``--config.key value``) from the other arguments."""
+    """Separates ``--config.key=value`` (or ``--config.key value``) from other arguments."""
     rest, overrides = [], {}
     arguments = iter(argv)
     for argument in arguments:
@@ -78,8 +78,8 @@ def split_overrides(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def set_value(config: dict[str, Any], key: str, text: str) -> None:
-    """Replaces the value at a dotted ``key`` by ``text``, read as the type of the old value."""
-    # Here, not above: --help should not wait for it.
+    """Replaces the value at a dotted ``key`` by ``text``, parsed as the type of the old value."""
+    # Imported here, so that --help does not wait for it.
     from longsum_jax.experiment.config import allowed_words, takes_several
 
     *parents, last = key.split(".")
@@ -107,7 +107,7 @@ def _check_known(name: str, node: Mapping[str, Any], where: str) -> None:
 
 
 def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:
-    """Reads a value of the type of ``old``; or one of ``words``, see ``allowed_words``."""
+    """Parses a value of the type of ``old``, or one of ``words``, see ``allowed_words``."""
     if text.lower() in words:
         return words[text.lower()]
     if words and isinstance(old, str):
@@ -121,7 +121,7 @@ def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:
         return choices[text.lower()]
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError):  # the last of a list in a set
+    except (ValueError, SyntaxError, TypeError):  # TypeError: an unhashable element of a set
         value = text if isinstance(old, list | tuple) else _WORDS.get(text.lower(), text)
     if old is None or value is None:
         return value
@@ -136,7 +136,7 @@ def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:
 
 
 def _find(name: str) -> Path:
-    """Returns the path of a config file: as given, or one of those that the package ships."""
+    """Returns the path of a config file: as given, or among the configs of the package."""
     shipped = Path(longsum_jax.configs.__path__[0])
     for path in (Path(name), shipped.parent / name):
         if path.is_file():
@@ -152,7 +152,7 @@ def _is_config(path: Path) -> bool:
 
 
 def _call_get_config(path: Path, mode: str, values: dict[str, str]) -> dict[str, Any]:
-    """Returns the config of a mode; takes the file's own arguments out of ``values``."""
+    """Returns the config of a mode; removes the file's arguments from ``values``."""
     try:
         module = _run(path)
         if not hasattr(module, "get_config"):
@@ -189,11 +189,11 @@ def _check_arguments(
 
 
 def _run(path: Path) -> ModuleType:
-    """Executes the file with its own directory importable, as Python does with scripts."""
+    """Executes the file with its directory importable, as Python does for scripts."""
     if path.suffix != ".py":
         raise InputError(f"--config={path} is no Python file; give one that ends in .py")
     spec = importlib.util.spec_from_file_location(f"longsum_jax_config_{path.stem}", path)
-    assert spec is not None  # of a file that ends in .py
+    assert spec is not None  # because the file ends in .py
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     directory = str(path.parent.resolve())

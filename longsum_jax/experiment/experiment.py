@@ -1,13 +1,13 @@
-"""The steps from the config of a run to the arguments of ``training.loop.fit``.
+"""The steps from a run's config to the arguments of ``training.loop.fit``.
 
-In the order in which they happen:
+In the order of execution:
 
-    run_config                      the typed config, each section checked by itself (config.py)
-    check_run, check_mesh           what the sections say together, and of the devices
+    run_config                      typed config, each section checked separately (config.py)
+    check_run, check_mesh           checks across sections, and of the devices
     make_experiment                 labels of the data, start model, tokenizer, objective
     make_store, make_batches        training examples, read and batched
-    with_run_length                 steps of the run, where epochs end it
-    make_evaluator                  documents to evaluate on, read
+    with_run_length                 steps of the run, if limited by epochs
+    make_evaluator                  evaluation documents
     initial_params                  parameters of the start model
     write_model_directory           config.json and tokenizer, for ``load(workdir)``
     set_reference                   log-probabilities under a frozen reference model
@@ -57,9 +57,9 @@ class Experiment(NamedTuple):
 
     Attributes:
         setup: family, model config, task, tokenizer and config of the run.
-        objective: made from the setup.
-        start: the model of ``init_from``; None without one, and after the first checkpoint.
-        auxiliary: the extractor and the sentence encoder that the task names.
+        objective: objective constructed from the setup.
+        start: model of ``init_from``; None without one, and after the first checkpoint.
+        auxiliary: extractor and sentence encoder of the task.
     """
 
     setup: Setup
@@ -69,7 +69,7 @@ class Experiment(NamedTuple):
 
 
 def check_run(run: RunConfig) -> None:
-    """Raises InputError unless the sections of a config fit together."""
+    """Raises InputError unless the sections of a config are consistent."""
     objective = OBJECTIVES[run.task.objective]
     if objective.head not in run.model.heads:
         raise InputError(
@@ -106,7 +106,7 @@ def check_run(run: RunConfig) -> None:
 
 
 def _check_lengths(run: RunConfig, objective: type[Objective]) -> None:
-    """Raises InputError if texts are longer than the model's table of positions or projection."""
+    """Raises InputError if texts are longer than the model's positions or Linformer projection."""
     buckets = () if objective.parts else run.data.source_lengths
     longest = {"max_source_length": max(run.task.max_source_length, *buckets, 0)}
     if objective.head == "language_model":
@@ -130,11 +130,11 @@ def _check_lengths(run: RunConfig, objective: type[Objective]) -> None:
 
 
 def check_mesh(run: RunConfig, devices: Sequence[jax.Device] | None = None) -> None:
-    """Raises InputError unless the devices form the mesh, and a batch and S4D divide over it.
+    """Raises InputError unless devices, batch size and S4D channels are divisible by the mesh.
 
     Args:
-        run: the config.
-        devices: of the mesh; None for all of the process.
+        run: config of the run.
+        devices: devices of the mesh; None for all of the process.
     """
     mesh = make_mesh(run.mesh, devices)
     check_batch_size(run.data.batch_size, mesh, run.training.accumulation)
@@ -148,15 +148,15 @@ def check_mesh(run: RunConfig, devices: Sequence[jax.Device] | None = None) -> N
 
 
 def make_experiment(run: RunConfig, workdir: str | Path) -> Experiment:
-    """Makes everything that training needs besides the examples and the parameters.
+    """Makes everything for training except the examples and the parameters.
 
     Args:
-        run: from ``run_config``, checked by ``check_run``.
-        workdir: the run's directory; the tokenizer of its checkpoints is used again.
+        run: config from ``run_config``, checked by ``check_run``.
+        workdir: directory of the run; a resumed run reuses the tokenizer in it.
 
     Raises:
-        InputError: labels, a start model or a tokenizer that do not fit, or are not those that the
-            run began with.
+        InputError: labels, a start model or a tokenizer that are unsuitable, or that differ from
+            the start of the run.
     """
     workdir = Path(workdir)
     objective = OBJECTIVES[run.task.objective]
@@ -189,7 +189,7 @@ def make_experiment(run: RunConfig, workdir: str | Path) -> Experiment:
 
 
 def with_start_dropouts(run: RunConfig, config: Any, start: str | Path) -> Any:
-    """Returns ``config`` with the start model's dropout rates where the run's config has None."""
+    """Returns ``config`` with the start model's dropout rates if the run's config has None."""
     names = [
         name
         for name, value in run.description.get("model", {}).items()
@@ -199,12 +199,12 @@ def with_start_dropouts(run: RunConfig, config: Any, start: str | Path) -> Any:
         return config
     family, start_config = load_config(start)
     if family is not run.family:
-        return config  # refused where the parameters are compared
+        return config  # comparing the parameters raises the error
     return dataclasses.replace(config, **{name: getattr(start_config, name) for name in names})
 
 
 def _warm_start(run: RunConfig, config: Any, workdir: Path) -> WarmStart | None:
-    """Returns the model of ``init_from``, whose place the run's first checkpoint takes."""
+    """Returns the model of ``init_from``; None if the run has a checkpoint, which replaces it."""
     if not run.init_from or has_checkpoint(workdir):
         return None
     return WarmStart(
@@ -232,10 +232,10 @@ def _tokenizer(run: RunConfig, start: WarmStart | None, workdir: Path) -> Tokeni
 
 
 def _check_continued(run: RunConfig, config: Any, tokenizer: Tokenizer, workdir: Path) -> None:
-    """Raises InputError unless ids and labels mean what they meant when the run began."""
+    """Raises InputError unless ids and labels have the same meaning as at the start of the run."""
     model = workdir / TRAINING_MODEL
     _, began = load_config(model)
-    if run.tokenizer.path:  # else it is that of the run
+    if run.tokenizer.path:  # otherwise it is loaded from the run
         began_with = load_tokenizer(model, vocab_size=began.vocab_size).fingerprint
         if tokenizer.fingerprint != began_with:
             raise InputError(
@@ -266,16 +266,16 @@ def _generation_config(run: RunConfig, start: WarmStart | None, workdir: Path) -
 def generation_options(
     run: RunConfig, generation_config: Mapping[str, Any], summarization: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the options that a run's summaries are written with: the start's under its own.
+    """Returns the generation options of a run: the start model's, overridden by its own.
 
     Args:
-        run: whose section "evaluation" says what it has of its own.
-        generation_config: the start's general options.
-        summarization: the start's options for summaries, which go before those.
+        run: config with overrides in the section "evaluation".
+        generation_config: general options of the start model.
+        summarization: options of the start model for summaries, which override the general ones.
     """
     options = huggingface.summary_generation_config(generation_config, summarization)
     if run.evaluation.max_new_tokens is not None:
-        # The lengths of the start are those of its own data.
+        # The lengths of the start model are specific to its data.
         for name in ("max_length", "min_length", "min_new_tokens"):
             options.pop(name, None)
     return options | run.evaluation.generation()
@@ -285,8 +285,8 @@ def make_store(experiment: Experiment) -> ExampleStore:
     """Reads the training examples, or opens their stream or prepared directory.
 
     Raises:
-        InputError: documents that are missing or do not fit, or examples that teach nothing; of a
-            stream both show while it is read.
+        InputError: missing or invalid documents, or examples without a training signal; for a
+            stream, both are raised while it is read.
     """
     setup = experiment.setup
     data, seed = setup.run.data, setup.run.training.seed
@@ -324,7 +324,7 @@ def make_store(experiment: Experiment) -> ExampleStore:
 
 
 def _open_prepared(experiment: Experiment) -> PreparedExamples:
-    """Opens prepared examples, which must be what the run would make itself."""
+    """Opens prepared examples, after checking that they match the run."""
     setup = experiment.setup
     store = PreparedExamples(setup.run.data.prepared, setup.tokenizer.fingerprint)
     store.check_task(setup.task, setup.run.data.split, experiment.auxiliary.fingerprints())
@@ -354,12 +354,12 @@ def make_batches(experiment: Experiment, store: ExampleStore) -> Batches:
 
 
 def with_run_length(run: RunConfig, batches: Batches) -> RunConfig:
-    """Returns the run with its number of steps where ``data.epochs`` ends it before.
+    """Returns the run with its number of steps, if limited by ``data.epochs``.
 
     A schedule that ends with the run (``optimizer.total_steps`` None) gets the same number.
 
     Raises:
-        InputError: such a schedule over the epochs of a stream, whose length nobody knows.
+        InputError: such a schedule with the epochs of a stream, whose length is unknown.
     """
     steps = run.training.steps
     if run.data.epochs is not None:
@@ -377,16 +377,16 @@ def with_run_length(run: RunConfig, batches: Batches) -> RunConfig:
 
 
 def count_held_out(task: Task) -> int:
-    """Returns how many documents of the task's files are not for training."""
-    split = next(split for split in task.splits if split != "train")  # all others are the same
+    """Returns the number of documents in the task's files that are excluded from training."""
+    split = next(split for split in task.splits if split != "train")  # the others are equal
     return sum(1 for _ in documents(task, split))
 
 
 class Evaluator:
-    """The evaluation function of a run, which remembers its last outcome.
+    """The evaluation function of a run, which caches its last result.
 
     Raises:
-        InputError: no documents to evaluate on. It is raised here, not after hours of training.
+        InputError: there are no evaluation documents. Raised on construction, not during training.
     """
 
     def __init__(self, objective: Objective) -> None:
@@ -399,7 +399,7 @@ class Evaluator:
         return self._evaluate(step, params).scores
 
     def at(self, step: int, params: Params) -> Evaluation:
-        """Returns the evaluation of ``step``, made now unless it was the last one."""
+        """Returns the evaluation of ``step``, computed unless it was the last one."""
         if self._last is not None and self._last[0] == step:
             return self._last[1]
         return self._evaluate(step, params)
@@ -411,29 +411,29 @@ class Evaluator:
 
 
 def make_evaluator(experiment: Experiment) -> Evaluator | None:
-    """Reads the documents to evaluate on; None without any."""
+    """Reads the evaluation documents; None if the run has no evaluation."""
     if not experiment.setup.run.evaluation.examples:
         return None
     return Evaluator(experiment.objective)
 
 
 def initial_params(experiment: Experiment) -> Params | None:
-    """Returns the parameters of the start model; None for random ones or the last checkpoint's."""
+    """Returns the start model's parameters; None for random ones or the last checkpoint's."""
     return None if experiment.start is None else experiment.start.params
 
 
 def write_model_directory(experiment: Experiment) -> None:
-    """Writes config and tokenizer beside the checkpoints, so that ``load(workdir)`` works."""
+    """Writes config and tokenizer next to the checkpoints, for ``load(workdir)``."""
     setup = experiment.setup
     target = setup.workdir / TRAINING_MODEL
     if jax.process_index() or (target.exists() and has_checkpoint(setup.workdir)):
         return
-    shutil.rmtree(target, ignore_errors=True)  # of a run that never came to a checkpoint
+    shutil.rmtree(target, ignore_errors=True)  # left by a run that never wrote a checkpoint
     model = setup.make_model(None)
     start = experiment.start
     if start is not None and "segments" in start.summarization:
-        # Of the start's options for summaries only the reading of segments goes on. Lengths and
-        # other options of generation are those of this run's evaluation.
+        # Of the start model's summarization settings, only "segments" is inherited. Lengths and
+        # other generation options come from this run's evaluation.
         if "segments" not in model.summarization:
             model.auxiliary = start.auxiliary
         segments = {"segments": start.summarization["segments"]}
@@ -444,17 +444,17 @@ def write_model_directory(experiment: Experiment) -> None:
 def set_reference(
     experiment: Experiment, store: ExampleStore, initial_params: Params | None
 ) -> None:
-    """Gives the examples of preference training their log-probabilities under the reference model.
+    """Adds the log-probabilities under the reference model to preference examples.
 
-    The reference is the start of the run. Other objectives have none.
+    The reference is the initial model of the run. Other objectives do not use one.
 
     Args:
-        experiment: the run.
-        store: its training examples.
+        experiment: experiment of the run.
+        store: training examples of the run.
         initial_params: parameters of the start model, see ``initial_params``.
 
     Raises:
-        InputError: the run goes on, but not with the reference that it began with.
+        InputError: the run is resumed with another reference than at its start.
     """
     if not isinstance(store, ReferencedExamples):
         return
@@ -470,8 +470,8 @@ def set_reference(
 
 
 def make_loss(experiment: Experiment) -> LossFn | SegmentedLoss:
-    """Returns the loss of the objective and the additions of the model to it, without gradients of
-    frozen parameters.
+    """Returns the objective's loss plus the model's penalties, without gradients of frozen
+    parameters.
     """
     setup = experiment.setup
     loss_fn = with_span_penalty(experiment.objective.loss_fn(), setup.config)

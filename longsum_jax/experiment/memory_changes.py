@@ -1,4 +1,4 @@
-"""Changes of a config that take less memory, the cheapest first, or that use what is left of it."""
+"""Config changes that reduce memory use, cheapest first, or that use the remaining memory."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -9,20 +9,21 @@ from longsum_jax.models.config import EncoderDecoderConfig
 
 HEPOS_STRIDE = 4
 
-# Dotted key -> value, and what the change costs.
+# Values by dotted key, and a description of the cost of the change.
 Change = tuple[Mapping[str, Any], str]
 
 
 def training_changes(run: RunConfig, num_devices: int, devices_per_host: int) -> Iterator[Change]:
     """Yields changes of the training step.
 
-    Those of the mesh hold it whole: a later one replaces an earlier one. All but the last compute
-    the same update.
+    Changes of the mesh are complete: a later one replaces an earlier one. All changes except the
+    last compute the same update.
 
     Args:
-        run: the config.
-        num_devices: of the mesh.
-        devices_per_host: of them; devices that share a document stand in one host.
+        run: config of the run.
+        num_devices: number of devices of the mesh.
+        devices_per_host: devices of the mesh per host; devices that share a document are on one
+            host.
     """
     if not run.model.remat:
         yield {"model.remat": True}, "layers are computed again for their gradients"
@@ -52,11 +53,11 @@ def training_changes(run: RunConfig, num_devices: int, devices_per_host: int) ->
 def faster_changes(run: RunConfig, room: float) -> Iterator[Change]:
     """Yields changes of the training step that take more memory and may take less time.
 
-    They compute the same update.
+    They do not change the update.
 
     Args:
-        run: the config.
-        room: memory of the device over what a step takes.
+        run: config of the run.
+        room: ratio of the device's memory to the memory of a step.
     """
     fewer = run.training.accumulation
     while fewer % 2 == 0 and 2 * run.training.accumulation / fewer <= room:
@@ -68,7 +69,7 @@ def faster_changes(run: RunConfig, room: float) -> Iterator[Change]:
 
 
 def evaluation_changes(run: RunConfig) -> Iterator[Change]:
-    """Yields changes of the programs that make summaries for an evaluation."""
+    """Yields changes of the programs that generate summaries for an evaluation."""
     batch_size = run.evaluation.batch_size // 2
     while batch_size:
         yield {"evaluation.batch_size": batch_size}, "fewer documents are summarized together"
@@ -77,7 +78,7 @@ def evaluation_changes(run: RunConfig) -> Iterator[Change]:
 
 
 def with_changes(description: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the nested dictionaries of a config with other values under dotted keys."""
+    """Returns the nested dictionaries of a config with new values at dotted keys."""
     changed = copy.deepcopy(dict(description))
     for path, value in values.items():
         section, _, key = path.partition(".")

@@ -1,4 +1,4 @@
-"""The programs of a run over shapes alone, for any devices, to be compiled and not run."""
+"""A run's programs as functions of shapes only, for any devices, to be compiled but not run."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -35,19 +35,19 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
 
         train       one update
         loss        the loss of one micro-batch without gradients
-        read        encoder and keys of documents that are summarized for an evaluation
+        read        encodes documents to summarize in an evaluation, and computes their keys
         search      the search for their summaries
 
-    The last two are those of models that write and read documents in one piece. No array is made,
-    and documents are read for the names of their labels alone.
+    The last two exist for models with a decoder that read documents in one input. No array is
+    created, and documents are only read to collect the names of their labels.
 
     Args:
-        run: from ``run_config``.
-        devices: of the mesh.
+        run: config from ``run_config``.
+        devices: devices of the mesh.
 
     Raises:
-        InputError: sections of the config that do not fit together or to the devices, or a missing
-            start model whose dropout rates or options for summaries the config takes.
+        InputError: config sections that do not fit together or the devices, or a missing start
+            model from which the config takes dropout rates or options for summaries.
     """
     steps.check_run(run)
     steps.check_mesh(run, devices)
@@ -86,10 +86,10 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
 
 
 def evaluation_length(run: RunConfig) -> int:
-    """Returns the tokens of the longest document that evaluations read, as far as a config says.
+    """Returns the maximum tokens that evaluations read of a document, according to the config.
 
-    Whole documents, ``evaluation.max_source_length=0``, fill the positions of a model; for one that
-    reads any length, they count as those of training.
+    Whole documents, ``evaluation.max_source_length=0``, are as long as the model's positions; for a
+    model without a limit, they are assumed to be as long as in training.
     """
     wanted = run.evaluation.max_source_length
     if wanted == 0:
@@ -98,7 +98,7 @@ def evaluation_length(run: RunConfig) -> int:
 
 
 def _objective(run: RunConfig, devices: Sequence[jax.Device]) -> Objective:
-    """Returns the objective of a run, with a stand-in for its tokenizer."""
+    """Returns the objective of a run, with a placeholder tokenizer."""
     objective = OBJECTIVES[run.task.objective]
     task, config = objective.resolve(run)
     config = steps.with_start_dropouts(run, config, run.init_from)

@@ -1,7 +1,7 @@
 """The frozen reference model of preference training: its log-probabilities, computed once.
 
-They take the place of the model in every step, so that a run holds no second set of parameters.
-They are stored in the run's directory:
+They replace the model in every step, so that a run does not store a second set of parameters. They
+are stored in the run's directory:
 
     reference.json    hash of the reference's weights, hash of the examples, log-probabilities
 """
@@ -43,8 +43,8 @@ class ReferencedExamples(Sequence[Example]):
 
     Attributes:
         lengths, counts: attributes of ``store`` with these names.
-        log_probs: float32 [examples, 2], of the chosen and the rejected targets; None before they
-            are computed, when examples come without them.
+        log_probs: float32 [examples, 2], log-probabilities of the chosen and rejected targets; None
+            before they are computed, in which case examples do not contain them.
     """
 
     def __init__(self, store: ExampleList | PreparedExamples) -> None:
@@ -66,7 +66,7 @@ class ReferencedExamples(Sequence[Example]):
 
     @property
     def num_shards(self) -> int:
-        """The number of hosts that can read the examples together."""
+        """The maximum number of hosts that can read the examples together."""
         return getattr(self._store, "num_shards", jax.process_count())
 
 
@@ -84,18 +84,18 @@ def add_reference(
     weights: str,
     initial_params: Params | None,
 ) -> None:
-    """Sets the log-probabilities of ``store``: those of the run's directory, or computed here.
+    """Sets the log-probabilities of ``store``, read from the run's directory or computed here.
 
     Args:
-        objective: of the run.
-        store: its training examples.
+        objective: objective of the run.
+        store: training examples of the run.
         weights: hash of the reference model's weights.
-        initial_params: the parameters that the run starts with; None for random ones. A run with a
-            checkpoint does not use them.
+        initial_params: initial parameters of the run; None for random ones. Ignored if the run has
+            a checkpoint.
 
     Raises:
-        InputError: the run goes on, and its log-probabilities are missing, damaged, or of another
-            reference or other examples; or the reference's values are not finite.
+        InputError: the run is resumed, and its log-probabilities are missing, damaged, or from
+            another reference or other examples; or the reference's values are not finite.
     """
     path = objective.setup.workdir / REFERENCE
     goes_on = has_checkpoint(objective.setup.workdir)
@@ -118,7 +118,7 @@ def add_reference(
 
 
 def _difference(saved: _Saved, weights: str, examples: str, count: int) -> str | None:
-    """Returns the difference between saved values and those that a run needs; None without one."""
+    """Returns a description of the difference between saved and required values; None if equal."""
     if saved.weights != weights:
         return (
             f"the reference model has the weights {weights}, but that of the run has "
@@ -132,7 +132,7 @@ def _difference(saved: _Saved, weights: str, examples: str, count: int) -> str |
 def _compute(
     objective: Preferences, store: ReferencedExamples, initial_params: Params | None
 ) -> np.ndarray:
-    """Returns the log-probabilities of all pairs, float32 [examples, 2], the same on every host."""
+    """Returns the log-probabilities of all pairs, float32 [examples, 2], equal on all hosts."""
     run = objective.setup.run
     mesh, rules = make_mesh(run.mesh), run.mesh.rules
     rows = run.data.batch_size // run.training.accumulation
@@ -143,6 +143,7 @@ def _compute(
     with activate(mesh, rules), bar:
         for indices, length in _groups(store.lengths, objective.source_lengths, rows):
             feed = feed_of(mesh)
+            # Each host reads its share of the rows.
             own = rows // feed.count
             examples = [store[i] for i in indices[feed.index * own : (feed.index + 1) * own]]
             batch = pad_batch(
@@ -159,11 +160,11 @@ def _compute(
 
 
 def _place(objective: Preferences, initial_params: Params | None) -> Params:
-    """Returns the parameters that the run starts with, on its mesh."""
+    """Returns the initial parameters of the run, placed on its mesh."""
     setup = objective.setup
     init, mesh = setup.family.init_params(setup.config), setup.run.mesh
     key = initialization_key(setup.run.training.seed)
-    optimizer = optax.identity()  # without moments: only the parameters of the state are used
+    optimizer = optax.identity()  # no moments, since only the parameters of the state are used
     abstract, _ = plan_state(init, optimizer, make_mesh(mesh), mesh.rules, key)
     return create_state(abstract, init, optimizer, key, initial_params).params
 
@@ -171,7 +172,7 @@ def _place(objective: Preferences, initial_params: Params | None) -> Params:
 def _groups(
     lengths: np.ndarray, buckets: Sequence[int], rows: int
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """Yields the indices of the examples of a batch, and its padded length."""
+    """Yields the example indices of each batch, and its padded length."""
     bucket_of = np.searchsorted(buckets, lengths[:, 0])
     for bucket, length in enumerate(buckets):
         indices = np.flatnonzero(bucket_of == bucket)
@@ -191,7 +192,7 @@ def _check_finite(log_probs: np.ndarray, store: ReferencedExamples) -> None:
 
 
 def _hash_of(store: ReferencedExamples) -> str:
-    """Returns a short hash of the ids of all examples."""
+    """Returns a short hash of the token ids of all examples."""
     digest = hashlib.blake2b(digest_size=8)
     for example in store:
         for ids in (example["input_ids"], example["labels"], example["rejected"]):
@@ -201,10 +202,10 @@ def _hash_of(store: ReferencedExamples) -> str:
 
 
 def _read(path: Path) -> _Saved:
-    """Returns the content of a file that ``_write`` wrote.
+    """Returns the content of a file written by ``_write``.
 
     Raises:
-        InputError: a missing or damaged file.
+        InputError: the file is missing or damaged.
     """
     content = read_json(path, MAX_ROWS_BYTES)
     try:
@@ -216,10 +217,10 @@ def _read(path: Path) -> _Saved:
 
 
 def _write(path: Path, saved: _Saved) -> None:
-    # One list: a list for each pair would count as a nested container.
+    # A flat list, because nested lists would exceed the limit of containers in a JSON file.
     numbers = [float(value) for value in saved.log_probs.reshape(-1)]
     content = {"weights": saved.weights, "examples": saved.examples, "log_probs": numbers}
-    assert all(map(math.isfinite, numbers))  # JSON has no other numbers
+    assert all(map(math.isfinite, numbers))  # JSON has only finite numbers
     try:
         atomic.write_text(path, json.dumps(content) + "\n")
     except OSError as error:

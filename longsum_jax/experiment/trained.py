@@ -1,4 +1,4 @@
-"""Evaluation of a trained model by the objective of a task, away from its run."""
+"""Evaluates a trained model with the objective of a task, outside of its run."""
 
 import dataclasses
 from pathlib import Path
@@ -26,25 +26,25 @@ def objective_of(
     max_source_length: int | None = None,
     seed: int = 0,
 ) -> Objective:
-    """Returns the objective of a task for a trained model, with the documents of a split read.
+    """Returns the objective of a task for a trained model, with a split's documents read.
 
-    Its ``evaluate`` takes the parameters of the model. Documents get the prefix that the model was
-    trained with.
+    Its ``evaluate`` takes the parameters of the model. Documents get the prefix with which the
+    model was trained.
 
     Args:
-        model: with the head that the objective trains, and a tokenizer.
-        task: what it is scored on; any but those that make summaries.
-        split: of the task.
-        examples: the first documents alone; None for all.
-        batch_size: documents that go through the model together.
-        max_source_length: tokens that are read of a document (of a sentence to extract, of a
-            document with a choice); None for as many as the model has positions for, or was trained
-            with.
-        seed: of masks, and of baselines that are drawn.
+        model: model with the head that the objective trains, and with a tokenizer.
+        task: task to evaluate, with any objective except summarization.
+        split: split of the task.
+        examples: number of documents, taken from the start; None for all.
+        batch_size: documents per forward pass.
+        max_source_length: maximum tokens to read of a document (of a sentence for extraction, of a
+            document with a choice for multiple choice); None for the model's number of positions,
+            or its length in training.
+        seed: random seed of masks and of random baselines.
 
     Raises:
-        InputError: a model without the head, the labels or a tokenizer, or documents that are
-            missing or do not fit.
+        InputError: a model without the head, the labels or a tokenizer, or missing or invalid
+            documents.
     """
     objective = OBJECTIVES[task.objective]
     _check_head(model, task, objective)
@@ -60,7 +60,7 @@ def objective_of(
         model=_with_label_names(model.config),
         task=task,
         training=LoopOptions(steps=1, seed=seed),
-        data=DataOptions(split=split),  # where labels are looked up
+        data=DataOptions(split=split),  # the split for collecting labels
         evaluation=EvaluationOptions(
             split=split, examples=examples or LARGEST, batch_size=batch_size, seed=seed
         ),
@@ -90,10 +90,10 @@ def _check_head(model: Model, task: Task, objective: type[Objective]) -> None:
 
 
 def _source_length(model: Model, task: Task, wanted: int | None) -> int:
-    """Returns how many tokens are read.
+    """Returns the number of tokens to read.
 
     Raises:
-        InputError: more than the model has positions for.
+        InputError: it exceeds the model's positions.
     """
     positions = getattr(model.config, "max_source_length", None)
     if wanted is None:
@@ -106,19 +106,19 @@ def _source_length(model: Model, task: Task, wanted: int | None) -> int:
 
 
 def _trained_length(model: Model, task: Task, positions: int | None) -> int:
-    """Returns how many tokens of a document, a sentence or a choice the model is used to."""
+    """Returns the length in tokens of documents, sentences or choices in the model's training."""
     if task.objective == "extract":
         return model.config.max_sentence_length
     if positions is None:
         return task.max_source_length
-    # A document stands beside each of its choices: all positions would be several times the work.
+    # The document is repeated for each choice: using all positions would multiply the work.
     return min(task.max_source_length, positions) if task.objective == "choose" else positions
 
 
 def _with_label_names(config: Any) -> Any:
-    """Returns a model config whose labels have names; numbers, where it has none.
+    """Returns a model config with named labels, numbered if they are not named.
 
-    Otherwise the labels would be those that the documents happen to have.
+    Otherwise, the labels would be collected from the documents.
     """
     if config.head not in _LABEL_HEADS or config.id2label:
         return config
@@ -126,7 +126,7 @@ def _with_label_names(config: Any) -> Any:
 
 
 def _check_labels(model: Model, task: Task, config: Any) -> None:
-    """Raises InputError unless documents are labeled as those that the model was trained on."""
+    """Raises InputError unless the documents have the labels that the model was trained on."""
     for name in ("problem_type", "num_labels"):
         found, known = (getattr(x, name, None) for x in (config, model.config))
         if found != known:

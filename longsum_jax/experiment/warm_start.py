@@ -1,6 +1,6 @@
-"""The model that a training run starts from.
+"""The model from which a training run is initialized.
 
-It is a directory or workdir that may lack a head, or additions of this library to a family.
+It is a directory or workdir that may lack a head, or this library's additions to a family.
 """
 
 from collections.abc import Mapping
@@ -19,15 +19,15 @@ from longsum_jax.schema import compare_trees
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Params
 
-# Paths of a task's own parameters; pre-training is for all others.
+# Paths of task-specific parameters; all others can be pre-trained.
 HEAD = ("head/", "final_logits_bias")
-# Paths of an encoder's attention, which ``config.init_fresh`` names.
+# Paths of the encoder's attention, for ``config.init_fresh``.
 ENCODER_ATTENTION = (
     "encoder/layers/self_attention/",
     "encoder/attention/",
     "encoder/relative_attention_bias/",
 )
-# Fields of a config that no shape of a parameter shows, without those of attentions.
+# Config fields that do not affect parameter shapes, except the fields of attentions.
 _COMPUTATION = (
     "activation_function",
     "feed_forward_proj",
@@ -42,27 +42,26 @@ _COMPUTATION = (
 
 
 class WarmStart:
-    """The model of ``init_from``, whose parameters a new run takes over.
+    """The model of ``init_from``, whose parameters initialize a run.
 
     Args:
-        path: a model directory, a training workdir, or a name on the Hub.
-        family: the family of the model to be trained.
-        config: the config of the model to be trained.
-        seed: of the parameters that ``path`` does not have.
-        draws_attention: the encoder's attention is drawn anew, whatever ``path`` has there; the
-            family may then be another one with the same layers otherwise.
+        path: model directory, training workdir, or name on the Hub.
+        family: family of the model to train.
+        config: config of the model to train.
+        seed: random seed of the parameters that are missing in ``path``.
+        draws_attention: whether to reinitialize the encoder's attention even if ``path`` has one;
+            its family may then be another one whose other layers are the same.
 
     Attributes:
-        generation_config: the start's, as read from its directory.
-        summarization: the start's, as read from its config.json.
-        auxiliary: the start's, to read segments.
-        fresh: paths of the parameters that are new: the head's, and those that the family's
-            published class does not have (of an attention or of memories), or all of the encoder's
-            attention.
+        generation_config: generation options of the start model, from its directory.
+        summarization: summarization settings of the start model, from its config.json.
+        auxiliary: auxiliary models of the start model, for reading segments.
+        fresh: paths of new parameters: of the head, of additions to the family's published class
+            (attention or memories), or of the whole encoder attention.
 
     Raises:
-        InputError: nothing that can be loaded, another family, other parameters that differ, or
-            another computation with them.
+        InputError: the model cannot be loaded, is of another family, has other parameters that
+            differ, or uses them in another computation.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class WarmStart:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer; InputError where the start holds none."""
+        """The tokenizer; InputError if the start model has none."""
         if not self._model.has_tokenizer:
             raise InputError(
                 f"config.tokenizer.path is empty and {self._path} holds no tokenizer; give one"
@@ -95,19 +94,19 @@ class WarmStart:
 
     @property
     def fingerprint(self) -> str:
-        """A short hash of the weights of the start."""
+        """A short hash of the start model's weights."""
         return self._model.fingerprint
 
     @cached_property
     def params(self) -> Params:
-        """The parameters, those of ``fresh`` drawn anew."""
+        """The parameters, with the parameters in ``fresh`` reinitialized."""
         loaded = self._loaded_params()
         drawn = self._draw_fresh() if self.fresh else {}
         flat = {name: drawn[name] if name in drawn else loaded[name] for name in self._shapes}
         return flax.traverse_util.unflatten_dict(flat, sep="/")
 
     def _compare(self, path: str) -> list[str]:
-        """Returns the names of the fresh parameters; InputError if any other one differs."""
+        """Returns the names of fresh parameters; InputError if any other parameter differs."""
         wanted = self._shapes
         unpublished = self._family.unpublished_parameters(self._config)
         found = {name: x.shape for name, x in jax.eval_shape(self._loaded_params).items()}
@@ -135,16 +134,16 @@ class WarmStart:
             )
         new = self._drawn
         if self._model.config.head != self._config.head or self._has_other_labels():
-            new = (*new, *HEAD)  # layers of another head, or of other labels, may bear these names
+            new = (*new, *HEAD)  # other heads and labels may share the names of parameters
         return [name for name in wanted if name.startswith(new) or name in differing]
 
     def _has_other_labels(self) -> bool:
-        """Returns True where the rows of the head stand for other labels, or in another order."""
+        """Returns True if the head's rows are for other labels, or for another order of labels."""
         there, here = (getattr(c, "id2label", ()) for c in (self._model.config, self._config))
         return bool(there and here) and tuple(there) != tuple(here)
 
     def _check_computation(self, path: str) -> None:
-        """Raises InputError for a field with which the parameters would compute something else."""
+        """Raises InputError for a field that changes the computation with the parameters."""
         for name in _COMPUTATION:
             there, here = (getattr(c, name, None) for c in (self._model.config, self._config))
             if there != here:
@@ -154,12 +153,12 @@ class WarmStart:
                 )
 
     def _loaded_params(self) -> dict[str, Any]:
-        """Returns flat path to array, the layers in the groups of the model to be trained."""
+        """Returns arrays by flat path, with layers grouped as in the model to train."""
         flat = flax.traverse_util.flatten_dict(_to_dict(self._model.params), sep="/")
         return regroup(flat, self._shapes)
 
     def _draw_fresh(self) -> dict[str, Any]:
-        """Returns random values of the fresh parameters; those of the others are not computed."""
+        """Returns random values of the fresh parameters, without computing the others."""
         init = self._family.init_params(self._config)
 
         def draw(key: jax.Array) -> dict[str, Any]:

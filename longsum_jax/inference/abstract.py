@@ -1,4 +1,4 @@
-"""Programs of a model over shapes alone, to be compiled and not run."""
+"""A model's programs as functions of shapes only, to be compiled but not run."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -19,17 +19,17 @@ from longsum_jax.typing import Params
 
 
 class AbstractProgram(NamedTuple):
-    """A program that has not been compiled yet.
+    """A program that is not compiled yet.
 
     Attributes:
         name: "train", "loss", "read", "search", ...
-        lower: traces it, for the devices that its arrays or its mesh say.
-        parts: trees of shapes among its arguments, by what they are: "parameters", "optimizer";
-            {} where it does not use all of them.
-        trips: most iterations of a loop that ends by its data.
-        arguments: what it is called with, to find what it leaves out and the device holds all the
-            same; () where it uses all of them.
-        idle: trees of shapes that are no arguments and that the device holds while it runs.
+        lower: function that traces the program for the devices of its arrays or its mesh.
+        parts: trees of shapes among the arguments by role: "parameters", "optimizer"; {} if the
+            program does not use all of them.
+        trips: maximum iterations of a loop with a data-dependent end.
+        arguments: arguments of the call, including unused ones, which still occupy device memory;
+            () if all are used.
+        idle: trees of shapes that are not arguments but stay in device memory during the run.
     """
 
     name: str
@@ -52,33 +52,36 @@ def summary_programs(
 ) -> Iterator[AbstractProgram]:
     """Yields the programs that summarize documents: "read" and "search", for the target's devices.
 
-    These are the devices of the active mesh, else ``jax.default_device``, see ``ops.platform``;
-    they have to be active where the programs are lowered, too.
+    The target's devices are the devices of the active mesh, otherwise ``jax.default_device``, see
+    ``ops.platform``; they must also be active when the programs are lowered.
 
-    On one device several documents are read one by one and searched in slots, see ``continuous``;
-    on a mesh they are read and searched together.
+    On one device, several documents are read one by one and searched in slots, see ``continuous``;
+    on a mesh, they are read and searched together.
 
     Args:
-        module: of the model.
-        params: shapes of the parameters; ``jax.eval_shape`` of the family's ``init_params`` or of
-            loaded ones.
-        batch_size: documents that are summarized together; devices of a mesh have as many each.
+        module: module of the model.
+        params: shapes of the parameters, from ``jax.eval_shape`` of the family's ``init_params`` or
+            of loaded parameters.
+        batch_size: documents that are summarized together, at least one per device of a mesh.
         length: tokens of a padded document.
-        options: of the search.
-        kernel_bytes: most bytes of state-space kernels that are kept from call to call.
-        storage: of the decoder's weights and keys, see ``Model``.
+        options: generation options.
+        kernel_bytes: maximum bytes of state-space kernels that are cached between calls.
+        storage: storage type of the decoder's weights and keys, see ``Model``.
     """
     programs = Programs(module, storage)
     batch_size = rows_on_devices(batch_size)
     variables = {"params": params}
+    # Cached kernels are arguments of the read program.
     if kernel_bytes:
         variables |= KernelCache(module, kernel_bytes, programs.kernels).shapes(params, length)
     kernels = {name: tree for name, tree in variables.items() if name != "params"}
     layers = programs.search.weight_shapes(params)
+    # Copied weights are on the device in addition to the parameters.
     own, copies = params, layers
-    if layers is not None and storage == "float32":  # views of the decoder's parameters
+    if layers is not None and storage == "float32":  # the layers are views of the parameters
         own, copies = {**params, "decoder": jax.tree.map(_nothing, params["decoder"])}, None
     keys = None
+    # Only shapes of the per-row keys [batch] are needed.
     if options.do_sample:
         keys = jax.eval_shape(lambda: jnp.broadcast_to(jax.random.key(0), (batch_size,)))
 
@@ -91,12 +94,14 @@ def summary_programs(
     source = programs.read.eval_shape(*documents(batch_size))
     sizes = {"batch_size": batch_size, "options": options}
     if batch_size == 1 or jax.sharding.get_abstract_mesh().size > 1:
+        # All documents at once: nothing else is on the device while they are read.
         read = documents(batch_size)
         lower_read = partial(programs.read.lower, *read)
         search: tuple[Any, ...] = (params, layers, source, keys)
         lower_search = partial(programs.search.program.lower, *search, **sizes)
         slots: Any = ()
     else:
+        # Slots: one document is read at a time, while the slots' state stays on the device.
         stored = {"stores_states": source.states is not None}
         state = programs.slots.begin.eval_shape(params, source, **sizes)
         read = documents(1)
@@ -105,7 +110,9 @@ def summary_programs(
         search = (params, layers, source, state, keys, num_done)
         lower_search = partial(programs.slots.advance.lower, *search, options=options)
         slots = source, state
+    # Do not count parameters twice if the layers are views of them.
     held = (own, *search[1:])
+    # While one program runs, the arrays of the other stay on the device.
     yield AbstractProgram("read", lower_read, {}, arguments=read, idle=(slots, copies))
     yield AbstractProgram("search", lower_search, {}, options.max_new_tokens, held, kernels)
 

@@ -1,4 +1,4 @@
-"""Answers to questions: the span of a document that a model finds most likely."""
+"""Answers questions with the most likely span of a document."""
 
 import itertools
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ class Answer(NamedTuple):
     """An answer to a question.
 
     Attributes:
-        text: the part of the document, without white space around it.
-        score: sum of the logits of its first and its last token.
+        text: span of the document, without surrounding white space.
+        score: sum of the logits of its first and last token.
     """
 
     text: str
@@ -29,19 +29,20 @@ class Answer(NamedTuple):
 
 
 def best_span(logits: np.ndarray, places: slice, max_length: int) -> tuple[int, int, float]:
-    """Returns the first and the last token of the best span, and its score.
+    """Returns the first and last token of the highest-scoring span, and its score.
 
-    The score is the sum of both logits (Devlin et al. 2019, section 4.2).
+    The score is the sum of the start and end logits (Devlin et al. 2019, section 4.2).
 
     Args:
-        logits: [length, 2], of starts and ends.
-        places: tokens of the document, at least one.
-        max_length: tokens of the longest span, at least 1.
+        logits: [length, 2], start and end logits.
+        places: slice of the document's tokens, not empty.
+        max_length: maximum tokens of a span, at least 1.
     """
     starts, ends = logits[places].T.astype(np.float64)
     longest = min(max_length, len(starts))
+    # Padding of -inf excludes spans that extend beyond the document.
     padded_ends = np.pad(ends, (0, longest - 1), constant_values=-np.inf)
-    # [first token, more tokens]: linear in the length of a text
+    # [first token, additional tokens]: linear in the length of a text
     scores = starts[:, None] + np.lib.stride_tricks.sliding_window_view(padded_ends, longest)
     first, more = np.unravel_index(scores.argmax(), scores.shape)
     start = places.start + int(first)
@@ -49,7 +50,7 @@ def best_span(logits: np.ndarray, places: slice, max_length: int) -> tuple[int, 
 
 
 def span_text(text: str, spans: Sequence[tuple[int, int]], first: int, last: int) -> str:
-    """Returns the text from the first to the last of some tokens, see ``Tokenizer.spans``."""
+    """Returns the text from token ``first`` to token ``last``, see ``Tokenizer.spans``."""
     return text[spans[first][0] : spans[last][1]].strip()
 
 
@@ -63,18 +64,18 @@ def answer(
 ) -> list[Answer]:
     """Finds the answer to each question in its document.
 
-    A document longer than the model's positions is read in windows that overlap by half; the best
-    answer of all counts.
+    A document longer than the model's positions is read in windows that overlap by half; the
+    highest-scoring answer of all windows is returned.
 
     Args:
-        model: with a head for question answering.
-        questions, documents: as many of each, or one.
-        max_answer_length: tokens of the longest answer.
+        model: model with a question answering head.
+        questions, documents: one question per document, or a single pair of texts.
+        max_answer_length: maximum tokens of an answer.
         batch_size: windows read together.
 
     Raises:
-        InputError: another kind of model, no tokenizer, what is no text, an empty document, a
-            question that leaves no room for it, an option out of range.
+        InputError: a model of another kind, no tokenizer, a value that is not a text, an empty
+            document, a question that leaves no room for the document, an option out of range.
     """
     if model.config.head != "question_answering":
         raise InputError(
@@ -91,6 +92,7 @@ def answer(
             f"{counted(len(questions), 'question')} for "
             f"{counted(len(documents), 'document')}; give one each"
         )
+    # Check all inputs before computing anything.
     for number, (question, document) in enumerate(zip(questions, documents, strict=True), 1):
         if not isinstance(question, str):
             kind = type(question).__name__
@@ -98,6 +100,7 @@ def answer(
         check_text(Request(document, f"document {number}", question))
     asked = zip(questions, documents, strict=True)
     windows = [_windows(model, question, document) for question, document in asked]
+    # Read the windows of all documents together, then group them again.
     pairs = [window.pair for of_document in windows for window in of_document]
     logits = iter(pair_logits(model, pairs, batch_size=batch_size))
     answers = []
@@ -109,21 +112,22 @@ def answer(
 
 
 class _Read(NamedTuple):
-    """A question and the tokens of its document from the one of number ``start`` on."""
+    """A question with a window of its document, which begins at token ``start``."""
 
     start: int
     pair: TokenPair
 
 
 def _windows(model: ReadingModel, question: str, document: str) -> list[_Read]:
-    """Returns a question with every window of its document."""
+    """Returns the question paired with every window of the document."""
     tokenizer = model.tokenizer
     ids = tokenizer.encode(document)
     if not ids:
         raise InputError("a document is empty; give a text with the answer")
     asked = tokenizer.encode(model.summarization.get("prefix", "") + question)
     limit = max_input_length(model.config)
-    tokenizer.join_pair(asked, ids[:1], limit, truncation="second")  # raises where there is no room
+    tokenizer.join_pair(asked, ids[:1], limit, truncation="second")  # raises if there is no room
+    # Tokens of the question and special tokens, which every window contains.
     num_around = len(tokenizer.join_pair(asked, []).ids)
     windows = text_windows(len(ids), None if limit is None else limit - num_around)
     return [
@@ -142,6 +146,7 @@ def _best_answer(
     answers = []
     for window, found in zip(windows, logits, strict=True):
         first, last, score = best_span(found, window.pair.second, max_length)
+        # From positions in the pair to positions in the document.
         offset = window.pair.second.start - window.start
         text = span_text(document, spans, first - offset, last - offset)
         answers.append(Answer(text, score))

@@ -1,4 +1,4 @@
-"""Finds the sources of a summary's sentences by the model's own cross-attention."""
+"""Finds the sources of a summary's sentences by the model's cross-attention."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,24 +23,24 @@ from longsum_jax.typing import Array
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-LEAST_SHARE = 0.1  # of the attention, for all sources but the first
-_GROUPS_AT_ONCE = 8  # sentences of summaries, to which their number is rounded up
+LEAST_SHARE = 0.1  # minimum share of the attention for all sources except the first
+_GROUPS_AT_ONCE = 8  # the number of summary sentences is rounded up to a multiple of this
 _WEIGHTS = "cross_attention_weights"
 
 
 def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
-    """Returns the sentences of a summary with the sentences that the model attended to.
+    """Returns each sentence of a summary with the document sentences that the model attended to.
 
-    The decoder runs once more over the summary. The score of a document's sentence is the share of
+    The decoder runs once more over the summary. The score of a document sentence is the share of
     cross-attention that its tokens receive, averaged over layers, heads and the tokens of the
-    summary's sentence. Support and flags stay those of ``Summary.sources``, computed from words.
+    summary sentence. Support and flags are copied from ``Summary.sources``, which uses words.
 
     Args:
-        model: with ``full`` cross-attention.
-        summary: of that model, with its document, which it read in one piece.
+        model: model with ``full`` cross-attention.
+        summary: summary by that model, with its document, which it read in one input.
 
     Raises:
-        InputError: another kind of model, or a document that it cannot read in one piece.
+        InputError: a model of another kind, or a document that it cannot read in one input.
     """
     check_attends(model)
     request = summary.request
@@ -55,10 +55,12 @@ def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
         return []
     ids, owners, placed = _read_document(model, request, summary)
     targets, groups = _read_summary(model, summary)
+    # [statements, ids], the mean over each statement's tokens
     weights = cross_attention_weights(model, ids[None], targets[None], groups[None])[0]
     statements = []
     for number, statement in enumerate(summary.sources):
         inside = owners >= 0
+        # Attention to each document sentence, without prefix and query.
         mass = np.bincount(owners[inside], weights[number][inside], len(placed.sentences))
         sources = _strongest(mass / max(mass.sum(), 1e-12), placed)
         statements.append(statement._replace(sources=sources))
@@ -66,7 +68,7 @@ def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
 
 
 def check_attends(model: "Model") -> None:
-    """Raises InputError unless a model reads a whole document by full cross-attention."""
+    """Raises InputError unless a model has full cross-attention to a whole document."""
     how = ""
     if model.config.head != "language_model":
         how = f"has the head {model.config.head}"
@@ -84,12 +86,13 @@ def check_attends(model: "Model") -> None:
 def _read_document(
     model: "Model", request: Request, summary: Summary
 ) -> tuple[np.ndarray, np.ndarray, PlacedSentences]:
-    """Returns the ids that a model read, and the sentence of each, -1 for none."""
+    """Returns the ids that a model read, and the sentence index of each, -1 for none."""
     from longsum_jax.models.registry import max_input_length
 
     tokenizer = model.tokenizer
     lead = model.summarization.get("prefix", "") + (f"{request.query}\n" if request.query else "")
     text = lead + request.text
+    # Truncate the document as for the summary.
     read = summary.read_tokens if summary.dropped_tokens else None
     ids = tokenizer.add_special_tokens(tokenizer.encode(text), read)
     longest = max_input_length(model.config)
@@ -103,12 +106,13 @@ def _read_document(
     found = np.full(len(ids), -1)
     start = len(tokenizer.prefix_ids)
     stop = len(ids) - (len(tokenizer.add_special_tokens([])) - start)
+    # Special tokens belong to no sentence.
     found[start:stop] = owners[: stop - start]
     return np.array(ids, np.int32), found, placed
 
 
 def _read_summary(model: "Model", summary: Summary) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of a summary, and the weights that average them in each sentence.
+    """Returns the ids of a summary, and the weights that average them over each sentence.
 
     The weights are float32 [ids, sentences]; columns sum to 1.
     """
@@ -117,21 +121,24 @@ def _read_summary(model: "Model", summary: Summary) -> tuple[np.ndarray, np.ndar
     ids = tokenizer.add_special_tokens(tokenizer.encode(summary.text), limit)
     ends = np.array([statement.end for statement in summary.sources])
     owners = _owners(model, summary.text, 0, ends)
+    # One column per sentence, nonzero on its tokens.
     groups = np.zeros((len(ids), len(ends)), np.float32)
     start = len(tokenizer.prefix_ids)
     for row, owner in enumerate(owners[: len(ids) - start], start):
-        groups[row, owner] = owner >= 0  # tokens without characters belong to none
+        groups[row, owner] = owner >= 0  # tokens without characters belong to no sentence
     return np.array(ids, np.int32), groups / np.maximum(groups.sum(0), 1)
 
 
 def _owners(model: "Model", text: str, lead: int, ends: np.ndarray) -> np.ndarray:
-    """Returns the index of the sentence that each token ends in, -1 for the ``lead``."""
+    """Returns the index of the sentence in which each token ends, -1 for the ``lead``."""
     lasts = np.array([end for _, end in model.tokenizer.spans(text)], np.int64) - lead
+    # Tokens after the last sentence end belong to the last sentence.
     owners = np.minimum(np.searchsorted(ends, lasts), len(ends) - 1)
     return np.where(lasts > 0, owners, -1)
 
 
 def _strongest(shares: np.ndarray, placed: PlacedSentences) -> tuple[Source, ...]:
+    # The first source, and others with at least the minimum share.
     order = np.argsort(-shares, kind="stable")[:MAX_SOURCES].tolist()
     kept = order[:1] + [number for number in order[1:] if shares[number] >= LEAST_SHARE]
     return tuple(placed.source(number, float(shares[number])) for number in kept)
@@ -140,32 +147,33 @@ def _strongest(shares: np.ndarray, placed: PlacedSentences) -> tuple[Source, ...
 def cross_attention_weights(
     model: "Model", ids: np.ndarray, targets: np.ndarray, groups: np.ndarray
 ) -> np.ndarray:
-    """Returns how much groups of target tokens attend to every token of the source.
+    """Returns the attention of groups of target tokens to every source token.
 
     Args:
-        model: an encoder-decoder with ``full`` cross-attention.
+        model: encoder-decoder with ``full`` cross-attention.
         ids: int [batch, length].
-        targets: int [batch, target_length], which the decoder is given as if it had written them.
+        targets: int [batch, target_length], teacher-forced decoder outputs.
         groups: [batch, target_length, groups], weights of the target tokens in each group.
 
     Returns:
-        float32 [batch, groups, length], means over layers and heads of the weights of attention.
+        float32 [batch, groups, length], attention weights averaged over layers and heads.
 
     Raises:
         InputError: a process that was forked after the model was loaded.
     """
-    model.check_process()  # the program is not one of the model's
+    model.check_process()  # the program below is not one of the model's
     config = model.config
     padded = model.padded_document(ids, ids != config.pad_token_id)
     length = padded_length(targets.shape[1], config.max_target_length, 0)
     count = groups.shape[2]
+    # Round up all sizes, so that few programs are compiled.
     more = -count % _GROUPS_AT_ONCE
     added = length - targets.shape[1]
     targets = np.pad(targets, ((0, 0), (0, added)), constant_values=config.pad_token_id)
     groups = np.pad(groups, ((0, 0), (0, added), (0, more)))
     variables = {"params": model.params}
     found = np.asarray(_weights(model.module, variables, *padded, targets, groups))
-    # Global tokens of the encoder, where the decoder sees them, come first.
+    # If the decoder attends to the encoder's global tokens, they come first.
     found = found[..., found.shape[-1] - padded.ids.shape[1] :]
     return found[:, :count, : ids.shape[1]]
 
@@ -181,11 +189,13 @@ def _weights(
     groups: Array,
 ) -> Array:
     c = module.config
+    # Teacher forcing: the decoder reads the summary shifted by one.
     decoder_ids = shift_right(targets, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
     with nn.intercept_methods(partial(_keep_weights, groups)):
         _, kept = module.apply(
             variables, ids, mask, decoder_ids, mutable=["intermediates"], **inputs
         )
+    # One [batch, groups, keys] per layer; stacked layers have leading axes.
     layers = [leaf for path, leaf in jax.tree.leaves_with_path(kept) if _is_kept(path)]
     return jnp.concatenate([layer.reshape(-1, *layer.shape[-3:]) for layer in layers]).mean(0)
 
@@ -197,7 +207,7 @@ def _is_kept(path: Any) -> bool:
 def _keep_weights(
     groups: Array, call: Callable[..., Any], args: Any, kwargs: Any, context: Any
 ) -> Any:
-    """Stores the weights of cross-attention beside what the layer computes."""
+    """Stores the cross-attention weights alongside the layer's normal output."""
     module = context.module
     if isinstance(module, SourceAttention) and context.method_name == "attend":
         x, keys = args[:2]
@@ -210,17 +220,18 @@ def _keep_weights(
 
 
 def _group_weights(q: Array, k: Array, mask: Array, groups: Array, scale: float) -> Array:
-    """Returns the mean over heads of the weights of groups of queries, [batch, groups, length].
+    """Returns the weights of groups of queries, [batch, groups, length], averaged over heads.
 
     Args:
         q, k: [batch, queries or keys, heads, head_dim].
         mask: bool [batch, 1, 1, keys].
         groups: [batch, queries, groups].
-        scale: of the products.
+        scale: scale of the dot products.
     """
 
-    def of_head(arrays: tuple[Array, Array]) -> Array:  # one by one, to keep memory small
+    def of_head(arrays: tuple[Array, Array]) -> Array:  # one head at a time to save memory
         queries, keys = arrays
+        # [batch, queries, keys]
         scores = jnp.einsum("btk,blk->btl", queries, keys, preferred_element_type=jnp.float32)
         weights = masked_softmax(scores * scale, mask[:, 0])
         return jnp.einsum("btl,btg->bgl", weights, groups)

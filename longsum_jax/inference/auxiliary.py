@@ -1,4 +1,4 @@
-"""Auxiliary models of those that read in segments: an extractor and a sentence encoder."""
+"""Auxiliary models for reading segments: an extractor and a sentence encoder."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,7 +13,7 @@ from longsum_jax.text.segment_inputs import Auxiliary, SegmentInputOptions
 
 
 class SavedModel(SentenceModel, Protocol):
-    """A model for sentences that can be written to a directory, and leave its device."""
+    """A sentence model that can be saved, and moved to and from its device."""
 
     fingerprint: str
 
@@ -28,20 +28,20 @@ LoadModel = Callable[[], SavedModel]
 
 
 class AuxiliaryModels(NamedTuple):
-    """Functions that load the auxiliary models of a model; None for what needs no weights.
+    """Functions that load the auxiliary models of a model; None if no weights are needed.
 
-    The names are those of ``SegmentInputOptions``, and of the subdirectories of a model directory.
+    The field names match ``SegmentInputOptions`` and the subdirectories of a model directory.
 
     Attributes:
-        extractor: returns a model that finds important sentences; None for central ones.
-        sentence_encoder: returns a model whose vectors compare sentences; None for TF-IDF.
+        extractor: loader of a model that selects important sentences; None for central ones.
+        sentence_encoder: loader of a model that embeds sentences; None for TF-IDF.
     """
 
     extractor: LoadModel | None = None
     sentence_encoder: LoadModel | None = None
 
     def check(self, options: SegmentInputOptions) -> None:
-        """Raises InputError if ``options`` name a model that has no function here."""
+        """Raises InputError if ``options`` name a model that has no loader here."""
         for name, load in self._asdict().items():
             if getattr(options, name) and load is None:
                 raise InputError(
@@ -50,9 +50,9 @@ class AuxiliaryModels(NamedTuple):
                 )
 
     def functions(self) -> Auxiliary:
-        """Returns what the models compute.
+        """Returns the functions that run the models.
 
-        They are loaded at the first call, and on the device from then until ``release``.
+        Models are loaded at the first call, and stay on the device until ``release``.
         """
         models = {name: _OnDemand(load) for name, load in self._asdict().items() if load}
         functions: dict[str, Callable[..., Any]] = {}
@@ -65,17 +65,17 @@ class AuxiliaryModels(NamedTuple):
         return Auxiliary(**functions)
 
     def fingerprints(self) -> dict[str, str]:
-        """Returns hashes of weights and tokenizers, by name; loads the models."""
+        """Loads the models; returns hashes of weights and tokenizers by name."""
         loaders = self._asdict().items()
         return {name: _fingerprint(load()) for name, load in loaders if load is not None}
 
     def writers(self) -> dict[str, Callable[[Path], None]]:
-        """Returns functions that write the models, by the names of their subdirectories."""
+        """Returns functions that save the models, by the names of their subdirectories."""
         loaders = self._asdict().items()
         return {name: partial(_save, load) for name, load in loaders if load is not None}
 
     def named_inside(self, summarization: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns ``summarization`` with the models named by their subdirectories."""
+        """Returns ``summarization`` with each model name replaced by its subdirectory."""
         inside = {name: name for name in self.writers()}
         if not inside or "segments" not in summarization:
             return dict(summarization)
@@ -83,7 +83,7 @@ class AuxiliaryModels(NamedTuple):
 
 
 class _OnDemand:
-    """A model that is loaded and on its device from its first use until ``release``."""
+    """A model that is loaded and moved to its device on use, until ``release``."""
 
     def __init__(self, load: LoadModel) -> None:
         self._load = load

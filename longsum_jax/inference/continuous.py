@@ -1,4 +1,4 @@
-"""Continuous batching: as soon as a document is done, the next one takes its slot.
+"""Continuous batching: when a document is finished, the next one takes its slot.
 
 A few slots are decoded together. When one is done, its summary is returned, the next document is
 encoded into the slot, and the same compiled program continues with all slots:
@@ -7,8 +7,8 @@ encoded into the slot, and the same compiled program continues with all slots:
     slot 1   document 1 --> document 3 ------------> document 5 -> ...
     slot 2   document 2 -----------------> document 6 ---> ...
 
-The longest documents come first. All slots have one length: that of the longest document in them,
-rounded up to a power of two. So there are few programs, and slots get shorter as decoding proceeds.
+The longest documents come first. All slots have the same length: the longest length among their
+documents, rounded up to a power of two. So there are few programs, and slots get shorter over time.
 """
 
 import itertools
@@ -28,40 +28,42 @@ from longsum_jax.layers.decoder import max_cross_cache_bytes
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.typing import Params
 
-# (ids [batch, length], mask) -> both, padded to one of few lengths, each of which is compiled
+# (ids [batch, length], mask) -> both, padded to one of a few compiled lengths
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
-# On CPUs a product with 32 rows takes twice as long as with 16.
+# On CPUs, a matrix product with 32 rows takes twice as long as one with 16.
 MAX_SLOTS = 16
 
 
 def num_slots(config: Any, lengths: Sequence[int]) -> int:
-    """Returns how many documents to decode together, a power of two.
+    """Returns the number of documents to decode together, a power of two.
 
-    It is at most ``MAX_SLOTS``, and small enough to store keys and values of the longest document
-    in every slot.
+    It is at most ``MAX_SLOTS``, and small enough to store the keys and values of the longest
+    document in every slot.
 
     Args:
-        config: of the model.
-        lengths: tokens of each document.
+        config: config of the model.
+        lengths: token count of each document.
     """
     stack = config.decoder_stack
     width = stack.num_heads * stack.d_kv * jnp.dtype(stack.dtype).itemsize
+    # Keys and values of all layers, for one slot.
     bytes_of_longest = 2 * stack.num_layers * width * max(lengths, default=1)
     count = min(MAX_SLOTS, len(lengths), max_cross_cache_bytes() // bytes_of_longest)
+    # The largest power of two up to count.
     return 1 << (max(count, 1).bit_length() - 1)
 
 
 class ContinuousBatch:
-    """Decodes documents in a few slots.
+    """Decodes documents in a fixed number of slots.
 
     Args:
-        programs: of the model.
-        params: of the model.
-        pad: pads ids and masks.
-        variables: padded inputs -> parameters, and cached kernels of their length.
+        programs: programs of the model.
+        params: parameters of the model.
+        pad: function that pads ids and masks.
+        variables: function from padded inputs to the parameters and cached kernels of their length.
         batch_size: number of slots.
-        options: of the search.
-        seed: of sampling; a document draws the same whenever it enters.
+        options: generation options.
+        seed: random seed for sampling; a document's samples do not depend on when it enters.
     """
 
     def __init__(
@@ -84,21 +86,23 @@ class ContinuousBatch:
         self._options = options
         self._keys = None
         if options.do_sample:
+            # The same key for all slots, so that samples do not depend on the slot.
             self._keys = jnp.broadcast_to(jax.random.key(seed), (batch_size,))
-        self._shapes: dict[int, DecoderSource] = {}  # of the encoded slots, by slot length
+        self._shapes: dict[int, DecoderSource] = {}  # shapes of the encoded slots by slot length
 
     def decode(
         self, documents: Sequence[tuple[np.ndarray, np.ndarray]]
     ) -> Iterator[tuple[int, Generated]]:
-        """Yields the index of every document and its sequences on the host, as they are done.
+        """Yields the index of each document with its sequences on the host, in order of completion.
 
         Args:
-            documents: ids and mask [1, length] of each, the longest first.
+            documents: ids and mask [1, length] of each document, longest first.
         """
+        # Pad first, because slot lengths depend on the padded lengths.
         rows = [self._pad(ids, mask) for ids, mask in documents]
         lengths = self._slot_lengths([row.ids.shape[1] for row in rows])
-        # Keys and values of the longest documents may be too large to be stored, see ``Decoder``.
-        # Those documents use other programs, so that all of them are done before others enter.
+        # Keys and values of the longest documents may be too large to store, see ``Decoder``. These
+        # documents use other programs, so all of them must finish before others enter.
         kinds = itertools.groupby(range(len(rows)), lambda i: self._stores_states(lengths[i]))
         for _, same_kind in kinds:
             yield from self._decode_kind(rows, lengths, deque(same_kind))
@@ -109,22 +113,25 @@ class ContinuousBatch:
         """Decodes documents that use the same programs.
 
         Args:
-            rows: all documents.
-            lengths: the slot length of each.
-            waiting: indices of the documents to decode; it is emptied.
+            rows: padded inputs of all documents.
+            lengths: slot length of each document.
+            waiting: indices of the documents to decode; emptied by this call.
         """
         slots, sizes = self._programs.slots, {"options": self._options}
         batch_size = self._batch_size
         length = lengths[waiting[0]]
+        # All slots are empty at first.
         source = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._shapes_of(length))
         state = slots.begin(self._params, source, batch_size=batch_size, **sizes)
         inside: dict[int, int] = {}  # slot -> document
         while waiting or inside:
             longest = min([*inside.values(), *itertools.islice(waiting, 1)])
+            # The longest documents are finished: continue with shorter slots.
             if lengths[longest] < length:
                 length = lengths[longest]
                 shapes = self._shapes_of(length)
                 source, state = slots.shrink(source, state, batch_size=batch_size, shapes=shapes)
+            # Fill the free slots with the next documents.
             free = [slot for slot in range(batch_size) if slot not in inside]
             for slot in free[: len(waiting)]:
                 inside[slot] = waiting.popleft()
@@ -135,10 +142,11 @@ class ContinuousBatch:
                     np.int32(slot),
                     **sizes,
                 )
-            # Stop as soon as one slot is done; once no document waits, only when all are.
+            # Stop as soon as one slot is done; if no document is waiting, only when all are.
             num_done = batch_size - len(inside) + 1 if waiting else batch_size
             arguments = source, state, self._keys, np.int32(num_done)
             state, out = slots.advance(self._params, self._layers, *arguments, **sizes)
+            # A single transfer for all slots.
             done, out = jax.device_get((state.done, out))
             for slot in [slot for slot in inside if done[slot]]:
                 yield inside.pop(slot), self._of_slot(out, slot)
@@ -148,19 +156,21 @@ class ContinuousBatch:
 
     def _of_slot(self, out: Generated, slot: int) -> Generated:
         count = self._options.num_return_sequences
+        # Each slot has num_return_sequences adjacent rows.
         return jax.tree.map(lambda x: x[slot * count : (slot + 1) * count], out)
 
     def _slot_lengths(self, lengths: Sequence[int]) -> list[int]:
-        """Returns the next power of two for each document, at most the longest length."""
+        """Returns each document's length rounded up to a power of two, at most the longest one."""
         return [min(1 << (length - 1).bit_length(), lengths[0]) for length in lengths]
 
     def _stores_states(self, length: int) -> bool:
-        """Tells whether slots of this length store encoder states in place of keys and values."""
+        """Returns True if slots of this length store encoder states instead of keys and values."""
         return self._shapes_of(length).states is not None
 
     def _shapes_of(self, length: int) -> DecoderSource:
         """Returns the shapes of the encoded documents in slots of this length."""
         if length not in self._shapes:
+            # Only shapes are computed, so the values do not matter.
             ids = np.zeros((self._batch_size, length), np.int32)
             padded = self._pad(ids, ids == 0)
             read = self._programs.read

@@ -1,4 +1,4 @@
-"""The weights of a decoder in bfloat16 or int8, which steps of decoding compute with in float32."""
+"""Decoder weights in bfloat16 or int8, with which decoding steps compute in float32."""
 
 from typing import Any, NamedTuple
 
@@ -8,8 +8,8 @@ from longsum_jax.errors import InputError
 from longsum_jax.ops.storage import STORAGES, Storage, Stored, store
 from longsum_jax.typing import Array
 
-# Maps that steps apply, with the number of axes that they sum over. Maps of keys and values of the
-# encoder and those of memories stay as they are.
+# Maps that decoding steps apply, with the number of axes they contract. The encoder's key and
+# value maps and the maps of memories are not converted.
 _STORED_MAPS = {
     **{("self_attention", name): 1 for name in ("q", "k", "v")},
     **{(attention, "o"): 2 for attention in ("self_attention", "cross_attention")},
@@ -17,7 +17,7 @@ _STORED_MAPS = {
     **{("feed_forward", name): 1 for name in ("wi", "wi_0", "wi_1", "wo")},
 }
 
-_store = jax.jit(store, static_argnums=(1, 2))  # one program for every shape
+_store = jax.jit(store, static_argnums=(1, 2))  # one program per shape
 
 
 class StoredDecoder(NamedTuple):
@@ -25,7 +25,7 @@ class StoredDecoder(NamedTuple):
 
     Attributes:
         layers: parameters of every layer.
-        logits_table: [d_model, vocab].
+        logits_table: output embedding table, [d_model, vocab].
     """
 
     layers: tuple[Any, ...]
@@ -33,8 +33,7 @@ class StoredDecoder(NamedTuple):
 
 
 def check_storage(config: Any, storage: str) -> None:
-    """Raises InputError for a storage type that does not exist or that a model does not decode
-    in."""
+    """Raises InputError for an unknown storage type, or one that a model does not support."""
     if storage not in STORAGES:
         raise InputError(
             f'decoder_storage={storage!r} is not supported; give "float32", "bfloat16" or "int8"'
@@ -56,11 +55,11 @@ def check_storage(config: Any, storage: str) -> None:
 
 
 def stored_decoder(layers: tuple[Any, ...], table: Array, storage: Storage) -> StoredDecoder:
-    """Copies the weights that a step reads to a storage type.
+    """Copies the weights that a decoding step reads to a storage type.
 
     Args:
         layers: parameters of every layer.
-        table: of the logits [vocab, d_model].
+        table: output embedding table, [vocab, d_model].
         storage: "bfloat16" or "int8".
     """
     copies = []
@@ -69,6 +68,7 @@ def stored_decoder(layers: tuple[Any, ...], table: Array, storage: Storage) -> S
         for (module, name), num_inputs in _STORED_MAPS.items():
             if name in stored[module]:
                 linear = stored[module][name]
+                # One scale for each output: the contracted axes come first.
                 kernel = _store(linear["kernel"], storage, tuple(range(num_inputs)))
                 stored[module][name] = dict(linear, kernel=kernel)
         copies.append(stored)

@@ -11,7 +11,7 @@ from longsum_jax.models.registry import max_input_length
 
 
 class DescribedModel(Protocol):
-    """The attributes of ``inference.model.Model`` that are used here."""
+    """The attributes of ``inference.model.Model`` used here."""
 
     family: Family
     config: Any
@@ -45,8 +45,9 @@ def _longest_input(config: Any, summarization: Mapping[str, Any]) -> str:
     if "segments" in summarization:
         try:
             return f"segments of {segment_options(summarization).segment_length:,} tokens"
-        except InputError:  # damaged options, which a summary will report
+        except InputError:  # invalid options; summarizing reports them
             return "segments"
+    # The model's positions, and the length up to which kernels are exact.
     limits = (max_input_length(config), kernel_limit(config))
     known = [limit for limit in limits if limit is not None]
     return f"up to {min(known):,} tokens" if known else "inputs of any length"

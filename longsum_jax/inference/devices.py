@@ -1,4 +1,4 @@
-"""Summaries by all devices of a process: parameters on each, rows of a batch split over them."""
+"""Data-parallel summarization on all local devices, with replicated parameters."""
 
 import contextlib
 import math
@@ -13,11 +13,11 @@ from longsum_jax.typing import Params
 
 @contextlib.contextmanager
 def on_devices(params: Params, devices: Sequence[jax.Device]) -> Iterator[Params]:
-    """Yields parameters that every device holds; in the block, rows of batches are split over them.
+    """Yields parameters replicated on all devices; within the block, batches are split over them.
 
     Args:
-        params: must fit into the memory of every device.
-        devices: of this process.
+        params: parameters, which must fit into the memory of every device.
+        devices: devices of this process.
     """
     mesh = make_mesh(MeshOptions("replicated"), devices)
     with activate(mesh, PRESETS["replicated"]):
@@ -25,8 +25,8 @@ def on_devices(params: Params, devices: Sequence[jax.Device]) -> Iterator[Params
 
 
 def rows_on_devices(rows: int) -> int:
-    """Returns the smallest number of rows from ``rows`` on that the active mesh can split evenly;
-    ``rows`` itself without a mesh."""
+    """Returns ``rows``, rounded up to a number that the active mesh can split evenly; without a
+    mesh, returns ``rows``."""
     mesh = jax.sharding.get_abstract_mesh()
     num_devices = math.prod(mesh.shape[axis] for axis in BATCH_AXES if axis in mesh.shape)
     return -(-rows // num_devices) * num_devices

@@ -1,4 +1,4 @@
-"""Summarizes documents that the model reads in one piece, in batches or in slots."""
+"""Summarizes documents that fit in one input, in batches or in slots."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,18 +25,18 @@ MakeSlots = Callable[..., ContinuousBatch]
 
 
 def document_token_id(tokenizer: Tokenizer) -> int | None:
-    """Returns the token after each of several documents that are read as one, if there is one."""
+    """Returns the id of the token that separates documents read as one; None if there is none."""
     ids = tokenizer.encode(DOCUMENT_TOKEN)
     return ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_id else None
 
 
 def with_lead(text: str, prefix: str, query: str | None) -> str:
-    """Returns a text as a model reads it, after its prefix and a query."""
+    """Returns the text of an input: prefix, query, document."""
     return f"{prefix}{query}\n{text}" if query else prefix + text
 
 
 def check_counts(number: int, **lists: Sequence[Any]) -> None:
-    """Raises InputError unless each list has an item for each of a number of documents."""
+    """Raises InputError unless each list has ``number`` items, one per document."""
     for name, items in lists.items():
         if isinstance(items, str):
             raise InputError(f"{name} is a text; give a list of one for each document")
@@ -48,7 +48,7 @@ def check_counts(number: int, **lists: Sequence[Any]) -> None:
 
 
 def check_overflow(name: str, total: int, limit: int, on_overflow: Overflow) -> None:
-    """Raises InputError for a document beyond the limit that must not be cut."""
+    """Raises InputError if a document exceeds the limit and must not be truncated."""
     if total > limit and on_overflow == "error":
         raise InputError(
             f"{name} has {total} tokens, more than max_source_length={limit}; raise it, or allow "
@@ -60,8 +60,8 @@ class TokenizedDocument(NamedTuple):
     """A tokenized document.
 
     Attributes:
-        ids: tokens that the model reads, special ones included.
-        total_tokens: tokens of the whole document, those beyond the limit included.
+        ids: tokens that the model reads, including special tokens.
+        total_tokens: tokens of the whole document, including tokens beyond the limit.
     """
 
     ids: list[int]
@@ -69,14 +69,14 @@ class TokenizedDocument(NamedTuple):
 
 
 class DocumentSummarizer:
-    """Summarizes with a model that reads documents in one piece.
+    """Summarizes with a model that reads each document in one input.
 
     Args:
-        config: of the model.
-        tokenizer: of the model.
-        prefix: text before every document.
-        generate: decodes a batch.
-        make_slots: makes slots to decode in; None to decode batches that begin and end together.
+        config: config of the model.
+        tokenizer: tokenizer of the model.
+        prefix: text prepended to every document.
+        generate: function that decodes a batch.
+        make_slots: factory of decoding slots; None to decode batches that start and end together.
     """
 
     def __init__(
@@ -95,18 +95,19 @@ class DocumentSummarizer:
         self._make_slots = make_slots
 
     def read(self, request: Request, limit: int | None, on_overflow: Overflow) -> TokenizedDocument:
-        """Tokenizes a document after prefix and query.
+        """Tokenizes a document with its prefix and query.
 
         Args:
-            request: the document.
-            limit: maximum number of tokens that are read; None for all.
-            on_overflow: what to do with longer documents.
+            request: document to read.
+            limit: maximum number of tokens to read; None for all.
+            on_overflow: behavior for longer documents.
 
         Raises:
-            InputError: an empty text, or one that is too long.
+            InputError: the text is empty or too long.
         """
         check_text(request)
         ids = self._tokenizer.encode(with_lead(request.text, self._prefix, request.query))
+        # Truncation below cuts the text, but not the special tokens.
         read = self._tokenizer.add_special_tokens(ids)
         total = len(read)
         if limit is not None and total > limit:
@@ -115,7 +116,7 @@ class DocumentSummarizer:
         return TokenizedDocument(read, total)
 
     def check_whole(self, document: TokenizedDocument, name: str) -> None:
-        """Raises InputError for a document that the model cannot read in one piece."""
+        """Raises InputError if the model cannot read the document in one input."""
         check_kernel_length(
             len(document.ids),
             self._config,
@@ -133,25 +134,25 @@ class DocumentSummarizer:
         seed: int,
         padded_length: Callable[[int], int] = int,
     ) -> Iterator[tuple[int, Summary]]:
-        """Yields the index of every document with its summary, in the order of completion.
+        """Yields the index of each document with its summary, in order of completion.
 
         Args:
-            documents: to be summarized.
+            documents: documents to summarize.
             batch_size: documents decoded together.
-            options: of the search.
-            seed: of sampling.
-            padded_length: length of the longest document of a batch -> length to pad the batch to.
+            options: generation options.
+            seed: random seed for sampling.
+            padded_length: function from the longest length of a batch to its padded length.
         """
         if batch_size == "auto":
             documents = list(documents)
             batch_size = num_slots(self._config, [len(document.ids) for document in documents])
         batch_size = rows_on_devices(batch_size)
-        # On a mesh each device holds rows of its own, which begin and end together.
+        # On a mesh, each device decodes its share of the rows, and all rows start and end together.
         is_on_mesh = jax.sharding.get_abstract_mesh().size > 1
         together = batch_size == 1 or is_on_mesh or self._make_slots is None
         if not together:
             documents = list(documents)
-            # Slots without a document would be decoded, too.
+            # Slots without a document would still be decoded, so use no more than needed.
             batch_size = padded_rows(len(documents), batch_size)
             together = batch_size == 1
         decode: Callable[..., Any] = self._in_batches if together else self._in_slots
@@ -164,10 +165,12 @@ class DocumentSummarizer:
         padded_length: Callable[[int], int],
         **sizes: Any,
     ) -> Iterator[tuple[int, Summary]]:
+        # Longest first: slots then only ever shrink.
         order = sorted(range(len(documents)), key=lambda i: -len(documents[i].ids))
         assert self._make_slots is not None
         slots = self._make_slots(**sizes)
         rows = (self._rows([documents[i]], padded_length) for i in order)
+        # Map positions in the sorted order back to the documents.
         for place, out in slots.decode(list(rows)):
             yield order[place], self._summary(documents[order[place]], out, 0)
 
@@ -183,7 +186,7 @@ class DocumentSummarizer:
         remaining = iter(documents)
         start = 0
         while batch := list(itertools.islice(remaining, batch_size)):
-            # The last batch is filled up with copies, to have the shape that is compiled.
+            # Pad the last batch with copies, so that it has the shape that is already compiled.
             filled = batch + batch[-1:] * (batch_size - len(batch))
             ids, mask = self._rows(filled, padded_length)
             out = jax.device_get(self._generate(ids, mask, options, seed))
@@ -194,9 +197,10 @@ class DocumentSummarizer:
     def _rows(
         self, documents: Sequence[TokenizedDocument], padded_length: Callable[[int], int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ids and mask of a batch."""
+        """Returns ids and mask of a batch, [batch, padded length]."""
         longest = max(len(document.ids) for document in documents)
         shape = len(documents), padded_length(longest)
+        # Pad at the end of the rows.
         ids = np.full(shape, self._config.pad_token_id, np.int32)
         mask = np.zeros(shape, bool)
         for row, document in enumerate(documents):
@@ -208,6 +212,7 @@ class DocumentSummarizer:
         length = int(out.lengths[row])
         read = len(document.ids)
         return Summary(
+            # Without the start token.
             text=self._tokenizer.decode(out.sequences[row, 1 : 1 + length].tolist()),
             document_tokens=document.total_tokens,
             read_tokens=read,

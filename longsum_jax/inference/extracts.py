@@ -1,4 +1,4 @@
-"""Summaries without a model: sentences of the documents, which a ranker chooses."""
+"""Extractive summaries without a model: document sentences selected by a ranker."""
 
 from collections.abc import Iterable, Iterator
 
@@ -24,23 +24,23 @@ def summarize(
     query: str | None = None,
     outline: Outline | None = None,
 ) -> Summary:
-    """Summarizes a document by its own sentences, with the ranker that comes with the package.
+    """Summarizes a document extractively, with the ranker bundled with the package.
 
-    No model is loaded and nothing is fetched. For summaries in new words see ``load``.
+    No model is loaded and nothing is downloaded. For abstractive summaries, see ``load``.
 
     Args:
-        text: a document of any length, English.
-        length: "short" (75 words), "medium" (150), "long" (400), "250 words", "7 sentences" or
-            "5%" of the document's words; a number is of words.
-        query: what the summary should tell about; None for the whole document.
-        outline: headings and pages, by which sources are named; None for none.
+        text: English document of any length.
+        length: length of the summary: "short" (75 words), "medium" (150), "long" (400), "250
+            words", "7 sentences" or "5%" of the document's words; a number counts words.
+        query: topic of the summary; None for the whole document.
+        outline: headings and pages, for references to sources; None for none.
 
     Returns:
-        The summary, one sentence a line; its ``sources`` say where each stands in the document.
+        The summary, one sentence per line; its ``sources`` contain the location of each sentence.
 
     Raises:
-        InputError: an empty document, the name of a file in its place, a blank query, or a length
-            that is none.
+        InputError: an empty document, a file name instead of a text, a blank query, or an invalid
+            length.
     """
     outline = NO_OUTLINE if outline is None else outline
     request = Request(text, "the document", query, outline)
@@ -52,14 +52,14 @@ def summarize(
 def summarize_stream(
     requests: Iterable[Request], *, length: str | int | Length = DEFAULT_LENGTH
 ) -> Iterator[list[Result]]:
-    """Yields the place of every document with its summary, or with what is wrong with it.
+    """Yields the index of every document with its summary, or with its error.
 
     Args:
         requests: documents, as for ``Model.stream``.
-        length: as for ``summarize``.
+        length: length of the summaries, as for ``summarize``.
 
     Raises:
-        InputError: a length that is none, or a text in place of a request.
+        InputError: an invalid length, or a text instead of a request.
     """
     return _results(requests, builtin_ranker(), parse_length(length))
 

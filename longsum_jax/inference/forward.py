@@ -1,4 +1,4 @@
-"""Forward passes over given ids: encoder states, logits, log-probabilities of targets."""
+"""Forward passes over input ids: encoder states, logits, log-probabilities of targets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,6 +44,7 @@ def encode(
     ids, mask = check_inputs(input_ids, attention_mask, runner.config)
     padded = runner.padded(ids, mask, inputs, bucket)
     states = runner.programs.encode(runner.variables(padded), *padded, layer=layer)
+    # Drop the padding; global tokens, if any, come before the tokens.
     padding = padded.ids.shape[1] - ids.shape[1]
     return _first_tokens(states.astype(jnp.float32), states.shape[1] - padding)
 
@@ -89,7 +90,7 @@ def log_probs(
 
 
 def _checked_targets(runner: Runner, ids: Any, name: str, rows: int) -> np.ndarray:
-    """Returns ids of the decoder, int32 [rows, target_length]."""
+    """Returns decoder ids, int32 [rows, target_length]."""
     ids = check_ids(ids, name, runner.config.vocab_size)
     if len(ids) != rows:
         raise InputError(f"{name} has {len(ids)} rows, input_ids {rows}; they must agree")
@@ -98,7 +99,7 @@ def _checked_targets(runner: Runner, ids: Any, name: str, rows: int) -> np.ndarr
 
 
 def _padded_targets(runner: Runner, ids: np.ndarray, bucket: int) -> np.ndarray:
-    """Returns ids of the decoder with padding at their end, which changes nothing before it."""
+    """Returns decoder ids padded at their end, which does not affect earlier positions."""
     config = runner.config
     length = ids.shape[1]
     padding = padded_length(length, config.max_target_length, 0, bucket) - length
@@ -113,7 +114,7 @@ def _choice_logits(
     inputs: Mapping[str, Any],
     bucket: int,
 ) -> Array:
-    """Returns one logit for every choice, [batch, choices]."""
+    """Returns one logit per choice, [batch, choices]."""
     choices = rectangular(input_ids, "input_ids")
     shape = choices.shape
     if len(shape) != 3:
@@ -126,6 +127,7 @@ def _choice_logits(
         return like_ids(choices, value, name).reshape(-1, shape[-1])
 
     mask = None if attention_mask is None else rows("attention_mask", attention_mask)
+    # Every choice is a row: [batch * choices, length].
     ids, mask = check_inputs(choices.reshape(-1, shape[-1]), mask, runner.config)
     inputs = {name: rows(name, value) for name, value in inputs.items()}
     return _head_logits(runner, ids, mask, decoder_ids, inputs, bucket).reshape(shape[:-1])
@@ -139,11 +141,12 @@ def _head_logits(
     inputs: Mapping[str, Any],
     bucket: int,
 ) -> Array:
-    """Returns the logits of a head that writes no text."""
+    """Returns the logits of a head other than a language model's."""
     config = runner.config
     _check_head(runner, decoder_ids)
     if runner.family.is_encoder_decoder and config.head == "classification":
         check_ends(ids, config.eos_token_id)
+    # The default global tokens depend on the ids and may be too many.
     if "global_attention_mask" not in inputs:
         check_global_tokens(ids, mask, config)
     padded = runner.padded(ids, mask, inputs, bucket)
@@ -152,7 +155,7 @@ def _head_logits(
 
 
 def _check_head(runner: Runner, decoder_ids: Any) -> None:
-    """Raises InputError for a head that makes no logits, or none of decoder ids."""
+    """Raises InputError for a head without logits, or for decoder ids."""
     head = runner.config.head
     if decoder_ids is not None:
         raise InputError(
@@ -166,9 +169,9 @@ def _check_head(runner: Runner, decoder_ids: Any) -> None:
 
 
 def _first_tokens(found: Array, length: int) -> Array:
-    """Returns what was computed of the first tokens, [batch, length, ...]."""
+    """Returns the outputs at the first tokens, [batch, length, ...]."""
     if found.shape[1] == length or not lies_on_one_cpu(found):
         return found[:, :length]
-    # JAX would compile a slice of every length.
+    # A JAX slice would be compiled once for every length.
     first = np.asarray(found)[:, :length]
     return jax.device_put(first, found.sharding if found.committed else None)

@@ -19,6 +19,7 @@ from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.model import Model
 from longsum_jax.models.config import MatmulPrecision, ModelConfig
 from longsum_jax.models.family import Family
+from longsum_jax.ops.platform import require_devices
 from longsum_jax.ops.storage import Storage
 from longsum_jax.text.segment_inputs import SegmentInputOptions
 from longsum_jax.tokenizers.base import Tokenizer
@@ -26,7 +27,7 @@ from longsum_jax.tokenizers.loading import has_tokenizer, load_tokenizer
 from longsum_jax.training.trees import check_names, describe
 from longsum_jax.typing import Params
 
-# Inside a training workdir: the model directory, without weights, which are in checkpoints/.
+# Subdirectory of a training workdir with the model's files; weights are in checkpoints/.
 TRAINING_MODEL = "model"
 
 
@@ -42,40 +43,43 @@ def load(
     architecture: str | None = None,
     decoder_storage: Storage = "float32",
 ) -> Model:
-    """Loads a model directory, a training workdir, or a repository of the Hugging Face hub.
+    """Loads a model directory, a training workdir, or a repository of the Hugging Face Hub.
 
     Args:
         path: a directory in Hugging Face layout (as published, or written by ``save`` or
-            ``convert``), or the workdir of a training run; or the name "org/name" of a repository.
-        dtype: of the computation.
-        matmul_precision: of products of float32 arrays, see ``models.config.ModelConfig``.
-        param_dtype: of the parameters; "bfloat16" halves their memory (those of state-space kernels
+            ``convert``), the workdir of a training run, or the name "org/name" of a repository.
+        dtype: dtype of the computation.
+        matmul_precision: precision of float32 matmuls, see ``models.config.ModelConfig``.
+        param_dtype: dtype of the parameters; "bfloat16" halves their memory (state-space kernels
             stay float32).
-        tokenizer: a .model file or directory to use instead of the one in ``path``.
-        which: of a training run: the best checkpoint by its evaluation, or the latest.
-        revision: of a repository: branch, tag or commit.
-        architecture: name of the class in transformers whose weights ``path`` holds, where its
-            config.json names another one or none.
-        decoder_storage: on one CPU, type in which decoding holds the decoder's weights, the logits'
-            matrix and the document's keys and values; everything is computed in float32. "bfloat16"
-            rounds by at most 2^-8 of each weight and halves the bytes that a token takes, "int8"
-            rounds by at most a 254th of the largest weight of an output, or value of a key, and
-            takes a quarter. The copies are made at the first summary and stand beside the
-            parameters.
+        tokenizer: .model file or directory to use instead of the tokenizer in ``path``.
+        which: checkpoint of a training run: the best one by its evaluation, or the latest.
+        revision: branch, tag or commit of a repository.
+        architecture: transformers class of the weights in ``path``, if its config.json names the
+            wrong class or none.
+        decoder_storage: storage type, on one CPU, of the decoder's weights, the output embeddings
+            and the document's keys and values in decoding; computation is in float32. "bfloat16"
+            rounds each weight by at most 2^-8 and halves the bytes read per token; "int8" rounds by
+            at most 1/254 of the largest weight of an output, or value of a key, and quarters them.
+            The copies are made at the first summary, in addition to the parameters.
 
     Raises:
-        InputError: names the file that is missing, damaged or does not fit.
+        InputError: a file is missing, damaged or does not fit, and the error names it; no device
+            starts.
     """
     if param_dtype not in ("float32", "bfloat16"):
         raise InputError(
             f'param_dtype={param_dtype!r} is not supported; give "float32" or "bfloat16"'
         )
+    require_devices()
     path = local_directory(path, revision)
     directory = _model_directory(path)
     is_run = directory != path
+    # Verify checksums concurrently with reading.
     with checksums.checking(directory):
         runtime = {"dtype": dtype, "matmul_precision": matmul_precision}
         family, config = huggingface.read_config(directory, architecture, **runtime)
+        # Weights of training runs are in checkpoints, not in the model directory.
         if is_run:
             params = _trained_params(path, family, config, which, param_dtype)
         else:
@@ -94,7 +98,7 @@ def load(
 
 
 def load_config(path: str | Path) -> tuple[Family, ModelConfig]:
-    """Returns family and config of whatever ``load`` takes, without reading the parameters.
+    """Returns family and config of anything that ``load`` accepts, without loading parameters.
 
     Raises:
         InputError: as ``load``.
@@ -103,7 +107,7 @@ def load_config(path: str | Path) -> tuple[Family, ModelConfig]:
 
 
 def load_generation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the generation options of whatever ``load`` takes: general ones, those for summaries.
+    """Returns the general generation options and the summarization settings, as by ``load``.
 
     Raises:
         InputError: as ``load``.
@@ -113,7 +117,7 @@ def load_generation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _model_directory(path: Path) -> Path:
-    """Returns the directory of config.json: that of a model, or the one in a training workdir."""
+    """Returns the directory of config.json: ``path``, or its subdirectory in a training workdir."""
     trained = path / TRAINING_MODEL
     return trained if (trained / huggingface.CONFIG).exists() else path
 
@@ -124,12 +128,12 @@ def load_description(
     dtype: Literal["float32", "bfloat16"] = "float32",
     matmul_precision: MatmulPrecision = "highest",
 ) -> Model:
-    """Returns what ``load`` does with shapes (``jax.ShapeDtypeStruct``) for float32 parameters.
+    """Returns the model that ``load`` would, with ``jax.ShapeDtypeStruct`` as float32 parameters.
 
     Args:
-        path: whatever ``load`` takes.
-        dtype: of the computation.
-        matmul_precision: of products of float32 arrays.
+        path: path or name that ``load`` accepts.
+        dtype: dtype of the computation.
+        matmul_precision: precision of float32 matmuls.
 
     Raises:
         InputError: as ``load``.
@@ -138,7 +142,7 @@ def load_description(
     directory = _model_directory(path)
     runtime = {"dtype": dtype, "matmul_precision": matmul_precision}
     family, config = huggingface.read_config(directory, **runtime)
-    if directory == path:  # runs say it in their config
+    if directory == path:  # the config of a training run is complete
         config = family.infer_from_weights(config, read_weights(directory)[0])
     return Model(
         family,
@@ -151,10 +155,10 @@ def load_description(
 
 
 def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:
-    """Returns the models that a user's ``options`` name, each loaded once, at its first use.
+    """Returns the models named by ``options``, each loaded once, at its first use.
 
     Args:
-        options: ``extractor`` and ``sentence_encoder`` are whatever ``load`` takes.
+        options: options whose ``extractor`` and ``sentence_encoder`` are accepted by ``load``.
     """
     paths = {name: getattr(options, name) for name in AuxiliaryModels._fields}
     loaders: dict[str, Any] = {
@@ -164,9 +168,9 @@ def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:
 
 
 def _auxiliary_of(directory: Path, summarization: Mapping[str, Any]) -> AuxiliaryModels:
-    """Returns the models that a model directory's config.json names."""
+    """Returns the models named by config.json in a model directory."""
     segments = summarization.get("segments")
-    if not isinstance(segments, Mapping):  # none, or a value that is refused when it is used
+    if not isinstance(segments, Mapping):  # missing, or invalid, which is reported on use
         return AuxiliaryModels()
     paths = {name: segments.get(name) for name in AuxiliaryModels._fields}
     loaders: dict[str, Any] = {
@@ -178,7 +182,7 @@ def _auxiliary_of(directory: Path, summarization: Mapping[str, Any]) -> Auxiliar
 
 
 def _load_named(directory: Path, name: str, path: str) -> Model:
-    """Loads a model that config.json names, never from the hub: the user did not name it.
+    """Loads a model named by config.json, but never from the Hub, as the user did not name it.
 
     Paths are relative to the model directory or, in older files, to the working directory.
     """
@@ -192,7 +196,7 @@ def _load_named(directory: Path, name: str, path: str) -> Model:
 
 
 def load_shared(path: str) -> Model:
-    """Loads a directory or a repository of the hub once for all callers, in host memory.
+    """Loads a directory or a Hub repository into host memory, once for all callers.
 
     Raises:
         InputError: as ``load``.
@@ -202,7 +206,7 @@ def load_shared(path: str) -> Model:
 
 @functools.cache
 def _load_once(path: str | Path) -> Model:
-    """Loads a model in host memory; its programs stay compiled between uses on a device."""
+    """Loads a model into host memory; its programs stay compiled between uses on a device."""
     model = load(path)
     model.to_host()
     return model
@@ -211,13 +215,14 @@ def _load_once(path: str | Path) -> Model:
 def _trained_params(
     workdir: Path, family: Family, config: Any, which: Literal["best", "latest"], dtype: str
 ) -> Params:
-    """Returns the parameters of a training run, which must be those of the config beside them."""
-    # Here, because orbax takes a second to import.
+    """Returns the parameters of a training run after comparing them with the config."""
+    # Imported here because orbax takes a second to import.
     from longsum_jax.training.checkpointing import restore_params
 
     params = restore_params(workdir, which=which)
     shapes = family.parameter_shapes(config)
     expected = {name: [list(shape), ""] for name, shape in shapes.items()}
+    # The workdir may contain checkpoints of another config.
     check_names(expected, describe(params), str(workdir), "parameters of the checkpoint")
     weight_map = family.weight_map(config)
     flat = flax.traverse_util.flatten_dict(params, sep="/")

@@ -1,4 +1,4 @@
-"""A check of models converted to LSG attention: on random input, beside the original."""
+"""Compares models converted to LSG attention with their originals, on random input."""
 
 from typing import NamedTuple
 
@@ -8,8 +8,8 @@ from longsum_jax.conversion.lsg import first_token
 from longsum_jax.errors import InputError
 from longsum_jax.inference.model import Model
 
-TOLERANCE = 1e-4  # of the largest output; float32 needs a hundredth of it
-_BLOCKS = 16  # of the long input of a model that reads any length
+TOLERANCE = 1e-4  # relative to the largest output; float32 errors are a hundredth of it
+_BLOCKS = 16  # blocks of the long input, for a model without a maximum length
 _TARGET_LENGTH = 8
 
 
@@ -18,9 +18,8 @@ class LsgCheck(NamedTuple):
 
     Attributes:
         length: tokens of the long input, whose outputs are finite.
-        equal_length: tokens of the input on which the model equals the original; 0 where they need
-            not agree.
-        difference: largest difference there, relative to the largest output.
+        equal_length: tokens of the input on which both models agree; 0 if they need not agree.
+        difference: largest difference on that input, relative to the largest output.
     """
 
     length: int
@@ -28,7 +27,7 @@ class LsgCheck(NamedTuple):
     difference: float = 0.0
 
     def __str__(self) -> str:
-        """Returns a sentence for people."""
+        """Returns a human-readable sentence."""
         finite = f"outputs for {self.length:,} random tokens are finite"
         if not self.equal_length:
             return f"{finite}; the original need not agree"
@@ -43,21 +42,21 @@ def check_lsg(
 ) -> LsgCheck:
     """Runs a converted model on random tokens, and compares it with its original.
 
-    Up to two blocks LSG attention is full attention, and the first global token is made of what the
-    first token is made of. So a text that begins with this token has the outputs that it had,
-    whatever the options of the conversion, once the one stands in for the other
-    (``mask_first_token``). Exempt are models whose texts begin with no token in particular, models
-    with T5's bias, which global tokens have none of, causal ones, whose global tokens attend to
-    nothing, originals that have LSG attention, and global tokens without the token type of the
-    others.
+    Up to two blocks, LSG attention equals full attention, and the first global token is initialized
+    from the first token's embedding. So if the global token replaces the first token
+    (``mask_first_token``), outputs for a text that begins with this token must not change, whatever
+    the options of the conversion. Exempt are models whose texts have no fixed first token, models
+    with T5's bias, which does not apply to global tokens, causal models, whose global tokens attend
+    to nothing, originals with LSG attention, and global tokens without the token type of other
+    tokens.
 
     Args:
-        original, converted: before and after ``Model.to_lsg``.
-        first_id, use_token_ids: of the conversion.
-        seed: of the random tokens.
+        original, converted: models before and after ``Model.to_lsg``.
+        first_id, use_token_ids: options of the conversion.
+        seed: random seed for the tokens.
 
     Raises:
-        InputError: outputs that are not finite, or differ.
+        InputError: outputs that are not finite, or that differ.
     """
     rng = np.random.default_rng(seed)
     first_id = first_token(original.config, first_id)
@@ -67,9 +66,11 @@ def check_lsg(
         raise InputError(f"run_test: outputs for {length} tokens are not finite; check the source")
     if first_id is None or not _must_agree(original, use_token_ids):
         return LsgCheck(length)
+    # A single global token replaces the first token.
     exact = converted.with_lsg_options(
         num_global_tokens=1, mask_first_token=True, pass_global_tokens_to_decoder=True
     )
+    # Up to two blocks, every token attends to all others.
     short = min(2 * block, original.config.max_source_length or 2 * block)
     ids = _draw(converted, rng, short, first_id)
     wanted, found = _outputs(original, ids), _outputs(exact, ids)
@@ -83,7 +84,7 @@ def check_lsg(
 
 
 def _must_agree(original: Model, use_token_ids: bool) -> bool:
-    """Returns whether the first global token can stand in for the first token."""
+    """Returns True if the first global token can replace the first token."""
     config = original.config
     stack = config.encoder_stack
     if config.encoder_attention != "full" or stack.causal or stack.relative_attention:
@@ -92,9 +93,10 @@ def _must_agree(original: Model, use_token_ids: bool) -> bool:
 
 
 def _draw(model: Model, rng: np.random.Generator, length: int, first_id: int | None) -> np.ndarray:
-    """Returns a text of random tokens, int [1, length], with the first one where there is any."""
+    """Returns random tokens, int [1, length], with the first and last token of a text, if any."""
     config = model.config
     special = {first_id, config.pad_token_id, config.eos_token_id}
+    # Special tokens occur only at their usual positions.
     ids = rng.choice([i for i in range(config.vocab_size) if i not in special], length)
     if first_id is not None:
         ids[0] = first_id
@@ -104,7 +106,7 @@ def _draw(model: Model, rng: np.random.Generator, length: int, first_id: int | N
 
 
 def _outputs(model: Model, ids: np.ndarray) -> np.ndarray:
-    """Returns states of an encoder, logits of a model with a decoder."""
+    """Returns the states of an encoder, or the logits of a model with a decoder."""
     mask = np.ones_like(ids)
     if not model.family.is_encoder_decoder:
         return np.asarray(model.encode(ids, mask))

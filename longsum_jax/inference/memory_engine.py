@@ -1,4 +1,4 @@
-"""Summaries segment by segment, by models that were trained to read so."""
+"""Summarizes segment by segment with models that were trained to."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,22 +29,22 @@ class _Segmented(NamedTuple):
 
 
 class MemoryEngine:
-    """Summarizes segment by segment as the model was trained to.
+    """Summarizes segment by segment, as the model was trained to.
 
-    Segments that carry a memory, or may not repeat the summaries of earlier ones, are read one
-    after the other, those of as many documents as rows together. Others are decoded as soon as
-    there is a place, whatever document they are from; the sampled ones draw by their index in the
-    document, for which they are read in order, too.
+    Segments are read in order if they carry a memory or may not repeat the summaries of earlier
+    ones; a batch then has one segment from each of as many documents as it has rows. Otherwise
+    segments of any document are decoded as soon as a slot is free. Sampled segments are also read
+    in order, because their random keys depend on their index in the document.
 
     Args:
-        segments: reads and writes them.
-        documents: decodes segments that depend on nothing else.
-        params: of the model.
-        prefix: text before every segment.
-        tokenizer: of the model.
-        options: of the call.
-        generation: of the search.
-        on_segment: called with the summary of every segment, one after the other.
+        segments: summarizer that reads segments in order.
+        documents: summarizer for independent segments.
+        params: parameters of the model.
+        prefix: text prepended to every segment.
+        tokenizer: tokenizer of the model.
+        options: options of the call.
+        generation: generation options.
+        on_segment: callback with the summary of each segment, in order.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class MemoryEngine:
         self._on_segment = on_segment
 
     def summaries(self, requests: Sequence[Request]) -> list[Summary]:
-        """Returns a summary of every document, read as its batch comes."""
+        """Returns a summary of every document, read batch by batch."""
         if self._any_order:
             done = dict(self._in_any_order(map(self._read, requests), self._options.batch_size))
             return [done[i] for i in range(len(requests))]
@@ -80,9 +80,9 @@ class MemoryEngine:
         return found
 
     def work(self) -> Work:
-        """Returns what ``summarize_stream`` needs.
+        """Returns the functions for ``summarize_stream``.
 
-        Extractors and sentence encoders are moved to the device and off it again.
+        Reading moves extractors and sentence encoders to the device and off it again.
         """
         return Work(self._read, self._length, self._summarize, reads_on_device=True)
 
@@ -90,20 +90,21 @@ class MemoryEngine:
     def _any_order(self) -> bool:
         generation = self._generation
         in_order = self._on_segment is not None or generation.do_sample
+        # These segments need the memory or summaries of earlier ones.
         depends = self._segments.carries_memory or generation.segments_no_repeat_ngram_size > 0
         return not (in_order or depends)
 
     def _in_any_order(
         self, documents: Iterable[_Segmented], batch_size: BatchSize
     ) -> Iterator[tuple[int, Summary]]:
-        """Yields places of documents with their summaries, as they are done."""
+        """Yields document indices with their summaries, in order of completion."""
         documents = list(documents)
         self._segments.release_auxiliary()
 
         def decode(
             inputs: Iterable[TokenizedDocument], limit: int | None
         ) -> Iterator[tuple[int, Summary]]:
-            del limit  # of strategies that share out a length
+            del limit  # only used by strategies that divide up a length
             return self._documents.decode(
                 inputs,
                 batch_size=batch_size,
@@ -160,7 +161,7 @@ class MemoryEngine:
         ]
 
     def _finished(self, summary: Summary, document: _Segmented) -> Summary:
-        """Returns a summary with what it rests on; one that was cut has fewer tokens."""
+        """Returns a summary with its coverage, and its token count if it may have been cut."""
         coverage = summary_coverage(document.request.text, summary.text)
         summary = dataclasses.replace(summary, strategy="memory", coverage=coverage)
         if self._options.length is None:
@@ -169,8 +170,8 @@ class MemoryEngine:
         return dataclasses.replace(summary, summary_tokens=len(ids))
 
     def _joiner(self, document: _Segmented) -> Joiner:
-        """Returns what joins the summaries of segments, as they are where no length is asked
-        for."""
+        """Returns the joiner of segment summaries, which only concatenates if no length is
+        requested."""
         if self._options.length is None:
             return Joiner(merges=False)
         inputs = document.inputs

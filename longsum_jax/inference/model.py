@@ -45,9 +45,9 @@ from longsum_jax.text.joining import BLANK_LINE, DOCUMENT_TOKEN
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Array, Params
 
-# Inputs of some encoders besides ids and mask.
+# Optional inputs of some encoders, in addition to ids and mask.
 _EXTRA_INPUTS = ("global_attention_mask", "token_type_ids")
-# What a head is for that writes no text.
+# The method to call instead of ``generate``, by head.
 _OTHER_USES = {"extraction": "extract", "question_answering": "answer"}
 
 
@@ -55,19 +55,20 @@ class Model:
     """A model family's module with parameters and a tokenizer.
 
     Arrays of ids may have any length: they are padded to one of a few lengths (``bucket_length``),
-    one compilation each, and neither padding nor other rows change the result of a row. Threads may
-    share a model; a process that is forked after it was loaded cannot use it, and says so.
+    each compiled once, and neither padding nor other rows change the result of a row. Threads may
+    share a model; a process forked after the model was loaded gets an InputError when it uses it.
 
     Attributes:
         config: the family's config dataclass.
         module: the Flax module.
-        params: its parameter tree, which may be replaced.
-        tokenizer: None when the directory had none; then only ids go in and out.
-        generation_config: defaults of ``generate`` by their generation_config names.
+        params: the module's parameter tree, which may be replaced.
+        tokenizer: the tokenizer; InputError if the directory has none, in which case only ids are
+            accepted and returned.
+        generation_config: defaults of ``generate`` under their generation_config names.
         summarization: settings of ``summarize`` in the checkpoint's config.json: "prefix", options
             of ``generate``, and "segments" for models that read segment by segment.
         auxiliary: extractor and sentence encoder of a model that reads segment by segment.
-        decoder_storage: type in which decoding holds the decoder's weights and the document's keys,
+        decoder_storage: storage type of the decoder's weights and the document's keys in decoding,
             see ``load``.
     """
 
@@ -95,7 +96,7 @@ class Model:
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether it reads and writes text, and not ids alone."""
+        """True if the model has a tokenizer, so that it accepts text and not only ids."""
         return self._tokenizer is not None
 
     @property
@@ -103,7 +104,7 @@ class Model:
         """The tokenizer.
 
         Raises:
-            InputError: the model directory holds none, and ``load`` was given none.
+            InputError: the model directory has no tokenizer, and none was passed to ``load``.
         """
         if self._tokenizer is None:
             raise InputError("the model directory holds no tokenizer; load it with tokenizer=PATH")
@@ -126,7 +127,7 @@ class Model:
         return f"Model({describe(self)})"
 
     def __reduce__(self) -> Any:
-        """Raises InputError: neither pickle nor copy takes compiled programs."""
+        """Raises InputError: compiled programs can be neither pickled nor copied."""
         raise InputError(
             "a model cannot be pickled or copied; give processes the path of its directory, and "
             "let each load it"
@@ -139,7 +140,7 @@ class Model:
 
     @property
     def first_id(self) -> int | None:
-        """The token that the tokenizer begins a text with; None without one."""
+        """Id of the tokenizer's first prefix token; None without tokenizer or prefix."""
         return next(iter(self.tokenizer.prefix_ids), None) if self.has_tokenizer else None
 
     @property
@@ -147,12 +148,13 @@ class Model:
         """A short hash of the parameters; equal fingerprints mean equal weights."""
         digest = hashlib.blake2b(digest_size=8)
         for leaf in jax.tree.leaves(self.params):
+            # As bytes, because bfloat16 arrays do not support the buffer protocol.
             digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
     @property
     def config_fingerprint(self) -> str:
-        """A short hash of the model's config, and of how it was trained to read documents."""
+        """A short hash of the model's config and its summarization settings."""
         said = self.family.config_json(self.config), self.summarization
         text = json.dumps(said, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -168,24 +170,25 @@ class Model:
     ) -> Array:
         """Returns encoder states, float32 [batch, length, d_model].
 
-        Encoder-decoders with LSG attention and ``pass_global_tokens_to_decoder`` give [batch,
-        num_globals + length, d_model], global tokens first: all that their decoders see.
+        Encoder-decoders with LSG attention and ``pass_global_tokens_to_decoder`` return [batch,
+        num_globals + length, d_model], global tokens first: the full input of their decoders.
 
         Args:
             input_ids: int [batch, length].
-            attention_mask: as for ``generate``.
-            layer: the states after this many layers, from 0 (embeddings) to the number of layers;
-                None for all. They are those of an encoder that has no more layers: where a final
-                norm ends the encoder (T5, mBART, PEGASUS), it ends these states, too.
-            bucket: tokens, of which the inputs are padded to a multiple; a smaller one computes
+            attention_mask: mask as for ``generate``.
+            layer: number of layers to apply, from 0 (embeddings) to the number of layers; None for
+                all. The states are equal to the output of an encoder with only this many layers: if
+                the encoder ends with a final norm (T5, mBART, PEGASUS), the norm is applied to
+                them.
+            bucket: token count to whose multiples the inputs are padded; a smaller one computes
                 less and compiles more.
-            **inputs: of some models, under Hugging Face names, [batch, length]: LED
-                and Longformer ``global_attention_mask``, nonzero on tokens that see and are seen
-                everywhere (of a LED the first one by default, which transformers leaves out); BERT
+            **inputs: further inputs of some models under their Hugging Face names, [batch, length]:
+                for LED and Longformer ``global_attention_mask``, nonzero on tokens with global
+                attention (LED defaults to the first token, transformers to no token); for BERT
                 ``token_type_ids``.
 
         Raises:
-            InputError: ids outside the vocabulary, shapes that differ, or no such layer.
+            InputError: ids outside the vocabulary, mismatched shapes, or an invalid layer.
         """
         return forward.encode(self._runner, input_ids, attention_mask, inputs, layer, bucket)
 
@@ -200,18 +203,18 @@ class Model:
     ) -> Array:
         """Returns teacher-forced logits, float32 [batch, target_length, vocab].
 
-        Models that do not write take no ``decoder_input_ids``. Their logits are, by the head:
+        Models without a decoder accept no ``decoder_input_ids``. Their logits depend on the head:
 
             masked_lm               [batch, length, vocab]
-            causal_lm               [batch, length, vocab], of the token after each
+            causal_lm               [batch, length, vocab], next-token logits
             token_classification    [batch, length, num_labels]
-            question_answering      [batch, length, 2], of the start and the end of an answer
+            question_answering      [batch, length, 2], start and end of an answer
             classification          [batch, num_labels]
             multiple_choice         [batch, choices]
 
         Args:
-            input_ids, attention_mask, bucket, **inputs: as for ``encode``; with "multiple_choice"
-                [batch, choices, length].
+            input_ids, attention_mask, bucket, **inputs: inputs as for ``encode``; [batch, choices,
+                length] for "multiple_choice".
             decoder_input_ids: int [batch, target_length].
         """
         return forward.logits(
@@ -227,20 +230,20 @@ class Model:
         bucket: int = BUCKET,
         **inputs: Any,
     ) -> Array:
-        """Returns the log-probability of every target token after those before it.
+        """Returns the log-probability of every target token given the input and earlier targets.
 
-        Sums of them say how likely a text is, given another. Padding at the end of a row of targets
-        is read as any token, and changes nothing before it.
+        Their sum is the log-likelihood of the target text given the input. Padding at the end of a
+        row of targets is scored like any token and does not affect earlier positions.
 
         Args:
-            input_ids, attention_mask, bucket, **inputs: as for ``encode``.
+            input_ids, attention_mask, bucket, **inputs: inputs as for ``encode``.
             target_ids: int [batch, target_length], special tokens included.
 
         Returns:
             float32 [batch, target_length].
 
         Raises:
-            InputError: a model that writes no text, ids outside the vocabulary, shapes that differ.
+            InputError: a model without a decoder, ids outside the vocabulary, mismatched shapes.
         """
         return forward.log_probs(
             self._runner, input_ids, attention_mask, target_ids, inputs, bucket
@@ -253,21 +256,23 @@ class Model:
 
         Args:
             input_ids: int [batch, length].
-            attention_mask: [batch, length], nonzero on real tokens; by default all but padding ids.
-            seed: of sampling.
-            **options: further inputs as for ``encode``, and options under their generation_config
-                names (max_new_tokens, num_beams, length_penalty, no_repeat_ngram_size,
-                early_stopping, min_new_tokens, repetition_penalty, do_sample, temperature, top_k,
-                top_p, ...); the rest comes from ``generation_config``, and None switches one off.
+            attention_mask: [batch, length], nonzero on real tokens; default: all except padding
+                ids.
+            seed: random seed for sampling.
+            **options: further inputs as for ``encode``, and generation options under their
+                generation_config names (max_new_tokens, num_beams, length_penalty,
+                no_repeat_ngram_size, early_stopping, min_new_tokens, repetition_penalty, do_sample,
+                temperature, top_k, top_p, ...). Defaults come from ``generation_config``; None
+                disables an option.
 
         Returns:
-            int32 [batch * num_return_sequences, <= 1 + max_new_tokens], laid out as transformers'
-            generate does: start token first, padding after the end.
+            int32 [batch * num_return_sequences, <= 1 + max_new_tokens], in the layout of
+            transformers' ``generate``: start token first, padding after the end.
 
         Raises:
-            InputError: unknown or impossible options, ids outside the vocabulary, shapes that
-                differ.
+            InputError: unknown or invalid options, ids outside the vocabulary, mismatched shapes.
         """
+        # Separate the encoder's inputs from generation options.
         inputs = {name: options.pop(name) for name in _EXTRA_INPUTS if name in options}
         generation = of_whole_texts(self.generation_options(**options), options, "generate")
         return trim(self._runner.generate(input_ids, attention_mask, generation, seed, inputs))
@@ -289,13 +294,13 @@ class Model:
     def summary_options(self, **options: Any) -> GenerationOptions:
         """Returns the options that ``summarize`` would use.
 
-        The checkpoint's options for summaries go before its general ones.
+        Options for summaries in the checkpoint override its general generation options.
 
         Raises:
-            InputError: as ``generation_options``, or several sequences for each document.
+            InputError: as ``generation_options``, or num_return_sequences above 1.
         """
         settings = huggingface.summary_generation_config(self.generation_config, self.summarization)
-        # Some checkpoints' own options ask for several sequences; a document has one summary.
+        # Some checkpoints set num_return_sequences; a document has exactly one summary.
         settings["num_return_sequences"] = None
         found = self._options(settings, options)
         if found.num_return_sequences > 1:
@@ -306,7 +311,7 @@ class Model:
         return found
 
     def summarize(self, texts: Sequence[str] | str, **options: Any) -> list[str]:
-        """Returns a summary of every document; arguments as for ``summaries``."""
+        """Returns a summary of every document; takes the arguments of ``summaries``."""
         return [summary.text for summary in self.summaries(texts, **options)]
 
     def summaries(
@@ -325,53 +330,55 @@ class Model:
         join: bool = False,
         **options: Any,
     ) -> list[Summary]:
-        """Summarizes documents, ``batch_size`` at a time: those of about the same length together.
+        """Summarizes documents in batches of ``batch_size`` documents of similar length.
 
-        A document that is done makes room for the next one (``inference.continuous``); segment by
-        segment and on a mesh, the documents of a batch begin and end together.
+        A finished document is replaced by the next one (``inference.continuous``). With segment
+        memories and on a mesh, the documents of a batch start and end together instead.
 
-        The checkpoint's own settings (``summarization``) are followed: a prefix is put before every
-        input, and its options count where none are given here. With "segments" among them,
+        The checkpoint's settings (``summarization``) are the defaults: its prefix is prepended to
+        every input, and its options apply unless overridden here. If they contain "segments",
         documents of any length are read and summarized segment by segment (``segments``).
 
         Args:
-            texts: documents, or one.
-            strategy: how documents are read (``inference.strategies``). "direct" reads each whole,
-                or its beginning; "extract" as many of its sentences as fit, which the built-in
-                ranker chooses; "segments" joins a summary of every segment; "hierarchical" reads
-                segments, then their summaries; "refine" each segment with the summary of those
-                before; "memory" as the model was trained to. "auto" is "memory" where the model has
-                settings of its own, else "direct" for documents that fit and "hierarchical" for
-                others. ``Summary.strategy`` tells.
-            length: of each whole summary, "short" (75 words), "medium" (150), "long" (400), "250
-                words", "7 sentences" or "5%" of the document's words; a number is of words. Whole
-                sentences are taken, at least one. None for what the model makes of it.
-            max_source_length: tokens to read of each, special ones included, at least 2; None reads
-                everything, or with "direct" as much as the model has positions for. With "memory",
-                reading ends after a complete segment.
-            segment_length: tokens of an input where documents are cut; by default those that the
-                model has positions for, or 1,024. "auto" cuts documents that are longer.
-            on_overflow: what to do with documents beyond ``max_source_length``, or with "direct"
-                beyond the model's positions: read their beginning, or raise.
-            batch_size: documents, or segments, decoded together; it changes speed and memory, not
-                results. "auto" takes as many as are fastest on CPUs, at most 16, and fewer where
-                their keys and values would take more than 2 GiB; with "memory" one.
-            seed: of sampling.
-            names: of the documents in error messages; by default they are counted.
-            queries: what to look for in each document, or None; a query stands before its document
-                or every segment.
-            join: whether the documents are read as one, with the first name and query. Models that
-                know PRIMERA's token for it have it after each, with global attention; others an
-                empty line between them.
-            **options: as for ``generate``, but one sequence for each document.
+            texts: one or more documents.
+            strategy: strategy for reading documents (``inference.strategies``). "direct" reads each
+                document whole, or its beginning; "extract" reads as many sentences as fit, selected
+                by the built-in ranker; "segments" concatenates the summaries of all segments;
+                "hierarchical" summarizes segments, then their summaries; "refine" summarizes each
+                segment together with the summary of all earlier ones; "memory" reads segments as
+                the model was trained to. "auto" is "memory" for models with settings of "segments",
+                otherwise "direct" for documents that fit and "hierarchical" for longer ones.
+                ``Summary.strategy`` records the strategy used.
+            length: length of each whole summary: "short" (75 words), "medium" (150), "long" (400),
+                "250 words", "7 sentences" or "5%" of the document's words; a number counts words.
+                Summaries are cut at sentence ends and have at least one sentence. None leaves the
+                length to the model.
+            max_source_length: maximum tokens to read of each document, including special tokens, at
+                least 2. None reads everything, or with "direct" up to the model's number of
+                positions. With "memory", reading ends after a complete segment.
+            segment_length: tokens of an input when documents are cut; default: the model's number
+                of positions, or 1,024. With "auto", longer documents are cut.
+            on_overflow: behavior for documents longer than ``max_source_length``, or with "direct"
+                than the model's positions: "truncate" reads their beginning, "error" raises.
+            batch_size: documents or segments decoded together; affects speed and memory, not
+                results. "auto" picks the fastest number on CPUs, at most 16, reduced if keys and
+                values would take more than 2 GiB; with "memory" it is 1.
+            seed: random seed for sampling.
+            names: document names for error messages; default: "document 1", "document 2", ...
+            queries: text to look for in each document, or None; a query is prepended to its
+                document or to every segment.
+            join: whether to read all documents as one, with the first name and query. If the
+                tokenizer has PRIMERA's document token, it follows each document and has global
+                attention; otherwise an empty line separates them.
+            **options: options of ``generate``, but with one sequence per document.
 
         Returns:
-            A summary of every document, or of all together, and what was read.
+            A summary of every document, or of all together, with statistics on what was read.
 
         Raises:
             InputError: no tokenizer, an empty text, a document that is too long with
                 on_overflow="error" or for the model, an unknown strategy or one that this model
-                does not have, a number or length out of range, num_return_sequences above 1.
+                does not support, a number or length out of range, num_return_sequences above 1.
         """
         check_arguments(options)
         call = SummaryOptions(
@@ -399,14 +406,14 @@ class Model:
         queries: Sequence[str | None] | None = None,
         join: bool = False,
     ) -> list[int]:
-        """Returns the tokens of the longest input that ``summaries`` would make of every document.
+        """Returns the token count of the longest input that ``summaries`` makes of each document.
 
         Args:
             texts, strategy, max_source_length, segment_length, on_overflow, names, queries, join:
-                as for ``summaries``.
+                arguments of ``summaries``.
 
         Raises:
-            InputError: as ``summaries``, or a model that reads segment by segment.
+            InputError: as ``summaries``, or the model reads segment by segment.
         """
         call = SummaryOptions(
             strategy=strategy,
@@ -437,24 +444,24 @@ class Model:
         on_segment: Callable[[str], None] | None = None,
         **options: Any,
     ) -> Iterator[list[Result]]:
-        """Summarizes documents as they come; a thread reads and tokenizes the next ones.
+        """Summarizes a stream of documents; a thread reads and tokenizes ahead.
 
         Args:
-            requests: documents with their names and queries (``summary.Request``); may be made on
-                the way.
-            strategy, length, max_source_length, segment_length, on_overflow, seed, **options: as
-                for ``summaries``.
-            batch_size: as there. With "auto", documents of like lengths are found in a window of
-                64.
-            on_segment: called with the summary of every segment as soon as there is one; for
-                strategies "segments" and "memory", with batch_size=1.
+            requests: documents with their names and queries (``summary.Request``); may be a
+                generator.
+            strategy, length, max_source_length, segment_length, on_overflow, seed, **options:
+                arguments of ``summaries``.
+            batch_size: batch size as for ``summaries``. With "auto", documents of similar lengths
+                are grouped within a window of 64.
+            on_segment: callback with the summary of each segment as soon as it is finished; for
+                strategies "segments" and "memory" with batch_size=1.
 
         Yields:
-            As they are done, the places of documents among ``requests``, with their summaries or
-            the InputError about a document that cannot be summarized.
+            In order of completion, lists of document indices in ``requests`` with their summaries,
+            or with the InputError for a document that cannot be summarized.
 
         Raises:
-            InputError: as ``summaries``, but for what concerns a single document.
+            InputError: as ``summaries``, except for errors that concern a single document.
         """
         call = SummaryOptions(
             strategy=strategy,
@@ -470,12 +477,12 @@ class Model:
 
     @property
     def trained_strategy(self) -> Strategy:
-        """The strategy by which the model was trained to read: "memory" or "direct"."""
+        """The strategy that the model was trained for: "memory" or "direct"."""
         return "memory" if "segments" in self.summarization else "direct"
 
     @property
     def separator(self) -> str:
-        """Returns the text between documents that are read as one, see ``text.joining``."""
+        """The separator between documents that are read as one, see ``text.joining``."""
         return BLANK_LINE if self._document_id is None else DOCUMENT_TOKEN
 
     @cached_property
@@ -485,21 +492,21 @@ class Model:
     def extract(
         self, documents: Sequence[str | Sequence[str]] | str, **options: Any
     ) -> list[list[int]]:
-        """Chooses sentences of documents, with a model that ``configs/extractor.py`` trained.
+        """Selects sentences of documents with a model trained by ``configs/extractor.py``.
 
         Args:
-            documents: texts, which are split into sentences (``text.sentences``), or lists of their
+            documents: texts, which are split into sentences (``text.sentences``), or lists of
                 sentences.
-            **options: ``queries``, a text or None for each document, as the model was trained with;
-                ``threshold``, the probability above which a sentence is taken (0.5), and ``top_k``,
-                how many are where none is above it (3); ``batch_size``, sentences encoded together
-                (64).
+            **options: ``queries``, a text or None for each document, as in training; ``threshold``,
+                the probability above which a sentence is selected (0.5); ``top_k``, the number of
+                sentences selected if none is above the threshold (3); ``batch_size``, sentences
+                encoded together (64).
 
         Returns:
-            For each document the indices of its chosen sentences, ascending.
+            For each document the indices of the selected sentences, ascending.
 
         Raises:
-            InputError: another kind of model, no tokenizer, a document without a sentence, an
+            InputError: a model of another kind, no tokenizer, a document without sentences, an
                 option out of range.
         """
         return sentences.extract(self, documents, **options)
@@ -507,16 +514,16 @@ class Model:
     def answer(
         self, questions: Sequence[str] | str, documents: Sequence[str] | str, **options: Any
     ) -> list[answers.Answer]:
-        """Finds the answer to each question in its document, with a head for question answering.
+        """Finds the answer to each question in its document with a question answering head.
 
         Args:
-            questions, documents: as many of each, or one.
-            **options: ``max_answer_length``, tokens of the longest answer (30); ``batch_size``,
-                windows of documents read together (16).
+            questions, documents: one question per document, or a single pair of texts.
+            **options: ``max_answer_length``, maximum answer length in tokens (30); ``batch_size``,
+                document windows read together (16).
 
         Raises:
-            InputError: another kind of model, no tokenizer, what is no text, an empty document, a
-                question that leaves no room for it, an option out of range.
+            InputError: a model of another kind, no tokenizer, a value that is not a text, an empty
+                document, a question that leaves no room for the document, an option out of range.
         """
         return answers.answer(self, questions, documents, **options)
 
@@ -533,9 +540,10 @@ class Model:
     def to_lsg(self, max_source_length: int | None = None, **options: Any) -> "Model":
         """Returns this model with LSG attention in place of full attention.
 
-        See ``conversion.lsg.to_lsg``. Global tokens are made of the tokenizer's first and mask
-        tokens, unless ``first_id`` and ``mask_id`` name others.
+        See ``conversion.lsg.to_lsg``. Global tokens are initialized from the tokenizer's first and
+        mask tokens unless ``first_id`` and ``mask_id`` are passed.
         """
+        # Explicit ids override the tokenizer's.
         ids: dict[str, Any] = {
             name: options.pop(name) for name in ("first_id", "mask_id") if name in options
         }
@@ -557,35 +565,35 @@ class Model:
         return self._replace(config, params)
 
     def with_lsg_options(self, **options: Any) -> "Model":
-        """Returns this model with other options of its LSG attention, such as global tokens."""
+        """Returns this model with other options of its LSG attention, such as the global tokens."""
         return self._replace(with_lsg_options(self.config, **options), self.params)
 
     def with_cross_attention(self, cross_attention: str, **options: Any) -> "Model":
         """Returns this model with another cross-attention over the same parameters.
 
         Args:
-            cross_attention: of ``layers.attention.registry.CROSS_ATTENTIONS``, without parameters
-                of its own.
-            **options: of the cross-attention, ``hepos_stride``.
+            cross_attention: name in ``layers.attention.registry.CROSS_ATTENTIONS`` of a
+                cross-attention without additional parameters.
+            **options: options of the cross-attention, such as ``hepos_stride``.
 
         Raises:
-            InputError: the model has no decoder, the cross-attention is unknown or has parameters
-                of its own, or an option is out of range.
+            InputError: the model has no decoder, the cross-attention is unknown or has additional
+                parameters, or an option is out of range.
         """
         config = with_cross_attention(self.family, self.config, cross_attention, **options)
         return self._replace(config, self.params)
 
     @contextmanager
     def on_all_devices(self, devices: Sequence[jax.Device] | None = None) -> Iterator["Model"]:
-        """Yields a model that splits every batch over devices, as long as the block lasts.
+        """Yields a model that splits every batch over devices for the duration of the block.
 
             with model.on_all_devices() as parallel:
                 summaries = parallel.summaries(texts, batch_size="auto")
 
-        The documents of a batch begin and end together there. With one device it is this model.
+        The documents of a batch then start and end together. With one device, it yields this model.
 
         Args:
-            devices: all of this process by default; each holds all parameters.
+            devices: devices to use, by default all local ones; each stores all parameters.
         """
         devices = jax.local_devices() if devices is None else list(devices)
         if len(devices) == 1:
@@ -609,6 +617,7 @@ class Model:
             self.auxiliary,
             self.decoder_storage,
         )
+        # Programs depend only on the config; parameters are their arguments.
         if config is self.config:
             model._runner.share_programs(self._runner)
         return model
@@ -622,16 +631,16 @@ class Model:
         """Writes config.json, generation_config.json, model.safetensors and tokenizer files.
 
         Auxiliary models are written to the subdirectories ``extractor`` and ``sentence_encoder``.
-        ``params`` that are None are left out.
+        Parameters that are None are omitted.
 
         Args:
             path: a new directory.
-            dtype: of the weights in the file; those of state-space kernels and auxiliary models
-                stay as they are. None for that of ``params``.
+            dtype: dtype of the weights in the file; state-space kernels and auxiliary models keep
+                theirs. None keeps the dtype of ``params``.
 
         Raises:
-            InputError: the directory is not empty or cannot be written, a weight is beyond the
-                range of ``dtype``, or an auxiliary model cannot be loaded.
+            InputError: the directory is not empty or not writable, a weight is out of range for
+                ``dtype``, or an auxiliary model cannot be loaded.
         """
         huggingface.write_model(
             path,
@@ -652,7 +661,7 @@ class Model:
         inputs: Mapping[str, Any],
         bucket: int = BUCKET,
     ) -> PaddedInputs:
-        """Returns inputs as the module takes them; see ``padding.pad_inputs``."""
+        """Returns padded inputs of the module; see ``padding.pad_inputs``."""
         return self._runner.padded(ids, mask, inputs, bucket)
 
     def check_process(self) -> None:
@@ -668,13 +677,13 @@ class Model:
         self._runner.to_device()
 
     def forget_kernels(self) -> None:
-        """Frees the memory of cached state-space kernels; the next call computes its own again."""
+        """Frees the cached state-space kernels; the next call recomputes them."""
         self._runner.kernels.forget()
 
     @property
     def segment_summarizer(self) -> SegmentSummarizer:
-        """Returns what summarizes documents segment by segment, as the model was trained to."""
-        self.check_process()  # its programs are its own
+        """The summarizer for models that were trained to read segment by segment."""
+        self.check_process()  # it compiles programs of its own, outside of the runner
         return self._segment_summarizer
 
     @cached_property
@@ -692,7 +701,7 @@ class Model:
 
     @property
     def segment_decoder(self) -> DocumentSummarizer:
-        """Returns what summarizes segments that carry no memory."""
+        """The summarizer for segments that carry no memory."""
         return DocumentSummarizer(
             self.config,
             self.tokenizer,
@@ -703,7 +712,7 @@ class Model:
 
     @property
     def document_summarizer(self) -> DocumentSummarizer:
-        """Returns what summarizes documents in one piece."""
+        """The summarizer for documents that fit in one input."""
         return DocumentSummarizer(
             self.config,
             self.tokenizer,
@@ -718,11 +727,11 @@ class Model:
         return self._runner.generate(ids, mask, options, seed, self._document_inputs(ids))
 
     def padded_document(self, ids: np.ndarray, mask: np.ndarray) -> PaddedInputs:
-        """Returns the inputs that documents are summarized from: padded, with global attention."""
+        """Returns the padded encoder inputs of documents, with their global attention."""
         return self.padded(ids, mask, self._document_inputs(ids))
 
     def encoded_documents(self, ids: np.ndarray, mask: np.ndarray) -> EncodedDocuments:
-        """Returns documents as ``programs.NoisySearch`` reads them.
+        """Returns encoded documents for ``programs.NoisySearch``.
 
         Args:
             ids: int32 [batch, length].

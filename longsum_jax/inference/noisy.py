@@ -32,7 +32,7 @@ class NoisySummarizer:
     Args:
         model: model that reads the documents.
         unconditional: model that the noise is drawn from, with the same tokenizer; None for
-            ``model``. SCOPE takes the model before fine-tuning.
+            ``model``. SCOPE uses the model before fine-tuning.
         noise: probability with which a token is drawn from ``unconditional``.
 
     Attributes:
@@ -116,7 +116,7 @@ class NoisySummarizer:
         raise InputError("noisy decoding reads documents in one piece, not segment by segment")
 
     def summary_options(self, **options: Any) -> GenerationOptions:
-        """Returns the options of the search, which samples."""
+        """Returns generation options with sampling enabled."""
         return self._model.summary_options(**{"do_sample": True, "num_beams": 1} | options)
 
     @cached_property
@@ -125,7 +125,7 @@ class NoisySummarizer:
 
     @cached_property
     def _empty_ids(self) -> list[int]:
-        """The ids of an empty document as the unconditional model reads it."""
+        """The ids of an empty document for the unconditional model."""
         prefix = self._unconditional.summarization.get("prefix", "")
         return self.tokenizer.add_special_tokens(self.tokenizer.encode(prefix))
 
@@ -134,6 +134,7 @@ class NoisySummarizer:
     ) -> Generated:
         if not options.do_sample:
             raise InputError("do_sample=False, but noisy decoding samples; leave it out")
+        # The unconditional model reads the same empty document in every row.
         empty = np.tile(np.array(self._empty_ids, np.int32), (len(ids), 1))
         return self._search(
             self._model.encoded_documents(ids, mask),
@@ -147,6 +148,7 @@ class NoisySummarizer:
 
 def _document_keys(ids: np.ndarray, mask: np.ndarray, seed: int) -> jax.Array:
     """Returns a key for every document [batch], which depends on its ids and the seed only."""
+    # Hash the ids, so that a summary does not depend on the batch.
     numbers = [zlib.crc32(row[is_token].tobytes()) for row, is_token in zip(ids, mask, strict=True)]
     fold_in = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
     return fold_in(jax.random.key(seed), jnp.array(numbers, jnp.uint32))

@@ -1,4 +1,4 @@
-"""Checks inputs, and pads them to one of a few lengths, so that few programs are compiled."""
+"""Checks inputs, and pads them to one of a few lengths to limit the number of compilations."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,15 +12,15 @@ from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
-BUCKET = 64  # tokens; lengths are rounded up to multiples of it
-FINE_BUCKET = 8  # where many short rows are read by the same programs
-# How much of a batch may be padding: a share, or so few tokens that another batch would cost more.
+BUCKET = 64  # tokens; lengths are rounded up to a multiple of this
+FINE_BUCKET = 8  # for many short rows, which reuse the same programs
+# Limit of padding in a batch: a share, or a number of tokens that is cheaper than another batch.
 MAX_PADDING = 1 / 8
 FEW_TOKENS = 64
 
 
 class PaddedInputs(NamedTuple):
-    """Inputs as a module takes them, padded.
+    """Padded inputs of a module.
 
     Attributes:
         ids: int32 [batch, length].
@@ -36,41 +36,44 @@ class PaddedInputs(NamedTuple):
 def bucket_length(length: int, bucket: int = BUCKET) -> int:
     """Returns ``length`` rounded up to a multiple of ``bucket``.
 
-    Above eight buckets the result is at most an eighth longer.
+    Above eight buckets, the result is at most one eighth longer.
     """
+    # Buckets grow with the length, so that few lengths occur.
     step = max(bucket, 2 ** (length - 1).bit_length() // 16)
     return -(-length // step) * step
 
 
 def padded_length(length: int, limit: int | None, multiple: int, bucket: int = BUCKET) -> int:
-    """Returns the length to which an input is padded.
+    """Returns the padded length of an input.
 
     Args:
-        length: of the input, in tokens.
-        limit: longest input of the model; None for no limit.
-        multiple: that the model asks for; 0 for a bucket.
-        bucket: see ``bucket_length``.
+        length: token count of the input.
+        limit: maximum input length of the model; None for no limit.
+        multiple: number whose multiples the model requires; 0 for a bucket.
+        bucket: bucket size, see ``bucket_length``.
     """
+    # Round up to a multiple that the attention requires, or to a bucket.
     padded = -(-length // multiple) * multiple if multiple else bucket_length(length, bucket)
     return padded if limit is None else max(length, min(padded, limit))
 
 
 def input_length(config: Any, length: int, bucket: int = BUCKET) -> int:
-    """Returns the length to which a model's input of ``length`` tokens is padded."""
+    """Returns the padded length of a model's input of ``length`` tokens."""
     attention = get_encoder_attention(config)
     multiple = getattr(config, attention.pads_to) if attention.pads_to else 0
     return padded_length(length, max_input_length(config), multiple, bucket)
 
 
 def batches_by_length(lengths: Sequence[Any], batch_size: int) -> Iterator[list[int]]:
-    """Yields the indices of rows of about the same length, the longest first.
+    """Yields the indices of rows of similar length, longest first.
 
-    A batch ends before the row with which it would hold too much padding (``MAX_PADDING``).
+    A batch ends before a row that would exceed the limit of padding (``MAX_PADDING``).
 
     Args:
-        lengths: of every row, or tuples of lengths, of which the first counts most.
-        batch_size: rows of a batch at most.
+        lengths: length of every row, or tuples of lengths, compared from the first on.
+        batch_size: maximum rows of a batch.
     """
+    # Longest first, so that the first row of a batch sets its length.
     order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
     inputs = np.atleast_2d(np.transpose([lengths[i] for i in order]))  # int [inputs, rows]
     start = 0
@@ -81,38 +84,42 @@ def batches_by_length(lengths: Sequence[Any], batch_size: int) -> Iterator[list[
 
 
 def _rows_of_batch(lengths: np.ndarray, batch_size: int) -> int:
-    """Returns how many of the first rows, whose lengths are int [inputs, rows], make a batch."""
+    """Returns the number of leading rows, with lengths int [inputs, rows], that make a batch."""
     counts = np.arange(1, lengths.shape[1] + 1)
     filled = np.array([padded_rows(count, batch_size) for count in counts.tolist()])
+    # Tokens after padding, [counts]: rows times the longest length so far, over all inputs.
     tokens = filled * np.maximum.accumulate(lengths, 1).sum(0)
     padding = tokens - lengths.sum(0).cumsum()
     fits = padding <= np.maximum(tokens * MAX_PADDING, FEW_TOKENS)
+    # The largest batch within the limit of padding, at least one row.
     return int(counts[fits].max(initial=1))
 
 
 def padded_rows(count: int, batch_size: int) -> int:
-    """Returns the rows of a batch of ``count``: the next power of two, at most ``batch_size``."""
+    """Returns the padded row count: the next power of two, at most ``batch_size``."""
     return min(1 << (count - 1).bit_length(), batch_size)
 
 
 def pad_rows(
     rows: Sequence[Sequence[int]], batch_size: int, pad_id: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns rows of ids as one array, and its mask.
+    """Returns rows of ids as one array with its mask.
 
     Args:
-        rows: of ids, from 1 to ``batch_size`` of them.
-        batch_size: the most rows of an array. Copies of the last row fill it up to
-            ``padded_rows``, so that batches run through few compiled programs.
-        pad_id: after the end of a row.
+        rows: rows of ids, at least 1 and at most ``batch_size``.
+        batch_size: maximum rows of an array. Copies of the last row are added up to
+            ``padded_rows``, so that few programs are compiled.
+        pad_id: id of the padding at the end of a row.
 
     Returns:
-        ids int32 and mask bool, True on the ids of the rows, [rows, length of the longest].
+        ids int32 and mask bool, True on the ids of the rows, [rows, longest length].
     """
     filled = [*rows, *[rows[-1]] * (padded_rows(len(rows), batch_size) - len(rows))]
     lengths = np.array([len(row) for row in filled])
+    # [rows, longest length], True on ids
     mask = np.arange(lengths.max()) < lengths[:, None]
     ids = np.full(mask.shape, pad_id, np.int32)
+    # Boolean indexing is row-major, like the concatenated rows.
     ids[mask] = np.concatenate(filled)
     return ids, mask
 
@@ -126,19 +133,18 @@ def pad_inputs(
     family: str,
     bucket: int = BUCKET,
 ) -> PaddedInputs:
-    """Pads ids, mask and further inputs to a length that is compiled once.
+    """Pads ids, mask and further inputs to one of the compiled lengths.
 
     Args:
         ids: int32 [batch, length].
         mask: bool [batch, length].
-        inputs: under Hugging Face names, "global_attention_mask" or "token_type_ids".
-        config: of the model.
-        family: its name, for errors.
-        bucket: see ``bucket_length``.
+        inputs: "global_attention_mask" or "token_type_ids", under their Hugging Face names.
+        config: config of the model.
+        family: name of the model family, for errors.
+        bucket: bucket size, see ``bucket_length``.
 
     Raises:
-        InputError: an input that this model does not take, or of another shape, or a bucket below
-            1.
+        InputError: an input that this model does not take, a mismatched shape, or a bucket below 1.
     """
     check_whole("bucket", bucket, 1)
     attention = get_encoder_attention(config)
@@ -162,7 +168,7 @@ def pad_inputs(
 
 
 def _check_types(types: np.ndarray, count: int) -> None:
-    """Raises InputError for a token type that a model with ``count`` of them lacks."""
+    """Raises InputError for a token type outside the model's ``count`` types."""
     if types.min() < 0 or types.max() >= count:
         outside = types.min() if types.min() < 0 else types.max()
         raise InputError(
@@ -174,36 +180,38 @@ def _check_types(types: np.ndarray, count: int) -> None:
 def document_inputs(
     ids: np.ndarray, document_id: int | None, config: Any
 ) -> Mapping[str, np.ndarray]:
-    """Returns further inputs of several documents that are read as one.
+    """Returns the further inputs for several documents that are read as one.
 
-    The first token and those after each document see and are seen everywhere (PRIMERA, section
-    3.1), in models whose attention has such tokens.
+    The first token and the separators after documents get global attention (PRIMERA, section 3.1),
+    in models whose attention supports global tokens.
 
     Args:
         ids: int32 [batch, length].
-        document_id: the token after each document; None for models without.
-        config: of the model.
+        document_id: id of the separator after each document; None for models without one.
+        config: config of the model.
     """
     if document_id is None or "global_indices" not in get_encoder_attention(config).inputs:
         return {}
     is_global = ids == document_id
     if not is_global.any():
         return {}
+    # The first token is global in addition to the separators.
     is_global[:, 0] = True
     return {"global_attention_mask": is_global.astype(np.int32)}
 
 
 def global_indices(global_attention_mask: np.ndarray) -> np.ndarray:
-    """Returns the positions of nonzero entries, in ascending order, filled up with -1.
+    """Returns the positions of nonzero entries, in ascending order, padded with -1.
 
     Args:
-        global_attention_mask: [batch, length].
+        global_attention_mask: [batch, length], nonzero on global tokens.
 
     Returns:
         int32 [batch, num_globals]; num_globals is a power of two.
     """
     positions = [np.flatnonzero(row) for row in global_attention_mask]
     most = max(map(len, positions))
+    # A power of two, so that few programs are compiled.
     num_globals = 1 << max(most - 1, 0).bit_length()
     indices = np.full((len(positions), num_globals), NO_TOKEN, np.int32)
     for row, found in zip(indices, positions, strict=True):
@@ -212,15 +220,15 @@ def global_indices(global_attention_mask: np.ndarray) -> np.ndarray:
 
 
 def check_global_tokens(ids: np.ndarray, mask: np.ndarray, config: Any) -> None:
-    """Checks that all tokens of questions and choices can be global, where they are by default.
+    """Checks that all tokens of questions or choices can be global, in models with this default.
 
     Args:
         ids: int32 [batch, length].
         mask: bool [batch, length].
-        config: of the model.
+        config: config of the model.
 
     Raises:
-        InputError: a row with more than ``max_global_tokens`` of them.
+        InputError: a row with more than ``max_global_tokens`` global tokens.
     """
     if "global_indices" not in get_encoder_attention(config).inputs:
         return
@@ -228,7 +236,9 @@ def check_global_tokens(ids: np.ndarray, mask: np.ndarray, config: Any) -> None:
     if kind not in ("question", "choice"):
         return
     is_behind = (ids == config.sep_token_id).cumsum(-1) > 0
+    # The tokens up to the first separator: the question, or the text before the choice.
     first, has_end = (~is_behind).sum(-1, keepdims=True), is_behind.any(-1, keepdims=True)
+    # Tokens of a question precede a separator, tokens of a choice follow it.
     is_global = ~is_behind if kind == "question" else np.arange(ids.shape[1]) > first + 1
     counts = (is_global & has_end & mask).sum(-1)
     if counts.max() > config.max_global_tokens:
@@ -240,7 +250,7 @@ def check_global_tokens(ids: np.ndarray, mask: np.ndarray, config: Any) -> None:
 
 
 def like_ids(ids: np.ndarray, value: Any, name: str) -> np.ndarray:
-    """Returns ``value`` as int32, or raises InputError if its shape is not that of ``ids``."""
+    """Returns ``value`` as int32; raises InputError if its shape differs from ``ids``."""
     value = rectangular(value, name)
     if value.shape != ids.shape:
         raise InputError(f"{name} has shape {value.shape}, input_ids {ids.shape}; they must agree")
@@ -262,7 +272,7 @@ def check_ids(ids: Any, name: str, vocab_size: int) -> np.ndarray:
     """Returns ``ids`` as int32 [batch, length].
 
     Raises:
-        InputError: another shape or type, or ids outside the vocabulary.
+        InputError: a wrong shape or type, or ids outside the vocabulary.
     """
     if ids is None:
         raise InputError(f"{name} is missing; give integers [batch, length]")
@@ -281,15 +291,15 @@ def check_ids(ids: Any, name: str, vocab_size: int) -> np.ndarray:
 
 
 def check_inputs(input_ids: Any, attention_mask: Any, config: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Returns ids int32 and mask bool [batch, length] of a model's encoder.
+    """Returns ids int32 and mask bool, [batch, length], for a model's encoder.
 
     Args:
         input_ids: int [batch, length].
-        attention_mask: [batch, length], nonzero on real tokens; None for all but padding ids.
-        config: of the model.
+        attention_mask: [batch, length], nonzero on real tokens; None for all except padding ids.
+        config: config of the model.
 
     Raises:
-        InputError: ids outside the vocabulary, more than the model reads, shapes that differ.
+        InputError: ids outside the vocabulary, too many tokens, mismatched shapes.
     """
     ids = check_ids(input_ids, "input_ids", config.vocab_size)
     check_length(ids.shape[1], config.max_source_length, "input_ids")
@@ -315,7 +325,7 @@ def check_ends(ids: np.ndarray, eos_id: int) -> None:
 
 
 def check_length(length: int, limit: int | None, name: str) -> None:
-    """Raises InputError for more tokens of a source than a model has positions for."""
+    """Raises InputError if a source has more tokens than the model has positions."""
     if limit is not None and length > limit:
         raise InputError(
             f"{name}: {length} tokens, but this model has positions for {limit}; shorten it, or "
@@ -324,7 +334,7 @@ def check_length(length: int, limit: int | None, name: str) -> None:
 
 
 def check_target_length(length: int, limit: int | None, name: str) -> None:
-    """Raises InputError for more tokens of a target than a decoder has positions for."""
+    """Raises InputError if a target has more tokens than the decoder has positions."""
     if limit is not None and length > limit:
         raise InputError(
             f"{name}: {length} tokens, but the decoder of this model has positions for {limit}; "
@@ -333,9 +343,9 @@ def check_target_length(length: int, limit: int | None, name: str) -> None:
 
 
 def kernel_limit(config: Any) -> int | None:
-    """Returns how many tokens the state-space kernels are exact for; None without such layers.
+    """Returns the length up to which state-space kernels are exact; None without such layers.
 
-    Pages are read one at a time, so that a model with pages has no limit.
+    Pages are read one at a time, so models with pages have no limit.
     """
     attentions = [name for name, _ in parse_hybrid(config.encoder_attention)]
     has_pages = bool(getattr(config, "page_length", 0))
@@ -345,7 +355,7 @@ def kernel_limit(config: Any) -> int | None:
 
 
 def check_kernel_length(length: int, config: Any, name: str, remedy: str) -> None:
-    """Raises InputError for more tokens than the state-space kernels are exact for."""
+    """Raises InputError if state-space kernels are not exact for this many tokens."""
     limit = kernel_limit(config)
     if limit is not None and length > limit:
         raise InputError(

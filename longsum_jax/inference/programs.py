@@ -1,7 +1,7 @@
 """The compiled programs of a loaded model.
 
-Generation is two programs: one encodes documents and computes their keys and values (``read``), one
-searches. In a single program XLA would choose one layout of the keys for both, and copy them at
+Generation is two programs: ``read`` encodes documents and computes their keys and values, the other
+one searches. In a single program, XLA would choose one layout of the keys for both and copy them at
 every token. The documents of a batch are searched together (``Search``), or enter and leave one by
 one (``Slots``).
 """
@@ -42,23 +42,23 @@ from longsum_jax.ops.storage import Storage
 from longsum_jax.typing import AnyArray, Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
-Inputs = Mapping[str, AnyArray]  # further inputs of some encoders
-# What steps read besides the parameters: those of every layer, or None for slices of them.
+Inputs = Mapping[str, AnyArray]  # optional inputs of some encoders
+# Weights that steps read besides the parameters: one tree per layer, or None to slice them.
 Weights = tuple[Any, ...] | StoredDecoder | None
 
 
 class Programs:
-    """The programs of a module, each compiled once for every shape of its arguments.
+    """The programs of a module, each compiled once per shape of its arguments.
 
     Ids are int32 and masks bool, [batch, length].
 
     Args:
-        module: of a model.
-        storage: of the decoder's weights and of the document's keys while decoding.
+        module: module of a model.
+        storage: storage type of the decoder's weights and the document's keys in decoding.
 
     Attributes:
         encode: (variables, ids, mask, inputs, layer=None) -> encoder states [batch, length,
-            d_model], those after ``layer`` layers where it is given.
+            d_model], after ``layer`` layers if it is set.
         logits: (variables, ids, mask, inputs, *decoder_ids) -> logits, see ``Model.logits``.
         log_probs: (variables, ids, mask, inputs, targets) -> log-probabilities of the targets, see
             ``Model.log_probs``.
@@ -89,9 +89,9 @@ class Programs:
         """Encodes and decodes documents.
 
         Args:
-            variables, ids, mask, inputs: as for ``encode``.
+            variables, ids, mask, inputs: inputs as for ``encode``.
             keys: PRNG keys of the rows, for sampling, or None.
-            options: of the search.
+            options: generation options.
         """
         read = partial(self.read, variables, ids, mask, inputs)
         shapes = self.read.eval_shape(variables, ids, mask, inputs)
@@ -101,13 +101,13 @@ class Programs:
 
 
 class Program:
-    """A function that is compiled for every shape of its arguments.
+    """A function that is compiled once per shape of its arguments.
 
-    Where a program takes more memory than a device has, it is refused before it runs.
+    A program that takes more memory than a device has is rejected before it runs.
 
     Args:
-        function: of arrays.
-        **options: of ``jax.jit``.
+        function: function of arrays.
+        **options: options of ``jax.jit``.
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
@@ -120,7 +120,7 @@ class Program:
         """Runs the program.
 
         Raises:
-            InputError: it takes more memory than a device has.
+            InputError: the program takes more memory than a device has.
         """
         compile_and_check = self.prepare(*arguments, **sizes)
         if compile_and_check is not None:
@@ -128,21 +128,23 @@ class Program:
         return self._jitted(*arguments, **sizes)
 
     def prepare(self, *arguments: Any, **sizes: Any) -> Callable[[], None] | None:
-        """Traces the program, and returns what compiles it and looks at the memory it takes.
+        """Traces the program; returns a function that compiles it and checks its memory use.
 
-        None if that has been done.
+        Returns None if that is already done.
 
         Args:
-            *arguments: arrays, or their shapes.
+            *arguments: arrays or their shapes.
             **sizes: static arguments.
         """
+        # Each combination of shapes is checked once.
         signature = _signature(arguments, sizes)
         if signature in self._checked:
             return None
+        # Trace in this thread, because JAX's contexts, such as the mesh, are local to it.
         lowered = self.lower(*arguments, **sizes)
 
         def compile_and_check() -> None:
-            # The call that follows finds it compiled.
+            # The following call finds it in the compilation cache.
             check_memory(lowered.compile(), "reading or summarizing these documents", _ADVICE)
             self._checked.add(signature)
 
@@ -159,8 +161,8 @@ class Search:
     """Runs the compiled search of a module over encoded documents.
 
     Args:
-        module: of a model.
-        storage: of the decoder's weights.
+        module: module of a model.
+        storage: storage type of the decoder's weights.
     """
 
     def __init__(self, module: Any, storage: Storage = "float32") -> None:
@@ -173,19 +175,22 @@ class Search:
     def weights(self, params: Params) -> Weights:
         """Returns the weights that steps read: ``layer_views``, or copies in the storage type.
 
-        Copies are made once and kept as long as the parameters stay the same arrays.
+        Copies are made once and reused as long as the parameters are the same arrays.
 
         Args:
-            params: of the module.
+            params: parameters of the module.
 
         Raises:
-            InputError: parameters on an accelerator or a mesh, in a storage type.
+            InputError: a storage type other than float32 for parameters on an accelerator or a
+                mesh.
         """
         if self._storage == "float32":
             return layer_views(params["decoder"])
         table = params[self._module.logits_parameter]
+        # Copies are valid as long as these are the same arrays.
         leaves = [*jax.tree.leaves(params["decoder"]), table]
-        stored = self._stored  # threads with other parameters may replace it
+        stored = self._stored  # read once: other threads may replace it
+        # Convert the weights again if a parameter was replaced.
         if stored is None or any(map(operator.is_not, stored[0], leaves)):
             layers = layer_views(params["decoder"])
             if layers is None or not lies_on_one_cpu(table):
@@ -198,7 +203,7 @@ class Search:
         """Returns the shapes of ``weights`` for shapes of parameters on the target's devices.
 
         Raises:
-            InputError: a storage type, and the target is not a CPU.
+            InputError: a storage type other than float32, and the target is not a CPU.
         """
         if self._storage == "float32":
             return jax.eval_shape(unstacked_layers, params["decoder"]) if is_on_one_cpu() else None
@@ -230,12 +235,12 @@ class Search:
         """Decodes encoded documents.
 
         Args:
-            params: of the module.
-            source: the encoded documents.
+            params: parameters of the module.
+            source: encoded documents.
             keys: PRNG keys of the rows, for sampling, or None.
             batch_size: number of documents.
-            options: of the search.
-            is_done: rows that are not decoded, see ``generate``.
+            options: generation options.
+            is_done: rows to skip, see ``generate``.
         """
         arguments = (params, self.weights(params), source, keys, is_done)
         return self.program(*arguments, batch_size=batch_size, options=options)
@@ -251,9 +256,9 @@ class Search:
         """Decodes documents that are encoded while the search is compiled.
 
         Args:
-            read: encodes the documents.
-            shapes: of its result.
-            params, keys: see ``__call__``.
+            read: function that encodes the documents.
+            shapes: shapes of its result.
+            params, keys: parameters and keys as for ``__call__``.
             **sizes: ``batch_size`` and ``options``, see ``__call__``.
         """
         layers = self.weights(params)
@@ -263,10 +268,10 @@ class Search:
 
     @contextmanager
     def _compiling(self, arguments: tuple[Any, ...], sizes: Mapping[str, Any]) -> Iterator[None]:
-        """Compiles the program for ``arguments`` in a thread while the body of the ``with`` runs.
+        """Compiles the program for ``arguments`` in a thread during the body of the ``with``.
 
-        Does nothing if it is compiled already, nor on accelerators and meshes (where there are no
-        ``layer_views``): there the program depends on the devices of its arguments.
+        Does nothing if it is already compiled, nor on accelerators and meshes (which have no
+        ``layer_views``): there, the program depends on the devices of its arguments.
         """
         _, layers, *_ = arguments
         compile_program = None if layers is None else self.program.prepare(*arguments, **sizes)
@@ -276,11 +281,12 @@ class Search:
         with ThreadPoolExecutor(1) as thread:
             compiled = thread.submit(compile_program)
             yield
+        # Raises the error of the thread, if any.
         compiled.result()
 
 
 class EncodedDocuments(NamedTuple):
-    """Documents as a decoder reads them.
+    """Encoded documents with the weights that decode them.
 
     Attributes:
         params: parameters of the module.
@@ -294,11 +300,11 @@ class EncodedDocuments(NamedTuple):
 
 
 class NoisySearch:
-    """Runs the compiled search of two modules by noisy decoding, see ``decoding.noise``.
+    """Runs the compiled noisy search with two modules, see ``decoding.noise``.
 
     Args:
         conditional: module that reads the documents.
-        unconditional: module that the noise is drawn from.
+        unconditional: module from which the noise is sampled.
     """
 
     def __init__(self, conditional: Any, unconditional: Any) -> None:
@@ -322,9 +328,9 @@ class NoisySearch:
             conditional: the documents, encoded by the module that reads them.
             unconditional: as many empty documents, encoded by the other module.
             keys: PRNG keys of the rows.
-            noise: probability with which a token is drawn from the unconditional module.
+            noise: probability with which a token is sampled from the unconditional module.
             batch_size: number of documents.
-            options: options of the search, which samples.
+            options: generation options with sampling.
         """
         arguments = conditional, unconditional, keys, jnp.float32(noise)
         return self.program(*arguments, batch_size=batch_size, options=options)
@@ -338,13 +344,14 @@ class Slots:
         enter: (source, state, row, slot, options=) -> source and state with the encoded document
             ``row`` in a slot.
         shrink: (source, state, batch_size=, shapes=) -> both, truncated to the smaller ``shapes``.
-        advance: (params, layers, source, state, keys, num_done, options=) -> the state when
+        advance: (params, layers, source, state, keys, num_done, options=) -> the state once
             ``num_done`` slots are done or free, and the sequences of all slots.
     """
 
     def __init__(self, module: Any) -> None:
         sizes = "batch_size", "options"
         self.begin = Program(partial(_begin, module), static_argnames=sizes)
+        # Donated arguments are updated in place.
         donated = "source", "state"
         self.enter = Program(_enter, static_argnames="options", donate_argnames=donated)
         self.shrink = Program(_shrink, static_argnames=("batch_size", "shapes"))
@@ -363,21 +370,23 @@ def layer_views(params: Params) -> tuple[Any, ...] | None:
     """Returns the parameters of every layer of a decoder without copying them.
 
     Args:
-        params: of a decoder.
+        params: parameters of a decoder.
 
     Returns:
-        Arrays that share the memory of ``params``; None on accelerators and meshes, where this is
-        impossible and programs slice the stacked parameters.
+        Arrays that share the memory of ``params``; None on accelerators and meshes, where sharing
+        is impossible and programs slice the stacked parameters.
     """
     if not all(map(lies_on_one_cpu, jax.tree.leaves(params))):
         return None
+    # On CPUs, JAX adopts views of NumPy arrays without copying them.
     return jax.device_put(unstacked_layers(jax.tree.map(np.asarray, params)))
 
 
 def lies_on_one_cpu(leaf: Any) -> bool:
-    """Tells whether an array, or a parameter on the host, is on a single CPU."""
+    """Returns True if an array, or a parameter on the host, is on a single CPU."""
     if isinstance(leaf, np.ndarray):
         return is_on_one_cpu()
+    # Shapes and tracers have no location.
     if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
         return False
     devices: set[Any] = leaf.sharding.device_set
@@ -405,6 +414,7 @@ def _log_probs(
     module: Any, variables: Variables, ids: Array, mask: Array, inputs: Inputs, targets: Array
 ) -> Array:
     scores = module.apply(variables, ids, mask, targets, method="score_targets", **inputs)
+    # Losses are negative log-probabilities.
     return -scores.losses
 
 
@@ -419,6 +429,7 @@ def _read(
     stores_states: bool | None = None,
 ) -> DecoderSource:
     states = module.apply(variables, ids, mask, method="encode", **inputs)
+    # Keys and values, or encoder states if the former would be too large.
     source = module.apply(
         variables, states, mask, stores_states=stores_states, method="read_source"
     )
@@ -436,7 +447,7 @@ def _search(
     batch_size: int,
     options: GenerationOptions,
 ) -> Generated:
-    # As they are read; a program that is planned takes shapes, which lie nowhere.
+    # Keep the sharding of the source; planned programs take shapes, which have none.
     source = constrain_rows(source)
     cache = constrain_rows(_empty_cache(module, params, source, options))
     decoder = _decoder(module, params, layers, source)
@@ -457,6 +468,7 @@ def _noisy_search(
     batch_size: int,
     options: GenerationOptions,
 ) -> Generated:
+    # Each decoder has its own source and cache.
     decoders, caches = [], []
     for module, encoded in (
         (conditional_module, conditional),
@@ -466,6 +478,7 @@ def _noisy_search(
         source = constrain_rows(source)
         decoders.append(_decoder(module, params, weights, source))
         caches.append(constrain_rows(_empty_cache(module, params, source, options)))
+    # One key per beam [batch * beams], so that beams draw independent noise.
     beam_keys = row_keys(keys, batch_size, options.decoder_beams)
     decoder = noisy_decoder(decoders[0], decoders[1], noise=noise, keys=beam_keys)
     cache = noisy_cache(caches[0], caches[1], batch_size)
@@ -474,7 +487,7 @@ def _noisy_search(
 
 
 def _replicated(out: Generated) -> Generated:
-    """Returns sequences on every device of the active mesh, so that every host can read them."""
+    """Replicates sequences on every device of the active mesh, so that every host can read them."""
     if jax.sharding.get_abstract_mesh().empty:
         return out
     return jax.lax.with_sharding_constraint(out, PartitionSpec())
@@ -485,6 +498,7 @@ def _decoder(module: Any, params: Params, layers: Weights, source: DecoderSource
     if layers is None:
         layers = unstacked_layers(params["decoder"])
     elif isinstance(layers, StoredDecoder):
+        # The module reads the converted output embeddings from this collection.
         variables["stored"] = {"logits_table": layers.logits_table}
         layers = layers.layers
     apply = partial(module.apply, variables, method="decode_step")
@@ -516,6 +530,7 @@ def _begin(
     batch_size: int,
     options: GenerationOptions,
 ) -> SearchState:
+    # All slots are free: marked as done until a document enters.
     cache = _empty_cache(module, params, source, options)
     state = start(cache, batch_size=batch_size, options=options)
     return state._replace(done=jnp.ones(batch_size, bool))
@@ -532,10 +547,12 @@ def _enter(
     batch_size = len(state.done)
 
     def write(whole: Array, part: Array) -> Array:
+        # A document may take several rows (pages) of the source.
         pages = len(whole) // batch_size
         part = _fit(part, (pages, *whole.shape[1:]))
         return jax.lax.dynamic_update_slice_in_dim(whole, part, slot * pages, 0)
 
+    # Reset only this slot of the search.
     rows = jnp.arange(batch_size) == slot
     state = restart(state, rows, state.cache.restarted(rows), options)
     return jax.tree.map(write, source, row), state
@@ -545,13 +562,16 @@ def _shrink(
     source: DecoderSource, state: SearchState, *, batch_size: int, shapes: DecoderSource
 ) -> tuple[DecoderSource, SearchState]:
     def cut(x: Array, shape: tuple[int, ...]) -> Array:
+        # [rows, ...] -> [batch, pages, ...], to truncate each slot separately.
         rows = x.reshape(batch_size, -1, *x.shape[1:])
         rows = _fit(rows, (batch_size, shape[0] // batch_size, *shape[1:]))
         return rows.reshape(shape)
 
+    # Truncate the source and the cache alike.
     source = jax.tree.map(lambda x, like: cut(x, like.shape), source, shapes)
     num_rows = len(source.mask)  # documents, or pages of documents; the cache has as many rows
 
+    # Scalars, such as the step, have no rows.
     def cut_rows(x: Array) -> Array:
         return cut(x, (num_rows, *x.shape[1:])) if x.ndim else x
 

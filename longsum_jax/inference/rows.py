@@ -1,4 +1,4 @@
-"""Computes logits of many rows of ids, or of pairs of texts, batched by length."""
+"""Computes logits of many rows of ids or pairs of texts, batched by length."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,11 +18,11 @@ from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.special_tokens import TokenPair
 from longsum_jax.typing import Array
 
-BATCHES_AT_ONCE = 64  # of small groups of pairs
+BATCHES_AT_ONCE = 64  # batches that small groups of pairs are collected into
 
 
 class ReadingModel(Protocol):
-    """The attributes of ``inference.model.Model`` that are used here."""
+    """The attributes of ``inference.model.Model`` used here."""
 
     config: Any
     summarization: dict[str, Any]
@@ -36,7 +36,7 @@ class ReadingModel(Protocol):
 
 
 def takes_token_types(config: Any) -> bool:
-    """Returns whether a model tells the tokens of two texts apart."""
+    """Returns True if a model distinguishes the tokens of two texts by token type ids."""
     return config.has_token_types and config.type_vocab_size > 1
 
 
@@ -50,14 +50,14 @@ def row_logits(
     """Returns the logits of the model's head for every row.
 
     Args:
-        model: with a head, see ``Model.logits``.
-        rows: of ids, special tokens included.
-        batch_size: rows read together at most, those of about the same length.
-        reduce: applied to the logits of a batch on its device, such as an argmax over the last
+        model: model with a head, see ``Model.logits``.
+        rows: rows of ids, including special tokens.
+        batch_size: maximum number of rows of similar length that are read together.
+        reduce: function applied to the logits of a batch on its device, such as an argmax over the
             axis.
 
     Returns:
-        For every row [length, outputs], or [outputs] where the head is over the whole text.
+        For every row [length, outputs], or [outputs] if the head applies to the whole text.
     """
     return _logits(model, rows, None, batch_size, reduce)
 
@@ -88,7 +88,9 @@ def _logits(
         inputs: dict[str, Any] = {"bucket": FINE_BUCKET}
         if types is not None:
             inputs["token_type_ids"], _ = pad_rows([types[i] for i in batch], batch_size, 0)
+        # [batch, length, outputs] for token heads, else [batch, outputs]
         logits = np.asarray(reduce(model.logits(ids, mask, **inputs)))
+        # Drop the rows that fill up the batch, and each row's padding.
         for i, of_row in zip(batch, logits, strict=False):
             found[i] = of_row[: len(rows[i])] if is_by_token else of_row
     return found
@@ -102,8 +104,8 @@ def pair_probabilities(
     Small groups are read together.
 
     Args:
-        model: with a head over whole texts.
-        groups: of pairs, any number of each; they are made as they are needed.
+        model: model with a head for whole texts.
+        groups: groups of any number of pairs; may be a generator.
         batch_size: pairs read together.
 
     Yields:
@@ -112,6 +114,7 @@ def pair_probabilities(
     waiting: list[Sequence[TokenPair]] = []
     for group in groups:
         waiting.append(group)
+        # Enough pairs to form batches of similar lengths.
         if sum(map(len, waiting)) >= BATCHES_AT_ONCE * batch_size:
             yield from _group_probabilities(model, waiting, batch_size)
             waiting = []
@@ -124,12 +127,14 @@ def _group_probabilities(
     pairs = list(itertools.chain(*groups))
     of_pairs = pair_logits(model, pairs, batch_size=batch_size)
     logits = np.reshape(of_pairs, (len(pairs), model.config.num_labels))
+    # Softmax over labels, [pairs, labels].
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     probabilities = powers / powers.sum(-1, keepdims=True)
+    # Split the rows back into their groups.
     ends = np.cumsum([len(group) for group in groups])
     yield from np.split(probabilities, ends[:-1]) if groups else ()
 
 
 def most_likely(logits: Array) -> Array:
-    """Returns the most likely output of every token, int [batch, length], on the device."""
+    """Returns the most likely label of every token, int [batch, length], on the device."""
     return jnp.argmax(logits, axis=-1)

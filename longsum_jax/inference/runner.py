@@ -1,4 +1,4 @@
-"""Runs the compiled programs of a model over ids: what ``Model`` computes with, texts left out."""
+"""Runs the compiled programs of a model on ids, independent of texts."""
 
 import os
 from collections.abc import Mapping
@@ -24,18 +24,18 @@ from longsum_jax.typing import Params
 class Runner:
     """Runs the programs of a module with its parameters, on the device or from host memory.
 
-    A process that is forked after it was made cannot use it, and says so.
+    A process forked after the runner was made gets an InputError when it uses it.
 
     Args:
-        family: of the model.
-        config: of the module.
-        params: of the module.
-        storage: of the decoder's weights and of the document's keys while decoding.
+        family: family of the model.
+        config: config of the module.
+        params: parameters of the module.
+        storage: storage type of the decoder's weights and the document's keys in decoding.
 
     Attributes:
-        family, config: as given.
+        family, config: the arguments of these names.
         module: the Flax module.
-        params: its parameter tree, which may be replaced.
+        params: the module's parameter tree, which may be replaced.
     """
 
     def __init__(
@@ -55,16 +55,17 @@ class Runner:
     @params.setter
     def params(self, params: Params | None) -> None:
         self._params: Any = params
-        self._host_params: Params | None = None  # the copy that ``to_host`` made of them, if any
+        self._host_params: Params | None = None  # the copy made by ``to_host``, if any
 
     @property
     def name(self) -> str:
-        """Family and head, for errors."""
+        """Family and head, for error messages."""
         return f"{self.family.name}, head {self.config.head}"
 
     def to_host(self) -> None:
         """Moves the parameters to host memory; calls then copy them to the device every time."""
         self.kernels.forget()
+        # Copy to the host only once.
         if self._host_params is None:
             self._host_params = jax.device_get(self._params)
         self._params = self._host_params
@@ -81,12 +82,12 @@ class Runner:
         inputs: Mapping[str, Any],
         bucket: int = BUCKET,
     ) -> PaddedInputs:
-        """Returns inputs as the module takes them; see ``padding.pad_inputs``."""
+        """Returns padded inputs of the module; see ``padding.pad_inputs``."""
         family = self.family.name
         return pad_inputs(ids, mask, inputs, config=self.config, family=family, bucket=bucket)
 
     def variables(self, padded: PaddedInputs) -> Mapping[str, Any]:
-        """Returns the parameters, and the cached state-space kernels of this length."""
+        """Returns the parameters and the cached state-space kernels of this length."""
         return {"params": self.params, **self.kernels(self.params, padded.ids.shape[1])}
 
     def generate(
@@ -97,42 +98,43 @@ class Runner:
         seed: int,
         inputs: Mapping[str, Any],
     ) -> Generated:
-        """Decodes rows that begin and end together.
+        """Decodes rows that start and end together.
 
         Args:
             input_ids: int [batch, length].
-            attention_mask: [batch, length]; None for all but padding ids.
-            options: of the search.
-            seed: of sampling.
-            inputs: of some encoders, under Hugging Face names.
+            attention_mask: [batch, length]; None for all except padding ids.
+            options: generation options.
+            seed: random seed for sampling.
+            inputs: further inputs of some encoders under their Hugging Face names.
 
         Raises:
-            InputError: ids outside the vocabulary, shapes that differ.
+            InputError: ids outside the vocabulary, mismatched shapes.
         """
         padded = self.padded(*check_inputs(input_ids, attention_mask, self.config), inputs)
         keys = None
         if options.do_sample:
-            # All rows have the same key: a row draws the same wherever it stands in a batch.
+            # All rows have the same key, so a row's samples do not depend on its position in the
+            # batch.
             keys = jnp.broadcast_to(jax.random.key(seed), (len(padded.ids),))
         ids, mask, extra = padded
         variables = self.variables(padded)
         return self.programs.generate(variables, ids, mask, extra, keys, options=options)
 
     def encoded(self, padded: PaddedInputs) -> EncodedDocuments:
-        """Returns documents as a search reads them.
+        """Returns encoded documents for a search.
 
         Args:
-            padded: the inputs of the encoder.
+            padded: inputs of the encoder.
         """
         programs = self.programs
         source = programs.read(self.variables(padded), *padded)
         return EncodedDocuments(self.params, programs.search.weights(self.params), source)
 
     def slots(self, pad: Pad, **sizes: Any) -> ContinuousBatch:
-        """Returns slots, in which documents are decoded one by one.
+        """Returns slots in which documents are decoded one by one.
 
         Args:
-            pad: pads the ids and masks of documents.
+            pad: function that pads the ids and masks of documents.
             **sizes: ``batch_size``, ``options`` and ``seed``, see ``ContinuousBatch``.
         """
         return ContinuousBatch(
@@ -141,7 +143,7 @@ class Runner:
 
     @cached_property
     def kernels(self) -> KernelCache:
-        """The state-space kernels of the lengths that were read."""
+        """The cache of state-space kernels by input length."""
         return KernelCache(self.module, MAX_KERNEL_CACHE_BYTES, self.programs.kernels)
 
     @property
@@ -149,7 +151,7 @@ class Runner:
         """The compiled programs of the module.
 
         Raises:
-            InputError: as ``check_process``.
+            InputError: the process was forked, see ``check_process``.
         """
         self.check_process()
         return self._programs
@@ -168,5 +170,5 @@ class Runner:
         return Programs(self.module, self._storage)
 
     def share_programs(self, other: "Runner") -> None:
-        """Takes the programs of a runner of the same config; they take parameters as arguments."""
+        """Shares the programs of a runner with the same config; parameters are their arguments."""
         self._programs = other.programs

@@ -1,20 +1,19 @@
 """Summarizes documents of any length in constant device memory, segment by segment.
 
-The same three compiled programs process every segment, given the memory of the segments
-before it:
+The same three compiled programs process every segment, using the memory of the segments before it:
 
     memory 0 -> read segment 0 -> search for summary 0 -> write summary 0 -> memory 1
     memory 1 -> read segment 1 -> search for summary 1 -> write summary 1 -> memory 2
     ...
 
-Reading encodes a segment. Searching leaves the memory as it is. Writing runs the decoder once more
+Reading encodes a segment. Searching does not change the memory. Writing runs the decoder once more
 over the summary that the search returned, and adds it to the memory. The summaries of a document's
 segments are joined (AWESOME, section 3).
 
-Segments of a model without memories do not depend on each other. They are decoded like documents,
-in slots (``continuous``): see ``SegmentSummarizer.steps``. With ``segments_no_repeat_ngram_size``
-they do: a search then looks at the summaries of the segments before, too, in arrays for the next
-power of two of segments, for each of which it is compiled.
+Segments of a model without memories are independent. They are decoded like documents, in slots
+(``continuous``): see ``SegmentSummarizer.steps``. With ``segments_no_repeat_ngram_size`` they are
+not: a search then also takes the summaries of earlier segments, in arrays for the next power of two
+of segments, each of which is compiled once.
 """
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -47,14 +46,14 @@ from longsum_jax.text.segment_inputs import (
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Array, Params
 
-# (row of the batch, summary of a segment)
+# (row of the batch, summary of a segment) -> None
 OnSegment = Callable[[int, str], None]
-# (ids [batch, length], mask) -> both, padded to one of few lengths, each of which is compiled
+# (ids [batch, length], mask) -> both, padded to one of a few compiled lengths
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
 
 
 def segment_options(summarization: Mapping[str, Any]) -> SegmentInputOptions:
-    """Returns how a model reads segments, as the "segments" in its config.json say.
+    """Returns the options for reading segments from "segments" in a model's config.json.
 
     Raises:
         InputError: an unknown option, or one out of range.
@@ -66,12 +65,12 @@ class SegmentSummarizer:
     """Summarizes with a model that was trained to read documents segment by segment.
 
     Args:
-        module: of the model; its parameters come with every call.
-        tokenizer: of the model.
-        options: how documents become segments.
-        pad: pads ids and masks.
-        auxiliary: compares sentences and finds important ones.
-        storage: of the decoder's weights and of the segment's keys while decoding.
+        module: module of the model; its parameters are passed to every call.
+        tokenizer: tokenizer of the model.
+        options: options for cutting documents into segments.
+        pad: function that pads ids and masks.
+        auxiliary: functions that compare sentences and find important ones.
+        storage: storage type of the decoder's weights and the segment's keys in decoding.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class SegmentSummarizer:
     ) -> None:
         self._config = module.config
         self._tokenizer = tokenizer
-        self._num_special = len(tokenizer.add_special_tokens([]))  # as documents in one piece have
+        self._num_special = len(tokenizer.add_special_tokens([]))  # counted once per document
         self._options = options
         self._pad = pad
         self._auxiliary = auxiliary
@@ -104,13 +103,13 @@ class SegmentSummarizer:
         """Cuts a document into segments.
 
         Args:
-            request: the document.
-            prefix: text before every segment.
-            limit: tokens of it that are read, special ones included; None for all.
-            on_overflow: what happens to those beyond.
+            request: document to read.
+            prefix: text prepended to every segment.
+            limit: maximum tokens to read, including special tokens; None for all.
+            on_overflow: behavior for longer documents.
 
         Raises:
-            InputError: an empty text, or one that is too long.
+            InputError: the text is empty or too long.
         """
         check_text(request)
         document = read_segment_inputs(
@@ -129,23 +128,23 @@ class SegmentSummarizer:
         return document
 
     def release_auxiliary(self) -> None:
-        """Moves the models that read sentences off the device, where the model itself needs it."""
+        """Moves the auxiliary models off the device, to free its memory for the model."""
         self._auxiliary.release()
 
     @property
     def carries_memory(self) -> bool:
-        """Tells whether a segment depends on earlier ones."""
+        """True if a segment depends on earlier ones."""
         return self._config.has_memory
 
     @property
     def length(self) -> int:
-        """Tokens that a segment is padded to."""
+        """Padded length of a segment, in tokens."""
         return self._options.segment_length
 
     def steps(
         self, document: SegmentInputs, joiner: Joiner
     ) -> Generator[list[Piece], list[Summary], Summary]:
-        """Summarizes a document whose segments depend on nothing but themselves: one round."""
+        """Summarizes a document with independent segments, in a single round."""
         found = yield [Piece(TokenizedDocument(ids, len(ids))) for ids in document.sources]
         for index, summary in enumerate(found):
             ended = summary.ended == "eos"
@@ -167,33 +166,36 @@ class SegmentSummarizer:
         """Summarizes documents as one batch.
 
         Args:
-            params: of the module.
-            documents: at most ``batch_size``.
+            params: parameters of the module.
+            documents: at most ``batch_size`` documents.
             batch_size: rows of the batch.
-            generation: options of the search in every segment.
-            seed: of sampling.
-            joiners: for every document, what joins the summaries of its segments.
-            on_segment: called with the index of a document in the batch and the summary of its
+            generation: generation options for every segment.
+            seed: random seed for sampling.
+            joiners: joiner of the segment summaries of each document.
+            on_segment: callback with the index of a document in the batch and the summary of its
                 next segment, as soon as it is decoded.
         """
         self.release_auxiliary()
         num_segments = max(len(document.sources) for document in documents)
-        # The last batch is filled up with copies, to have the shape that is compiled.
+        # Pad the last batch with copies, so that it has the shape that is already compiled.
         filled = [*documents, *[documents[-1]] * (batch_size - len(documents))]
         segments = [self._segment(filled, index) for index in range(num_segments)]
         length = segments[0]["ids"].shape[1]
         memory, vectors = self._start(params, batch_size, length, generation.max_new_tokens)
         if self._options.salient == "vectors":
+            # Segments read vectors of any other segment, so all are stored first.
             for segment in segments:
                 arrays = segment["ids"], segment["mask"], segment["slots"]
                 vectors = self._keep(params, vectors, *arrays)
         outputs: list[Generated] = []
         for index, segment in enumerate(segments):
+            # Vectors of important tokens, for models that read them.
             salient = (vectors, segment["reads"]) if "reads" in segment else None
             mask = segment["mask"]
             states, memory, source = self._read_segment(
                 params, segment["ids"], mask, memory, salient
             )
+            # Ban n-grams of the earlier summaries in this search.
             if generation.segments_no_repeat_ngram_size > 0:
                 shape = batch_size, num_segments, generation.max_new_tokens
                 earlier = _said(outputs, *shape, self._special_ids(generation))
@@ -204,8 +206,9 @@ class SegmentSummarizer:
                 _segment_keys(seed, index, batch_size) if generation.do_sample else None,
                 batch_size=batch_size,
                 options=generation,
-                is_done=np.logical_not(mask.any(1)),  # documents that have ended
+                is_done=np.logical_not(mask.any(1)),  # documents without a segment at this index
             )
+            # Dispatched before device_get, to keep the device busy.
             memory = self._write_segment(params, out, states, mask, memory)
             outputs.append(jax.device_get(out))
             for row, document in enumerate(documents):
@@ -226,15 +229,16 @@ class SegmentSummarizer:
     def _join(
         self, document: SegmentInputs, index: int, text: str, ended: bool, joiner: Joiner
     ) -> str:
-        """Adds the summary of a segment to those before; returns what of it is said."""
+        """Adds the summary of a segment to the earlier ones; returns the part that was kept."""
         up_to_here = document.document.segments[: index + 1]
+        # The share read so far limits the length of the summary so far.
         share = sum(segment.num_tokens for segment in up_to_here) / max(document.read_tokens, 1)
         return joiner.add(text, share, ended=ended)
 
     def _segment(self, documents: Sequence[SegmentInputs], index: int) -> dict[str, np.ndarray]:
         """Returns the arrays of segment ``index`` of all documents.
 
-        Rows of documents that have ended are padding.
+        Rows of documents without a segment at this index are padding.
 
         Returns:
             ids int32 and mask bool [batch, length]; with vectors also slots int32 [batch, length]
@@ -278,7 +282,7 @@ class SegmentSummarizer:
         )
 
     def _special_ids(self, generation: GenerationOptions) -> set[int]:
-        """Returns the tokens that begin or end every summary."""
+        """Returns the special tokens at the start or end of every summary."""
         first = generation.forced_bos_token_id
         around = {*self._tokenizer.add_special_tokens([]), *generation.eos_ids}
         return around if first is None else around | {first}
@@ -295,21 +299,25 @@ def _said(
     max_new_tokens: int,
     special_ids: Collection[int],
 ) -> np.ndarray:
-    """Returns the summaries of earlier segments as ``DecoderSource.said`` has them.
+    """Returns the summaries of earlier segments in the format of ``DecoderSource.said``.
 
     Args:
-        outputs: of the segments up to now.
-        batch_size, num_segments, max_new_tokens: of the batch; the shape depends on them alone.
-        special_ids: tokens that begin or end summaries. They are left out, so that several
-            summaries may begin or end alike.
+        outputs: outputs of the segments up to now.
+        batch_size, num_segments, max_new_tokens: sizes of the batch, which determine the shape.
+        special_ids: tokens at the start or end of summaries. They are omitted, so that several
+            summaries may start or end alike.
     """
-    places = max_new_tokens + 1  # a summary, and a zero behind it
+    places = max_new_tokens + 1  # a summary and a zero after it
+    # A power of two, so that few shapes are compiled.
     rounded_up = 1 << (num_segments - 1).bit_length()
     said = np.zeros((batch_size, rounded_up, places), np.int32)
     for index, out in enumerate(outputs):
+        # Without the start token.
         ids = out.sequences[:, 1:]
+        # [batch, length], True on the tokens of summaries
         is_said = np.arange(ids.shape[1]) < out.lengths[:, None]
         is_said &= ~np.isin(ids, list(special_ids))
+        # Ids are stored plus one, because zero marks the end.
         said[:, index, : ids.shape[1]] = np.where(is_said, ids + 1, 0)
     return said.reshape(batch_size, -1)
 
@@ -323,7 +331,7 @@ def _segment_keys(seed: int, index: int, batch_size: int) -> Array:
 def _start(
     module: EncoderDecoder, params: Params, batch_size: int, length: int, target_length: int
 ) -> tuple[DocumentMemory, Array]:
-    """Returns the memory, and the vectors of important tokens, before the first segment."""
+    """Returns the memory and the vectors of important tokens before the first segment."""
     sizes = batch_size, length, target_length
     memory = module.apply({"params": params}, *sizes, method="init_memory")
     return memory, empty_vectors(module.config, batch_size)
@@ -332,7 +340,7 @@ def _start(
 def _keep(
     module: EncoderDecoder, params: Params, vectors: Array, ids: Array, mask: Array, slots: Array
 ) -> Array:
-    """Returns the vectors of important tokens, with those of one more segment."""
+    """Returns the vectors of important tokens after adding one more segment."""
     return module.apply({"params": params}, vectors, ids, mask, slots, method=store_vectors)
 
 
@@ -348,12 +356,12 @@ def _read_segment(
     """Encodes a segment.
 
     Args:
-        module, params: of the model.
-        storage: of the segment's keys and values.
-        ids, mask: of the segment, [batch, length].
-        memory: before the segment.
-        salient: vectors of important tokens of other segments, and which of them this segment
-            reads; None for models without.
+        module, params: module and parameters of the model.
+        storage: storage type of the segment's keys and values.
+        ids, mask: ids and mask of the segment, [batch, length].
+        memory: memory before the segment.
+        salient: vectors of important tokens of other segments, and the indices that this segment
+            reads; None for models without them.
 
     Returns:
         Encoder states, the memory after reading, and the encoded segment for the decoder.
@@ -373,8 +381,9 @@ def _write_segment(
     mask: Array,
     memory: DocumentMemory,
 ) -> DocumentMemory:
-    """Adds a summary to the memory: the decoder runs over it once more."""
+    """Adds a summary to the memory by running the decoder over it once more."""
     num_tokens = out.sequences.shape[1] - 1
+    # Mask the padding after summaries, and documents that have ended.
     is_written = jnp.arange(num_tokens) < out.lengths[:, None]
     target_mask = is_written & mask.any(1, keepdims=True)
     _, memory = module.apply(

@@ -1,4 +1,4 @@
-"""Encodes sentences as vectors, and extracts the important sentences of a document."""
+"""Encodes sentences as vectors, and extracts the most important sentences of a document."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ from longsum_jax.text.sentences import split_sentences
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Array, Params
 
-THRESHOLD = 0.5  # probability above which a sentence is taken
-TOP_K = 3  # sentences taken where none is above it
+THRESHOLD = 0.5  # probability above which a sentence is selected
+TOP_K = 3  # number of sentences selected if none is above the threshold
 
 
 class SentenceModel(Protocol):
-    """The attributes of ``inference.model.Model`` that are used here."""
+    """The attributes of ``inference.model.Model`` used here."""
 
     family: Family
     config: Any
@@ -43,12 +43,12 @@ def sentence_encoder(
 ) -> SentenceEncoder:
     """Returns a function from sentences to vectors float32 [n, d_model], for ``segment_document``.
 
-    The vectors are means of encoder states, as in sentence transformers with mean pooling, before
-    normalization.
+    The vectors are means of encoder states, as in sentence transformers with mean pooling, not
+    normalized.
 
     Args:
-        model: an encoder, or an encoder-decoder whose encoder is used.
-        max_sentence_length: tokens read of a sentence, special ones included.
+        model: encoder, or encoder-decoder, of which the encoder is used.
+        max_sentence_length: maximum tokens read of a sentence, including special tokens.
         batch_size: sentences encoded together.
 
     Raises:
@@ -113,21 +113,23 @@ def taken_sentences(
 ) -> list[int]:
     """Selects sentences by an extractor's scores, and returns their indices in ascending order.
 
-    These are the sentences whose probability is above ``threshold``, or the ``top_k`` best if there
-    is none.
+    Selects the sentences with a probability above ``threshold``, or the ``top_k`` best if there are
+    none.
 
     Args:
         scores: float [sentences], logits.
-        threshold: between 0 and 1.
-        top_k: at least 1.
+        threshold: probability between 0 and 1.
+        top_k: number of sentences, at least 1.
 
     Raises:
         InputError: an argument out of range.
     """
     _check_choice(threshold, top_k)
+    # Compare logits instead of probabilities.
     above = np.flatnonzero(scores > np.log(threshold / (1 - threshold)))
     if len(above):
         return above.tolist()
+    # None is above the threshold: select the best ones.
     best = np.argsort(-scores, kind="stable")[:top_k]
     return np.sort(best).tolist()
 
@@ -147,7 +149,7 @@ def _scores(
 ) -> np.ndarray:
     """Returns logits of the sentences, float32 [sentences].
 
-    A query is read as one more sentence, before the others.
+    A query is prepended as an additional sentence.
     """
     texts = [query, *sentences] if query else sentences
     vectors = _sentence_vectors(
@@ -158,10 +160,12 @@ def _scores(
         max_sentence_length=model.config.max_sentence_length,
         batch_size=batch_size,
     )
+    # Pad the number of sentences, so that few programs are compiled.
     padding = bucket_length(len(texts)) - len(texts)
     mask = np.arange(len(texts) + padding) < len(texts)
     padded = np.pad(vectors, ((0, padding), (0, 0)))
     scores = _compiled_scores(model.module)(model.params, padded[None], mask[None])
+    # Without the query and the padding.
     return np.asarray(scores)[0, len(texts) - len(sentences) : len(texts)]
 
 
@@ -182,7 +186,7 @@ def _sentence_vectors(
     max_sentence_length: int,
     batch_size: int,
 ) -> np.ndarray:
-    """Returns mean states, float32 [n, d_model].
+    """Returns mean encoder states, float32 [n, d_model].
 
     Sentences of similar length are encoded together.
     """
@@ -192,7 +196,7 @@ def _sentence_vectors(
         for row in tokenizer.encode_batch(texts)
     ]
     vectors = np.zeros((len(ids), model.config.d_model), np.float32)
-    # Documents have few sentences each, so these are padded to few lengths.
+    # Documents have few sentences each, so lengths are padded coarsely.
     lengths = [bucket_length(len(row)) for row in ids]
     for batch in batches_by_length(lengths, batch_size):
         padded, mask = pad_rows([ids[i] for i in batch], batch_size, model.config.pad_token_id)

@@ -1,13 +1,13 @@
-"""Strategies by which a model summarizes a document that may be longer than its longest input.
+"""Strategies for summarizing a document that may exceed the model's maximum input length.
 
-A strategy is a generator. It yields rounds: inputs that the model is to summarize, in any order and
-together with those of other documents. It gets their summaries back, and returns a draft at last:
+A strategy is a generator. It yields rounds of inputs to be summarized, in any order and together
+with the inputs of other documents. It receives their summaries, and finally returns a draft:
 
     hierarchical    yield [segment 0, segment 1, ...]  ->  yield [their joined summaries]  ->  draft
 
-So strategies know nothing of batches and devices, and all of them share compiled programs
-(``inference.rounds``). Models with memories read documents in a way of their own
-(``inference.segments``), which is strategy "memory".
+So strategies do not depend on batches and devices, and all of them share compiled programs
+(``inference.rounds``). Models with memories read documents differently (``inference.segments``),
+which is strategy "memory".
 """
 
 import dataclasses
@@ -34,18 +34,18 @@ from longsum_jax.text.segmentation import SegmentOptions, segment_document
 from longsum_jax.text.sentences import join_wrapped_lines, sentence_ends, split_sentences
 from longsum_jax.tokenizers.base import Tokenizer
 
-SEGMENT_LENGTH = 1024  # tokens of an input of models that have no longest one
-SHORTEST_ROOM = 16  # tokens of an input that are left for the document
-OVERLAP = 10  # a segment begins with the end of the one before: a tenth of its room
-SHORTEST_SUMMARY = 32  # tokens that the summary of a segment may have, however many there are
+SEGMENT_LENGTH = 1024  # tokens of an input, for models without a maximum length
+SHORTEST_ROOM = 16  # minimum tokens of an input that must be left for the document
+OVERLAP = 10  # a segment repeats the end of the previous one: one tenth of its room
+SHORTEST_SUMMARY = 32  # minimum token limit for the summary of a segment
 
 
 class Piece(NamedTuple):
     """An input to be summarized.
 
     Attributes:
-        document: as the model reads it.
-        max_new_tokens: of its summary; None for what the model was told.
+        document: tokenized input.
+        max_new_tokens: maximum tokens of its summary; None for the model's setting.
     """
 
     document: TokenizedDocument
@@ -56,10 +56,10 @@ class Draft(NamedTuple):
     """The output of a strategy.
 
     Attributes:
-        text: the summary.
-        tokens: of it.
-        ended: whether it is complete.
-        read_tokens: that were read of the document, prefix and query included; None for all.
+        text: text of the summary.
+        tokens: token count of the summary.
+        ended: True if the summary is complete.
+        read_tokens: tokens read of the document, including prefix and query; None for all.
     """
 
     text: str
@@ -72,12 +72,12 @@ Steps = Generator[list[Piece], list[Summary], Draft]
 
 
 class Budget(NamedTuple):
-    """The length of a summary.
+    """The length limit of a summary.
 
     Attributes:
-        limit: in words or sentences.
-        cost: length of a sentence.
-        tokens: that the limit comes to, by the tokens of the document.
+        limit: maximum length in words or sentences.
+        cost: function that returns the length of a sentence in the same unit.
+        tokens: token count that corresponds to the limit, by the document's tokens per word.
     """
 
     limit: float
@@ -85,42 +85,44 @@ class Budget(NamedTuple):
     tokens: int
 
     def holds(self, text: str) -> bool:
-        """Returns whether a text is short enough."""
+        """Returns True if a text is within the limit."""
         return sum(map(self.cost, split_sentences(text))) <= self.limit
 
 
 def budget_of(length: Length, text: str, num_tokens: int) -> Budget:
-    """Returns the length of a document's summary.
+    """Returns the length limit of a document's summary.
 
     Args:
-        length: that is asked for.
-        text: of the document.
-        num_tokens: of the text, which say how many tokens a word or a sentence has.
+        length: requested length.
+        text: text of the document.
+        num_tokens: token count of the text, which gives the tokens per word or sentence.
     """
     if length.unit == "sentences":
+        # Assume that summary sentences are as long as the document's.
         per_sentence = num_tokens / len(split_sentences(text))
         return Budget(length.value, lambda sentence: 1, math.ceil(length.value * per_sentence))
     words = num_words(text)
     limit = length.value
     if length.unit == "percent":
         limit = max(1, length.value / 100 * words)
+    # Convert words to tokens with the document's ratio.
     return Budget(limit, num_words, math.ceil(limit * num_tokens / words))
 
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """The properties of a model and of a call that strategies use.
+    """The properties of a model and a call that strategies use.
 
     Attributes:
-        tokenizer: of the model.
-        prefix: text before every input.
-        longest_whole: tokens of a document up to which "auto" reads it whole; None for any.
-        longest_input: tokens of an input where documents are cut, special ones included.
-        max_new_tokens: of a summary where no length is asked for.
-        longest_summary: tokens that the model can write; None for any number.
-        length: of the whole summary; None for what the model makes of it.
-        separator: between documents that are read as one.
-        on_segment: called with the summary of every segment, one after the other.
+        tokenizer: tokenizer of the model.
+        prefix: text prepended to every input.
+        longest_whole: maximum tokens of a document that "auto" reads whole; None for no limit.
+        longest_input: tokens of an input when documents are cut, including special tokens.
+        max_new_tokens: maximum tokens of a summary if no length is requested.
+        longest_summary: maximum tokens that the model can write; None for no limit.
+        length: requested length of the whole summary; None leaves it to the model.
+        separator: separator of documents that are read as one.
+        on_segment: callback with the summary of each segment, in order.
     """
 
     tokenizer: Tokenizer
@@ -135,13 +137,13 @@ class Reader:
 
 
 class Source:
-    """A document as strategies see it.
+    """The document that a strategy reads, with the helpers that strategies share.
 
     Args:
-        reader: of the model.
-        whole: the document.
-        document: as far as it is read, tokenized.
-        request: the same as a text; by default the whole document.
+        reader: properties of the model and the call.
+        whole: the whole document.
+        document: tokens of the part that is read.
+        request: text of the part that is read; default: the whole document.
     """
 
     def __init__(
@@ -158,13 +160,13 @@ class Source:
 
     @property
     def fits(self) -> bool:
-        """Tells whether "auto" reads the document whole."""
+        """True if "auto" reads the document whole."""
         longest = self.reader.longest_whole
         return longest is None or len(self.document.ids) <= longest
 
     @cached_property
     def parts(self) -> list[str]:
-        """The documents that are read as one; most often there is one."""
+        """The documents that are read as one; usually a single one."""
         parts = split_documents(self.request.text, self.request.borders, self.reader.separator)
         return [part for part in parts if part.strip()]
 
@@ -177,7 +179,7 @@ class Source:
 
     @cached_property
     def budget(self) -> Budget | None:
-        """The length of the summary; None for what the model makes of it."""
+        """The length limit of the summary; None leaves the length to the model."""
         if self.reader.length is None:
             return None
         return budget_of(self.reader.length, self.whole.text, self.document.total_tokens)
@@ -187,7 +189,7 @@ class Source:
         """Tokens of an input that are left for the document.
 
         Raises:
-            InputError: too few, because of a long query.
+            InputError: there are too few, because of a long query.
         """
         limit = self.reader.longest_input
         room = limit - self._lead
@@ -205,18 +207,18 @@ class Source:
 
     @property
     def final_tokens(self) -> int | None:
-        """Tokens of the whole summary, where it is written in one piece."""
+        """Maximum tokens of the whole summary if it is written in one piece."""
         return None if self.budget is None else self._allowed(self.budget.tokens)
 
     def part_tokens(self, num_parts: int) -> int | None:
-        """Tokens of the summary of one of some segments, all of which are in the summary."""
+        """Returns the maximum tokens of each segment's summary if all are in the final summary."""
         if self.budget is None:
             return None
         return self._allowed(max(SHORTEST_SUMMARY, self.budget.tokens // num_parts))
 
     @property
     def notes_tokens(self) -> int | None:
-        """Tokens of a summary that is read again: half an input at most."""
+        """Maximum tokens of a summary that is read again: at most half an input."""
         half = self.room // 2
         return half if half < self.reader.max_new_tokens else None
 
@@ -225,34 +227,36 @@ class Source:
         return min(coarse_length(tokens), longest)  # coarse, so that few programs are compiled
 
     def is_input(self, text: str) -> bool:
-        """Returns whether a text, with prefix and query, fits into one input."""
+        """Returns True if a text with prefix and query fits into one input."""
         return len(self._ids(text)) <= self.reader.longest_input
 
     def piece(self, text: str, max_new_tokens: int | None = None) -> Piece:
-        """Returns a text as an input, after prefix and query."""
+        """Returns a text with prefix and query as an input."""
         ids = self._ids(text)
         return Piece(TokenizedDocument(ids, len(ids)), max_new_tokens)
 
     def cut(
         self, texts: Sequence[str] | None = None, *, reserve: int = 0, overlaps: bool = False
     ) -> list[str]:
-        """Returns segments that fit into an input each; those without a word are left out.
+        """Returns segments that each fit into an input, without segments that have no words.
 
         Args:
-            texts: the document's parts by default. No segment goes from one to the next.
-            reserve: tokens of an input that something else needs.
-            overlaps: whether a segment begins with the last sentences of the one before it.
+            texts: texts to cut, by default the document's parts. No segment spans two texts.
+            reserve: tokens of an input that are reserved for other text.
+            overlaps: whether a segment begins with the last sentences of the previous one.
         """
         texts = self.parts if texts is None else texts
         if len(texts) == 1 and self.is_input(texts[0]):
             return [texts[0].strip()]
         found = [piece for text in texts for piece in self._cut(text, reserve, overlaps)]
+        # Drop segments without words, but return at least one.
         return [piece for piece in found if unicode_words(piece)] or found[:1]
 
     def _cut(self, text: str, reserve: int, overlaps: bool) -> list[str]:
         room = self.room - reserve
         if self._length(text) <= room:
             return [text.strip()]
+        # Leave room for the sentences repeated from the previous segment.
         overlap = self.room // OVERLAP if overlaps else 0
         segments = self._segments(text, room - overlap)
         if not overlap:
@@ -260,15 +264,15 @@ class Source:
         found = segments[:1]
         for before, segment in itertools.pairwise(segments):
             longer = _tail(before, self.reader.tokenizer, overlap) + segment
-            # Together they may have more tokens than one by one.
+            # Concatenated texts may have more tokens than the sum of both.
             found.append(longer if self._length(longer) <= room else segment)
         return [segment.strip() for segment in found]
 
     def _segments(self, text: str, room: int) -> list[str]:
         """Returns the text cut into segments of at most ``room`` tokens, at headings if possible.
 
-        The lengths are in the proportions of SegmentOptions' own. A segment may have more tokens in
-        an input than its sentences have one by one; it is cut again then.
+        The lengths have the proportions of the defaults of SegmentOptions. A segment may have more
+        tokens than the sum over its sentences; it is then cut again.
         """
         options = SegmentOptions(room // 2, room * 3 // 4, room)
         headings = self.headings
@@ -281,9 +285,10 @@ class Source:
         return found
 
     def _length(self, text: str) -> int:
-        """Returns the tokens that a text takes of an input's room.
+        """Returns the number of tokens that a text takes up in an input.
 
-        White space around it goes: a word may have more tokens without the space before it.
+        Surrounding white space is stripped first: a word without the space before it may have more
+        tokens.
         """
         return len(self._ids(text.strip())) - self._lead
 
@@ -298,11 +303,11 @@ class Source:
         return reader.tokenizer.add_special_tokens(reader.tokenizer.encode(text))
 
     def joiner(self) -> Joiner:
-        """Returns what puts summaries together up to the length that is asked for."""
+        """Returns a joiner that concatenates summaries up to the requested length."""
         return Joiner(self.budget.limit, self.budget.cost) if self.budget else Joiner()
 
     def joined_draft(self, found: Sequence[Summary], shares: Iterable[float]) -> Draft:
-        """Returns the summaries of segments together, up to the length that is asked for."""
+        """Returns the joined summaries of segments, up to the requested length."""
         joiner = self.joiner()
         for summary, share in zip(found, shares, strict=False):
             joiner.add(summary.text, share, ended=summary.ended == "eos")
@@ -315,7 +320,7 @@ class Source:
         return Draft(joiner.text, tokens, _have_ended(found) and not joiner.is_cut)
 
     def last_draft(self, summary: Summary) -> Draft:
-        """Returns the summary of the last round, up to the length that is asked for."""
+        """Returns the summary of the last round, up to the requested length."""
         if self.budget is None:
             return Draft(summary.text, summary.summary_tokens, summary.ended == "eos")
         return self.joined_draft([summary], [1.0])
@@ -326,10 +331,11 @@ def _have_ended(found: Sequence[Summary]) -> bool:
 
 
 def _tail(text: str, tokenizer: Tokenizer, limit: int) -> str:
-    """Returns the last sentences of a text, but not all, of at most ``limit`` tokens together."""
+    """Returns the last sentences of a text, at most ``limit`` tokens, but never all of it."""
     ends = sentence_ends(text, split_sentences(text)).tolist()
     start = len(text)
     room = limit
+    # Add whole sentences from the end as long as they fit.
     for begin, end in reversed(list(itertools.pairwise(ends))):
         room -= len(tokenizer.encode(text[begin:end]))
         if room < 0:
@@ -339,13 +345,13 @@ def _tail(text: str, tokenizer: Tokenizer, limit: int) -> str:
 
 
 def direct(source: Source) -> Steps:
-    """Reads the document whole."""
+    """Reads the whole document in one input."""
     [summary] = yield [Piece(source.document, source.final_tokens)]
     return source.last_draft(summary)
 
 
 def extract(source: Source) -> Steps:
-    """Chooses as many sentences as fit into one input, by the built-in ranker, and reads them."""
+    """Reads as many sentences as fit into one input, selected by the built-in ranker."""
     if len(source.document.ids) <= source.reader.longest_input:
         return (yield from direct(source))
     chosen = source.piece(_best_sentences(source), source.final_tokens)
@@ -354,11 +360,11 @@ def extract(source: Source) -> Steps:
 
 
 def segments(source: Source) -> Steps:
-    """Reads the document segment by segment; their summaries together are the summary."""
+    """Summarizes each segment and concatenates the summaries."""
     texts = source.cut()
     limit = source.part_tokens(len(texts))
     pieces = [source.piece(text, limit) for text in texts]
-    # Segments that are shown as they come are asked for one by one.
+    # To show segments as they finish, each one is a round.
     rounds = [pieces] if source.reader.on_segment is None else [[piece] for piece in pieces]
     joiner = source.joiner()
     found: list[Summary] = []
@@ -374,15 +380,15 @@ def segments(source: Source) -> Steps:
 
 
 def _shares(pieces: Sequence[Piece]) -> Iterator[float]:
-    """Yields for every piece the share of all tokens that it and those before it have."""
+    """Yields for each input the cumulative share of all tokens up to and including it."""
     lengths = [len(piece.document.ids) for piece in pieces]
     return (sum_ / sum(lengths) for sum_ in itertools.accumulate(lengths))
 
 
 def hierarchical(source: Source) -> Steps:
-    """Reads segments that overlap, then their summaries, until these fit into one input.
+    """Summarizes overlapping segments, then their summaries, until these fit into one input.
 
-    With a length, summaries are final as soon as together they are that short.
+    If a length is requested, stops as soon as the joined summaries are within it.
     """
     texts = source.cut(overlaps=True)
     while len(texts) > 1:
@@ -392,8 +398,9 @@ def hierarchical(source: Source) -> Steps:
         for summary in found:
             joined.add(summary.text)
         is_short = source.budget is not None and source.budget.holds(joined.text)
+        # The joined summaries are the text of the next round.
         following = source.cut([joined.text]) if joined.text else []
-        if is_short or not following or len(following) >= len(texts):  # these grow no shorter
+        if is_short or not following or len(following) >= len(texts):  # no further progress
             shares = itertools.repeat(1.0) if is_short else _shares(pieces)
             return source.joined_draft(found, shares)
         texts = following
@@ -402,14 +409,15 @@ def hierarchical(source: Source) -> Steps:
 
 
 def refine(source: Source) -> Steps:
-    """Reads segment after segment, each with the summary of all before it."""
+    """Reads one segment after another, each together with the summary of all earlier ones."""
     half = source.room // 2
+    # The running summary takes up at most half of each input.
     limit = min(half, source.final_tokens or source.reader.max_new_tokens)
     texts = source.cut(reserve=limit)
     running = ""
     for text in texts:
         together = f"{running}{BLANK_LINE}{text}" if running else text
-        while running and not source.is_input(together):  # its text has more tokens than it had
+        while running and not source.is_input(together):  # decoded text may retokenize longer
             running = " ".join(split_sentences(running)[:-1])
             together = f"{running}{BLANK_LINE}{text}" if running else text
         [summary] = yield [source.piece(together, limit)]
@@ -418,23 +426,25 @@ def refine(source: Source) -> Steps:
 
 
 def _best_sentences(source: Source) -> str:
-    """Returns the best sentences of a document that fit into one input, in its order."""
+    """Returns the highest-ranked sentences that fit into one input, in document order."""
     text = BLANK_LINE.join(source.parts)
     query = source.request.query
     parsed = parse_document(join_wrapped_lines(text))
     scores = without_fragments(parsed, builtin_ranker().scores(parsed, query))
     lengths = map(len, source.reader.tokenizer.encode_batch(parsed.sentences))
-    costs = np.array([length + 1 for length in lengths])  # and a space
+    costs = np.array([length + 1 for length in lengths])  # plus a space
     chosen = take_sentences(parsed, scores, costs, source.room)
+    # Find the document of each sentence, to put separators back between the documents.
     ends = np.cumsum([len(part) + len(BLANK_LINE) for part in source.parts])
     part_of = np.searchsorted(ends, parsed.starts, side="right")
     groups = itertools.groupby(chosen, lambda sentence: part_of[sentence])
     parts = [" ".join(parsed.sentences[sentence] for sentence in group) for _, group in groups]
     best = source.reader.separator.join(parts)
+    # Joined sentences may have more tokens than the sum; then keep the first segment.
     return best if source.is_input(best) else source.cut([best])[0]
 
 
-# A document -> rounds of inputs, and a draft at last.
+# A function from a document to a generator of rounds, which returns a draft.
 STRATEGIES: dict[str, Callable[[Source], Steps]] = {
     "direct": direct,
     "extract": extract,
@@ -445,22 +455,23 @@ STRATEGIES: dict[str, Callable[[Source], Steps]] = {
 
 
 def choose(source: Source) -> Strategy:
-    """Returns the strategy of "auto".
+    """Returns the strategy that "auto" selects.
 
-    A document that fits is read whole. For others there is "hierarchical", which of the strategies
-    that read everything keeps most of a document (docs/results/strategies.md), and writes as much
-    as the model was trained to: "segments" grows with the document, and "refine" needs one call
-    after the other. "extract" keeps as much at less cost, but leaves most of the document unread.
+    A document that fits is read whole. Longer ones are read with "hierarchical": of the strategies
+    that read the whole document, it retains the most content (docs/results/strategies.md), and the
+    summary is as long as the model was trained to write. "segments" grows with the document, and
+    "refine" needs sequential calls. "extract" retains as much at lower cost, but does not read most
+    of the document.
     """
     return "direct" if source.fits else "hierarchical"
 
 
 def summarize_steps(source: Source, name: str) -> Generator[list[Piece], list[Summary], Summary]:
-    """Runs a strategy, and says what it has read.
+    """Runs a strategy and returns its summary with statistics on what was read.
 
     Args:
-        source: the document.
-        name: of ``STRATEGIES``.
+        source: document to summarize.
+        name: name in ``STRATEGIES``.
     """
     draft = yield from STRATEGIES[name](source)
     read = len(source.document.ids) if draft.read_tokens is None else draft.read_tokens

@@ -1,4 +1,4 @@
-"""Summaries by the strategies of ``inference.strategies``."""
+"""Summarizes with the strategies of ``inference.strategies``."""
 
 import contextlib
 import dataclasses
@@ -18,14 +18,14 @@ from longsum_jax.inference.summary_options import SummaryOptions
 
 
 class StrategyEngine:
-    """Summarizes by the strategies of ``inference.strategies``.
+    """Summarizes with the strategies of ``inference.strategies``.
 
     Args:
-        documents: decodes inputs.
-        reader: of the model.
-        options: of the call.
-        generation: of the search.
-        longest_input: tokens that the model has positions for; None for any.
+        documents: summarizer that decodes the inputs.
+        reader: properties of the model and the call.
+        options: options of the call.
+        generation: generation options.
+        longest_input: number of positions of the model; None for no limit.
     """
 
     def __init__(
@@ -45,27 +45,28 @@ class StrategyEngine:
     def summaries(self, requests: Sequence[Request]) -> list[Summary]:
         """Returns a summary of every document.
 
-        A thread reads the next documents while the first are decoded; it ends with an error.
+        A thread reads ahead while earlier documents are decoded; it also ends if an error is
+        raised.
         """
         with (
             ThreadPoolExecutor(1, "tokenizer") as thread,
             contextlib.closing(cast(Generator[Plan], thread.map(self.plan, requests))) as read,
         ):
             plans: Iterable[Plan] = read
-            if self._options.length is not None:  # those of one limit go together
+            if self._options.length is not None:  # decode inputs with the same limit together
                 plans = list(read)
             found = dict(run_plans(plans, self._decode))
         return [found[i] for i in range(len(requests))]
 
     def work(self) -> Work:
-        """Returns what ``summarize_stream`` needs."""
+        """Returns the functions for ``summarize_stream``."""
         return Work(self.plan, lambda plan: plan.num_tokens, self._summarize, False)
 
     def source(self, request: Request) -> tuple[str, Source]:
-        """Returns the strategy for a document, and the document as far as it is read.
+        """Returns the strategy for a document, and the part of the document that is read.
 
         Raises:
-            InputError: an empty document, or one that is too long.
+            InputError: the document is empty or too long.
         """
         strategy, limit = self._options.strategy, self._options.max_source_length
         if strategy == "direct" and limit is None:
@@ -76,24 +77,26 @@ class StrategyEngine:
             strategy = choose(source)
         if strategy == "direct":
             self._documents.check_whole(document, request.name)
+        # Strategies cut the text, so it must be truncated like the tokens.
         elif len(document.ids) < document.total_tokens:
             beginning = self._beginning(request, document)
             source = Source(self._reader, request, document, beginning)
         return strategy, source
 
     def longest_input(self, request: Request) -> int:
-        """Returns the tokens of the longest input that a document makes.
+        """Returns the token count of the longest input made from a document.
 
         Raises:
-            InputError: a document that cannot be summarized.
+            InputError: the document cannot be summarized.
         """
         strategy, source = self.source(request)
         length = len(source.document.ids)
         return length if strategy == "direct" else min(length, self._reader.longest_input)
 
     def _beginning(self, request: Request, document: TokenizedDocument) -> Request:
-        """Returns a document up to the last of its tokens that are read."""
+        """Returns the beginning of a document, up to the last token that is read."""
         spans = self._reader.tokenizer.spans(request.text)
+        # Special tokens have no span, so count back from the end.
         count = len(spans) - document.total_tokens + len(document.ids)
         stop = spans[max(count, 1) - 1][1] if spans else 0
         borders = tuple(border for border in request.borders if border < stop)
@@ -106,10 +109,10 @@ class StrategyEngine:
         return beginning
 
     def plan(self, request: Request) -> Plan:
-        """Tokenizes a document, and begins its strategy.
+        """Tokenizes a document and starts its strategy.
 
         Raises:
-            InputError: a document that cannot be summarized.
+            InputError: the document cannot be summarized.
         """
         strategy, source = self.source(request)
         return Plan(summarize_steps(source, strategy))
@@ -119,6 +122,7 @@ class StrategyEngine:
     ) -> Iterator[tuple[int, Summary]]:
         generation = self._generation
         if limit is not None:
+            # A small limit must not conflict with the minimum length.
             shortest = min(generation.min_new_tokens, limit // 2)
             generation = dataclasses.replace(
                 generation, max_new_tokens=limit, min_new_tokens=shortest
@@ -133,6 +137,7 @@ class StrategyEngine:
         limit = min((each for each in limits if each is not None), default=None)
 
         def padded_length(length: int) -> int:
+            # At most the limit: padding beyond it would exceed the model's positions.
             coarse = coarse_length(length)
             return coarse if limit is None else max(length, min(coarse, limit))
 

@@ -15,21 +15,21 @@ from longsum_jax.inference.summary import BatchSize, Request, Summary, check_req
 
 T = TypeVar("T")
 
-_WINDOW = 64  # documents that are sorted by length together, with batch_size="auto"
-# The same with a given batch size; few, because a crash loses the window's unwritten summaries.
+_WINDOW = 64  # documents that are sorted by length together if batch_size="auto"
+# Batches in a window if batch_size is a number; a crash loses the window's unwritten summaries.
 _BATCHES_IN_WINDOW = 4
 
 
 class Work(NamedTuple):
-    """The functions by which a model summarizes, with the options of one call.
+    """The functions with which a model summarizes, with the options of one call.
 
     Attributes:
-        read: tokenizes a document; raises InputError for one that does not fit.
-        length: number of tokens of a document that was read, by which documents are batched.
-        summarize: (documents, batch size) -> indices of finished documents with their summaries,
-            until all are done.
-        reads_on_device: whether ``read`` runs models of its own; it is then not run in the thread,
-            where it would compete for the device.
+        read: function that tokenizes a document; raises InputError for one that does not fit.
+        length: function that returns the token count of a document, by which documents are batched.
+        summarize: function from documents and a batch size to the indices of finished documents
+            with their summaries, until all are done.
+        reads_on_device: True if ``read`` itself runs models; it is then not run in the thread, in
+            which it would compete for the device.
     """
 
     read: Callable[[Request], Any]
@@ -57,17 +57,18 @@ def summarize_stream(
     """Yields, batch by batch, indices of documents in the stream with their summaries or errors.
 
     Args:
-        work: the functions of the model.
-        requests: the documents; a thread prefetches at most one window of them.
+        work: functions of the model.
+        requests: documents to summarize; a thread prefetches at most one window of them.
         batch_size: documents that are decoded together.
 
     Raises:
-        InputError: a text in place of a request.
+        InputError: a text instead of a request.
     """
     window = _WINDOW if batch_size == "auto" else 1
     if isinstance(batch_size, int) and batch_size > 1:
         window = batch_size * _BATCHES_IN_WINDOW
     numbered: Iterator[Any] = enumerate(map(check_request, requests))
+    # Tokenize in the prefetching thread, unless this needs the device.
     if not work.reads_on_device:
         numbered = (_read(work, *each) for each in numbered)
     with ahead(numbered, window) as following:
@@ -87,14 +88,16 @@ def coarse_length(length: int) -> int:
 def ahead(values: Iterable[T], size: int) -> Iterator[Iterator[T]]:
     """Prefetches up to ``size`` values of an iterable in a thread.
 
-    An exception in the thread is raised by the iterator in place of the value. The thread ends with
-    the ``with`` block.
+    An exception in the thread is raised by the iterator in place of the value. The thread ends when
+    the ``with`` block ends.
     """
+    # A bounded queue limits the values in memory.
     ready: queue.Queue[tuple[str, Any]] = queue.Queue(max(1, size))
     stop = threading.Event()
 
     def put(kind: str, value: Any) -> None:
         while not stop.is_set():
+            # Time out to notice that the consumer has stopped.
             with contextlib.suppress(queue.Full):
                 ready.put((kind, value), timeout=0.1)
                 return
@@ -106,6 +109,7 @@ def ahead(values: Iterable[T], size: int) -> Iterator[Iterator[T]]:
                 if stop.is_set():
                     return
             put("end", None)
+        # Any exception: the consumer's thread raises it again.
         except BaseException as error:
             put("error", error)
 
@@ -118,11 +122,13 @@ def ahead(values: Iterable[T], size: int) -> Iterator[Iterator[T]]:
                 return
             yield value
 
+    # A daemon, so that a blocked read does not keep the process alive.
     thread = threading.Thread(target=work, name="read ahead", daemon=True)
     thread.start()
     try:
         yield taken()
     finally:
+        # A blocked put() then returns after its timeout.
         stop.set()
 
 
@@ -141,7 +147,7 @@ def _summarize_window(
     if failed:
         yield failed
     left = [each for each in window if not each.error]
-    if len(left) > 1:  # the longest first: if memory runs out, it does so at the beginning
+    if len(left) > 1:  # longest first: out-of-memory errors then occur at the start
         left.sort(key=lambda each: -each.length)
     if not left:
         return

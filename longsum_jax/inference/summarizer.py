@@ -1,6 +1,6 @@
-"""Summaries of documents by any strategy, all at once or as they come.
+"""Summarizes documents with any strategy, all at once or as a stream.
 
-``make_engine`` returns what summarizes under the options of one call: a ``StrategyEngine``, or a
+``make_engine`` returns the engine for the options of one call: a ``StrategyEngine``, or a
 ``MemoryEngine`` for models that were trained to read segment by segment.
 """
 
@@ -25,7 +25,7 @@ from longsum_jax.typing import Params
 
 
 class SummarizingModel(Protocol):
-    """The part of ``inference.model.Model`` that summaries are made with."""
+    """The attributes of ``inference.model.Model`` used to summarize."""
 
     config: Any
     params: Params
@@ -50,7 +50,7 @@ class SummarizingModel(Protocol):
     def segment_decoder(self) -> DocumentSummarizer: ...
 
     def summary_options(self, **options: Any) -> GenerationOptions:
-        """Returns options of the search."""
+        """Returns the generation options."""
 
 
 def make_engine(
@@ -59,16 +59,16 @@ def make_engine(
     options: Mapping[str, Any],
     on_segment: Callable[[str], None] | None = None,
 ) -> StrategyEngine | MemoryEngine:
-    """Returns what summarizes documents under the options of one call.
+    """Returns the engine that summarizes documents with the options of one call.
 
     Args:
-        model: loaded.
-        call: how documents are read.
-        options: of the search.
-        on_segment: called with the summary of every segment, one after the other.
+        model: loaded model.
+        call: options for reading documents.
+        options: generation options.
+        on_segment: callback with the summary of each segment, in order.
 
     Raises:
-        InputError: no tokenizer, or what the model cannot do.
+        InputError: the model has no tokenizer or does not support the options.
     """
     tokenizer = model.tokenizer
     generation = model.summary_options(**options)
@@ -100,6 +100,7 @@ def make_engine(
         on_segment=on_segment,
         **_lengths(model, call),
     )
+    # An explicit limit also bounds token limits derived from a length.
     if options.get("max_new_tokens") is not None:
         reader = dataclasses.replace(reader, longest_summary=generation.max_new_tokens)
     return StrategyEngine(model.document_summarizer, reader, call, generation, longest)
@@ -108,18 +109,20 @@ def make_engine(
 def summarize_all(
     engine: StrategyEngine | MemoryEngine, requests: Sequence[Request], *, longest_first: bool
 ) -> list[Summary]:
-    """Returns a summary of every document, in their order.
+    """Returns a summary of every document, in the order of ``requests``.
 
     Args:
-        engine: of ``make_engine``.
-        requests: the documents.
-        longest_first: whether the longest are read first: should memory run out, then at once.
+        engine: engine made by ``make_engine``.
+        requests: documents to summarize.
+        longest_first: whether to read the longest first, so that running out of memory happens
+            early.
     """
     order = list(range(len(requests)))
     if longest_first:
         order.sort(key=lambda i: -len(requests[i].text))
     requests = [requests[i] for i in order]
     found = map(Summary.of, engine.summaries(requests), requests)
+    # Undo the sorting.
     by_place = dict(zip(order, found, strict=True))
     return [by_place[i] for i in range(len(order))]
 
@@ -127,6 +130,7 @@ def summarize_all(
 def _lengths(model: SummarizingModel, call: SummaryOptions) -> dict[str, Any]:
     """Returns the fields of a ``Reader`` that depend on the model's positions."""
     limits = (call.segment_length, max_input_length(model.config), kernel_limit(model.config))
+    # The smallest of the limits that exist.
     longest = min((limit for limit in limits if limit is not None), default=None)
     return {
         "longest_whole": longest,
@@ -136,7 +140,7 @@ def _lengths(model: SummarizingModel, call: SummaryOptions) -> dict[str, Any]:
 
 
 def _check(model: SummarizingModel, call: SummaryOptions) -> None:
-    """Raises InputError for what a model cannot do."""
+    """Raises InputError for options that a model does not support."""
     if call.strategy == "memory" and model.trained_strategy != "memory":
         raise InputError(
             'strategy="memory" is for models whose config.json has settings of "segments", and '
@@ -155,7 +159,7 @@ def _check(model: SummarizingModel, call: SummaryOptions) -> None:
 
 
 def _check_segments(call: SummaryOptions) -> None:
-    """Raises InputError where segments cannot be shown as they come."""
+    """Raises InputError if segments cannot be streamed."""
     if call.strategy not in ("segments", "memory"):
         raise InputError(
             "segments are to be shown as they come, but this model reads documents in one piece; "

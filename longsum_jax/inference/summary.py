@@ -1,4 +1,4 @@
-"""The result of summarizing one document."""
+"""The request for and the result of summarizing one document."""
 
 import dataclasses
 import functools
@@ -12,11 +12,11 @@ from longsum_jax.errors import InputError, counted
 from longsum_jax.text.documents import check_characters
 from longsum_jax.text.statements import NO_OUTLINE, Outline, Source, Statement
 
-# What happens to documents beyond the limit: their beginning is read, or InputError is raised.
+# Behavior for documents beyond the limit: read their beginning, or raise InputError.
 Overflow = Literal["truncate", "error"]
-# How a document is read, see ``inference.strategies``.
+# Strategy for reading a document, see ``inference.strategies``.
 Strategy = Literal["auto", "direct", "extract", "segments", "hierarchical", "refine", "memory"]
-# Documents decoded together; "auto" for as many as are fastest.
+# Documents decoded together; "auto" picks the fastest number.
 BatchSize = int | Literal["auto"]
 _READERS = "longsum_jax.readers.read_documents(path) reads files"
 _LONGEST_NAME = 255  # characters
@@ -26,11 +26,11 @@ class Request(NamedTuple):
     """A document to summarize.
 
     Attributes:
-        text: the document, or several that are read as one.
-        name: of it, in error messages.
-        query: what to look for in it, or None.
-        outline: its headings and pages, by which sources are named.
-        borders: places in the text at which all but the first of several documents begin.
+        text: text of the document, or of several that are read as one.
+        name: name of the document in error messages.
+        query: text to look for in the document, or None.
+        outline: headings and pages of the document, for references to sources.
+        borders: offsets in the text at which all but the first of several documents begin.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Request(NamedTuple):
 
 
 def check_request(request: Request) -> Request:
-    """Returns what is to be summarized, or raises InputError for a text in its place."""
+    """Returns the request, or raises InputError if it is a text instead."""
     if not isinstance(request, Request):
         raise InputError(
             f"requests holds a {type(request).__name__}; give each document as "
@@ -51,15 +51,15 @@ def check_request(request: Request) -> Request:
 
 
 def listed(texts: Any, name: str) -> list[Any]:
-    """Returns texts, or one, as a list; or raises InputError for what is neither.
+    """Returns a list of texts for one text or several; raises InputError for other types.
 
     Args:
-        texts: as they were given; those in a list are not checked.
-        name: of the argument.
+        texts: argument to check; list items are not checked.
+        name: name of the argument.
     """
     if isinstance(texts, str):
         return [texts]
-    # What dictionaries, sets and named tuples (``readers.Document``) iterate over are no texts.
+    # Iterating over dictionaries, sets or named tuples (``readers.Document``) yields no texts.
     is_record = isinstance(texts, bytes | Mapping | Set) or hasattr(texts, "_fields")
     if is_record or not isinstance(texts, Iterable):
         raise InputError(
@@ -69,8 +69,8 @@ def listed(texts: Any, name: str) -> list[Any]:
 
 
 def check_text(request: Request) -> None:
-    """Raises InputError for a document or query that is no text or holds half a character, and for
-    an empty document."""
+    """Raises InputError for an empty document, and for a document or query that is not a text or
+    contains a lone surrogate."""
     if not isinstance(request.text, str):
         raise InputError(
             f"{request.name} is of type {type(request.text).__name__}; give its text, a string: "
@@ -88,7 +88,7 @@ def check_text(request: Request) -> None:
 
 
 def check_no_file_name(request: Request) -> None:
-    """Raises InputError for the name of a file in place of its text."""
+    """Raises InputError for a file name instead of a text."""
     name = request.text if isinstance(request.text, str) else ""
     if len(name) <= _LONGEST_NAME and PurePath(name).suffix and os.path.isfile(name):
         raise InputError(f"{request.name} is {name}, the name of a file; give its text: {_READERS}")
@@ -96,23 +96,23 @@ def check_no_file_name(request: Request) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """A summary, and the lengths of it and of its document.
+    """A summary with the lengths of the summary and its document.
 
     Attributes:
-        text: the summary.
-        document_tokens: tokens of the document, end of sequence included, as all lengths here.
+        text: text of the summary.
+        document_tokens: tokens of the document, including the end of sequence, as in all lengths.
         read_tokens: tokens that the model read.
-        dropped_tokens: tokens that it did not read: beyond the limit, or not chosen by strategy
+        dropped_tokens: tokens that it did not read: beyond the limit, or not selected by strategy
             "extract".
         summary_tokens: tokens of the summary.
-        ended: "eos" when the summary ended by itself, "limit" when it was cut at
-            ``max_new_tokens`` or at the length that was asked for.
-        unit: what counts as a token: those of the model, or, without a model, words between white
-            space.
-        strategy: by which the document was read, one of ``inference.strategies``.
-        coverage: share of every tenth of the document that the summary rests on.
-        request: the document, by which sources are found.
-        statements: the sentences of the summary with their sources, where they are known.
+        ended: "eos" if the model ended the summary, "limit" if it was cut at ``max_new_tokens`` or
+            at the requested length.
+        unit: unit of the token counts: the model's tokens or, without a model, words separated by
+            white space.
+        strategy: strategy that read the document, one of ``inference.strategies``.
+        coverage: share of each tenth of the document that supports the summary.
+        request: the document, in which sources are found.
+        statements: sentences of the summary with their sources, if already computed.
     """
 
     text: str
@@ -135,7 +135,7 @@ class Summary:
 
     @functools.cached_property
     def sources(self) -> Sequence[Statement]:
-        """The sentences of the summary with the sentences of the document that they rest on.
+        """The sentences of the summary with the document sentences that support them.
 
         Extracted sentences are their own sources. Otherwise sources are found by shared n-grams on
         first access (``text.support.find_statements``); () for a summary without its document.
@@ -149,19 +149,19 @@ class Summary:
         return find_statements(self.text, self.request.text, self.request.outline)
 
     def report(self) -> dict[str, Any]:
-        """Returns everything but text and sources, ready for JSON."""
+        """Returns all fields except text and sources, ready for JSON."""
         return {name: getattr(self, name) for name in REPORTED}
 
     def with_sources(self) -> str:
-        """Returns the summary with lines after each sentence that say what it rests on."""
+        """Returns the summary with indented lines of sources after each sentence."""
         return lines_with_sources(self.sources)
 
     def _repr_html_(self) -> str:
-        """Returns the summary as a card, which notebooks show."""
+        """Returns the summary as an HTML card for notebooks."""
         return card(self.text, self.about(), statements=self.sources)
 
     def about(self) -> str:
-        """Returns in one line what was read, and how the summary ended."""
+        """Returns a one-line description of what was read and how the summary ended."""
         read = f"{self.read_tokens:,} of {self.document_tokens:,} {self.unit} read"
         if self.unit == "tokens" and self.strategy != "direct":
             read += f" ({self.strategy})"
@@ -178,7 +178,7 @@ REPORTED = tuple(
 
 
 def place_of(source: Source) -> str:
-    """Returns where a source stands: sentence 5, page 2, under "Costs"."""
+    """Returns the location of a source: sentence 5, page 2, under "Costs"."""
     parts = [f"sentence {source.number + 1:,}"]
     if source.page:
         parts.append(f"page {source.page:,}")
@@ -188,9 +188,10 @@ def place_of(source: Source) -> str:
 
 
 def problems_of(statement: Statement) -> list[str]:
-    """Returns the warnings about a sentence of a summary, a phrase each.
+    """Returns the warnings about a sentence of a summary, one phrase each.
 
-    Entities that only its sources lack are left out: a third of human-written sentences has some.
+    Entities that are missing only from its sources are omitted: a third of human-written sentences
+    has some.
     """
     found = [] if statement.is_supported else ["unsupported"]
     missing = [f'"{flag.text}"' for flag in statement.flags if flag.missing == "document"]
@@ -200,13 +201,13 @@ def problems_of(statement: Statement) -> list[str]:
 
 
 def notes_on(statement: Statement) -> list[str]:
-    """Returns the warnings about a sentence and its sources, a phrase each."""
+    """Returns the warnings about a sentence and its sources, one phrase each."""
     places = [_share(source) + place_of(source) for source in statement.sources]
     return problems_of(statement) + places
 
 
 def lines_with_sources(statements: Sequence[Statement]) -> str:
-    """Returns the sentences of a summary, one a line, each with lines about its sources."""
+    """Returns the sentences of a summary, one per line, each followed by its sources."""
     lines = []
     for statement in statements:
         lines += [statement.text, *(f"    [{note}]" for note in notes_on(statement))]
@@ -214,7 +215,7 @@ def lines_with_sources(statements: Sequence[Statement]) -> str:
 
 
 def _share(source: Source) -> str:
-    """Returns the share of a sentence that rests on a source; "" for the whole."""
+    """Returns the share of a sentence that a source supports; "" for the whole sentence."""
     return "" if source.score == 1 else f"{source.score:.0%}: "
 
 
@@ -231,14 +232,14 @@ def card(
 ) -> str:
     """Returns a summary as self-contained HTML.
 
-    Sentences with sources are followed by their number, which refers to a folded list below.
-    Unsupported sentences, and those with entities that the document lacks, are underlined.
+    Sentences with sources are followed by their number, which refers to a collapsed list below.
+    Unsupported sentences and sentences with entities missing from the document are underlined.
 
     Args:
-        text: of the summary.
-        about: a line below it.
-        title: above it.
-        statements: its sentences with their sources; () to show none.
+        text: text of the summary.
+        about: line below the summary.
+        title: title above the summary.
+        statements: sentences of the summary with their sources; () to show none.
     """
     head = f"<strong>{html.escape(title)}</strong>" if title else ""
     body, sources = _escaped(text), ""
@@ -260,6 +261,7 @@ def _marked(text: str, statements: Sequence[Statement]) -> str:
     parts = []
     end = 0
     for number, statement in enumerate(statements, 1):
+        # Keep the text between sentences, such as line breaks.
         parts.append(_escaped(text[end : statement.start]))
         end = statement.end
         problems = "; ".join(problems_of(statement))
@@ -270,7 +272,7 @@ def _marked(text: str, statements: Sequence[Statement]) -> str:
 
 
 def _listed(statement: Statement) -> str:
-    """Returns what a sentence rests on, quoted where it is not the same, as an item of a list."""
+    """Returns the sources of a sentence as a list item, quoted if they differ from it."""
     lines = [f"<em>{html.escape(problem)}</em>" for problem in problems_of(statement)]
     for source in statement.sources:
         place = f'<span style="{_FAINT}">{html.escape(_share(source) + place_of(source))}</span>'

@@ -1,7 +1,7 @@
-"""A directory of summaries: for every document NAME_summary.txt and NAME_summary.json.
+"""A directory of summaries: NAME_summary.txt and NAME_summary.json for each document.
 
-The JSON file holds the summary, too, and is written first, in one move. So whatever happens, a
-document is finished or is not, and started again, only the latter are summarized.
+The JSON file also contains the summary and is written first, atomically. After an interruption,
+each document is therefore either finished or not, and a restart summarizes only unfinished ones.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from longsum_jax.text.statements import Statement
 
 _ENDING = "_summary"
 _UNSAFE = re.compile(r"[^\w.()+ -]+")
-_LONGEST_STEM = 80  # characters, of which each may take four bytes of a name's 255
+_LONGEST_STEM = 80  # characters of up to four bytes each; file names have at most 255 bytes
 _TEXT_OF_JSON = ("json", "jsonl")
 
 
@@ -35,11 +35,11 @@ class Place(NamedTuple):
     """The output files of a document's summary.
 
     Attributes:
-        stem: of its files, without "_summary".
-        source: the document, wherever the command is started.
+        stem: stem of the file names, without "_summary".
+        source: path of the document, independent of the working directory.
         content: hash of the document's text.
-        key: hash of that and of all settings.
-        finished: the summary that lies there already, or None.
+        key: hash of the content and all settings.
+        finished: existing summary, or None.
     """
 
     stem: str
@@ -50,15 +50,15 @@ class Place(NamedTuple):
 
 
 class SummaryDirectory:
-    """Gives every document its files, and finds those that are finished.
+    """Assigns output files to documents and finds finished summaries.
 
     Args:
-        path: of the directory, which is made.
-        format: of the readable files, one of ``FORMATS``.
-        settings: all that summaries depend on besides their documents.
+        path: path of the directory, which is created.
+        format: format of the readable files, a key of ``FORMATS``.
+        settings: all settings, apart from the documents, that summaries depend on.
 
     Raises:
-        InputError: the directory cannot be made.
+        InputError: the directory cannot be created.
     """
 
     def __init__(self, path: Path, format: str, settings: Mapping[str, Any]) -> None:
@@ -74,32 +74,37 @@ class SummaryDirectory:
             ) from None
 
     def claim(self, document: Document) -> Place | None:
-        """Returns the place of a document; None for one that was given before.
+        """Returns the output files of a document; None if the document was already claimed.
 
-        Two documents of the same name get different places, on every run the same.
+        Documents with the same name get different files, the same ones in every run.
 
         Raises:
             InputError: the directory cannot be read or written.
         """
+        # The real path identifies a document in any working directory.
         source = printable(os.path.realpath(document.path)) + _member(document)
         content = _digest(document.text)
         key = _digest(json.dumps([content, document.query, self._settings], sort_keys=True))
-        # Names are UTF-8 on disk whatever the locale, as os.listdir gives them back.
+        # Names are UTF-8 on disk in any locale, in the form that os.listdir returns.
         name = os.fsdecode(_stem(document).encode("utf-8", "surrogateescape"))
+        # Try NAME, NAME-2, ... until the files are new or belong to this document.
         for number in itertools.count(1):
             stem = name if number == 1 else f"{name}-{number}"
             claimed = _without_case(stem)
+            # Another document claimed this name in this run.
             if self._claimed.get(claimed, source) != source:
                 continue
             place = Place(self._spellings.get(claimed, stem), source, content, key)
             known = self._sidecar(place)
             if known is None and self._readable(place).exists():
-                continue  # a file that is not from here
+                continue  # a file that was not written by this class
+            # The files belong to another document of an earlier run.
             if known is not None and known.get("source") != source:
                 continue
             if self._claimed.get(claimed) == source:
-                return None  # given twice
+                return None  # a duplicate
             self._claimed[claimed] = source
+            # Not summarized yet, or its text or the settings have changed.
             if known is None or known.get("key") != key:
                 return place
             finished = _entry_of(known)
@@ -112,7 +117,7 @@ class SummaryDirectory:
         """Writes the files of a summary.
 
         Raises:
-            InputError: they cannot be written.
+            InputError: the files cannot be written.
         """
         sidecar = {
             **entry.report(),
@@ -123,7 +128,7 @@ class SummaryDirectory:
             "key": place.key,
         }
         text = json.dumps(sidecar, ensure_ascii=False, indent=2) + "\n"
-        # Readable files first go away, of any format: beside a new JSON file old ones would lie.
+        # Remove readable files of all formats first, so that none is older than the JSON file.
         known = self._sidecar(place) or {}
         is_ours = known.get("source") == place.source
         suffixes = {shown.suffix for shown in FORMATS.values()} if is_ours else set()
@@ -137,7 +142,7 @@ class SummaryDirectory:
 
     @cached_property
     def _spellings(self) -> dict[str, str]:
-        """The stems of files that were there at the first claim, as these spell them."""
+        """The stems of files that existed at the first claim, by their case-folded form."""
         try:
             names = sorted(os.listdir(self._path))
         except OSError as error:
@@ -160,7 +165,7 @@ class SummaryDirectory:
             raise InputError(_not_written(self._path, error)) from None
 
     def _sidecar(self, place: Place) -> dict[str, Any] | None:
-        """Returns what lies at a place; {} for a file that is not from here."""
+        """Returns the content of a JSON file: None if missing, {} if it is not a summary's."""
         path = self._path / f"{place.stem}{_ENDING}.json"
         try:
             found = parse_json(read_bytes(path))
@@ -191,19 +196,22 @@ def _entry_of(sidecar: Mapping[str, Any]) -> Entry:
 
 
 def _stem(document: Document) -> str:
-    """Returns the name of a document's files: that of its file, and of what it is in that."""
+    """Returns the stem of a document's files: its file's stem, and its name within that file."""
     path = Path("stdin" if document.path == "-" else printable(document.path))
+    # Strip suffixes of compression, such as .gz.
     while path.suffix.casefold() in SUFFIXES:
         path = path.with_suffix("")
     member = _member(document)
+    # The member is a path in an archive, or the row of a table.
     inner = Path(member).stem if member.startswith("/") else member.removeprefix(":").strip()
     stem = path.stem + (f"_{inner}" if inner else "")
+    # Without leading dots, which would hide the files.
     return _UNSAFE.sub(_replacement, stem).strip(". ")[:_LONGEST_STEM] or "document"
 
 
 def _replacement(unsafe: re.Match[str]) -> str:
-    """Returns "_" for unsafe characters in a row, but keeps the marks of letters among them, such
-    as vowel signs, which are no word characters to ``re``.
+    """Returns "_" for each run of unsafe characters, but keeps combining marks among them, such
+    as vowel signs, which ``re`` does not count as word characters.
     """
     found = ""
     for is_mark, chars in itertools.groupby(unsafe[0], _is_mark):
@@ -216,12 +224,12 @@ def _is_mark(char: str) -> bool:
 
 
 def _without_case(stem: str) -> str:
-    """Returns what is the same of stems that some file systems take for one."""
+    """Returns the case-folded, normalized stem; some file systems do not distinguish more."""
     return unicodedata.normalize("NFC", stem.casefold())
 
 
 def _member(document: Document) -> str:
-    """Returns what a document is in its file: "/member" or ":row"; "" for the file itself."""
+    """Returns a document's name within its file: "/member" or ":row"; "" for the file itself."""
     if document.path == "-":
         return document.name.removeprefix("standard input")
     return document.name.removeprefix(printable(document.path))

@@ -1,4 +1,4 @@
-"""Summaries with their documents as text, Markdown, HTML and JSON."""
+"""Formats summaries as text, Markdown, HTML and JSON."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -20,13 +20,12 @@ class Entry(NamedTuple):
 
     Attributes:
         file: name of the document; "-" is standard input.
-        title: of the document, or None.
-        notes: about what was left out of it.
-        summary: of the document.
-        seconds: that the summary took; documents of a batch share its time.
-        statements: the sentences of the summary with their sources; None where these are not to
-            be shown.
-        id: of a document that is a row of a table, or None.
+        title: title of the document, or None.
+        notes: notes about omitted parts of the document.
+        summary: summary of the document.
+        seconds: time of the summary; for a batch, the time of the whole batch.
+        statements: sentences of the summary with their sources; None if sources are not shown.
+        id: row id of a document from a table, or None.
     """
 
     file: str
@@ -53,11 +52,11 @@ class Entry(NamedTuple):
         return cls(file, *about, document.id)
 
     def about(self) -> str:
-        """Returns in one line the file, what was read of it and written, and the notes."""
+        """Returns a one-line description: file, tokens read and written, and notes."""
         return "; ".join([f"{self.file}: {self.summary.about()}", *self.notes])
 
     def report(self) -> dict[str, Any]:
-        """Returns everything but the summary's text, ready for JSON."""
+        """Returns all fields except the summary's text, ready for JSON."""
         about: dict[str, Any] = {"file": self.file}
         if self.id is not None:
             about["id"] = self.id
@@ -75,9 +74,9 @@ class Format(NamedTuple):
     """An output format of summaries.
 
     Attributes:
-        suffix: of files.
-        show: one entry.
-        begin, between, end: stand around the entries of one stream, or of a file.
+        suffix: suffix of output files.
+        show: function that formats one entry.
+        begin, between, end: text before, between and after the entries of a stream or file.
     """
 
     suffix: str
@@ -103,7 +102,7 @@ def _markdown(entry: Entry) -> str:
 
 
 def _item(statement: Statement) -> str:
-    """Returns a sentence as an item of a list, what it rests on as items below it."""
+    """Returns a sentence as a list item, with its sources as nested items."""
     return "\n".join(["1. " + statement.text, *(f"   - {note}" for note in notes_on(statement))])
 
 
@@ -126,7 +125,7 @@ FORMATS = {
     "text": Format(".txt", _text, between="\n"),
     "markdown": Format(".md", _markdown, between="\n"),
     "html": Format(".html", _html, begin=_PAGE, end="</body></html>\n"),
-    # Files of these are text: all that JSON holds is in the file beside.
+    # Files in these formats contain plain text, because the sidecar file has all of the JSON.
     "json": Format(".txt", _json, begin="[", between=",\n ", end="]\n"),
     "jsonl": Format(".txt", _json_line),
 }

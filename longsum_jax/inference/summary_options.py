@@ -1,4 +1,4 @@
-"""What a call asks of summaries: the options of reading, and the documents."""
+"""The options of a summarization call, and its documents."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -54,14 +54,14 @@ class SummaryOptions:
         elif self.batch_size != "auto":
             raise InputError(f'batch_size="{self.batch_size}"; give a number, or "auto"')
         if self.max_source_length is not None:
-            # A token and the end of the sequence.
+            # At least one token and the end of the sequence.
             check_whole("max_source_length", self.max_source_length, 2)
         if self.segment_length is not None:
             check_whole("segment_length", self.segment_length, SHORTEST_ROOM)
 
 
 def check_arguments(options: Iterable[str]) -> None:
-    """Raises InputError for an option that ``Model.summaries`` does not take."""
+    """Raises InputError for an option that ``Model.summaries`` does not accept."""
     arguments = {field.name for field in dataclasses.fields(SummaryOptions)}
     check_option_names(options, arguments | {"join", "names", "queries"})
 
@@ -72,18 +72,18 @@ def make_requests(
     queries: Sequence[str | None] | None,
     separator: str | None,
 ) -> list[Request]:
-    """Returns what is to be summarized.
+    """Returns the documents to summarize.
 
     Args:
-        texts: documents, or one.
-        names: of the documents in error messages; by default they are counted.
-        queries: for each document a query or None.
-        separator: between documents that are read as one, with the first one's name and query; None
-            reads each by itself.
+        texts: one or more documents.
+        names: document names for error messages; default: "document 1", "document 2", ...
+        queries: query or None for each document.
+        separator: separator of documents that are read as one, with the first name and query; None
+            to read each document separately.
 
     Raises:
-        InputError: another number of names or queries; a document or query that is no text, an
-            empty document, or the name of a file in place of its text.
+        InputError: a wrong number of names or queries; a document or query that is not a text, an
+            empty document, or a file name instead of a text.
     """
     texts = listed(texts, "texts")
     names = names or [f"document {i}" for i in range(1, len(texts) + 1)]

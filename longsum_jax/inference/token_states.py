@@ -1,4 +1,4 @@
-"""States of the tokens of texts, those beyond a model's positions read in windows."""
+"""Encoder states of the tokens of texts; texts that are too long are read in windows."""
 
 import itertools
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from longsum_jax.typing import Array
 
 
 class StatesModel(Protocol):
-    """The attributes of ``inference.model.Model`` that are used here."""
+    """The attributes of ``inference.model.Model`` used here."""
 
     config: Any
 
@@ -39,20 +39,20 @@ class SpecialTokens(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many they are."""
+        """Number of special tokens."""
         return len(self.before) + len(self.after)
 
     def around(self, ids: Sequence[int]) -> list[int]:
-        """Returns ids with these tokens around them."""
+        """Returns ids with the special tokens around them."""
         return [*self.before, *ids, *self.after]
 
 
 class Window(NamedTuple):
-    """A part of a text that is read at once.
+    """A part of a text that is read in one input.
 
     Attributes:
-        start, stop: of the tokens in it.
-        first, last: of those whose states are kept, the last one exclusive.
+        start, stop: token range of the window.
+        first, last: token range whose states are used, the last one exclusive.
     """
 
     start: int
@@ -66,18 +66,19 @@ def text_windows(length: int, size: int | None) -> list[Window]:
 
         tokens   0 1 2 3 4 5 6 7 8       windows of 4
                 [0 1 2]3
-                     2[3 4]5             in brackets the tokens whose states are kept: every
-                         4[5]6 7         one where it has as many neighbors as can be
+                     2[3 4]5             in brackets the tokens whose states are used: each
+                         4[5]6 7         one in the window with the most context around it
                            5[6 7 8]
 
     Args:
-        length: of the text.
-        size: of a window; None for the whole text.
+        length: token count of the text.
+        size: maximum tokens of a window; None for the whole text.
     """
     if size is None or length <= size:
         return [Window(0, length, 0, length)]
+    # The last window is moved back to end with the text.
     starts = [*range(0, length - size, max(size // 2, 1)), length - size]
-    # Between two windows, in the middle of what they share.
+    # Split the overlap of two windows in the middle.
     middles = [(previous + size + start) // 2 for previous, start in itertools.pairwise(starts)]
     kept = itertools.pairwise([0, *middles, length])
     return [Window(start, start + size, *ends) for start, ends in zip(starts, kept, strict=True)]
@@ -95,16 +96,17 @@ def token_states(
     """Returns the states of all tokens of every text and of the special tokens around it.
 
     Args:
-        model: whose encoder reads.
+        model: model whose encoder is used.
         texts: ids without special tokens.
-        special: tokens around every window.
-        limit: tokens that are read at once, special ones included; None for any number.
-        layer: of the encoder, see ``Model.encode``.
-        batch_size: windows read together at most.
+        special: special tokens around every window.
+        limit: maximum tokens read at once, including special tokens; None for no limit.
+        layer: layer of the encoder, see ``Model.encode``.
+        batch_size: maximum number of windows read together.
 
     Returns:
-        For each text float32 [tokens, d_model], special tokens included.
+        For each text float32 [tokens, d_model], including special tokens.
     """
+    # Special tokens take up part of every window.
     size = None if limit is None else limit - special.number
     places = [
         (i, window)
@@ -114,13 +116,16 @@ def token_states(
         for window in text_windows(len(ids), size)
     ]
     rows = [special.around(texts[i][window.start : window.stop]) for i, window in places]
+    # Including the states of special tokens around the text.
     shapes = [(len(ids) + special.number, model.config.d_model) for ids in texts]
     states = [np.zeros(shape, np.float32) for shape in shapes]
+    # Read windows of similar length together.
     lengths = [bucket_length(len(row), FINE_BUCKET) for row in rows]
     for batch in batches_by_length(lengths, batch_size):
         ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
         encoded = np.asarray(model.encode(ids, mask, layer=layer, bucket=FINE_BUCKET))
         found = without_globals(encoded, ids.shape[1])
+        # Without the rows that fill up the batch.
         for place, read in zip(batch, found[: len(batch)], strict=True):
             text, window = places[place]
             kept = _kept(window, len(texts[text]), special)
@@ -129,10 +134,10 @@ def token_states(
 
 
 def _kept(window: Window, length: int, special: SpecialTokens) -> slice:
-    """Returns the rows of a text's states that a window gives.
+    """Returns the rows of a text's states that a window provides.
 
-    The first window gives those of the special tokens before the text, too, the last one those
-    after it.
+    The first window also provides the special tokens before the text, the last one the special
+    tokens after it.
     """
     before, after = len(special.before), len(special.after)
     first = before + window.first if window.first else 0

@@ -11,8 +11,8 @@ from jaxtyping import Array, Shaped
 from longsum_jax.layers.partitioning import active_sequence_sharding, is_on_one_cpu
 from longsum_jax.typing import AnyArray
 
-CPU_ROWS = 512  # rows of a dense map at a time, see ``map_over_length``
-RECOMPUTED_ROWS = 2**15  # the same where chunks are computed again for their gradients
+CPU_ROWS = 512  # maximum rows of a dense map at a time, see ``map_over_length``
+RECOMPUTED_ROWS = 2**15  # the same if chunks are recomputed for their gradients
 
 
 def map_over_length(
@@ -23,9 +23,9 @@ def map_over_length(
     is_trained: bool = False,
     recompute: bool = False,
 ) -> Any:
-    """Computes ``fn(module, *arrays)`` chunk by chunk, for a ``fn`` that treats positions alike.
+    """Computes ``fn(module, *arrays)`` chunk by chunk, for a position-wise ``fn``.
 
-    Where a mesh shards the sequence, every device goes through its own shard:
+    If a mesh shards the sequence, every device loops over its own shard:
 
         positions         0 1 2 3 | 4 5 6 7        two shards, chunk = 2
         1st call of fn    0 1       4 5
@@ -33,31 +33,35 @@ def map_over_length(
 
     Args:
         module: module whose parameters ``fn`` uses.
-        fn: (module, *arrays [batch, chunk, ...]) -> [batch, chunk, ...], or a tree of such arrays;
-            must reach parameters and dropout through its argument.
-        chunk: most positions of a chunk; 0 or at least the length does all of them at once. On a
-            CPU chunks have at most CPU_ROWS rows, so that the values between two maps stay in its
-            caches.
+        fn: function (module, *arrays [batch, chunk, ...]) -> [batch, chunk, ...], or a pytree of
+            such arrays; it must access parameters and dropout through its argument.
+        chunk: maximum number of positions of a chunk; 0 or at least the length computes all of them
+            at once. On a CPU chunks have at most CPU_ROWS rows, so that the values between two maps
+            stay in its caches.
         arrays: inputs of ``fn``.
-        is_trained: the values between maps are kept for gradients, and leave the caches anyway:
-            CPUs then have no smaller chunks, each of which would be copied to the kept values.
-        recompute: gradients compute every chunk again, so that they hold the values between two
-            maps for one chunk. On one device it then has at most RECOMPUTED_ROWS rows.
+        is_trained: True if the values between maps are saved for gradients, and leave the caches
+            anyway: CPUs then have no smaller chunks, each of which would be copied to the saved
+            values.
+        recompute: True to recompute every chunk for the gradients, which then hold the values
+            between two maps for only one chunk. On one device a chunk then has at most
+            RECOMPUTED_ROWS rows.
 
     Returns:
         The outputs of ``fn`` at all positions.
     """
     batch, length = arrays[0].shape[:2]
     sharding = active_sequence_sharding(batch)
+    # The shards of a length that does not divide evenly are not looped over separately.
     num_shards = 1
     if sharding is not None and length % sharding.num_shards == 0:
         num_shards = sharding.num_shards
     shard_length = length // num_shards
     chunk = _chunk_length(chunk, batch, shard_length, is_trained=is_trained, recompute=recompute)
+    # Parameters must be created outside of the scan.
     if length <= chunk * num_shards or module.is_initializing():
         return fn(module, *arrays)
     chunks = tuple(_split_chunks(x, chunk, num_shards) for x in arrays)
-    # The loop already keeps a chunk from being merged with its repetition.
+    # The loop already keeps XLA from merging a chunk with its recomputation.
     of_chunk = nn.remat(fn, prevent_cse=False) if recompute else fn
     scan = nn.scan(
         lambda module, carry, xs: (carry, of_chunk(module, *xs)),
@@ -72,24 +76,25 @@ def map_over_length(
 def _chunk_length(
     chunk: int, batch: int, length: int, *, is_trained: bool = False, recompute: bool = False
 ) -> int:
-    """Returns the positions of a chunk, such that chunks are about equal."""
+    """Returns the number of positions per chunk, such that chunks are about equal."""
     rows = 0
     if is_on_one_cpu():
         rows = 0 if is_trained else CPU_ROWS
     elif recompute and jax.sharding.get_abstract_mesh().size <= 1:
-        # On a mesh every chunk would gather its weights and add up their gradients anew.
+        # On a mesh every chunk would gather its weights and reduce their gradients again.
         rows = RECOMPUTED_ROWS
     if rows:
         chunk = min(chunk or length, max(1, rows // batch))
+    # The same number of chunks, but of nearly equal length, needs less padding.
     count = -(-length // chunk) if chunk else 1
     return -(-length // count)
 
 
 def _split_chunks(x: AnyArray, chunk: int, num_shards: int) -> Array:
-    """Splits [batch, length, ...] into [chunks, batch, shards * chunk, ...], zeros at the end."""
+    """Splits [batch, length, ...] into [chunks, batch, shards * chunk, ...], padded with zeros."""
     x = x.reshape(x.shape[0], num_shards, -1, *x.shape[2:])
     x = jnp.pad(x, ((0, 0), (0, 0), (0, -x.shape[2] % chunk)) + ((0, 0),) * (x.ndim - 3))
-    x = x.reshape(*x.shape[:2], -1, chunk, *x.shape[3:])
+    x = x.reshape(*x.shape[:2], -1, chunk, *x.shape[3:])  # [batch, shards, chunks, chunk, ...]
     x = jnp.moveaxis(x, 2, 0)
     return x.reshape(*x.shape[:2], num_shards * chunk, *x.shape[4:])
 
@@ -97,7 +102,7 @@ def _split_chunks(x: AnyArray, chunk: int, num_shards: int) -> Array:
 def _join_chunks(x: AnyArray, chunk: int, num_shards: int, shard_length: int) -> Array:
     """Joins [chunks, batch, shards * chunk, ...] to [batch, length, ...], without the padding."""
     x = x.reshape(*x.shape[:2], num_shards, chunk, *x.shape[3:])
-    x = jnp.moveaxis(x, 0, 2)
+    x = jnp.moveaxis(x, 0, 2)  # [batch, shards, chunks, chunk, ...]
     x = x.reshape(*x.shape[:2], -1, *x.shape[4:])
     x = x[:, :, :shard_length]
     return x.reshape(x.shape[0], -1, *x.shape[3:])

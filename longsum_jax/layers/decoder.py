@@ -1,8 +1,8 @@
 """The transformer decoder: one layer, its cache, and the stack of layers.
 
-Training and scoring run all target positions at once (``Decoder.__call__``), with scanned layers.
-Generation runs one token at a time, with the layers one by one: every array belongs to one layer,
-parameters included, because slices of stacked arrays would be copied at every step.
+Training and scoring process all target positions at once (``Decoder.__call__``), with scanned
+layers. Generation processes one token at a time, layer by layer: every array belongs to one layer,
+parameters included, because slices of stacked arrays would be copied in every step.
 
     source = read_source(encoder states)        once: keys and values of the document
     cache = init_cache(source)                  empty: keys and values of decoded tokens
@@ -51,8 +51,8 @@ MAX_CROSS_CACHE_BYTES = 2**31  # see ``max_cross_cache_bytes``
 def max_cross_cache_bytes() -> int:
     """Returns the size above which keys and values of the encoder are not stored.
 
-    Every step then attends to the encoder states themselves. Accelerators with much memory store
-    up to an eighth of it.
+    Every step then attends to the encoder states instead. Accelerators with much memory store up to
+    an eighth of it.
     """
     if target_platform() == "cpu":
         return MAX_CROSS_CACHE_BYTES
@@ -89,19 +89,21 @@ class DecoderLayer(Layer):
         Args:
             x: states of the target.
             encoder_states: states of the source.
-            bias: added to the scores of self-attention.
-            cross_mask: keys of the source that may be read.
+            bias: bias of the self-attention scores.
+            cross_mask: mask of the source keys that may be read.
             deterministic: False in training.
-            state: the memory's state, () without a memory.
-            valid: positions that the memory may store.
+            state: state of the memory, () without a memory.
+            valid: mask of the positions that the memory may store.
 
         Returns:
             The states after the layer; the memory's state after the segment.
         """
+        # Self-attention, which may read keys of a memory.
         u = self.sublayer_input(self.self_norm, x)
         memories, extra = self.replay_memory(state)
         k, v = self.self_attention.project_kv(u)
         options: dict[str, Any] = {"bias": bias, "causal": True}
+        # With a memory, its keys are prepended, so that the causal mask must be explicit.
         if extra is not None:
             extra_arrays = *self.self_attention.project_extra(extra), extra.valid
             k, v, mask, bias = prepend_keys(k, v, causal_mask(x.shape[1]), bias, extra_arrays)
@@ -110,11 +112,13 @@ class DecoderLayer(Layer):
         x = self.add_residual(self.self_norm, x, y, deterministic)
         x, state = self.advance_memory(x, u, y, state, memories, valid, deterministic)
 
+        # Cross-attention
         k, v = self.cross_attention.project_kv(encoder_states)
         u = self.sublayer_input(self.cross_norm, x)
         y = self.cross_attention.attend(u, k, v, mask=cross_mask, deterministic=deterministic)
         x = self.add_residual(self.cross_norm, x, y, deterministic)
 
+        # Feed-forward
         u = self.sublayer_input(self.ff_norm, x)
         y = self.feed_forward(u, deterministic)
         x = self.add_residual(self.ff_norm, x, y, deterministic)
@@ -125,11 +129,11 @@ class DecoderLayer(Layer):
         encoder_states: Float[AnyArray, "batch length d_model"] | None,
         memory: MemoryState | tuple[()],
     ) -> LayerSource:
-        """Returns what the layer reads of a document.
+        """Returns the layer's cached inputs from a document.
 
         Args:
-            encoder_states: None to store no keys and values of them.
-            memory: the memory's state, () without a memory.
+            encoder_states: states of the source, or None to store no keys and values of them.
+            memory: state of the memory, () without a memory.
         """
         cross_kv = None
         if encoder_states is not None:
@@ -139,6 +143,8 @@ class DecoderLayer(Layer):
     def _memory_source(self, memory: MemoryState) -> tuple[KeyValueCache, AnyArray]:
         memories, extra = self.replay_memory(memory)
         slots = memories[-1]
+        # An attentive memory has its own projections, a compressive one uses the projections of
+        # self-attention.
         if extra is None:
             k, v = self.memory.project_kv(slots)
         else:
@@ -161,36 +167,40 @@ class DecoderLayer(Layer):
         Args:
             x: states of the tokens.
             self_kv: keys and values of the tokens decoded so far, see ``DecoderCache``.
-            source: what the layer reads of the document.
-            states: encoder states, where the source has no keys and values of them.
-            bias: added to the scores of self-attention.
-            mask: columns of ``self_kv`` that each beam reads, its new one included.
-            cross_mask: keys of the source that may be read.
-            column: of ``self_kv``, where the first of these tokens is written: one for all rows, or
-                one for each.
+            source: cached inputs from the document.
+            states: encoder states, if the source has no keys and values of them.
+            bias: bias of the self-attention scores.
+            mask: mask of the columns of ``self_kv`` that each beam reads, including its new one.
+            cross_mask: mask of the source keys that may be read.
+            column: column of ``self_kv`` at which the first of these tokens is written, one for all
+                rows or one per row.
 
         Returns:
-            The states after the layer; the keys and values of self-attention with these tokens'.
+            The states after the layer; the keys and values of self-attention including these
+            tokens.
         """
-        # No operation here may copy a weight or the keys of the source; a test reads the compiled
+        # No operation here may copy a weight or the keys of the source; a test checks the compiled
         # program for it.
         u = self.sublayer_input(self.self_norm, x)
         k, v = self.self_attention.project_kv(u)
+        # A batch of one has no batch axis in the cache.
         if self_kv.k.ndim == 3:
             k, v = k[0], v[0]
         self_kv = self_kv.write(k, v, column)
-        # Beams take the place of target positions: they share one set of keys, of all beams'
-        # tokens, of the memory and of the encoder.
+        # Beams replace target positions: they share one set of keys, of the tokens of all beams, of
+        # the memory and of the encoder.
         is_compressive = self.stack.memory.memory == "compressive"
         extra = source.memory_kv if is_compressive else ()
         y = self._attend_beams(u, self_kv, mask, bias, extra)
         x = self.add_residual(self.self_norm, x, y)
+        # An attentive memory has a separate attention.
         if source.memory_kv and not is_compressive:
             memory_kv, _ = source.memory_kv
             u = self.sublayer_input(self.memory_norm, x)
             y = self.memory.attention.attend(u, *memory_kv.read())
             x = self.add_residual(self.memory_norm, x, y)
         u = self.sublayer_input(self.cross_norm, x)
+        # Without stored keys and values, cross-attention reads the encoder states.
         if source.cross_kv is None:
             assert states is not None
             y = self.cross_attention.attend_absorbed(u, states, mask=cross_mask)
@@ -212,6 +222,7 @@ class DecoderLayer(Layer):
     ) -> Array:
         """Attends from every beam to its own tokens and to the memory."""
         attention = self.self_attention
+        # A batch of one has no batch axis in the cache.
         k, v = (y.reshape(len(u), *y.shape[-3:]) for y in self_kv.read())
         if not memory:
             return attention.attend(u, k, v, mask=mask, bias=bias)
@@ -221,8 +232,8 @@ class DecoderLayer(Layer):
 
 
 class Decoder(nn.Module):
-    """A stack of decoder layers, with T5's relative position bias and a final norm where the stack
-    has them."""
+    """A stack of decoder layers, with T5's relative position bias and a final norm if the stack has
+    them."""
 
     stack: StackConfig
 
@@ -241,7 +252,7 @@ class Decoder(nn.Module):
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        """Runs of equal layers: all with a memory, or all without."""
+        """Groups of consecutive equal layers: all with a memory, or all without."""
         num_layers = self.stack.num_layers
         with_memory = memory_layers(self.stack.memory, num_layers)
         return layer_groups([LayerSpec("", i in with_memory) for i in range(num_layers)])
@@ -256,6 +267,7 @@ class Decoder(nn.Module):
         layer = nn.remat(
             DecoderLayer,
             static_argnums=(5,),  # deterministic
+            # The scan already keeps XLA from merging a layer with its recomputation.
             prevent_cse=False,
             policy=self.stack.remat_policy,
         )
@@ -263,17 +275,17 @@ class Decoder(nn.Module):
             layer,
             variable_axes={"params": 0, LOSSES: 0, "intermediates": 0},
             split_rngs={"params": True, "dropout": True},
-            # state has a row for each layer, the other arguments are shared.
+            # ``state`` has a row for each layer, the other arguments are shared.
             in_axes=(*(nn.broadcast,) * 4, 0, nn.broadcast),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
-            check_constancy_invariants=False,  # so that the layer is traced once, not twice
+            check_constancy_invariants=False,  # otherwise the layer is traced twice
         )
         return scanned(stack_of(self.stack, group.spec))
 
     @property
     def _single_layers(self) -> list[DecoderLayer]:
-        """Every layer by itself, without its parameters."""
+        """Every layer as a separate module, without its parameters."""
         layers = []
         for group in self.groups:
             stack = stack_of(self.stack, group.spec)
@@ -318,14 +330,14 @@ class Decoder(nn.Module):
 
         Args:
             x: embeddings of the target.
-            valid: positions that the memories may store.
+            valid: mask of the positions that the memories may store.
             encoder_states: states of the source.
             encoder_mask: True on real tokens of the source.
-            memory: memories after the segment before.
+            memory: memories after the previous segment.
             deterministic: False in training.
 
         Returns:
-            The states, as ``__call__`` returns them; the memories after this segment.
+            The states, as returned by ``__call__``; the memories after this segment.
         """
         positions = jnp.arange(x.shape[1])
         x = self.dropout(x, deterministic=deterministic)
@@ -340,7 +352,7 @@ class Decoder(nn.Module):
         return x, tuple(next_memory)
 
     def _unstacked(self) -> tuple[Any, ...]:
-        """Returns the parameters of every layer by itself."""
+        """Returns the parameters of every layer separately."""
         return unstacked_layers(nn.meta.unbox(self.variables["params"]))
 
     def read_source(
@@ -350,18 +362,19 @@ class Decoder(nn.Module):
         memory: StackMemory | None = None,
         stores_states: bool | None = None,
     ) -> DecoderSource:
-        """Returns what decoding reads of a document.
+        """Returns the decoder's cached inputs from a document.
 
         Args:
             encoder_states: states of the source.
             encoder_mask: True on real tokens of the source.
-            memory: memories after the segment before, shared by all beams.
-            stores_states: whether to store the states in place of keys and values; None for where
-                those would be too large.
+            memory: memories after the previous segment, shared by all beams.
+            stores_states: True to store the states instead of keys and values; None to do so if the
+                latter would be too large.
         """
         stack = self.stack
         batch, source_length = encoder_states.shape[:2]
         num_keys = self.cross.num_keys(stack, source_length)
+        # Keys and values of all layers, in bytes.
         size = 2 * stack.num_layers * batch * num_keys * stack.num_heads * stack.d_kv
         is_large = size * jnp.dtype(stack.dtype).itemsize > max_cross_cache_bytes()
         encoder_states, mask = self.cross.prepare(stack, encoder_states, encoder_mask)
@@ -387,15 +400,16 @@ class Decoder(nn.Module):
         """Returns an empty cache.
 
         Args:
-            source: of the documents to decode.
-            beams: beams per row.
-            length: tokens to make room for.
-            drafted: tokens of a draft, which steps of a single beam read behind a known one; 0 for
-                steps that read one token of every beam.
+            source: encoded documents to decode.
+            beams: number of beams per row.
+            length: capacity in tokens.
+            drafted: number of draft tokens that a step of a single beam reads after a confirmed
+                token; 0 for steps that read one token of every beam.
         """
         batch = len(source.mask)
         positions = jnp.zeros(batch, jnp.int32)
         if drafted:
+            # Columns for the sequence, followed by a confirmed token and its draft.
             offsets = jnp.broadcast_to(jnp.arange(1 + drafted), (batch, 1 + drafted))
             return DraftCache(positions, offsets, self._empty_columns(batch, length + 1 + drafted))
         sources = jnp.zeros((batch, beams, length), jnp.int32)
@@ -403,8 +417,9 @@ class Decoder(nn.Module):
         return DecoderCache(jnp.zeros((), jnp.int32), positions, layers, sources)
 
     def _empty_columns(self, batch: int, count: int) -> tuple[KeyValueCache, ...]:
-        """Returns room for keys and values of every layer."""
+        """Returns empty arrays for keys and values of every layer."""
         stack = self.stack
+        # A batch of one has no batch axis, see ``DecoderCache``.
         leading = (batch,) if batch > 1 else ()
         empty = jnp.zeros((*leading, count, stack.num_heads, stack.d_kv), stack.dtype)
         return (KeyValueCache.of(empty, empty),) * stack.num_layers
@@ -419,14 +434,15 @@ class Decoder(nn.Module):
         """Decodes one token of every beam, or several of one sequence.
 
         Args:
-            x: embeddings of the newest tokens; those of a sequence with a ``DraftCache``.
+            x: embeddings of the newest tokens; with a ``DraftCache``, several tokens of one
+                sequence.
             cache: the cache before these tokens.
             source: the encoded documents, see ``read_source``.
             layers: parameters of every layer (``layer_groups.unstacked_layers``), for programs that
-                take steps in a loop; by default slices of this module's.
+                run steps in a loop; by default slices of this module's parameters.
 
         Returns:
-            The states of the tokens; the cache with them.
+            The states of the tokens; the cache including them.
         """
         cache = cache.started()
         mask, column, bias = cache.mask(), cache.column, self._step_bias(cache)
@@ -450,10 +466,11 @@ class Decoder(nn.Module):
         return self._normalize(x), cache.advanced(tuple(kept))
 
     def _step_bias(self, cache: DecoderCache | DraftCache) -> Array | None:
-        """Returns the bias of the next tokens on all columns of a cache."""
+        """Returns the bias of the next tokens for all columns of a cache."""
         if not self.stack.relative_attention:
             return None
         bias = self.relative_attention_bias.of_distances(cache.distances())
+        # [heads, rows, queries, columns] -> [rows, heads, queries, columns]
         return jnp.moveaxis(bias, 0, 1)
 
     def _bias(self, query_positions: AnyArray, key_positions: AnyArray) -> Array | None:

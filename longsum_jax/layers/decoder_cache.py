@@ -1,4 +1,4 @@
-"""Caches of a decoder while it generates: of the encoded document, and of the decoded tokens."""
+"""Caches of a decoder during generation: of the encoded document, and of the decoded tokens."""
 
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ class KeyValueCache(NamedTuple):
         Float[Array, "*batch num_keys heads head_dim"],
         Float[Array, "*batch num_keys heads head_dim"],
     ]:
-        """Returns keys and values in the order of axes of ``of``."""
+        """Returns keys and values with the axis order of ``of``."""
         return jnp.moveaxis(self.k, -1, -3), jnp.moveaxis(self.v, -1, -3)
 
     def write(
@@ -41,18 +41,19 @@ class KeyValueCache(NamedTuple):
         v: Float[AnyArray, "*batch num_new heads head_dim"],
         start: Int[AnyArray, "*batch"] | Int[AnyArray, ""],
     ) -> "KeyValueCache":
-        """Returns a cache with keys and values replaced from index ``start`` on, one for all rows
-        or one for each."""
+        """Returns a cache with new keys and values from index ``start``, one for all or per row."""
 
         def write_row(cached: AnyArray, new: AnyArray, start: AnyArray) -> Array:
             return lax.dynamic_update_slice_in_dim(cached, new, start, new.ndim - 1)
 
+        # With one start index the update is a slice; vmap over start indices makes it a scatter.
         write = write_row if start.ndim == 0 else jax.vmap(write_row)
         k, v = jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1)
         return KeyValueCache(write(self.k, k, start), write(self.v, v, start))
 
     def stored(self, storage: Storage) -> "StoredKeyValues":
         """Rounds keys and values to a storage type, with one scale for each head and key."""
+        # Values [..., heads, num_keys, head_dim], because their products sum over the keys.
         v = self.v.swapaxes(-1, -2)
         return StoredKeyValues(store(self.k, storage, (-2,)), store(v, storage, (-1,)))
 
@@ -65,18 +66,18 @@ class StoredKeyValues(NamedTuple):
     v: Stored
 
 
-# Keys and values of a memory [batch, slots, ...] and which slots hold something, bool [batch,
+# Keys and values of a memory [batch, slots, ...] and a bool mask of its filled slots [batch,
 # slots]; () without a memory.
 MemorySource = tuple[KeyValueCache, AnyArray] | tuple[()]
 
 
 class LayerSource(NamedTuple):
-    """The encoded document as one layer reads it, shared by all beams.
+    """The encoded document as read by one layer, shared by all beams.
 
     Attributes:
-        cross_kv: [batch, ...], of the encoder states; None where steps attend to the states
-            themselves.
-        memory_kv: of the layer's memory.
+        cross_kv: keys and values of the encoder states, [batch, ...]; None if steps attend to the
+            states themselves.
+        memory_kv: keys and values of the layer's memory.
     """
 
     cross_kv: KeyValueCache | StoredKeyValues | None
@@ -84,20 +85,20 @@ class LayerSource(NamedTuple):
 
 
 class DecoderSource(NamedTuple):
-    """The encoded document as a decoder reads it: the constant part of the decoding state.
+    """The encoded document as read by a decoder: the constant part of the decoding state.
 
-    ``Decoder.read_source`` makes it. The document is stored as cross-attention keys and values of
-    every layer or, where those would take too much memory, as its encoder states alone. A head may
-    have fewer keys than the source has tokens, see ``layers.attention.cross``.
+    Made by ``Decoder.read_source``. The document is stored as cross-attention keys and values of
+    every layer or, if they would take too much memory, only as its encoder states. A head may have
+    fewer keys than the source has tokens, see ``layers.attention.cross``.
 
     Attributes:
         layers: keys and values of each layer.
-        states: encoder states, None where keys and values are stored.
-        mask: keys of the document that may be read.
-        ids: of the document's tokens plus one, so that the zeros of padding are no tokens; None
-            where neither drafts nor forbidden n-grams are looked up in the document.
-        said: of the summaries of earlier segments plus one, zeros between and behind them; None
-            where their n-grams may be repeated.
+        states: encoder states, None if keys and values are stored.
+        mask: mask of the keys of the document that may be read.
+        ids: ids of the document's tokens plus one, so that the zeros of padding are not tokens;
+            None if neither drafts nor forbidden n-grams are looked up in the document.
+        said: ids of the summaries of earlier segments plus one, with zeros between and after them;
+            None if their n-grams may be repeated.
     """
 
     layers: tuple[LayerSource, ...]
@@ -114,12 +115,12 @@ class DecoderSource(NamedTuple):
 
     @property
     def documents(self) -> Int[AnyArray, "documents length"] | None:
-        """The ids as ``decoding.decoder.Decoder`` has them: -1 where there is no token."""
+        """The ids in the format of ``decoding.decoder.Decoder``: -1 for no token."""
         return None if self.ids is None else self.ids - 1
 
     @property
     def earlier(self) -> Int[AnyArray, "documents said"] | None:
-        """``said`` as ``decoding.decoder.Decoder`` has it: -1 where there is no token."""
+        """``said`` in the format of ``decoding.decoder.Decoder``: -1 for no token."""
         return None if self.said is None else self.said - 1
 
     def stored(self, storage: Storage) -> "DecoderSource":
@@ -137,24 +138,24 @@ class DecoderCache(NamedTuple):
     """The self-attention cache of the decoded tokens, made by ``Decoder.init_cache``.
 
     When beam search replaces a beam by a copy of another, keys and values are not moved:
-    ``sources`` has for every beam the columns of its tokens. Three beams, of which the last two
+    ``sources`` records for every beam the columns of its tokens. Three beams, of which the last two
     continue the first one after two tokens, at the third:
 
         column   0  1  2 | 3  4  5 | 6  7  8          sources   0 0 0
         token    a  b  c | d  e  f | g  h  i                    0 0 1      beam 1 reads a d h
         written by beams 0, 1, 2 at each position               0 0 2
 
-    The cache is a ring buffer: after the last place, the first is overwritten. A row that starts a
-    new document does so at the place that all rows write next, and attends to nothing before it.
+    The cache is a ring buffer: after the last slot, the first is overwritten. A row that starts a
+    new document does so at the slot that all rows write next, and attends to nothing before it.
 
     Attributes:
-        place: index at which the next tokens are written.
+        place: index of the slot to which the next tokens are written.
         positions: number of tokens decoded so far in each row.
-        layers: keys and values of each layer [batch, ...], with room for all tokens of all beams;
-            column p * beams + r was written by beam r at place p. A batch of one has no axis of
-            its own: XLA would drop it in products, keep the cache in both shapes, and copy one to
-            the other at every step.
-        sources: the beam that wrote what each beam reads at each place.
+        layers: keys and values of each layer [batch, ...], with capacity for all tokens of all
+            beams; column p * beams + r was written by beam r at slot p. For a batch of one there is
+            no batch axis: XLA would drop it in products, keep the cache in both shapes, and copy
+            one to the other in every step.
+        sources: index of the beam that wrote the tokens that each beam reads at each slot.
     """
 
     place: Int[Array, ""]
@@ -172,22 +173,23 @@ class DecoderCache(NamedTuple):
 
         The cache may have several rows (pages) for each row of ``beams``.
         """
+        # All pages of a document continue the same beams.
         index = _of_pages(beams, len(self.sources))[:, :, None]
         sources = jnp.take_along_axis(self.sources, index, axis=1, mode="promise_in_bounds")
         return self._replace(sources=sources)
 
     @property
     def column(self) -> Int[Array, ""]:
-        """The column that the first beam writes next."""
+        """Column that the first beam writes next."""
         return self.place * self.sources.shape[1]
 
     @property
     def query_positions(self) -> Int[Array, "batch 1"]:
-        """The positions of the next tokens in their sequences."""
+        """Positions of the next tokens in their sequences."""
         return self.positions[:, None]
 
     def started(self) -> "DecoderCache":
-        """Returns the cache whose beams read what they write at the current place."""
+        """Returns the cache in which every beam reads its own tokens at the current slot."""
         own = jnp.arange(self.sources.shape[1])[:, None]
         own = jnp.broadcast_to(own, (*self.sources.shape[:2], 1)).astype(jnp.int32)
         return self._replace(
@@ -203,7 +205,7 @@ class DecoderCache(NamedTuple):
         )
 
     def restarted(self, rows: Bool[AnyArray, " documents"]) -> "DecoderCache":
-        """Returns the cache with nothing decoded yet in ``rows``.
+        """Returns the cache without decoded tokens in ``rows``.
 
         The cache may have several rows (pages) for each of ``rows``.
         """
@@ -211,16 +213,17 @@ class DecoderCache(NamedTuple):
 
     @property
     def ages(self) -> Int[Array, " length"]:
-        """The number of steps since each place was written."""
+        """Number of steps since each slot was written."""
         return (self.place - jnp.arange(self.length)) % self.length
 
     def distances(self) -> Int[Array, "1 1 num_columns"]:
-        """Returns how far before the next tokens each column's stand, in negative numbers."""
-        return jnp.repeat(-self.ages, self.sources.shape[1])[None, None]
+        """Returns the position of each column's token relative to the next tokens, at most 0."""
+        return jnp.repeat(-self.ages, self.sources.shape[1])[None, None]  # the same for all beams
 
     def mask(self) -> Bool[Array, "batch 1 beams num_columns"]:
-        """Returns which columns each beam reads, those of the current step included."""
+        """Returns a mask of the columns that each beam reads, including the current step's."""
         batch, beams, length = self.sources.shape
+        # A beam reads the column that its source beam wrote, at slots of its current document.
         is_source = self.sources[..., None] == jnp.arange(beams)
         is_decoded = self.ages <= self.positions[:, None]
         return (is_source & is_decoded[:, None, :, None]).reshape(batch, 1, beams, length * beams)
@@ -229,19 +232,19 @@ class DecoderCache(NamedTuple):
 class DraftCache(NamedTuple):
     """The self-attention cache of a search that reads several tokens of a sequence at once.
 
-    The first of them is known, the others are a draft. Each is written to the column of its
-    position; those that turn out wrong are overwritten by the next step. A row whose sequence has
-    two tokens in the cache, at a step of three:
+    The first of them is confirmed, the others are a draft. Each is written to the column of its
+    position; rejected tokens are overwritten by the next step. A row whose sequence has two tokens
+    in the cache, at a step of three:
 
         column   0  1 | 2  3  4 | 5 ...
         token    a  b | c  d  e |           query d reads a b c d
         kept     a  b | c  d              of the draft d e, d was right: the next step begins at 4
 
     Attributes:
-        positions: number of tokens in each row that are kept.
-        offsets: 0, 1, ... in every row, one for each token that a step reads.
-        layers: keys and values of each layer as in ``DecoderCache``, with room for the tokens of a
-            sequence and of a draft behind them.
+        positions: number of accepted tokens in each row.
+        offsets: offsets 0, 1, ... in every row, one for each token that a step reads.
+        layers: keys and values of each layer as in ``DecoderCache``, with capacity for the tokens
+            of a sequence followed by a draft.
     """
 
     positions: Int[Array, " batch"]
@@ -250,42 +253,42 @@ class DraftCache(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Most tokens of a sequence."""
+        """Maximum number of tokens of a sequence."""
         return self.layers[0].k.shape[-1] - self.offsets.shape[1]
 
     @property
     def column(self) -> Int[Array, "*batch"]:
-        """The columns that the first tokens of the rows are written to; () for a single row."""
+        """Columns to which the first tokens of the rows are written; () for a single row."""
         return self.positions if len(self.positions) > 1 else self.positions[0]
 
     @property
     def query_positions(self) -> Int[Array, "batch queries"]:
-        """The positions of the next tokens in their sequences.
+        """Positions of the next tokens in their sequences.
 
-        Tokens of a draft beyond the last position of a sequence, which are never kept, are read as
-        if they stood there.
+        Draft tokens beyond the last position of a sequence, which are never accepted, are read as
+        if they were at the last position.
         """
         return jnp.minimum(self.positions[:, None] + self.offsets, self.length - 1)
 
     def started(self) -> "DraftCache":
-        """Returns the cache itself: its mask does not depend on what is written."""
+        """Returns the cache unchanged: its mask does not depend on the tokens that are written."""
         return self
 
     def distances(self) -> Int[Array, "batch queries num_columns"]:
-        """Returns how far before the next tokens each column's stand, in negative numbers."""
+        """Returns the position of each column's token relative to the next tokens."""
         columns = jnp.arange(self.layers[0].k.shape[-1])
         return columns - (self.positions[:, None] + self.offsets)[..., None]
 
     def mask(self) -> Bool[Array, "batch 1 queries num_columns"]:
-        """Returns which columns each token reads: those of the tokens before it, and its own."""
+        """Returns a mask of the columns that each token reads: previous tokens, and its own."""
         return (self.distances() <= 0)[:, None]
 
     def advanced(self, layers: tuple[KeyValueCache, ...]) -> "DraftCache":
-        """Returns the cache with keys and values of a step, of which none is kept yet."""
+        """Returns the cache with keys and values of a step, none of which is accepted yet."""
         return self._replace(layers=layers)
 
     def kept(self, counts: Int[AnyArray, " documents"]) -> "DraftCache":
-        """Returns the cache with the first ``counts`` tokens of the last step.
+        """Returns the cache with the first ``counts`` tokens of the last step accepted.
 
         The cache may have several rows (pages) for each document.
         """
@@ -293,7 +296,7 @@ class DraftCache(NamedTuple):
         return self._replace(positions=jnp.minimum(positions, self.length))
 
     def restarted(self, rows: Bool[AnyArray, " documents"]) -> "DraftCache":
-        """Returns the cache with nothing decoded yet in ``rows``; see ``DecoderCache``."""
+        """Returns the cache without decoded tokens in ``rows``; see ``DecoderCache``."""
         return self._replace(positions=_restarted(self.positions, rows))
 
 
@@ -303,5 +306,5 @@ def _restarted(positions: AnyArray, rows: AnyArray) -> Array:
 
 
 def _of_pages(x: AnyArray, num_rows: int) -> Array:
-    """Repeats what documents have for their pages, which are the rows of a cache."""
+    """Repeats entries of documents for their pages, which are the rows of a cache."""
     return jnp.repeat(x, num_rows // len(x), axis=0)

@@ -1,4 +1,4 @@
-"""Initialisers, linear layers, norms and the feed-forward."""
+"""Initializers, linear layers, norms and the feed-forward."""
 
 import math
 import zlib
@@ -19,13 +19,12 @@ from longsum_jax.typing import AnyArray
 
 
 def normal(std: float) -> Initializer:
-    """Returns the initialiser of a normal distribution with mean 0."""
+    """Returns the initializer of a normal distribution with mean 0."""
     return nn.initializers.normal(stddev=std)
 
 
 def torch_uniform(fan_in: int) -> Initializer:
-    """Returns PyTorch's default for weights and biases of linear layers: uniform in +- 1 /
-    sqrt(fan_in)."""
+    """Returns PyTorch's default initializer of linear layers, uniform in +-1 / sqrt(fan_in)."""
     bound = 1 / math.sqrt(fan_in)
 
     def init(key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
@@ -40,7 +39,7 @@ class Linear(nn.Module):
     Attributes:
         shape: shape of W, input axes first.
         names: logical axis names of W.
-        kernel_init, bias_init: initialisers; no bias where ``bias_init`` is None.
+        kernel_init, bias_init: initializers; ``bias_init`` None for no bias.
         inputs: number of axes of W that are summed over.
     """
 
@@ -77,17 +76,20 @@ class Linear(nn.Module):
             return y if bias is None else y + bias.astype(self.dtype)
         x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
         if is_on_one_cpu():
-            # One axis for all rows: with more, XLA on CPUs transposes x and y for the gradient of
-            # the kernel. Gradients of ``map_over_length`` store x in both shapes for it.
+            # A single axis for all rows: with more, XLA on CPUs transposes x and y for the gradient
+            # of the kernel, and gradients of ``map_over_length`` store x in both shapes for it.
             num_inputs = math.prod(self.shape[: self.inputs])
             y = jnp.dot(x.reshape(-1, num_inputs), kernel.reshape(num_inputs, -1))
             y = y.reshape(*x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :])
         else:
+            # Sums over the last axes of x and the first axes of the kernel.
             axes = tuple(range(x.ndim - self.inputs, x.ndim))
             y = jax.lax.dot_general(x, kernel, ((axes, tuple(range(self.inputs))), ((), ())))
+        # ``SAVE_MARKED_POLICY`` saves the results of products with parameters.
         return save_for_backward(y if bias is None else y + bias.astype(self.dtype))
 
     def _apply_stored(self, x: AnyArray, kernel: Stored) -> Array:
+        # As matrices [inputs, outputs] and [rows, inputs].
         num_inputs = math.prod(self.shape[: self.inputs])
         matrix = jax.tree.map(lambda y: y.reshape(-1, math.prod(self.shape[self.inputs :])), kernel)
         y = stored_product(x.reshape(-1, num_inputs), matrix).astype(self.dtype)
@@ -125,9 +127,9 @@ class LayerNorm(nn.Module):
 
 
 def _broadcast_to_rows(scale: AnyArray, x: AnyArray) -> Array:
-    """Broadcasts ``scale`` [d_model] to the shape of ``x``: its gradient is one sum over all rows.
+    """Broadcasts ``scale`` [d_model] to the shape of ``x``, so that its gradient is a single sum.
 
-    Implicit broadcasting leaves one sum per axis, which takes XLA on CPUs 100 times as long for a
+    Implicit broadcasting takes one sum per axis, which XLA on CPUs computes 100 times slower for a
     single document.
     """
     return jnp.broadcast_to(scale, x.shape)
@@ -137,16 +139,16 @@ NORMS: dict[str, Callable[..., nn.Module]] = {"rms": RMSNorm, "layer": LayerNorm
 
 
 def _in_float32(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Returns an activation that is computed in float32, as PyTorch does.
+    """Returns an activation computed in float32, like PyTorch.
 
-    In bfloat16 the constants of a GELU are off by 0.2 %, and its tail by more than it is.
+    In bfloat16 the constants of a GELU are off by 0.2 %, and its tail by more than its value.
     """
     return lambda x: function(x.astype(jnp.float32)).astype(x.dtype)
 
 
 _GELU = _in_float32(partial(nn.gelu, approximate=False))
 _TANH_GELU = _in_float32(partial(nn.gelu, approximate=True))
-# Names as in Hugging Face configs, several of which mean the same function.
+# Names as in Hugging Face configs, several of which denote the same function.
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": nn.relu,
     "gelu": _GELU,
@@ -159,8 +161,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "swish": _in_float32(nn.silu),
     "tanh": _in_float32(jnp.tanh),
 }
-# feed_forward_proj of T5 configs, or an activation -> (activation, gated). In T5 "gated-gelu" means
-# gelu_new.
+# feed_forward_proj of T5 configs, or an activation, to (activation, gated). In T5 "gated-gelu"
+# means gelu_new.
 FEED_FORWARD_KINDS = {name: (name, False) for name in ACTIVATIONS} | {
     "gated-gelu": ("gelu_new", True),
     "gated-gelu_new": ("gelu_new", True),
@@ -173,12 +175,12 @@ _POSITION_KEYS = "threefry2x32"
 def position_keys(
     rng: PRNGKeyArray, batch: int, length: int
 ) -> UInt32[Array, "batch length words"]:
-    """Returns the data of a key for every position, the same in every row, for ``Dropout``.
+    """Returns the data of a PRNG key for every position, the same in every row, for ``Dropout``.
 
-    They are of Threefry, whatever ``rng`` is: numbers drawn with other keys depend on how many are
-    drawn at once.
+    They are Threefry keys for any kind of ``rng``: the numbers drawn with other keys depend on how
+    many are drawn at once.
     """
-    words = jax.random.key_data(rng)[..., :2]  # those of RBG begin with one of Threefry
+    words = jax.random.key_data(rng)[..., :2]  # RBG keys begin with the words of a Threefry key
     key = jax.random.wrap_key_data(words, impl=_POSITION_KEYS)
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(length))
     data = jax.random.key_data(keys)
@@ -186,13 +188,13 @@ def position_keys(
 
 
 class Dropout(nn.Module):
-    """Dropout as ``nn.Dropout``, or with the keys of positions where these are given.
+    """Dropout like ``nn.Dropout``, or with one key per position if ``keys`` are given.
 
-    With these a sequence loses the same entries in one piece and in chunks of any length, on one
+    With keys, a sequence loses the same entries in one piece and in chunks of any length, on one
     device and on several.
 
     Attributes:
-        rate: share of the entries that become zero, below 1.
+        rate: fraction of the entries that become zero, below 1.
     """
 
     rate: float
@@ -204,11 +206,11 @@ class Dropout(nn.Module):
         deterministic: bool = True,
         keys: UInt32[AnyArray, "rows length words"] | None = None,
     ) -> Float[AnyArray, "*batch d_model"]:
-        """Drops entries of ``x``; ``keys`` are those of ``position_keys``."""
+        """Drops entries of ``x``; ``keys`` is the result of ``position_keys``."""
         if deterministic or self.rate == 0:
             return x
         share = 1 - self.rate
-        # The place of the module in the model: another one with the same keys drops other entries.
+        # The path of the module is mixed in, so that other modules with the same keys differ.
         place = zlib.crc32("/".join(self.path).encode())
 
         def draw(data: Array) -> Array:
@@ -218,18 +220,19 @@ class Dropout(nn.Module):
         if keys is None:
             keep = keep_mask(self.make_rng("dropout"), share, x.shape)
         else:
+            # [batch, length, d_model]; the keys are the same for all rows.
             keep = jax.vmap(draw, out_axes=1)(keys[0])
         return drop_entries(x, keep, share)
 
 
 class FeedForward(nn.Module):
-    """The feed-forward of a layer: wo(act(wi_0 x) * (wi_1 x)) when gated, wo(act(wi x)) otherwise.
+    """The feed-forward of a layer: wo(act(wi_0 x) * (wi_1 x)) if gated, wo(act(wi x)) otherwise.
 
     Attributes:
         d_ff: size between the maps.
-        kind: a name of FEED_FORWARD_KINDS.
-        dropout_rate: before the last map.
-        use_bias: adds a bias to every map (BART, BERT; not T5).
+        kind: feed-forward type, a key of FEED_FORWARD_KINDS.
+        dropout_rate: dropout rate before the last map.
+        use_bias: True to add a bias to every map (BART, BERT; not T5).
         init_std: standard deviation of the kernels; None for T5's, one over the root of the inputs.
     """
 
@@ -247,7 +250,7 @@ class FeedForward(nn.Module):
         deterministic: bool = True,
         keys: UInt32[AnyArray, "rows length words"] | None = None,
     ) -> Float[Array, "*batch d_model"]:
-        """Applies both maps; ``deterministic`` is False in training, ``keys`` see ``Dropout``."""
+        """Applies both maps; ``deterministic`` is False in training; ``keys``: see ``Dropout``."""
         activation, is_gated = FEED_FORWARD_KINDS[self.kind]
         d_model = x.shape[-1]
         hidden = self._linear("wi_0" if is_gated else "wi", d_model, self.d_ff)(x)

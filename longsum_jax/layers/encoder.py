@@ -3,9 +3,10 @@
     embeddings -> dropout -> projection -> context.prepare -> layers -> context.finish -> norm
     -> dropout
 
-The attention's context computes once what all layers share (masks, position biases) and may prepend
-global tokens. Embeddings of another size than the states (ELECTRA, ALBERT) are projected to it.
-Equal layers are scanned: their parameters are stacked, and the layer is compiled once.
+The attention's context computes the inputs that all layers share (masks, position biases) once, and
+may prepend global tokens. Embeddings of a different size than the states (ELECTRA, ALBERT) are
+projected to it. Equal layers are scanned: their parameters are stacked, and the layer is compiled
+once.
 """
 
 from functools import partial
@@ -29,8 +30,8 @@ from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.random_masks import has_own_generator
 from longsum_jax.typing import AnyArray
 
-# States of important tokens elsewhere in a document [batch, num_salient, d_model], and which of
-# them hold something, bool [batch, num_salient].
+# States of important tokens elsewhere in a document [batch, num_salient, d_model], and a bool mask
+# of the filled ones [batch, num_salient].
 SalientVectors = tuple[AnyArray, AnyArray]
 
 
@@ -63,11 +64,11 @@ class EncoderLayer(Layer):
         """Applies the layer to one segment.
 
         Args:
-            x: states, those of global tokens first.
+            x: states, with global tokens first.
             layer_input: this layer's slice of the per-layer output of the attention's context.
             context: output of the attention's context that all layers share.
             deterministic: False in training.
-            state: the memory's state, () without a memory.
+            state: state of the memory, () without a memory.
             mask: True on real tokens.
             salient: see ``Encoder.with_memory``.
 
@@ -83,8 +84,8 @@ class EncoderLayer(Layer):
         x = self.add_residual(self.self_norm, x, attended, deterministic)
         x, state = self.advance_memory(x, inputs, attended, state, memories, mask, deterministic)
 
-        # Feed-forward, in chunks along the length. With keys of positions, dropout does not depend
-        # on the chunks; devices with a generator of their own do without.
+        # Feed-forward, in chunks along the length. With position keys, dropout does not depend on
+        # the chunks; devices with a hardware generator do not use them.
         def feed_forward(
             layer: EncoderLayer, x: AnyArray, keys: AnyArray | None = None
         ) -> AnyArray:
@@ -120,6 +121,7 @@ class EncoderLayer(Layer):
         if salient is None:
             return None
         states, valid = salient
+        # Keys use the first map, values the last one, which is the same map if shared.
         mapped = [linear(states) for linear in self.salient_maps]
         return ExtraKeyValues(mapped[0], mapped[-1], valid)
 
@@ -179,6 +181,7 @@ class Encoder(nn.Module):
         layer = nn.remat(
             EncoderLayer,
             static_argnums=(4,),  # deterministic
+            # The scan already keeps XLA from merging a layer with its recomputation.
             prevent_cse=False,
             policy=self.stack.remat_policy,
         )
@@ -191,11 +194,12 @@ class Encoder(nn.Module):
             variable_axes=axes,
             variable_broadcast="params" if is_shared else False,
             split_rngs={"params": not is_shared, "dropout": True},
-            # layer_input and state are scanned over, the other arguments are broadcast.
+            # ``layer_input`` and ``state`` are scanned over, the other arguments are broadcast.
             in_axes=(0, nn.broadcast, nn.broadcast, 0, nn.broadcast, nn.broadcast),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
-            # The check traces the layer a second time; only shared parameters are made with it.
+            # The check traces the layer a second time; only shared parameters need it to be
+            # created.
             check_constancy_invariants=is_shared and self.is_initializing(),
         )
         return scanned(stack_of(self.stack, group.spec), **module)
@@ -245,17 +249,17 @@ class Encoder(nn.Module):
         deterministic: bool = True,
         **inputs: Any,
     ) -> Float[AnyArray, "batch output_length d_model"]:
-        """Encodes an input that is one segment.
+        """Encodes an input of a single segment.
 
         Args:
-            x: embeddings.
+            x: token embeddings.
             mask: True on real tokens.
             deterministic: False in training.
             **inputs: keyword arguments of ``with_memory``.
 
         Returns:
-            States of the tokens; with ``pass_global_tokens_to_decoder`` preceded by those of the
-            global tokens.
+            States of the tokens; with ``pass_global_tokens_to_decoder`` preceded by the states of
+            the global tokens.
         """
         memory = self.empty_memory(*x.shape[:2])
         states, _ = self.with_memory(x, mask, memory, deterministic, **inputs)
@@ -276,19 +280,20 @@ class Encoder(nn.Module):
         """Encodes one segment of a document.
 
         Args:
-            x: embeddings.
+            x: token embeddings.
             mask: True on real tokens.
-            memory: memories after the segment before.
+            memory: memories after the previous segment.
             deterministic: False in training.
             salient: vectors that all layers read as extra keys, for encoders with
                 ``salient_vectors``.
             embedding_norm: norm of the token embeddings, for embeddings that the attention adds.
-            layer: number of layers whose states are returned, 0 for the embeddings; None for all.
-                Fewer only outside of training, and the returned memories are then invalid.
-            **inputs: further arguments of the attention's context (``EncoderAttention.inputs``).
+            layer: number of layers after which the states are returned, 0 for the embeddings; None
+                for all. Fewer are allowed only outside of training, and the returned memories are
+                then invalid.
+            **inputs: additional arguments of the attention's context (``EncoderAttention.inputs``).
 
         Returns:
-            The states, as ``__call__`` returns them; the memories after this segment.
+            The states, as returned by ``__call__``; the memories after this segment.
         """
         stack = self.stack
         if "embedding_norm" in get_encoder_attention(stack.options).inputs:
@@ -303,6 +308,7 @@ class Encoder(nn.Module):
         x, context, layer_inputs = self.attention.prepare(x, mask, bias, deterministic, **inputs)
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
+            # Groups above ``layer`` are skipped; the group that contains it is cut.
             used = group if layer is None else group.below(layer)
             apply = getattr(self, group.name)
             if used != group:

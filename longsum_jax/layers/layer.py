@@ -1,11 +1,11 @@
-"""The base of encoder and decoder layers: residual connections, and a memory.
+"""The base class of encoder and decoder layers: residual connections, and a memory.
 
 A sublayer (self-attention, cross-attention, feed-forward) is applied as
 
     u = self.sublayer_input(norm, x)
     x = self.add_residual(norm, x, sublayer(u))
 
-which normalises before the sublayer (pre-norm) or after the sum (post-norm):
+which normalizes before the sublayer (pre-norm) or after the sum (post-norm):
 
     pre-norm     x + sublayer(norm(x))
     post-norm    norm(x + sublayer(x))
@@ -30,7 +30,7 @@ StackMemory = tuple[MemoryState | tuple[()], ...]
 
 
 class Layer(nn.Module):
-    """The base of encoder and decoder layers.
+    """The base class of encoder and decoder layers.
 
     Subclasses set ``self_norm``, ``self_attention`` and ``dropout`` in ``setup``, and then call
     ``make_memory``.
@@ -41,7 +41,7 @@ class Layer(nn.Module):
     def sublayer_input(
         self, norm: nn.Module, x: Float[AnyArray, "batch length d_model"]
     ) -> Float[AnyArray, "batch length d_model"]:
-        """Returns the input of a sublayer: ``x``, normalised in pre-norm stacks."""
+        """Returns the input of a sublayer: ``x``, normalized in pre-norm stacks."""
         return norm(x) if self.stack.pre_norm else x
 
     def add_residual(
@@ -52,18 +52,18 @@ class Layer(nn.Module):
         deterministic: bool = True,
         keys: UInt32[AnyArray, "rows length words"] | None = None,
     ) -> Float[AnyArray, "batch length d_model"]:
-        """Adds the output ``y`` of a sublayer to ``x``; normalises the sum in post-norm stacks.
+        """Adds the output ``y`` of a sublayer to ``x``; normalizes the sum in post-norm stacks.
 
         Args:
-            norm, x, y: of the sublayer.
+            norm, x, y: norm, input and output of the sublayer.
             deterministic: False in training.
-            keys: of positions, see ``layers.dense.Dropout``.
+            keys: PRNG keys of positions, see ``layers.dense.Dropout``.
         """
         x = x + self.dropout(y, deterministic, keys)
         return x if self.stack.pre_norm else norm(x)
 
     def make_memory(self) -> None:
-        """Makes the modules of the memory, if the layer has one; to be called in ``setup``."""
+        """Makes the modules of the memory, if the layer has one; call it in ``setup``."""
         name = self.stack.memory.memory
         if name != "none":
             self.memory = MEMORIES[name](self.stack, self.self_attention)
@@ -76,15 +76,16 @@ class Layer(nn.Module):
         """Computes the memory that this segment reads.
 
         Args:
-            state: the memory's state, () for layers without a memory.
+            state: state of the memory, () for layers without a memory.
 
         Returns:
             The result of ``Memory.replay``, [] without a memory; the keys and values that
-            self-attention reads of it, None unless the memory is compressive.
+            self-attention reads from it, None unless the memory is compressive.
         """
         memories = self.memory.replay(state) if state else []
         if self.stack.memory.memory != "compressive":
             return memories, None
+        # The memory after all pending segments.
         values, valid = memories[-1]
         return memories, ExtraKeyValues(values, values, valid)
 
@@ -98,15 +99,15 @@ class Layer(nn.Module):
         mask: Bool[AnyArray, "batch text_length"],
         deterministic: bool,
     ) -> tuple[Float[AnyArray, "batch length d_model"], MemoryState | tuple[()]]:
-        """Reads an attentive memory, and hands this segment to either memory.
+        """Reads an attentive memory, and adds this segment to the memory of either kind.
 
         Args:
             x: states after self-attention and its residual.
             attention_input, attended: input and output of self-attention.
-            state: the memory's state before the segment, () for layers without a memory.
-            memories: the result of ``replay_memory``.
-            mask: tokens that the memory may store; shorter than ``x`` where an attention has
-                tokens of its own (``text_states``).
+            state: state of the memory before the segment, () for layers without a memory.
+            memories: result of ``replay_memory``.
+            mask: mask of the tokens that the memory may store; shorter than ``x`` if the attention
+                prepends tokens (``text_states``).
             deterministic: False in training.
 
         Returns:
@@ -114,7 +115,7 @@ class Layer(nn.Module):
         """
         if not state:
             return x, state
-        hidden = attention_input  # a compressive memory stores what self-attention read
+        hidden = attention_input  # a compressive memory stores the input of self-attention
         if self.stack.memory.memory == "attentive":
             query = self.sublayer_input(self.memory_norm, x)
             read = self.memory.read(query, memories[-1], deterministic)
@@ -144,12 +145,12 @@ def check_memory(config: Any, encoder_layers: int, decoder_layers: int) -> None:
     """Checks the memory options of an encoder-decoder.
 
     Args:
-        config: a model config with ``MemoryOptions`` and ``EncoderAttentionOptions``.
-        encoder_layers, decoder_layers: number of layers.
+        config: model config with ``MemoryOptions`` and ``EncoderAttentionOptions``.
+        encoder_layers, decoder_layers: numbers of layers.
 
     Raises:
-        InputError: sizes that do not fit together, layers that do not exist, or an encoder
-            attention that cannot read extra keys where it has to.
+        InputError: incompatible sizes, layers that do not exist, or an encoder attention that
+            cannot read the extra keys that an option needs.
     """
     layers_with_memory = memory_layers(config, encoder_layers)
     if config.memory_decoder:
@@ -185,8 +186,7 @@ def _check_extra_keys(config: Any, encoder_layers: int, layers: frozenset[int]) 
 def empty_memory(
     stack: StackConfig, groups: tuple[LayerGroup, ...], batch: int, length: int, pending: int
 ) -> StackMemory:
-    """Returns the memories of a stack before the first segment; see
-    ``layers.memory.empty_state``."""
+    """Returns a stack's memories before the first segment, see ``layers.memory.empty_state``."""
     states: list[MemoryState | tuple[()]] = []
     for group in groups:
         if group.spec.memory:

@@ -1,13 +1,14 @@
 """Groups of equal layers in a stack, and their parameters.
 
-A stack of equal layers keeps its parameters under "layers", stacked on their first axis. Otherwise
-every run of equal layers is scanned by itself and has its own, "layers_0_5" for the first six:
+A stack of equal layers stores its parameters under "layers", stacked on their first axis. Otherwise
+every run of equal layers is scanned separately and has a separate entry, "layers_0_5" for the first
+six:
 
     encoder_attention "full*2,s4d"     encoder/layers_0_1/...  [2, ...]
                                        encoder/layers_2_2/...  [1, ...]
     encoder_attention "full"           encoder/layers/...      [3, ...]
 
-Layers that share their parameters (ALBERT) keep them once, without that axis:
+Layers that share their parameters (ALBERT) store them once, without that axis:
 
     shares_layers                      encoder/layer/...       [...]
 """
@@ -23,7 +24,7 @@ from longsum_jax.errors import InputError
 
 SHARED = "layer"  # name of a group whose layers share their parameters
 _MOST_LAYERS = 1000
-_COUNT = re.compile(r"[1-9]\d{0,3}", re.ASCII)  # layers in a row
+_COUNT = re.compile(r"[1-9]\d{0,3}", re.ASCII)  # number of consecutive layers
 # Name of a group: first and last layer, or neither for a stack of equal layers.
 _GROUP = re.compile(r"layers(?:_(\d+)_(\d+))?")
 # A flat path: path of the stack, first and last layer, path inside the layer.
@@ -35,7 +36,7 @@ class LayerSpec(NamedTuple):
 
     Attributes:
         attention: name of the encoder attention, "" in decoders.
-        memory: whether the layer has a memory.
+        memory: True if the layer has a memory.
     """
 
     attention: str
@@ -49,7 +50,7 @@ class LayerGroup(NamedTuple):
         name: name of the group's parameters.
         first: index of the first layer.
         size: number of layers.
-        spec: ``LayerSpec`` of all of them.
+        spec: ``LayerSpec`` of all layers of the group.
     """
 
     name: str
@@ -62,7 +63,7 @@ class LayerGroup(NamedTuple):
         return jax.tree.map(lambda x: x[self.first : self.first + self.size], tree)
 
     def below(self, layer: int) -> "LayerGroup":
-        """Returns the group of those of these layers whose index is below ``layer``."""
+        """Returns the group of its layers whose index is below ``layer``."""
         return self._replace(size=min(max(layer - self.first, 0), self.size))
 
 
@@ -70,8 +71,8 @@ def layer_groups(specs: Sequence[Hashable], is_shared: bool = False) -> tuple[La
     """Splits a stack into runs of equal layers.
 
     Args:
-        specs: one for each layer.
-        is_shared: the layers, which are all equal, share their parameters.
+        specs: properties of each layer.
+        is_shared: True if the layers, which are all equal, share their parameters.
     """
     starts = [i for i in range(len(specs)) if i == 0 or specs[i] != specs[i - 1]]
     if len(starts) == 1:
@@ -84,7 +85,7 @@ def layer_groups(specs: Sequence[Hashable], is_shared: bool = False) -> tuple[La
 
 
 def is_hybrid(name: str) -> bool:
-    """Returns whether ``encoder_attention`` names the attention of each layer: "window*3,full"."""
+    """Returns True if ``encoder_attention`` lists the attention of each layer: "window*3,full"."""
     return "," in name or "*" in name
 
 
@@ -92,7 +93,7 @@ def parse_hybrid(name: str) -> Iterator[tuple[str, int]]:
     """Yields attentions and numbers of layers: ("window", 3), ("full", 1) for "window*3,full".
 
     Raises:
-        InputError: a number of layers that is not a positive number.
+        InputError: a number of layers that is not a positive integer.
     """
     items = name.split(",", _MOST_LAYERS)
     if len(items) > _MOST_LAYERS:
@@ -112,10 +113,10 @@ def layer_attentions(name: str, num_layers: int) -> tuple[str, ...]:
 
     Args:
         name: ``encoder_attention`` of a config.
-        num_layers: layers of the encoder.
+        num_layers: number of layers of the encoder.
 
     Raises:
-        InputError: a hybrid of another number of layers.
+        InputError: a hybrid with a different number of layers.
     """
     if not is_hybrid(name):
         return (name,) * num_layers
@@ -144,12 +145,12 @@ def layer_params(params: Mapping[str, Any], layer: int) -> Any:
     """Returns the parameters of one layer of a stack, without the axis of layers.
 
     Args:
-        params: parameters of an encoder or decoder: "layers", or groups such as "layers_0_5",
-            beside others.
+        params: parameters of an encoder or decoder: "layers", or groups such as "layers_0_5", among
+            others.
         layer: index of the layer.
 
     Raises:
-        IndexError: a layer that the stack does not have.
+        IndexError: the stack does not have the layer.
     """
     if SHARED in params:
         return params[SHARED]
@@ -165,7 +166,7 @@ def layer_params(params: Mapping[str, Any], layer: int) -> Any:
 
 
 def unstacked_layers(params: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Returns ``layer_params`` of every layer; slices of numpy arrays are views, not copies."""
+    """Returns ``layer_params`` of every layer; slices of NumPy arrays are views, not copies."""
     return tuple(layer_params(params, layer) for layer in range(num_layers(params)))
 
 
@@ -191,15 +192,15 @@ def parse_layer_path(path: str) -> tuple[str, int] | None:
 
 
 def regroup(params: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Moves parameters to the paths of a model whose layers fall into other groups.
+    """Moves parameters to the paths of a model whose layers are grouped differently.
 
     Args:
         params: flat path ("encoder/layers/ff_norm/scale") to array [layers, ...].
         wanted: flat path to shape.
 
     Returns:
-        Flat path to array: the parameters of ``wanted`` that ``params`` has for every layer;
-        unchanged those of ``params`` that ``wanted`` has no place for.
+        Flat path to array: the parameters of ``wanted`` that ``params`` has for every layer, and,
+        unchanged, the parameters of ``params`` that have no path in ``wanted``.
     """
     # (path in a stack of equal layers, layer) -> (path, row)
     places: dict[tuple[str, int], tuple[str, int]] = {}
@@ -217,6 +218,7 @@ def regroup(params: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]]) ->
         if parsed is None:
             continue
         uniform_path, first = parsed
+        # A group is only filled if all of its layers were found.
         wanted_rows = [(uniform_path, first + row) for row in range(shape[0])]
         if wanted_rows and all(row in places for row in wanted_rows):
             found = [places[row] for row in wanted_rows]

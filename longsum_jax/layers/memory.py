@@ -1,15 +1,15 @@
 """Memories of transformer layers, carried from segment to segment of a document (AWESOME, section
 3.1).
 
-A layer reads its memory while it processes a segment. Afterwards it writes the segment's states to
-the memory; no gradient flows into those states.
+A layer reads its memory while it processes a segment. It then writes the segment's states to the
+memory; no gradient flows into these states.
 
-The parameters that write get their gradient from the later segments that read the memory. To train
-them one segment at a time, writes are deferred: the state of a memory holds the states of the last
+The parameters of a write get their gradient from later segments that read the memory. To train them
+one segment at a time, writes are deferred: the state of a memory has the states of the last
 ``memory_backprop`` segments ("pending"), and every segment replays their writes before it reads.
 This is truncated back-propagation: gradients reach that many segments back, and the cost does not
-depend on the length of the document. With two pending segments, segment 4 does this (m1: the memory
-after segment 1, h2: the states of segment 2):
+depend on the length of the document. With two pending segments, segment 4 proceeds as follows (m1:
+the memory after segment 1, h2: the states of segment 2):
 
     state before    m1        h2              h3
 
@@ -19,8 +19,8 @@ after segment 1, h2: the states of segment 2):
 
     state after               m2              h3          h4      m2 without gradients
 
-With none pending (``memory_backprop`` 0) the state is the memory alone: a layer reads m3, and h4 is
-written at once. Gradients then go back through the whole document.
+Without pending segments (``memory_backprop`` 0) the state is only the memory: a layer reads m3, and
+h4 is written immediately. Gradients then flow back through the whole document.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ def memory_layers(options: MemoryOptions, num_layers: int) -> frozenset[int]:
     """Returns the indices of the layers with a memory in a stack of ``num_layers``.
 
     Raises:
-        InputError: layers that the stack does not have, or a value that names none.
+        InputError: layers that the stack does not have, or a value that does not name any.
     """
     layers = options.memory_layers
     if options.memory == "none":
@@ -92,7 +92,7 @@ def decoder_memory(options: MemoryOptions) -> MemoryOptions:
 
 
 class Slots(NamedTuple):
-    """The slots of a memory, and which of them hold something."""
+    """The slots of a memory, and a mask of the filled ones."""
 
     values: Float[Array, "batch slots d_model"]
     valid: Bool[AnyArray, "batch slots"]
@@ -101,12 +101,12 @@ class Slots(NamedTuple):
 class MemoryState(NamedTuple):
     """The state of a layer's memory between two segments.
 
-    States of a group of layers are stacked: every array has an axis of layers in front.
+    The states of a group of layers are stacked: every array has a leading axis of layers.
 
     Attributes:
-        slots: the memory before the pending segments.
+        slots: memory before the pending segments.
         hidden: states of the pending segments, oldest first.
-        hidden_mask: their real tokens.
+        hidden_mask: mask of their real tokens.
     """
 
     slots: Slots
@@ -115,10 +115,10 @@ class MemoryState(NamedTuple):
 
 
 class Memory(nn.Module):
-    """The base of both memories; subclasses say how to ``write`` a segment.
+    """The base class of both memories; subclasses define how to ``write`` a segment.
 
     Attributes:
-        self_attention: the self-attention of the layer, or the state-space layer in its place. The
+        self_attention: self-attention of the layer, or the state-space layer in its place. The
             compressive memory uses the projections of a ``MultiHeadAttention``.
     """
 
@@ -134,9 +134,9 @@ class Memory(nn.Module):
         """Returns the memory after a segment.
 
         Args:
-            slots: the memory before it.
+            slots: memory before the segment.
             hidden: states of the segment.
-            mask: its real tokens.
+            mask: mask of its real tokens.
         """
         raise NotImplementedError
 
@@ -152,13 +152,15 @@ class Memory(nn.Module):
         """Writes the pending segments again.
 
         Returns:
-            The memory before the first pending segment and after each of them; this segment reads
-            the last one.
+            The memory before the first pending segment and after each pending segment; this segment
+            reads the last one.
         """
+        # Pending segments are written again, so that gradients flow through their writes.
         memories = [state.slots]
         for i in range(state.hidden.shape[1]):
             segment = state.hidden[:, i], state.hidden_mask[:, i]
             memories.append(self.write(memories[-1], *segment))
+        # The last write is the one whose reconstruction loss has not been added before.
         if len(memories) > 1:
             self.add_loss(memories[-2], *segment)
         return memories
@@ -173,16 +175,18 @@ class Memory(nn.Module):
         """Returns the state after this segment.
 
         Args:
-            state: the state before it.
-            memories: the result of ``replay``.
+            state: state before the segment.
+            memories: result of ``replay``.
             hidden: states of this segment.
-            mask: its real tokens.
+            mask: mask of its real tokens.
         """
+        # Gradients flow through the writes, but not into the states of earlier segments.
         hidden = constrain(jax.lax.stop_gradient(hidden), "batch", "length", "act_embed")
         num_pending = state.hidden.shape[1]
         if num_pending == 0:
             self.add_loss(memories[-1], hidden, mask)
             return state._replace(slots=self.write(memories[-1], hidden, mask))
+        # The oldest pending segment is written for good, without gradients.
         oldest = memories[1]
         slots = Slots(jax.lax.stop_gradient(oldest.values), oldest.valid)
         pending = _queue(state.hidden, hidden), _queue(state.hidden_mask, mask)
@@ -190,17 +194,18 @@ class Memory(nn.Module):
 
 
 def _queue(pending: AnyArray, segment: AnyArray) -> Array:
-    """Drops the oldest pending segment, and appends a new one."""
+    """Drops the oldest pending segment and appends a new one."""
     newer = pending[:, 1:]
     return jnp.concatenate([newer, segment[:, None].astype(pending.dtype)], 1)
 
 
 class CompressiveMemory(Memory):
-    """The newest states of a layer's input and compressions of older ones; self-attention reads
-    them as extra keys."""
+    """The newest states of a layer's input and compressions of older ones, which self-attention
+    reads as extra keys."""
 
     def setup(self) -> None:
         d_model, stride = self.stack.d_model, self.stack.memory.memory_compression
+        # Each compressed state is a sum over stride * d_model inputs.
         init = logical(normal((stride * d_model) ** -0.5), "strides", "embed", "act_embed")
         self.kernel = self.param("kernel", init, (stride, d_model, d_model))
         self.bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (d_model,))
@@ -231,6 +236,7 @@ class CompressiveMemory(Memory):
             return
         length = hidden.shape[1]
         newest, newest_valid = jax.lax.stop_gradient(newest_states(*slots, hidden, mask))
+        # Compare attention to the evicted states with attention to their compression.
         old, old_valid = newest[:, :length], newest_valid[:, :length]
         new, new_valid = compress(old, old_valid, self.kernel, self.bias, overflow=self._overflow)
         q = jax.lax.stop_gradient(self.self_attention.q(hidden))
@@ -258,17 +264,17 @@ class CompressiveMemory(Memory):
 
 
 class AttentiveMemory(Memory):
-    """Slots that gates rewrite after every segment (as in MART, Lei et al. 2020), read by an
-    attention of their own.
+    """Slots that gates rewrite after every segment (as in MART, Lei et al. 2020), read by a
+    separate attention.
 
-    Slots that were never written to hold ``initial``, which is learned: equal slots would stay
-    equal for ever.
+    Slots that were never written hold ``initial``, which is learned: equal slots would remain equal
+    forever.
     """
 
     def setup(self) -> None:
         stack = self.stack
         self.attention = MultiHeadAttention(**stack.attention_fields)
-        # As large as normalised states, so that slots attend to different tokens from the start.
+        # As large as normalized states, so that slots attend to different tokens from the start.
         init = logical(normal(1.0), "slots", "embed")
         self.initial = self.param("initial", init, (stack.memory.memory_size, stack.d_model))
         self.q = self._head_map(stack.attention_initializers.query)
@@ -288,6 +294,7 @@ class AttentiveMemory(Memory):
         memory = self.values_of(slots)
         x = memory.astype(self.stack.dtype)
         hidden = hidden.astype(self.stack.dtype)
+        # Slots attend to the segment: [batch, slots, heads, head_dim].
         summary = dot_product_attention(
             self.q(x),
             self.k(hidden),
@@ -302,7 +309,7 @@ class AttentiveMemory(Memory):
         return Slots(values, slots.valid | has_tokens[:, None])
 
     def values_of(self, slots: Slots) -> Float[Array, "batch slots d_model"]:
-        """Returns the values of the slots in float32, ``initial`` for those never written to."""
+        """Returns the values of the slots in float32, ``initial`` for slots never written."""
         initial = self.initial.astype(jnp.float32)
         return jnp.where(slots.valid[..., None], slots.values, initial)
 
@@ -340,7 +347,7 @@ class AttentiveMemory(Memory):
     def _segment_map(self) -> Linear:
         """Makes a projection [batch, slots, heads, head_dim] -> [batch, slots, d_model].
 
-        It has the bias of the sum of both: a ``_slot_map`` has none.
+        It includes the bias of the sum of both maps: a ``_slot_map`` has none.
         """
         stack = self.stack
         return Linear(
@@ -363,14 +370,15 @@ def empty_state(
 
     Args:
         stack: config of the stack.
-        num_layers: layers of the group.
+        num_layers: number of layers of the group.
         batch: number of documents.
-        length: tokens of a segment.
-        pending: segments that gradients go back through; 0 writes every segment at once.
+        length: number of tokens of a segment.
+        pending: number of segments that gradients flow back through; 0 writes every segment
+            immediately.
     """
     num_slots, d_model = stack.memory.memory_size, stack.d_model
     # Gates accumulate small changes, which bfloat16 would round away; compressive memories hold
-    # copies of states, which need no more precision than the states.
+    # copies of states and need no higher precision.
     dtype = jnp.float32 if stack.memory.memory == "attentive" else stack.dtype
     values = jnp.zeros((num_layers, batch, num_slots, d_model), dtype)
     slots = Slots(values, jnp.zeros(values.shape[:-1], bool))

@@ -1,4 +1,4 @@
-"""Logical axis names of parameters and activations, and their places on a mesh."""
+"""Logical axis names of parameters and activations, and their sharding on a mesh."""
 
 import functools
 import math
@@ -24,14 +24,14 @@ def logical(initializer: Initializer, *names: str) -> Initializer:
 
     ``training.mesh`` maps the names to mesh axes.
     """
-    # Explicitly, because the default of initializers is float64 under JAX_ENABLE_X64.
+    # Explicitly, because initializers default to float64 under JAX_ENABLE_X64.
     in_float32 = functools.partial(initializer, dtype=jnp.float32)
-    # ``Module.param`` takes the array out of the box with the names.
+    # ``Module.param`` unboxes the array.
     return nn.with_logical_partitioning(in_float32, names)  # type: ignore[return-value]
 
 
 def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpec | None:
-    """Returns the place of an activation on the active mesh, None without a mesh.
+    """Returns the PartitionSpec of an activation on the active mesh, None without a mesh.
 
     A dimension that its mesh axes do not divide is not sharded.
 
@@ -40,6 +40,7 @@ def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpe
         names: logical name of each axis.
     """
     mesh = jax.sharding.get_abstract_mesh()
+    # Inside ``shard_map`` over all axes there is nothing to shard.
     if mesh.empty or not mesh.auto_axes:
         return None
     spec = []
@@ -52,7 +53,7 @@ def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpe
 
 
 def active_sequence_sharding(batch: int) -> SequenceSharding | None:
-    """Returns how the active mesh shards sequences, None if each is on one device.
+    """Returns the sharding of sequences on the active mesh, None if each is on one device.
 
     Args:
         batch: number of rows; if the devices do not divide it, rows are not sharded.
@@ -62,6 +63,7 @@ def active_sequence_sharding(batch: int) -> SequenceSharding | None:
         return None
     mesh_axes = []
     for entry in _mesh_axes(("batch", "length")):
+        # Mesh axes of size 1 do not shard anything.
         mesh_axes.append(tuple(axis for axis in _auto_axes(entry, mesh) if mesh.shape[axis] > 1))
     batch_axes, length_axes = mesh_axes
     if not length_axes:
@@ -73,7 +75,7 @@ def active_sequence_sharding(batch: int) -> SequenceSharding | None:
 
 
 def rows_per_device(batch: int) -> int:
-    """Returns the rows of a batch that one device of the active mesh has; all without a mesh."""
+    """Returns the number of rows of a batch per device of the active mesh; all without a mesh."""
     spec = mesh_spec((batch,), ("batch",))
     if spec is None:
         return batch
@@ -82,18 +84,19 @@ def rows_per_device(batch: int) -> int:
 
 
 def constrain(x: Shaped[AnyArray, "*shape"], *names: str | None) -> Shaped[AnyArray, "*shape"]:
-    """Keeps an activation where its logical axis names put it; does nothing without a mesh."""
+    """Constrains an activation to the sharding of its logical axes; a no-op without a mesh."""
     spec = mesh_spec(x.shape, names)
     return x if spec is None else jax.lax.with_sharding_constraint(x, spec)
 
 
 def constrain_rows(tree: Any) -> Any:
-    """Keeps the rows of arrays where the mesh has those of a batch, and other axes as they come."""
+    """Constrains the rows of arrays to the mesh's sharding of a batch, and no other axes."""
 
     def constrained(x: AnyArray) -> AnyArray:
         spec = mesh_spec(x.shape[:1], ("batch",)) if x.ndim else None
         if spec is None:
             return x
+        # XLA chooses the sharding of the other axes.
         others = [PartitionSpec.UNCONSTRAINED] * (x.ndim - 1)
         return jax.lax.with_sharding_constraint(x, PartitionSpec(spec[0], *others))
 
@@ -101,18 +104,18 @@ def constrain_rows(tree: Any) -> Any:
 
 
 def is_on_one_cpu() -> bool:
-    """Returns whether the computation runs on a CPU without a mesh of several devices."""
+    """Returns True if the computation runs on a CPU without a mesh of several devices."""
     return target_platform() == "cpu" and jax.sharding.get_abstract_mesh().size <= 1
 
 
 def _mesh_axes(names: Sequence[str | None]) -> PartitionSpec:
-    """Returns the mesh axes that the active rules give logical names."""
-    return cast(PartitionSpec, spmd.logical_to_mesh_axes(tuple(names)))  # None for None alone
+    """Returns the mesh axes of logical names under the active rules."""
+    return cast(PartitionSpec, spmd.logical_to_mesh_axes(tuple(names)))  # None only for None
 
 
 def _auto_axes(
     entry: str | tuple[str, ...] | None, mesh: jax.sharding.AbstractMesh
 ) -> tuple[str, ...]:
-    """Returns the axes of an entry that the partitioner cuts, not a ``shard_map`` around."""
+    """Returns the axes of an entry that XLA partitions, without axes of an enclosing shard_map."""
     axes = (entry,) if isinstance(entry, str) else entry or ()
     return tuple(axis for axis in axes if axis in mesh.auto_axes)

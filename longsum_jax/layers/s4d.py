@@ -26,7 +26,7 @@ from longsum_jax.typing import AnyArray
 
 StepInit = Literal["log_uniform", "uniform"]
 InputInit = Literal["one", "normal"]
-KERNELS = "kernels"  # Flax collection of stored kernels, see ``S4D``
+KERNELS = "kernels"  # Flax collection of cached kernels, see ``S4D``
 
 
 class S4D(nn.Module):
@@ -34,26 +34,27 @@ class S4D(nn.Module):
 
         out = output_linear(conv(mask * k_proj(u)) * q_proj(u))
 
-    All maps have biases; the convolution is with a learned diagonal SSM per channel. Keys are
-    masked after their projection because of its bias. Outputs outside the mask are arbitrary.
+    All maps have biases; the convolution has a learned diagonal SSM per channel. Keys are masked
+    after their projection because of its bias. Outputs outside the mask are arbitrary.
 
-    Kernels depend on parameters and length alone. Applied with the collection KERNELS mutable, a
-    layer stores its kernel there, for the length of the input; where the collection holds one, the
-    layer uses it instead of computing it.
+    Kernels only depend on the parameters and the length. If the collection KERNELS is mutable, a
+    layer stores its kernel there, for the length of the input; if the collection contains a kernel,
+    the layer uses it instead of recomputing it.
 
     Attributes:
         d_state: real state size, twice the number of complex modes.
         bidirectional: False for the causal layer.
-        gating: False leaves q_proj out.
-        shared_dynamics: both directions share A, B and dt (published code); else each has its own
-            (paper, section 4.1).
+        gating: False to leave out q_proj.
+        shared_dynamics: True if both directions share A, B and dt (published code); otherwise each
+            has separate ones (paper, section 4.1).
         dt_min, dt_max, dt_init: range and distribution of the initial step sizes.
-        b_init: initial B, "one" (published code) or standard complex normal "normal", as C (paper,
-            appendix E).
+        b_init: initial B, "one" (published code) or "normal", standard complex normal like C
+            (paper, appendix E).
         discretization: "zoh" (published code) or "none" (paper, equation 2).
         backend, operands: see ``ops.ssm.convolution.ssm_convolution``.
-        length_chunk: positions per chunk in the dense maps; 0 for all at once.
-        recompute: gradients compute chunks of the dense maps again (``map_over_length``).
+        length_chunk: number of positions per chunk in the dense maps; 0 for all at once.
+        recompute: True to recompute chunks of the dense maps for the gradients
+            (``map_over_length``).
     """
 
     d_model: int
@@ -77,7 +78,8 @@ class S4D(nn.Module):
         if self.gating:
             self.q_proj = self._linear("embed", "channels")
         self.output_linear = self._linear("channels", "embed")
-        sets = () if self.shared_dynamics else ("directions",)  # further axes of the dynamics
+        sets = () if self.shared_dynamics else ("directions",)  # leading axes of the dynamics
+        # inv_A_real is log(-A_real); A_real begins at -0.5.
         half_decay = nn.initializers.constant(math.log(0.5))
         self.log_dt = self._ssm_param("log_dt", self._init_log_dt, *sets, "channels")
         self.inv_A_real = self._ssm_param("inv_A_real", half_decay, *sets, "channels", "modes")
@@ -106,11 +108,13 @@ class S4D(nn.Module):
         uniform = jax.random.uniform(key, shape, dtype)
         if self.dt_init == "uniform":
             return jnp.log(self.dt_min + uniform * (self.dt_max - self.dt_min))
+        # Log-uniform step sizes: log_dt is uniform.
         return math.log(self.dt_min) + uniform * (math.log(self.dt_max) - math.log(self.dt_min))
 
     def ssm(self) -> DiagonalSSM:
-        """Returns the parameters of the SSM in the form of ``ops.ssm``."""
+        """Returns the parameters of the SSM in the format of ``ops.ssm``."""
 
+        # [channels, ...] -> [sets, channels, ...]
         def in_sets(x: Array) -> Array:
             return x[None] if self.shared_dynamics else x
 
@@ -139,7 +143,9 @@ class S4D(nn.Module):
         def masked_keys(layer: S4D, u: AnyArray, mask: AnyArray) -> Array:
             return layer.k_proj(u) * mask[..., None]
 
+        # Padding must be zero, because the convolution mixes all positions.
         k = self._map(masked_keys, u, mask)
+        # ``SAVE_MARKED_POLICY`` saves the result, so that only the maps are recomputed.
         y = save_for_backward(self._convolve(k))
         return self._map(S4D._gate, u, y)
 
@@ -158,15 +164,17 @@ class S4D(nn.Module):
             "backend": self.backend,
             "operands": self.operands,
         }
+        # With a mesh, every device convolves its own rows and channels.
         if spec is not None:
             return ssm_convolution_sharded(k, ssm, self.D, spec, **options)
+        # Without a mesh, the spectrum of the kernel may be cached.
         spectrum = self._stored_spectrum(k.shape[1])
         if spectrum is None:
             return ssm_convolution(k, ssm, self.D, **options)
         return convolve_with_spectrum(k, spectrum)
 
     def _stored_spectrum(self, length: int) -> Array | None:
-        """Returns the kernel's spectrum from KERNELS; computes it where KERNELS is mutable."""
+        """Returns the kernel's spectrum from KERNELS; computes it if KERNELS is mutable."""
         if self.is_initializing() or not caches_kernels(target_platform(), self.backend):
             return None
         if self.is_mutable_collection(KERNELS):

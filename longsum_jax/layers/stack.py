@@ -1,4 +1,4 @@
-"""The config of a stack of transformer layers; every model family fills it in from its own."""
+"""The config of a stack of transformer layers, which every model family fills from its config."""
 
 import dataclasses
 from collections.abc import Callable
@@ -22,18 +22,18 @@ class PageOptions:
     has them if ``page_length`` is set.
 
     Attributes:
-        page_length: tokens of a page, whose positions begin at 0; 0 encodes the source in one
-            piece.
-        page_context: tokens on either side of a page that only serve as context, and whose states
-            come from the page before or after; part of ``page_length`` (Unlimiformer: a quarter).
-            The first page has no context before it and the last none after it; see ``ops.pages``.
-            Pages without context do not overlap.
-        page_decoding: the decoder also reads one page at a time, and its outputs are averaged by
-            learned weights (PageSum); otherwise it reads the states of all pages.
-        page_recompute: pages are encoded one after another, and in training again for their
-            gradients, so that memory holds the states of all pages but the activations of one
+        page_length: number of tokens of a page, whose positions begin at 0; 0 encodes the source in
+            one piece.
+        page_context: number of tokens on either side of a page that only serve as context, and
+            whose states come from the previous or next page; part of ``page_length`` (Unlimiformer:
+            a quarter). The first page has no context before it and the last none after it; see
+            ``ops.pages``. Pages without context do not overlap.
+        page_decoding: True if the decoder also reads one page at a time, and its outputs are
+            averaged by learned weights (PageSum); otherwise it reads the states of all pages.
+        page_recompute: True to encode pages one after another, and in training again for their
+            gradients, so that memory holds the states of all pages but the activations of only one
             (CachED, Saxena et al. 2025); otherwise all pages are encoded at once. Both compute the
-            same.
+            same result.
     """
 
     page_length: LengthOrNone = 0
@@ -43,7 +43,7 @@ class PageOptions:
 
     @property
     def page_body(self) -> int:
-        """Tokens of a page without its context."""
+        """Number of tokens of a page without its context."""
         return self.page_length - 2 * self.page_context
 
 
@@ -53,25 +53,27 @@ class MemoryOptions:
     config.json has them if any is in use.
 
     Attributes:
-        memory: "compressive" (the newest states and older ones compressed, read by self-attention),
-            "attentive" (slots rewritten by gates, read by an attention of their own) or "none".
+        memory: memory type: "compressive" (the newest states and older ones compressed, read by
+            self-attention), "attentive" (slots rewritten by gates, read by a separate attention) or
+            "none".
         memory_layers: layers with a memory: "firstN", "lastN", "all" or their indices; None for the
             first three of a compressive, the last three of an attentive memory. N may exceed the
             number of layers.
-        memory_decoder: whether the same layers of the decoder have one.
-        memory_size: slots of one layer.
-        memory_compression: states that are compressed to one (``compressive``).
-        memory_overflow: see ``ops.memory.compressive_update`` (``compressive``).
-        memory_reconstruction: weight, in the loss of every layer, of the mean error of attending to
-            compressed states instead of the states; trains the compression alone
+        memory_decoder: True if the same layers of the decoder also have a memory.
+        memory_size: number of slots per layer.
+        memory_compression: number of states that are compressed to one (``compressive``).
+        memory_overflow: treatment of incomplete strides, see ``ops.memory.compressive_update``
             (``compressive``).
-        memory_hidden: "normalised" stores the input of the sublayer after self-attention, "raw" the
-            output of self-attention (``attentive``).
-        memory_backprop: segments whose writing gradients go back through, 0 for all of a document.
-        salient_vectors: most encoder states of important sentences elsewhere in the document that
-            all layers of the encoder read as extra keys; 0 for none.
-        salient_projection: whether keys and values share the map of those states, which is the
-            identity at first.
+        memory_reconstruction: weight, in the loss of every layer, of the mean error of attending to
+            compressed states instead of the states; only trains the compression (``compressive``).
+        memory_hidden: states to store: "normalised" for the input of the sublayer after
+            self-attention, "raw" for the output of self-attention (``attentive``).
+        memory_backprop: number of segments whose writes gradients flow back through, 0 for all of a
+            document.
+        salient_vectors: maximum number of encoder states of important sentences elsewhere in the
+            document that all layers of the encoder read as extra keys; 0 for none.
+        salient_projection: "shared" if keys and values share the map of these states, which is
+            initially the identity.
     """
 
     memory: Literal["none", "compressive", "attentive"] = "none"
@@ -88,18 +90,19 @@ class MemoryOptions:
 
 
 def with_attention(options: EncoderAttentionOptions, name: str) -> EncoderAttentionOptions:
-    """Returns the options of layers that all have the encoder attention ``name``.
+    """Returns the options for layers that all have the encoder attention ``name``.
 
-    Memories are switched off: they are checked for all layers of a stack together.
+    Memories are disabled, because they are checked for all layers of a stack together.
     """
     changes: dict[str, Any] = {"encoder_attention": name}
     if isinstance(options, MemoryOptions):
+        # Only encoder-decoders have these options.
         changes |= {"memory": "none", "salient_vectors": 0}
     return dataclasses.replace(options, **changes)
 
 
 class AttentionInitializers(NamedTuple):
-    """The initialisers of an attention's maps; keys and values share one."""
+    """The initializers of an attention's maps; keys and values share one."""
 
     query: Initializer
     projection: Initializer
@@ -112,31 +115,32 @@ class StackConfig:
 
     Attributes:
         d_model: size of the states.
-        num_heads: heads of every attention.
+        num_heads: number of heads of every attention.
         d_kv: size of one head.
         d_ff: size between the maps of the feed-forward.
-        feed_forward: a name of ``layers.dense.FEED_FORWARD_KINDS``.
-        norm: "rms" (T5) or "layer".
-        pre_norm: normalises before each sublayer (T5, PEGASUS); else after each residual (BART,
-            BERT).
-        final_norm: normalises once more after the last layer.
+        feed_forward: feed-forward type, a key of ``layers.dense.FEED_FORWARD_KINDS``.
+        norm: norm type, "rms" (T5) or "layer".
+        pre_norm: True to normalize before each sublayer (T5, PEGASUS); otherwise after each
+            residual (BART, BERT).
+        final_norm: True to normalize once more after the last layer.
         attention_scale: factor of the query-key products.
-        attention_init: "torch", "t5", or the standard deviation of all kernels.
-        embedding_size: features of an embedding, which a linear layer makes ``d_model``; None for
+        attention_init: initialization: "torch", "t5", or the standard deviation of all kernels.
+        embedding_size: size of an embedding, which a linear layer maps to ``d_model``; None for
             embeddings of that size, without the map.
-        shares_layers: all layers have the same parameters, kept once, without an axis of layers.
-        dropout_rate: of the embeddings and of the output of each sublayer.
-        output_dropout_rate: after the final norm.
-        relative_attention: buckets and largest distance of T5's bias, None without.
-        causal: tokens of an encoder see no later ones, for language models without a source;
-            decoders do not read it.
-        options: the encoder attention and its options; decoders read ``attention_backend`` alone.
-        cross: the cross-attention and its options; encoders do not read them.
+        shares_layers: True if all layers have the same parameters, stored once, without an axis of
+            layers.
+        dropout_rate: dropout rate of the embeddings and of the output of each sublayer.
+        output_dropout_rate: dropout rate after the final norm.
+        relative_attention: number of buckets and maximum distance of T5's bias, None without.
+        causal: True if tokens of an encoder see no later tokens, for language models without a
+            source; decoders ignore it.
+        options: encoder attention and its options; decoders only read ``attention_backend``.
+        cross: cross-attention and its options; encoders ignore them.
         memory: memories of the layers.
-        dtype: of all computations but softmax, norms and activations.
-        remat: recomputes each layer from its input in the backward pass; otherwise only operations
-            that cost little, all but products with parameters and the convolutions of S4D.
-        length_chunk: positions per chunk in dense maps of an encoder; 0 for all at once.
+        dtype: dtype of all computations except softmax, norms and activations.
+        remat: True to recompute each layer from its input in the backward pass; otherwise only
+            cheap operations, all except products with parameters and the convolutions of S4D.
+        length_chunk: number of positions per chunk in dense maps of an encoder; 0 for all at once.
     """
 
     d_model: int
@@ -170,12 +174,12 @@ class StackConfig:
 
     @property
     def remat_policy(self) -> Callable[..., bool] | None:
-        """The ``policy`` of ``nn.remat``: results of a layer stored for the backward pass."""
+        """The ``policy`` of ``nn.remat``: results of a layer saved for the backward pass."""
         return None if self.remat else SAVE_MARKED_POLICY
 
     @property
     def kernel_std(self) -> float | None:
-        """The standard deviation of all kernels, None where each has its own (T5, PyTorch)."""
+        """The standard deviation of all kernels, None if each has its own (T5, PyTorch)."""
         return None if isinstance(self.attention_init, str) else self.attention_init
 
     def make_norm(self, **names: Any) -> nn.Module:
@@ -213,13 +217,13 @@ class StackConfig:
 
     @property
     def attention_initializers(self) -> AttentionInitializers:
-        """The initialisers of an attention's maps."""
+        """The initializers of an attention's maps."""
         d_inner = self.num_heads * self.d_kv
         if self.attention_init == "torch":
             projection = torch_uniform(self.d_model)
             return AttentionInitializers(projection, projection, torch_uniform(d_inner))
         if self.attention_init == "t5":
-            # T5 does not scale its query-key products; small queries do it instead.
+            # T5 does not scale its query-key products, but initializes small queries instead.
             query = normal((self.d_model * self.d_kv) ** -0.5)
             projection, output = normal(self.d_model**-0.5), normal(d_inner**-0.5)
             return AttentionInitializers(query, projection, output)

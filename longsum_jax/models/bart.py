@@ -1,7 +1,8 @@
-"""BART and its relatives: mBART, BARThez, PEGASUS, PEGASUS-X, LED and BigBird-PEGASUS.
+"""BART and related models: mBART, BARThez, PEGASUS, PEGASUS-X, LED and BigBird-PEGASUS.
 
-One model, which computes what transformers computes from the published checkpoints; its configs are
-in ``models.bart_config``. Papers: BART (Lewis et al. 2020), mBART (Liu et al. 2020), mBART-50 (Tang
+All are one model, which reproduces transformers' outputs for the published checkpoints; its configs
+are in ``models.bart_config``. Papers: BART (Lewis et al. 2020), mBART (Liu et al. 2020), mBART-50
+(Tang
 et al. 2020), BARThez (Kamal Eddine et al. 2021), PEGASUS (Zhang et al. 2020), PEGASUS-X (Phang et
 al. 2022), LED (Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
 """
@@ -63,12 +64,12 @@ _TABLES = {"encoder": "source_positions", "decoder": "target_positions"}  # para
 def _init_sinusoids(
     config: BartConfig, rng: Array, shape: tuple[int, ...], dtype: Any = jnp.float32
 ) -> Array:
-    """Returns the computed table, as an initializer of stored ones."""
+    """Returns the computed position table, as an initializer of stored ones."""
     return jnp.asarray(sinusoids(config), dtype)
 
 
 class Bart(EncoderDecoder):
-    """BART and its relatives; see ``EncoderDecoder`` for the methods."""
+    """BART and related models; see ``EncoderDecoder`` for the methods."""
 
     config: BartConfig
 
@@ -109,13 +110,13 @@ class Bart(EncoderDecoder):
         deterministic: bool = True,
         **inputs: Any,
     ) -> Float[Array, "..."]:
-        """Returns the output that ``head`` selects, in float32.
+        """Returns the output selected by ``head``, in float32.
 
         Teacher-forced logits [batch, target_length, vocab]; or logits of the labels of a text
-        [batch, num_labels]; or of the start and the end of an answer at every token [batch, length,
-        2]. For the last two the decoder reads the source, shifted by one token, unless
-        ``decoder_input_ids`` says otherwise; the state at the last end-of-sequence token is that
-        of the text.
+        [batch, num_labels]; or logits of the start and the end of an answer at every token [batch,
+        length, 2]. For the last two the decoder reads the source, shifted by one token, unless
+        ``decoder_input_ids`` is given; the state at the last end-of-sequence token represents the
+        text.
         """
         if self.config.head == "language_model":
             if decoder_input_ids is None:
@@ -132,16 +133,17 @@ class Bart(EncoderDecoder):
         return self.head(x, deterministic)
 
     def shifted_source(self, ids: Int[AnyArray, "batch length"]) -> Int[Array, "batch length"]:
-        """Returns the decoder's input of models whose decoder reads the source."""
+        """Returns the decoder input of models whose decoder reads the source."""
         c = self.config
         shifted = shift_right(ids, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
         if not c.wraps_source:
+            # Begin with the last real token of each row.
             return shifted
         last = jnp.maximum((ids != c.pad_token_id).sum(1, keepdims=True) - 1, 0)
         return shifted.at[:, :1].set(jnp.take_along_axis(ids, last, axis=1))
 
     def _position_table(self, name: str, rows: int) -> Float[Array, "rows d_model"]:
-        """Makes the position table of one stack; to be called in ``setup``."""
+        """Makes the position table of one stack; call it in ``setup``."""
         c = self.config
         init = normal(c.init_std) if c.positions == "learned" else partial(_init_sinusoids, c)
         shape = (rows + c.position_offset, c.d_model)
@@ -155,13 +157,13 @@ class Bart(EncoderDecoder):
         return self.source_norm(x) if self.config.normalize_embedding else x
 
     def source_embedding_norm(self) -> nn.Module | None:
-        """Returns the norm that ends ``embed_source``, None without one."""
+        """Returns the final norm of ``embed_source``, None without one."""
         return self.source_norm if self.config.normalize_embedding else None
 
     def embed_target(
         self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
     ) -> Float[Array, "batch length d_model"]:
-        """Returns the embeddings of the target at ``positions``, one for each column or row."""
+        """Returns the embeddings of the target at ``positions``, one per column or per row."""
         x = self._embed(ids, positions, "decoder")
         return self.target_norm(x) if self.config.normalize_embedding else x
 
@@ -183,7 +185,7 @@ class Bart(EncoderDecoder):
             if c.positions != "learned":
                 # The published code never trains a table of sinusoids.
                 table = jax.lax.stop_gradient(table)
-            # Padding may lie beyond the table, and is masked: any row will do.
+            # Padding may be beyond the table, and is masked: any row will do.
             return jnp.take(table, positions + c.position_offset, axis=0, mode="clip")
         if c.positions == "pegasus":
             return sinusoidal_positions(positions, pegasus_frequencies(c.d_model))
@@ -196,22 +198,22 @@ class Bart(EncoderDecoder):
         logits = vocabulary_logits(x, self.logits_table())
         if not self.config.has_logits_bias:
             return logits
-        # A buffer in the published code: stored, never trained.
+        # A buffer in the published code: stored, but never trained.
         return logits + jax.lax.stop_gradient(self.final_logits_bias)
 
 
 def last_state(
     states: Float[AnyArray, "batch length d_model"], chosen: Bool[AnyArray, "batch length"]
 ) -> Float[Array, "batch d_model"]:
-    """Returns the state at the last of the chosen positions of each row, or else at the end."""
+    """Returns the state at the last True position of ``chosen``, else at the last position."""
     last = states.shape[1] - 1 - jnp.argmax(chosen[:, ::-1], axis=1)
     return jnp.take_along_axis(states, last[:, None, None], axis=1)[:, 0]
 
 
 def infer_from_weights(config: BartConfig, tensors: Mapping[str, Any]) -> BartConfig:
-    """Returns the config of a PEGASUS with the position tables that differ from computed ones.
+    """Returns the config of a PEGASUS whose stored position tables differ from computed ones.
 
-    One that is the sinusoids, rounded to half precision at most, is computed.
+    A stored table that equals the sinusoids, up to rounding to half precision, is computed instead.
     """
     if not isinstance(config, PegasusConfig) or config.positions != "pegasus":
         return config
@@ -226,7 +228,7 @@ def _stored_table(config: BartConfig, tensors: Mapping[str, Any], side: Side) ->
 
 
 def _differs(table: Any | None, config: BartConfig) -> bool:
-    """Returns True for a stored table that is not the computed one."""
+    """Returns True if a stored table differs from the computed one."""
     return table is not None and not is_close_to_constant(table, sinusoids(config))
 
 
@@ -234,7 +236,7 @@ def _table_key(config: BartConfig, side: Side) -> str:
     return f"{config.prefix}.{side}.embed_positions.weight"
 
 
-# Encoder attention -> the names of its maps in state dicts: (prefix, q, k, v, output).
+# Encoder attention to the names of its maps in state dicts: (prefix, q, k, v, output).
 _PLAIN = ("", "q_proj", "k_proj", "v_proj", "out_proj")
 _LONGFORMER = ("longformer_self_attn.", "query", "key", "value", "output")
 _BIGBIRD = ("self.", "query", "key", "value", "output")
@@ -252,7 +254,7 @@ def _attention_rows(
 
 
 def _self_attention_rows(config: BartConfig, path: str, key: str) -> list[WeightRow]:
-    """Returns the rows of the encoder's self-attention; names differ from family to family."""
+    """Returns the rows of the encoder's self-attention, whose names differ by family."""
     names = {LedConfig: _LONGFORMER, BigBirdPegasusConfig: _BIGBIRD}.get(type(config), _PLAIN)
     rows = _attention_rows(path, key, config.attention_bias, names)
     if config.encoder_attention == "longformer":
@@ -344,7 +346,7 @@ def _family(
     attentions: tuple[str, ...],
     **tiny: Any,
 ) -> Family:
-    """Returns a family of this architecture; ``tiny`` as in ``presets``."""
+    """Returns a family of this architecture; for ``tiny`` see ``presets``."""
     return Family(
         name=name,
         architecture=f"{architecture}ForConditionalGeneration",

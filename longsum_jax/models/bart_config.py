@@ -1,7 +1,7 @@
-"""The configs of BART and its relatives: fields, presets, and what config.json says.
+"""The configs of BART and related models: fields, presets, and their config.json.
 
-The relatives differ in the place of their norms, in their positions, in biases, and in the
-encoder's attention.
+These models differ in the position of their norms, in their position embeddings, in biases, and in
+the encoder's attention.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ from longsum_jax.models.heads import (
 from longsum_jax.ops.positions import pegasus_frequencies
 from longsum_jax.schema import Count, Layers, Length, Positive, Rate, Size, Weight
 
-# Config fields that say how to compute; no checkpoint depends on them.
+# Config fields that select how to compute; checkpoints do not depend on them.
 RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "head")
 
 Head = Literal["language_model", "classification", "question_answering"]
@@ -53,20 +53,21 @@ SIDES: tuple[Side, ...] = ("encoder", "decoder")
 class BartConfig(EncoderDecoderConfig, LabelOptions):
     """The config of BART; keys as in config.json, defaults of BART large.
 
-    Class attributes hold what a relative fixes:
-        normalize_before: layers normalize their input (PEGASUS), not their output (BART), and a
-            norm follows the last layer.
-        normalize_embedding: a norm follows the embeddings.
-        positions: "learned" tables, or sinusoids, which differ in their wave lengths.
-        position_offset: unused rows at the start of a learned table.
-        has_logits_bias: a stored bias is added to the logits.
+    Class attributes define properties that are fixed per model type:
+        normalize_before: True if layers normalize their input (PEGASUS) instead of their output
+            (BART), and a norm follows the last layer.
+        normalize_embedding: True if a norm follows the embeddings.
+        positions: "learned" tables, or sinusoids, which differ in their wavelengths.
+        position_offset: number of unused rows at the start of a learned table.
+        has_logits_bias: True if a stored bias is added to the logits.
         final_norm_name: name of the norm at the end of a stack in state dicts.
-        wraps_source: a decoder that reads the source begins with its last token, not with
+        wraps_source: True if a decoder that reads the source begins with its last token instead of
             ``decoder_start_token_id``.
 
     Attributes:
-        head: "language_model" writes; the others read the source with the decoder, too (Lewis et
-            al. 2020, section 3). In checkpoints the name of the architecture says it.
+        head: model head; "language_model" generates text, the other heads also read the source with
+            the decoder (Lewis et al. 2020, section 3). In checkpoints it is given by the
+            architecture's name.
     """
 
     heads: ClassVar[tuple[str, ...]] = get_args(Head)
@@ -117,7 +118,7 @@ class BartConfig(EncoderDecoderConfig, LabelOptions):
 
     @property
     def attention_bias(self) -> bool:
-        """Whether the linear layers of attention have biases."""
+        """True if the linear layers of attention have biases."""
         return True
 
     @property
@@ -128,25 +129,26 @@ class BartConfig(EncoderDecoderConfig, LabelOptions):
 
     @property
     def dropout_rate(self) -> float:
-        """The largest of the dropout rates; 0 if the model has no dropout at all."""
+        """The largest of the dropout rates; 0 if the model has no dropout."""
         rates = (self.dropout, self.attention_dropout, self.activation_dropout)
         return max(*rates, self.classifier_dropout)
 
     @property
     def source_rows(self) -> int:
-        """Positions of the encoder's table."""
+        """Number of positions of the encoder's table."""
         return self.max_position_embeddings
 
     @property
     def target_rows(self) -> int:
-        """Positions of the decoder's table."""
+        """Number of positions of the decoder's table."""
         return self.max_position_embeddings
 
     @property
     def max_source_length(self) -> int | None:
-        """The longest source in tokens: one for each position; no limit if it is read in pages.
+        """Maximum source length in tokens, one per position; None if the source is read in pages.
 
-        Unless it writes, the decoder reads the source as well, and needs as many positions.
+        With heads other than "language_model", the decoder also reads the source and needs as many
+        positions.
         """
         if self.head != "language_model":
             return self.target_rows if self.page_length else min(self.source_rows, self.target_rows)
@@ -154,7 +156,7 @@ class BartConfig(EncoderDecoderConfig, LabelOptions):
 
     @property
     def max_target_length(self) -> int | None:
-        """The longest input of the decoder in tokens: one for each position."""
+        """Maximum length of the decoder input in tokens, one per position."""
         return self.target_rows
 
     def with_max_source_length(self, length: int) -> "BartConfig":
@@ -167,13 +169,13 @@ class BartConfig(EncoderDecoderConfig, LabelOptions):
 
     @property
     def encoder_stack(self) -> StackConfig:
-        """The description of the encoder's layers."""
+        """Config of the encoder's layers."""
         sizes = (self.encoder_layers, self.encoder_attention_heads, self.encoder_ffn_dim)
         return dataclasses.replace(self._stack(*sizes), length_chunk=self.length_chunk)
 
     @property
     def decoder_stack(self) -> StackConfig:
-        """The description of the decoder's layers."""
+        """Config of the decoder's layers."""
         sizes = (self.decoder_layers, self.decoder_attention_heads, self.decoder_ffn_dim)
         return dataclasses.replace(self._stack(*sizes), memory=decoder_memory(self))
 
@@ -208,9 +210,9 @@ class BartConfig(EncoderDecoderConfig, LabelOptions):
 class MbartConfig(BartConfig):
     """The config of mBART, mBART-50 and BARThez; defaults of mBART large.
 
-    A text of the decoder begins with the token of its language, which ``decoder_start_token_id``
-    (mBART) or ``forced_bos_token_id`` of generation_config.json (mBART-50) names; `<s>` without
-    either.
+    A text of the decoder begins with the token of its language, given by ``decoder_start_token_id``
+    (mBART) or by ``forced_bos_token_id`` of generation_config.json (mBART-50); otherwise with
+    `<s>`.
     """
 
     normalize_before: ClassVar[bool] = True
@@ -228,8 +230,8 @@ class PegasusConfig(BartConfig):
 
     Attributes:
         stored_positions: stacks whose position table is a parameter. Checkpoints store the table of
-            sinusoids, and transformers uses the stored one; where it differs from the computed
-            table, ``infer_from_weights`` names its stack here.
+            sinusoids, and transformers uses the stored table; if it differs from the computed
+            table, ``infer_from_weights`` adds its stack here.
     """
 
     heads: ClassVar[tuple[str, ...]] = EncoderDecoderConfig.heads
@@ -290,7 +292,7 @@ class PegasusXConfig(PegasusConfig):
 
     @property
     def max_source_length(self) -> None:
-        """No limit: positions are computed."""
+        """None, because positions are computed and therefore unlimited."""
 
     max_target_length = max_source_length
 
@@ -299,7 +301,7 @@ class PegasusXConfig(PegasusConfig):
 class LedConfig(BartConfig):
     """The config of LED; defaults of LED large.
 
-    ``attention_window`` has one number for all layers or one for each.
+    ``attention_window`` has one number for all layers or one per layer.
     """
 
     fixed: ClassVar[tuple[str, ...]] = ("scale_embedding",)
@@ -316,12 +318,12 @@ class LedConfig(BartConfig):
 
     @property
     def source_rows(self) -> int:
-        """Positions of the encoder's table."""
+        """Number of positions of the encoder's table."""
         return self.max_encoder_position_embeddings
 
     @property
     def target_rows(self) -> int:
-        """Positions of the decoder's table."""
+        """Number of positions of the decoder's table."""
         return self.max_decoder_position_embeddings
 
     def with_max_source_length(self, length: int) -> "LedConfig":
@@ -340,7 +342,7 @@ class BigBirdPegasusConfig(PegasusConfig):
     """The config of BigBird-PEGASUS; defaults of BigBird-PEGASUS large.
 
     Attributes:
-        use_bias: the linear layers of attention have biases.
+        use_bias: True if the linear layers of attention have biases.
     """
 
     heads: ClassVar[tuple[str, ...]] = BartConfig.heads
@@ -357,12 +359,12 @@ class BigBirdPegasusConfig(PegasusConfig):
 
     @property
     def attention_bias(self) -> bool:
-        """``use_bias``, by the name that its relatives have."""
+        """``use_bias``, under the name used by related models."""
         return self.use_bias
 
 
 def sinusoids(config: BartConfig) -> np.ndarray:
-    """Returns the table of PEGASUS' positions as state dicts hold it: float32 [rows, d_model].
+    """Returns PEGASUS' position table as stored in state dicts: float32 [rows, d_model].
 
     It equals ``ops.positions.sinusoidal_positions`` up to the rounding of float32.
     """
@@ -403,9 +405,9 @@ _BASE: dict[str, Any] = {
 
 
 def presets(config_class: type[BartConfig], **tiny: Any) -> dict[str, BartConfig]:
-    """Returns the large, base, small and tiny models of a relative.
+    """Returns the large, base, small and tiny models of a config class.
 
-    ``tiny`` holds further fields of the tiny one, such as smaller blocks.
+    ``tiny`` contains additional fields of the tiny model, such as smaller blocks.
     """
     return {
         "large": config_class(),
@@ -416,7 +418,7 @@ def presets(config_class: type[BartConfig], **tiny: Any) -> dict[str, BartConfig
 
 
 _LABEL_FIELDS = tuple(field.name for field in dataclasses.fields(LabelOptions))
-# Suffix of class names in ``architectures`` -> head.
+# Suffix of class names in ``architectures`` to head.
 _HEADS: dict[str, Head] = {
     "ForConditionalGeneration": "language_model",
     "ForSequenceClassification": "classification",
@@ -426,13 +428,13 @@ _HEADS: dict[str, Head] = {
 
 
 def read_config(raw: Mapping[str, Any], config_class: type[BartConfig]) -> dict[str, Any]:
-    """Returns the fields of ``config_class`` that a config.json holds.
+    """Returns the fields of ``config_class`` in a config.json.
 
     Raises:
-        InputError: the file describes a model of another structure.
+        InputError: the file describes a model with a different structure.
     """
     head = head_of(raw, _HEADS, "Model")
-    # Files of models without labels hold default ones.
+    # Files of models without labels contain default labels.
     left_out = () if head == "classification" else _LABEL_FIELDS
     values = read_fields(raw, config_class, (*RUNTIME_FIELDS, *left_out)) | {"head": head}
     if head == "classification":
@@ -447,7 +449,7 @@ def read_config(raw: Mapping[str, Any], config_class: type[BartConfig]) -> dict[
 
 
 def _check_structure(raw: Mapping[str, Any]) -> None:
-    """Raises an InputError unless a config.json of model_type "bart" describes a BART.
+    """Raises an InputError unless a config.json with model_type "bart" describes a BART.
 
     Old files could describe mBART or Marian under the same model_type.
     """
@@ -469,8 +471,8 @@ def write_config(config: BartConfig, name: str) -> dict[str, Any]:
     """Returns the entries of config.json that replace fields, or that only transformers reads.
 
     Args:
-        config: of the model.
-        name: with which the names of the classes in transformers begin.
+        config: config of the model.
+        name: common prefix of the class names in transformers.
     """
     suffixes = {head: suffix for suffix, head in reversed(_HEADS.items())}
     values: dict[str, Any] = {

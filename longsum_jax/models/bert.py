@@ -1,4 +1,4 @@
-"""BERT and its relatives: RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, ALBERT, Longformer
+"""BERT and related models: RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, ALBERT, Longformer
 and BigBird.
 
 Papers: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020),
@@ -6,9 +6,9 @@ CamemBERT (Martin et al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA (Clark et
 (Lan et al. 2020), Longformer (Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
 
 One encoder with one of several heads; its configs are in ``models.bert_config``. ``head`` selects
-the output: states ("none", or "pooler" with the map that files of bare BERTs hold), logits of the
-vocabulary at every token ("masked_lm", "causal_lm"), of the labels of a text ("classification") or
-of every token ("token_classification"), of the start and the end of an answer at every token
+the output: states ("none", or "pooler" with the pooling layer of plain BERT checkpoints), logits of
+the vocabulary at every token ("masked_lm", "causal_lm"), of the labels of a text ("classification")
+or of every token ("token_classification"), of the start and the end of an answer at every token
 ("question_answering"), of one text among several ("multiple_choice"), or a score of every sentence
 of a document ("extraction").
 """
@@ -51,11 +51,11 @@ from longsum_jax.models.vocabulary import score_labels
 from longsum_jax.ops.losses import TokenScores
 from longsum_jax.typing import AnyArray
 
-_REFUSED = 1e6  # taken off the logits of tokens that begin or end no answer, as published
+_REFUSED = 1e6  # subtracted from logits of tokens that cannot begin or end an answer, as published
 
 
 class Bert(PreciseModule):
-    """BERT and its relatives.
+    """BERT and related models.
 
     ``attention_mask`` is nonzero on real tokens; it may be of any type.
     """
@@ -110,7 +110,7 @@ class Bert(PreciseModule):
         )
 
     def _table(self, name: str, rows: int, axis: str) -> Float[Array, "rows embedding_size"]:
-        """Makes an embedding table; to be called in ``setup``."""
+        """Makes an embedding table; call it in ``setup``."""
         init = logical(normal(self.config.initializer_range), axis, "embed")
         return self.param(name, init, (rows, self.config.embedding_size))
 
@@ -122,12 +122,12 @@ class Bert(PreciseModule):
         token_type_ids: Int[AnyArray, "*leading length"] | None = None,
         **inputs: Any,
     ) -> Float[AnyArray, "..."]:
-        """Returns the output that ``head`` selects.
+        """Returns the output selected by ``head``.
 
         Logits float32 [batch, length, vocab], [batch, length, num_labels] or [batch, num_labels];
-        those of answers [batch, length, 2], starts first; or states [batch, length, d_model]. With
+        logits of answers [batch, length, 2], starts first; or states [batch, length, d_model]. With
         "multiple_choice" inputs are [batch, choices, length], and the output is a score of every
-        choice, float32 [batch, choices] (of inputs [batch, length] a score of each). With
+        choice, float32 [batch, choices] (for inputs [batch, length] one score per row). With
         "extraction" ids and mask are [batch, sentences, length] (or [batch, length], one sentence
         each), and the output is scores float32 [batch, sentences].
         """
@@ -162,11 +162,11 @@ class Bert(PreciseModule):
         deterministic: bool = True,
         **inputs: Any,
     ) -> TokenScores:
-        """Returns losses and guesses of the tokens that a head over the vocabulary predicts.
+        """Returns losses and top predictions of the tokens that a vocabulary head predicts.
 
         Args:
-            labels: the tokens; IGNORED_LABEL is left out.
-            **inputs: as for ``encode``.
+            labels: ids of the correct tokens; IGNORED_LABEL is left out.
+            **inputs: keyword arguments of ``encode``.
         """
         states = self.encode(input_ids, attention_mask, deterministic, **inputs)
 
@@ -183,7 +183,7 @@ class Bert(PreciseModule):
         token_type_ids: Int[AnyArray, "*leading length"] | None,
         **inputs: Any,
     ) -> Float[Array, "*leading"]:
-        """Encodes every choice by itself, and returns a score of each."""
+        """Encodes every choice separately, and returns a score of each."""
         length = input_ids.shape[-1]
         ids, mask = input_ids.reshape(-1, length), attention_mask.reshape(-1, length)
         types = None if token_type_ids is None else token_type_ids.reshape(-1, length)
@@ -198,9 +198,10 @@ class Bert(PreciseModule):
         token_type_ids: Int[AnyArray, "batch length"] | None,
         **inputs: Any,
     ) -> Float[Array, "batch length 2"]:
-        """Returns logits of answers, none in the question but at the first token, as BigBird's.
+        """Returns logits of answers, which cannot be in the question except at the first token, as
+        in BigBird.
 
-        By default the tokens behind the question are of type 1.
+        By default the tokens after the question have type 1.
         """
         places = jnp.arange(input_ids.shape[1])
         question_end = first_place(input_ids == self.config.sep_token_id, default=0)
@@ -217,11 +218,11 @@ class Bert(PreciseModule):
         attention_mask: Shaped[AnyArray, "*leading length"],
         deterministic: bool = True,
     ) -> tuple[Float[Array, "batch sentences d_model"], Bool[Array, "batch sentences"]]:
-        """Returns the mean state of every sentence, and the mask of those that have a token.
+        """Returns the mean state of every sentence, and a mask of the sentences that have a token.
 
         Args:
-            input_ids, attention_mask: [batch, sentences, length], or [batch, length] for one
-                sentence each.
+            input_ids, attention_mask: ids and mask [batch, sentences, length], or [batch, length]
+                for one sentence per row.
         """
         ids, mask = input_ids, jnp.asarray(attention_mask).astype(bool)
         if ids.ndim == 2:
@@ -260,7 +261,7 @@ class Bert(PreciseModule):
         token_type_ids: Int[AnyArray, "batch length"] | None = None,
         **inputs: Any,
     ) -> Float[AnyArray, "batch length d_model"]:
-        """Returns the encoder's states; ``token_type_ids`` are zeros by default.
+        """Returns the states of the encoder; ``token_type_ids`` are zeros by default.
 
         Args:
             **inputs: keyword arguments of ``layers.encoder.Encoder.with_memory``.
@@ -280,6 +281,7 @@ class Bert(PreciseModule):
             place = NO_TOKEN if c.global_tokens == "none" else 0
             return jnp.full((rows, 1), place, jnp.int32)
         is_question = c.global_tokens == "question"
+        # A question ends at the first separator; a choice begins after two of them.
         found = first_place(ids == c.sep_token_id, default=0 if is_question else length)
         first, stop = (0, found) if is_question else (found + 2, length)
         first, stop = (jnp.reshape(x, (-1, 1)) for x in (first, stop))
@@ -295,7 +297,7 @@ class Bert(PreciseModule):
         c = self.config
         scale = math.sqrt(c.hidden_size) if c.scale_embedding else 1.0
         x = jnp.take(self.word_embeddings, ids, axis=0) * scale
-        # Padding may lie beyond the table, and is masked: any row will do.
+        # Padding may be beyond the table, and is masked: any row will do.
         x = x + jnp.take(self.position_embeddings, self._positions(ids), axis=0, mode="clip")
         if c.has_token_types:
             types = jnp.zeros_like(ids) if token_type_ids is None else token_type_ids
@@ -306,13 +308,13 @@ class Bert(PreciseModule):
         """Returns the row of the position table for every token, [length] or [batch, length]."""
         if not self.config.position_offset:
             return jnp.arange(ids.shape[1])
-        # RoBERTa counts the tokens that are no padding; padding has a row of its own.
+        # RoBERTa counts the tokens that are not padding; padding has a separate row.
         mask = ids != self.config.pad_token_id
         return jnp.cumsum(mask, axis=1) * mask + self.config.pad_token_id
 
 
 def first_place(found: Bool[AnyArray, "batch length"], *, default: int) -> Int[Array, " batch"]:
-    """Returns the first True place of every row, ``default`` in rows without one."""
+    """Returns the first True position of every row, ``default`` in rows without one."""
     return jnp.where(found.any(-1), found.argmax(-1), default)
 
 
@@ -322,7 +324,7 @@ def _family(
     attentions: tuple[str, ...] = ("full", "lsg"),
     **tiny: Any,
 ) -> Family:
-    """Returns a family of this config; ``tiny`` as in ``presets``."""
+    """Returns a family of this config; for ``tiny`` see ``presets``."""
     return Family(
         name=name,
         architecture=f"{config_class.class_name}ForMaskedLM",

@@ -1,7 +1,7 @@
-"""The configs of BERT and its relatives: fields and presets.
+"""The configs of BERT and related models: fields and presets.
 
-The relatives differ in their positions, token types, embeddings and heads, in sharing the
-parameters of layers, and in the encoder's attention.
+These models differ in their positions, token types, embeddings and heads, in parameter sharing
+between layers, and in the encoder's attention.
 """
 
 import dataclasses
@@ -59,21 +59,22 @@ class BertConfig(ModelConfig, LabelOptions):
     """The config of BERT; keys as in config.json, defaults of BERT base.
 
     Attributes:
-        head: the output; in checkpoints the name of the architecture says it.
-        is_decoder: tokens see no later ones, as language models that write need it. There is no
-            cross-attention.
-        extraction_heads, sentence_positions: see ``extraction_head.ExtractionHead``.
-        max_sentence_length: tokens read of a sentence ("extraction").
-        sentence_chunk: sentences of a document encoded at a time, with gradients that compute their
-            states again; 0 for all.
+        head: model head; in checkpoints it is given by the architecture's name.
+        is_decoder: True if tokens see no later tokens, as in language models that generate text.
+            There is no cross-attention.
+        extraction_heads, sentence_positions: options of ``extraction_head.ExtractionHead``.
+        max_sentence_length: maximum number of tokens read per sentence ("extraction").
+        sentence_chunk: number of sentences of a document encoded at a time, with gradients that
+            recompute their states; 0 for all.
 
-    Class attributes hold what a relative fixes:
-        class_name: of the classes in transformers, without the head.
-        shares_layers: all layers have the same parameters.
-        always_projects_embeddings: a projection follows the embeddings even if they have the size
-            of the states.
-        vocabulary_activation: in the head over the vocabulary; None for hidden_act.
-        drops_head_input: the head over the labels of a text has dropout before its first layer.
+    Class attributes define properties that are fixed per model type:
+        class_name: name of the classes in transformers, without the head.
+        shares_layers: True if all layers have the same parameters.
+        always_projects_embeddings: True if a projection follows the embeddings even if they have
+            the size of the states.
+        vocabulary_activation: activation in the vocabulary head; None for hidden_act.
+        drops_head_input: True if the head over the labels of a text has dropout before its first
+            layer.
     """
 
     prefix: ClassVar[str] = "bert"
@@ -130,12 +131,12 @@ class BertConfig(ModelConfig, LabelOptions):
 
     @property
     def d_model(self) -> int:
-        """``hidden_size``, by the name that all families have."""
+        """``hidden_size``, under the name common to all families."""
         return self.hidden_size
 
     @property
     def embedding_size(self) -> int:
-        """Features of an embedding, which a projection makes ``hidden_size`` if they differ."""
+        """Size of an embedding, which is projected to ``hidden_size`` if they differ."""
         return self.hidden_size
 
     @property
@@ -145,33 +146,33 @@ class BertConfig(ModelConfig, LabelOptions):
 
     @property
     def sep_token_id(self) -> int:
-        """The token after a question, of configs whose models look for it."""
+        """Token after a question, for configs whose models look for it."""
         raise NotImplementedError
 
     @property
     def max_global_tokens(self) -> int:
-        """The most tokens of a question or choice that are global, see ``LongformerConfig``."""
+        """Maximum number of global tokens of a question or choice, see ``LongformerConfig``."""
         raise NotImplementedError
 
     @property
     def global_tokens(self) -> GlobalTokens:
-        """Those that are global by default, in encoders with attention "longformer"."""
+        """Tokens that are global by default, in encoders with attention "longformer"."""
         return "first"
 
     @property
     def projects_embeddings(self) -> bool:
-        """Whether a projection follows the embeddings."""
+        """True if a projection follows the embeddings."""
         return self.always_projects_embeddings or self.embedding_size != self.hidden_size
 
     @property
     def dropout_rate(self) -> float:
-        """The largest of the dropout rates; 0 if the model has no dropout at all."""
+        """The largest of the dropout rates; 0 if the model has no dropout."""
         classifier = self.classifier_dropout or 0.0
         return max(self.hidden_dropout_prob, self.attention_probs_dropout_prob, classifier)
 
     @property
     def head_dropout(self) -> float:
-        """The rate of dropout before the last layer of the head."""
+        """Dropout rate before the last layer of the head."""
         if self.head == "question_answering":
             return 0.0
         rate = self.classifier_dropout
@@ -179,13 +180,13 @@ class BertConfig(ModelConfig, LabelOptions):
 
     @property
     def head_input_dropout(self) -> float:
-        """The rate of dropout before the hidden layer of a head over the first state of a text."""
+        """Dropout rate before the hidden layer of a head over the first state of a text."""
         has_dropout = self.drops_head_input and self.head == "classification"
         return self.head_dropout if has_dropout else 0.0
 
     @property
     def max_source_length(self) -> int:
-        """The longest input in tokens, special tokens included."""
+        """Maximum input length in tokens, special tokens included."""
         return self.max_position_embeddings - self.position_offset
 
     def with_max_source_length(self, length: int) -> "BertConfig":
@@ -194,7 +195,7 @@ class BertConfig(ModelConfig, LabelOptions):
 
     @property
     def encoder_stack(self) -> StackConfig:
-        """The description of the encoder's layers."""
+        """Config of the encoder's layers."""
         d_kv = self.hidden_size // self.num_attention_heads
         return StackConfig(
             d_model=self.hidden_size,
@@ -216,7 +217,7 @@ class BertConfig(ModelConfig, LabelOptions):
             dropout_rate=self.hidden_dropout_prob,
             attention_dropout_rate=self.attention_probs_dropout_prob,
             causal=self.is_decoder,
-            # There is no decoder to pass them to.
+            # There is no decoder to pass global tokens to.
             options=dataclasses.replace(self, pass_global_tokens_to_decoder=False),
             dtype=self.compute_dtype,
             remat=self.remat,
@@ -228,7 +229,7 @@ class BertConfig(ModelConfig, LabelOptions):
 class RobertaConfig(BertConfig):
     """The config of RoBERTa; defaults of RoBERTa base.
 
-    The first rows of its position table belong to padding.
+    The first rows of its position table are for padding.
     """
 
     prefix: ClassVar[str] = "roberta"
@@ -260,12 +261,12 @@ class RobertaConfig(BertConfig):
 
     @property
     def position_offset(self) -> int:
-        """Rows of the position table in front of that of the first token."""
+        """Number of rows of the position table before the row of the first token."""
         return self.pad_token_id + 1
 
     @property
     def head_dropout(self) -> float:
-        """See ``BertConfig``; choices have the dropout of the layers."""
+        """See ``BertConfig``; for choices it is the dropout rate of the layers."""
         return self.hidden_dropout_prob if self.head == "multiple_choice" else super().head_dropout
 
 
@@ -299,10 +300,10 @@ class CamembertConfig(RobertaConfig):
 class DistilBertConfig(BertConfig):
     """The config of DistilBERT; defaults of DistilBERT base.
 
-    Its config.json has other names for the sizes, see ``models.bert_json``.
+    Its config.json has different names for the sizes, see ``models.bert_json``.
 
     Attributes:
-        qa_dropout: before the head for question answering.
+        qa_dropout: dropout rate before the head for question answering.
     """
 
     prefix: ClassVar[str] = "distilbert"
@@ -318,7 +319,7 @@ class DistilBertConfig(BertConfig):
 
     @property
     def head_dropout(self) -> float:
-        """See ``BertConfig``; labels of tokens have the dropout of the layers."""
+        """See ``BertConfig``; for labels of tokens it is the dropout rate of the layers."""
         rates = {
             "question_answering": self.qa_dropout,
             "token_classification": self.hidden_dropout_prob,
@@ -331,9 +332,8 @@ class ElectraConfig(BertConfig):
     """The config of ELECTRA; defaults of ELECTRA base.
 
     Attributes:
-        embedding_size: features of an embedding, which a projection makes ``hidden_size`` if they
-            differ.
-        summary_last_dropout: before the last layer of the head for multiple choice.
+        embedding_size: size of an embedding, which is projected to ``hidden_size`` if they differ.
+        summary_last_dropout: dropout rate before the last layer of the head for multiple choice.
     """
 
     prefix: ClassVar[str] = "electra"
@@ -360,7 +360,7 @@ class ElectraConfig(BertConfig):
 
     @property
     def head_dropout(self) -> float:
-        """See ``BertConfig``; choices have a rate of their own."""
+        """See ``BertConfig``; choices have a separate rate."""
         is_choice = self.head == "multiple_choice"
         return self.summary_last_dropout if is_choice else super().head_dropout
 
@@ -369,11 +369,11 @@ class ElectraConfig(BertConfig):
 class AlbertConfig(BertConfig):
     """The config of ALBERT; defaults of ALBERT base.
 
-    All layers have the same parameters, and therefore the same attention. In training dropout
-    follows the feed-forwards, too, as in BERT; transformers has none there.
+    All layers have the same parameters, and therefore the same attention. In training, dropout also
+    follows the feed-forwards, as in BERT, but not in transformers.
 
     Attributes:
-        embedding_size: features of an embedding, which a projection makes ``hidden_size``.
+        embedding_size: size of an embedding, which is projected to ``hidden_size``.
     """
 
     prefix: ClassVar[str] = "albert"
@@ -410,13 +410,14 @@ class AlbertConfig(BertConfig):
 class LongformerConfig(RobertaConfig):
     """The config of Longformer; defaults of Longformer base.
 
-    ``attention_window`` has one number for all layers or one for each. Where
-    ``global_attention_mask`` does not say which tokens are global, it is the first one in
-    classification, the question for answers, the second text for choices, and none elsewhere.
+    ``attention_window`` has one number for all layers or one per layer. Unless
+    ``global_attention_mask`` is given, the global tokens are the first token in classification, the
+    question for answers, the second text for choices, and none otherwise.
 
     Attributes:
-        sep_token_id: stands after the question, and twice between two texts.
-        max_global_tokens: of a question or choice; in a longer one the first tokens are global.
+        sep_token_id: id of the token after the question, which also occurs twice between two texts.
+        max_global_tokens: maximum number of global tokens of a question or choice; in a longer one,
+            only its first tokens are global.
     """
 
     prefix: ClassVar[str] = "longformer"
@@ -448,11 +449,12 @@ class LongformerConfig(RobertaConfig):
 class BigBirdConfig(BertConfig):
     """The config of BigBird; defaults of BigBird base.
 
-    In training dropout follows the norm of the embeddings, as in BERT; transformers has it before.
+    In training, dropout follows the norm of the embeddings, as in BERT; in transformers it precedes
+    it.
 
     Attributes:
-        rescale_embeddings: embeddings of tokens are multiplied by sqrt(hidden_size).
-        sep_token_id: stands after the question.
+        rescale_embeddings: True if embeddings of tokens are multiplied by sqrt(hidden_size).
+        sep_token_id: id of the token after the question.
     """
 
     class_name: ClassVar[str] = "BigBird"
@@ -477,19 +479,19 @@ class BigBirdConfig(BertConfig):
 
     @property
     def head_dropout(self) -> float:
-        """See ``BertConfig``; answers have the dropout of the layers."""
+        """See ``BertConfig``; for answers it is the dropout rate of the layers."""
         if self.head == "question_answering":
             return self.hidden_dropout_prob
         return super().head_dropout
 
     @property
     def scale_embedding(self) -> bool:
-        """``rescale_embeddings``, by the name that its relatives have."""
+        """``rescale_embeddings``, under the name used by related models."""
         return self.rescale_embeddings
 
     @property
     def head_activation(self) -> str:
-        """That of the layers; choices have BERT's."""
+        """The activation of the layers; for choices the one of BERT."""
         return "tanh" if self.head == "multiple_choice" else self.hidden_act
 
 
@@ -512,9 +514,9 @@ _TINY: dict[str, Any] = {
 
 
 def presets(config_class: type[BertConfig], **tiny: Any) -> dict[str, BertConfig]:
-    """Returns the base, small and tiny models of a relative.
+    """Returns the base, small and tiny models of a config class.
 
-    ``tiny`` holds further fields of the tiny one, such as smaller blocks.
+    ``tiny`` contains additional fields of the tiny model, such as smaller blocks.
     """
     fields = {field.name for field in dataclasses.fields(config_class)}
     has_own_size = "embedding_size" in fields

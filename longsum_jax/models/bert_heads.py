@@ -1,4 +1,4 @@
-"""Heads of BERT and its relatives over the vocabulary, of the pooler, and for BigBird's answers."""
+"""Heads of BERT and related models: over the vocabulary, the pooler, and for BigBird's answers."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -13,14 +13,14 @@ from longsum_jax.typing import AnyArray
 
 
 def _hidden_layer(config: BertConfig, outputs: int) -> Linear:
-    """Returns the first map of a head over the vocabulary, and of the pooler."""
+    """Returns the first layer of the vocabulary head and of the pooler."""
     features = (config.hidden_size, outputs)
     axes, std = ("embed", "embed_out"), config.initializer_range
     return biased_linear(features, axes, std, config.compute_dtype, "dense")
 
 
 class VocabularyHead(nn.Module):
-    """The head that predicts the token at every position, or the one after it."""
+    """The head that predicts the token at every position, or the next one."""
 
     config: BertConfig
 
@@ -30,7 +30,7 @@ class VocabularyHead(nn.Module):
         x: Float[AnyArray, "batch length d_model"],
         table: Float[AnyArray, "vocab embedding_size"],
     ) -> Float[Array, "batch length vocab"]:
-        """Returns float32 logits of states ``x``; ``table`` holds the embeddings."""
+        """Returns float32 logits of states ``x``; ``table`` is the embedding table."""
         c = self.config
         x = _hidden_layer(c, c.embedding_size)(x)
         x = ACTIVATIONS[c.vocabulary_activation or c.hidden_act](x)
@@ -40,7 +40,7 @@ class VocabularyHead(nn.Module):
 
 
 class Pooler(nn.Module):
-    """The map of the first token's state that pre-trained BERTs have."""
+    """The pooling layer over the first token's state, part of pre-trained BERTs."""
 
     config: BertConfig
 
@@ -51,7 +51,7 @@ class Pooler(nn.Module):
 
 
 class BigBirdAnswerHead(nn.Module):
-    """BigBird's head for answers: a feed-forward around which the states go, its norm, one map."""
+    """BigBird's head for answers: a feed-forward with a residual, its norm, and a linear layer."""
 
     config: BigBirdConfig
 

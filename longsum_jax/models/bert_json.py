@@ -1,4 +1,4 @@
-"""What config.json says of BERT and its relatives, read and written."""
+"""Reads and writes config.json of BERT and related models."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,11 +23,11 @@ from longsum_jax.models.config import (
 from longsum_jax.models.heads import head_of, read_labels, write_labels
 from longsum_jax.models.lsg_layout import plain_architecture
 
-# Config fields that no entry of a config.json has: how to compute, and the head, which the class
-# in "architectures" names.
+# Config fields without an entry in config.json: how to compute, and the head, which is given by the
+# class in "architectures".
 RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "sentence_chunk", "head")
 
-# Config class -> field name -> key in config.json, where they differ.
+# Config class to field name to key in config.json, if they differ.
 _JSON_NAMES: Mapping[type[BertConfig], Mapping[str, str]] = {
     DistilBertConfig: {
         "hidden_size": "dim",
@@ -42,7 +42,7 @@ _JSON_NAMES: Mapping[type[BertConfig], Mapping[str, str]] = {
     AlbertConfig: {"classifier_dropout": "classifier_dropout_prob"},
 }
 
-# Suffix of class names in ``architectures`` -> head.
+# Suffix of class names in ``architectures`` to head.
 _HEADS: dict[str, Head] = {
     "ForMaskedLM": "masked_lm",
     "ForPreTraining": "masked_lm",
@@ -56,7 +56,7 @@ _HEADS: dict[str, Head] = {
     "Model": "none",
 }
 
-# What options of transformers must be, of all encoders and of the choices of ELECTRA.
+# Supported values of transformers' options, for all encoders and for ELECTRA's choices.
 _PLAIN = {
     "position_embedding_type": "absolute",
     "add_cross_attention": False,
@@ -72,10 +72,10 @@ _ELECTRA_CHOICE = {
 
 
 def read_config(raw: Mapping[str, Any], config_class: type[BertConfig]) -> dict[str, Any]:
-    """Returns the fields of ``config_class`` that a config.json holds.
+    """Returns the fields of ``config_class`` in a config.json.
 
     Raises:
-        InputError: the file describes a model of another structure, or with another head.
+        InputError: the file describes a model with a different structure or head.
     """
     values = read_fields(raw, config_class, RUNTIME_FIELDS, _JSON_NAMES.get(config_class))
     if "attention_window" in values:
@@ -92,7 +92,7 @@ def read_config(raw: Mapping[str, Any], config_class: type[BertConfig]) -> dict[
 
 
 def _is_discriminator(raw: Mapping[str, Any]) -> bool:
-    """Returns True for an ELECTRA with the head that tells replaced tokens from others."""
+    """Returns True for an ELECTRA with the head that detects replaced tokens."""
     return "ElectraForPreTraining" in _architectures(raw)
 
 
@@ -109,7 +109,7 @@ def _check_structure(raw: Mapping[str, Any], plain: Mapping[str, Any]) -> None:
 
 
 def write_config(config: BertConfig) -> dict[str, Any]:
-    """Returns the entries of config.json that replace fields with other names or forms."""
+    """Returns the entries of config.json that replace fields with different names or formats."""
     values: dict[str, Any] = {
         "architectures": [architecture(config)],
         "tie_word_embeddings": True,
@@ -137,6 +137,6 @@ def architecture(config: BertConfig) -> str:
     """Returns the name of the class in transformers."""
     if type(config) is BertConfig and config.head == "causal_lm":
         return "BertLMHeadModel"
-    # The first suffix of a head wins, so the later ones go in before it.
+    # The first suffix of a head wins, so later ones are inserted before it.
     suffixes = {head: suffix for suffix, head in reversed(_HEADS.items())}
     return config.class_name + suffixes.get(config.head, "Model")

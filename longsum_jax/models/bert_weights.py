@@ -1,4 +1,4 @@
-"""Names of BERT's parameters, and of its relatives', in state dicts of transformers."""
+"""Names of the parameters of BERT and related models in state dicts of transformers."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _EMBEDDING_PROJECTION_KEYS = {
     AlbertConfig: "encoder.embedding_hidden_mapping_in",
 }
 _POOLER_KEYS = {BertConfig: "pooler.dense", AlbertConfig: "pooler", BigBirdConfig: "pooler"}
-# Config class -> keys of the head over the vocabulary: dense, norm, bias.
+# Config class to keys of the vocabulary head: dense, norm, bias.
 _VOCABULARY_KEYS = {
     BertConfig: (
         "cls.predictions.transform.dense",
@@ -39,7 +39,7 @@ _VOCABULARY_KEYS = {
     ),
     AlbertConfig: ("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
 }
-# Config class -> keys of the hidden layer and of the last layer of heads over a text's first state.
+# Config class to keys of the hidden and the last layer of heads over the first state of a text.
 _TEXT_HEAD_KEYS = {
     BertConfig: ("bert.pooler.dense", "classifier"),
     RobertaConfig: ("classifier.dense", "classifier.out_proj"),
@@ -55,7 +55,7 @@ _CHOICE_KEYS = _TEXT_HEAD_KEYS | {
     BigBirdConfig: ("bert.pooler", "classifier"),
 }
 _BIG_BIRD_ANSWERS = "qa_classifier"
-# Tied copies that files may hold, of the bias and of the embeddings.
+# Tied copies of the bias and the embeddings that files may contain.
 _DECODERS = {
     BertConfig: "cls.predictions.decoder",
     RobertaConfig: "lm_head.decoder",
@@ -63,8 +63,8 @@ _DECODERS = {
     ElectraConfig: "generator_lm_head",
     AlbertConfig: "predictions.decoder",
 }
-# Heads that files may hold beside the one in use: of next sentences, of the order of sentences, and
-# of replaced tokens; and, in files read as bare models, those over the vocabulary and over labels.
+# Unused heads that files may also contain: for next sentences, the order of sentences, and replaced
+# tokens; and, in files read as plain models, heads over the vocabulary and over labels.
 _UNUSED_HEADS = (r"^cls\.seq_relationship\.", r"^sop_classifier\.", r"^discriminator_predictions\.")
 _HEADS = (
     r"^cls\.",
@@ -81,7 +81,7 @@ def weight_map(config: BertConfig) -> WeightMap:
     """Returns the key of every parameter in state dicts of transformers."""
     prefix = f"{config.prefix}."
     rows = [*_embedding_rows(config), *_layer_rows(config), *_head_rows(config)]
-    # Files of a model that was trained with several heads hold the others too; the pooler is the
+    # Files of a model trained with several heads also contain the other heads; the pooler is the
     # first layer of the classifier here.
     ignored = [r"embeddings\.position_ids$", *_UNUSED_HEADS]
     if not any("pooler" in row.key for row in rows):
@@ -91,13 +91,13 @@ def weight_map(config: BertConfig) -> WeightMap:
         tied = _tied_keys(config)
         return WeightMap(rows, tied, tuple(ignored), prefix=prefix, aliases=aliases)
     ignored += _HEADS
-    # Bare models are written without the prefix.
+    # Plain models are written without the prefix.
     rows = [row._replace(key=row.key.removeprefix(prefix)) for row in rows]
     return WeightMap(rows, ignored=tuple(ignored), aliases=(*aliases, (rf"^{prefix}", "")))
 
 
 def infer_from_weights(config: BertConfig, tensors: Mapping[str, Any]) -> BertConfig:
-    """Returns the config with head "pooler" if a bare model's state dict holds a pooler."""
+    """Returns the config with head "pooler" if a plain model's state dict contains a pooler."""
     pooler = _of_class(_POOLER_KEYS, config) + ".weight"
     if config.head != "none" or not any(key.endswith(pooler) for key in tensors):
         return config
@@ -138,7 +138,7 @@ def _layer_rows(config: BertConfig) -> list[WeightRow]:
 
 
 class _LayerKeys(NamedTuple):
-    """Keys of one layer in state dicts; ``projections`` are those of q, k, v and o below
+    """Keys of one layer in state dicts; ``projections`` are the keys of q, k, v and o below
     ``attention``."""
 
     attention: str
@@ -212,7 +212,7 @@ def _head_rows(config: BertConfig) -> list[WeightRow]:
 
 
 def _tied_keys(config: BertConfig) -> dict[str, str]:
-    """Returns the keys of tied copies in files with a head over the vocabulary."""
+    """Returns the keys of tied copies in files with a vocabulary head."""
     if config.head not in VOCABULARY_HEADS:
         return {}
     copy, bias = _of_class(_DECODERS, config), _of_class(_VOCABULARY_KEYS, config)[2]
@@ -223,7 +223,7 @@ def _tied_keys(config: BertConfig) -> dict[str, str]:
 
 
 def _of_class(table: Mapping[type[BertConfig], Any], config: BertConfig) -> Any:
-    """Returns the entry of a config's class, or of the nearest class that it derives from."""
+    """Returns the entry of a config's class, or of its nearest base class."""
     return next(
         table[config_class] for config_class in type(config).__mro__ if config_class in table
     )

@@ -1,8 +1,8 @@
-"""The base classes of all model configs: the attributes that the library reads, and shared checks.
+"""The base classes of model configs: the attributes that the library reads, and shared checks.
 
-A family's config is a frozen dataclass whose fields are the keys of its config.json. The rest of
-the library reads a config through the attributes of ``ModelConfig`` (every family) and
-``EncoderDecoderConfig`` (families with a decoder), and through the options of its attentions.
+A family's config is a frozen dataclass whose fields are the keys of its config.json. Other modules
+read a config through the attributes of ``ModelConfig`` (every family) and ``EncoderDecoderConfig``
+(families with a decoder), and through the options of its attentions.
 """
 
 import dataclasses
@@ -27,28 +27,31 @@ MatmulPrecision = Literal["highest", "high", "default"]
 class ModelConfig(EncoderAttentionOptions):
     """The attributes of every model config.
 
-    Besides these fields and properties a config has the options of all encoder attentions
-    (``EncoderAttentionOptions``), so that any attention goes into any encoder.
+    In addition to these fields and properties a config has the options of all encoder attentions
+    (``EncoderAttentionOptions``), so that any attention works in any encoder.
 
-    Class attributes hold what every family fixes. What some fix and others have as a field is a
-    property here.
+    Class attributes define properties that are fixed in every family. Properties that are fixed in
+    some families and fields in others are Python properties here.
 
     Attributes:
-        vocab_size: rows of the embedding table; ids lie below it.
-        pad_token_id: id that fills rows up to a common length.
-        dtype: of the computation; parameters are stored in float32 unless loaded otherwise.
-        matmul_precision: of products of float32 arrays. "highest" has all their digits on every
-            device; "default" is the device's: factors rounded to bfloat16 on TPUs, to TF32 on GPUs;
-            "high" is between them on TPUs. Products of bfloat16 arrays and CPUs do not change.
-        remat: gradients compute layers again from their inputs instead of storing what costs much.
-        length_chunk: positions that dense maps of the encoder compute at a time; 0 for all.
-        prefix: of the bare model's keys in state dicts.
-        heads: those that models of the family may have.
-        has_token_types: the model adds an embedding of ``token_type_ids``.
-        absent: what a config.json that lacks a field means by it, where that is not the default
-            here. Defaults are those of published models, and transformers has others.
-        fixed: fields whose value the class in transformers does not read, whatever a config.json
-            says; here they keep their defaults, and others are refused.
+        vocab_size: number of rows of the embedding table; ids are below it.
+        pad_token_id: id that pads rows to a common length.
+        dtype: dtype of the computation; parameters are stored in float32 unless loaded otherwise.
+        matmul_precision: precision of float32 matmuls. "highest" is full float32 precision on every
+            device; "default" is the device's default: factors rounded to bfloat16 on TPUs, to TF32
+            on GPUs; "high" is between them on TPUs. Matmuls of bfloat16 arrays and on CPUs are not
+            affected.
+        remat: True to recompute layers from their inputs for gradients instead of storing expensive
+            results.
+        length_chunk: number of positions that dense maps of the encoder compute at a time; 0 for
+            all.
+        prefix: prefix of the bare model's keys in state dicts.
+        heads: heads that models of the family may have.
+        has_token_types: True if the model adds an embedding of ``token_type_ids``.
+        absent: meaning of fields that a config.json lacks, if it differs from the default here.
+            Defaults are the values of published models; transformers' defaults differ.
+        fixed: fields whose value the class in transformers ignores in any config.json; here they
+            keep their defaults, and other values are rejected.
     """
 
     prefix: ClassVar[str] = ""
@@ -71,37 +74,38 @@ class ModelConfig(EncoderAttentionOptions):
 
     @property
     def head(self) -> str:
-        """The output; "language_model" writes with a decoder, ``models.bert`` lists others."""
+        """The model head; "language_model" generates with a decoder, ``models.bert`` lists
+        others."""
         return "none"
 
     @property
     def position_offset(self) -> int:
-        """Rows of the position table in front of that of the first token."""
+        """Number of rows of the position table before the row of the first token."""
         return 0
 
     @property
     def scale_embedding(self) -> bool:
-        """Whether embeddings of tokens are multiplied by sqrt(d_model)."""
+        """True if embeddings of tokens are multiplied by sqrt(d_model)."""
         return False
 
     @property
     def bos_token_id(self) -> int | None:
-        """The first token of a text, None where the config names none."""
+        """Id of the first token of a text, None if the config does not define one."""
         return None
 
     @property
     def eos_token_id(self) -> int | None:
-        """The last token of a text, None where the config names none."""
+        """Id of the last token of a text, None if the config does not define one."""
         return None
 
     @property
     def d_model(self) -> int:
-        """Features of a hidden state."""
+        """Size of a hidden state."""
         raise NotImplementedError
 
     @property
     def dropout_rate(self) -> float:
-        """The largest of the dropout rates; 0 if the model has no dropout at all."""
+        """The largest of the dropout rates; 0 if the model has no dropout."""
         raise NotImplementedError
 
     @property
@@ -111,10 +115,10 @@ class ModelConfig(EncoderAttentionOptions):
 
     @property
     def max_source_length(self) -> int | None:
-        """The longest input in tokens, special tokens included; None for no limit.
+        """Maximum input length in tokens, special tokens included; None if unlimited.
 
-        This is the limit of the positions alone: ``registry.max_input_length`` adds those of the
-        attentions.
+        This is only the limit of the positions; ``registry.max_input_length`` adds the limits of
+        the attentions.
         """
         return None
 
@@ -134,7 +138,7 @@ class ModelConfig(EncoderAttentionOptions):
 
     @property
     def encoder_stack(self) -> StackConfig:
-        """The description of the encoder's layers."""
+        """Config of the encoder's layers."""
         raise NotImplementedError
 
 
@@ -142,11 +146,11 @@ class ModelConfig(EncoderAttentionOptions):
 class EncoderDecoderConfig(ModelConfig, CrossAttentionOptions, MemoryOptions, PageOptions):
     """The attributes of every config of a model with a decoder.
 
-    The options of cross-attentions, of memories and of pages are fields of it too.
+    The options of cross-attentions, of memories and of pages are also fields.
 
     Attributes:
-        eos_token_id: ends a generated sequence.
-        decoder_start_token_id: begins the decoder's input.
+        eos_token_id: id of the token that ends a generated sequence.
+        decoder_start_token_id: id of the first token of the decoder's input.
     """
 
     heads: ClassVar[tuple[str, ...]] = ("language_model",)
@@ -156,29 +160,28 @@ class EncoderDecoderConfig(ModelConfig, CrossAttentionOptions, MemoryOptions, Pa
 
     @property
     def head(self) -> str:
-        """A decoder writes, unless a family has other heads."""
+        """Returns "language_model", unless a family has other heads."""
         return "language_model"
 
     @property
     def max_target_length(self) -> int | None:
-        """The longest input of the decoder in tokens; None for no limit."""
+        """Maximum length of the decoder input in tokens; None if unlimited."""
         return None
 
     @property
     def decoder_stack(self) -> StackConfig:
-        """The description of the decoder's layers."""
+        """Config of the decoder's layers."""
         raise NotImplementedError
 
     @property
     def has_memory(self) -> bool:
-        """States are carried from one segment of a document to the next."""
+        """True if states are carried from one segment of a document to the next."""
         return self.memory != "none" or self.salient_vectors > 0
 
 
 @dataclass(frozen=True)
 class PublishedEntries:
-    """The types of entries of a config.json that are no fields of a config, or have other types
-    there."""
+    """The types of config.json entries that are not config fields, or have other types there."""
 
     model_type: str | None = None
     architectures: tuple[str, ...] | None = None
@@ -201,17 +204,17 @@ class PublishedEntries:
 
 
 def check_entries(raw: Mapping[str, Any], where: str) -> None:
-    """Checks the types of entries of a config.json; those of fields are checked with the fields.
+    """Checks the types of config.json entries that are not fields; fields are checked separately.
 
     Raises:
-        InputError: an entry of another type.
+        InputError: an entry of the wrong type.
     """
     names = {field.name for field in dataclasses.fields(PublishedEntries)}
     from_dict(PublishedEntries, {name: raw[name] for name in names if name in raw}, where)
 
 
 def check_token_ids(config: ModelConfig) -> None:
-    """Raises an InputError for the id of a special token that the vocabulary does not have."""
+    """Raises an InputError if the vocabulary does not contain the id of a special token."""
     for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
         index = getattr(config, name, None)
         if index is not None and not 0 <= index < config.vocab_size:
@@ -221,7 +224,7 @@ def check_token_ids(config: ModelConfig) -> None:
 
 
 def _check_fixed(config: ModelConfig) -> None:
-    """Raises an InputError for a field of ``fixed`` with another value than its default."""
+    """Raises an InputError for a field of ``fixed`` that differs from its default."""
     for name in config.fixed:
         value, default = getattr(config, name), getattr(type(config), name)
         if value != default:
@@ -238,33 +241,33 @@ def check_divisible(config: ModelConfig, name: str, divisor: str) -> None:
 
 
 def check_known(config: ModelConfig, name: str, known: Iterable[str]) -> None:
-    """Raises an InputError that lists ``known`` if the value of field ``name`` is none of them."""
+    """Raises an InputError that lists ``known`` unless it contains the value of field ``name``."""
     value = getattr(config, name)
     if value not in known:
         raise InputError(f'{name} "{value}" is unknown; {did_you_mean(value, known)}')
 
 
 def read_windows(value: int | Sequence[int]) -> tuple[int, ...]:
-    """Returns ``attention_window`` of a config.json, one number if all layers have the same."""
+    """Returns ``attention_window`` of a config.json, one number if equal for all layers."""
     windows = (value,) if isinstance(value, int) else tuple(value)
     return windows[:1] if len(set(windows)) == 1 else windows
 
 
 def write_windows(config: ModelConfig, num_layers: int) -> list[int]:
-    """Returns ``attention_window`` of a config.json: one number for each layer."""
+    """Returns ``attention_window`` for a config.json: one number per layer."""
     windows = config.attention_window
     return list(windows * num_layers if len(windows) == 1 else windows)
 
 
-# attention_type of config.json -> encoder attention.
+# attention_type in config.json to encoder attention.
 _BIGBIRD_ATTENTIONS = {"block_sparse": "bigbird", "original_full": "full"}
 
 
 def read_bigbird_attention(raw: Mapping[str, Any]) -> str:
-    """Returns the encoder attention that the config.json of a BigBird names.
+    """Returns the encoder attention given by the config.json of a BigBird.
 
     Raises:
-        InputError: an unknown one.
+        InputError: an unknown attention type.
     """
     name = raw.get("attention_type", "block_sparse")
     if name not in _BIGBIRD_ATTENTIONS:
@@ -274,18 +277,18 @@ def read_bigbird_attention(raw: Mapping[str, Any]) -> str:
 
 
 def write_bigbird_attention(config: ModelConfig) -> str:
-    """Returns ``attention_type`` of the config.json of a BigBird."""
+    """Returns ``attention_type`` for the config.json of a BigBird."""
     return "block_sparse" if config.encoder_attention == "bigbird" else "original_full"
 
 
 def check_pages(config: EncoderDecoderConfig, num_positions: int | None) -> None:
-    """Checks the options by which a source is divided into pages.
+    """Checks the options for dividing a source into pages.
 
     Args:
-        num_positions: rows of the encoder's position table, None without one.
+        num_positions: number of rows of the encoder's position table, None without one.
 
     Raises:
-        InputError: an empty page, a page longer than the encoder can read, or pages together with
+        InputError: an empty page, a page longer than the encoder can read, or pages combined with
             memories.
     """
     if not config.page_length:
@@ -323,15 +326,16 @@ def read_fields(
     runtime_fields: Iterable[str],
     json_names: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Returns the fields of ``config_class`` that a config.json holds, and those it means
-    otherwise than ``config_class`` by leaving them out.
+    """Returns the fields of ``config_class`` in a config.json, and its defaults for absent fields
+    if they differ from the values of ``config_class``.
 
-    Of several end-of-sequence tokens, all of which end what is generated, the first is the model's.
+    If there are several end-of-sequence tokens, all of which end generation, the config gets the
+    first.
 
     Args:
-        raw: content of the config.json; its other keys, and those that are null, are left out.
-        runtime_fields: fields that are never read from a file, as those of ``config_class.fixed``.
-        json_names: field name to its key in the file, where they differ.
+        raw: content of the config.json; its other keys, and keys with null values, are left out.
+        runtime_fields: fields that are never read from a file, like ``config_class.fixed``.
+        json_names: field name to its key in the file, if they differ.
     """
     fields = {field.name for field in dataclasses.fields(config_class)}
     values = dict(config_class.absent)

@@ -1,4 +1,4 @@
-"""The base class of all encoder-decoders: the methods that training and decoding call."""
+"""The base class of encoder-decoders: the methods that training and decoding call."""
 
 from typing import Any, NamedTuple
 
@@ -34,13 +34,13 @@ class DocumentMemory(NamedTuple):
 class EncoderDecoder(PreciseModule):
     """An encoder and a decoder; a family adds embeddings and output logits.
 
-    A family's ``setup`` makes ``self.encoder`` and ``self.decoder``; the family defines
+    A family's ``setup`` creates ``self.encoder`` and ``self.decoder``; the family defines
     ``embed_source``, ``embed_target`` and ``output_logits``.
 
-    Shapes, by their words: ``length`` source tokens and ``target_length`` target tokens for each of
+    Names of sizes: ``length`` source tokens and ``target_length`` target tokens for each of
     ``batch`` rows. ``attention_mask`` is nonzero on real tokens; it may be of any type. The encoder
-    gives ``states_length`` states: one for each source token and, with
-    ``pass_global_tokens_to_decoder``, one for each global token in front of them.
+    returns ``states_length`` states: one per source token and, with
+    ``pass_global_tokens_to_decoder``, one per global token before them.
     """
 
     config: EncoderDecoderConfig
@@ -53,7 +53,7 @@ class EncoderDecoder(PreciseModule):
         deterministic: bool = True,
         **inputs: Any,
     ) -> Float[Array, "batch target_length vocab"]:
-        """Returns teacher-forced logits in float32; ``inputs`` as for ``encode``."""
+        """Returns teacher-forced logits in float32; for ``inputs`` see ``encode``."""
         states = self.encode(input_ids, attention_mask, deterministic, **inputs)
         return self.decode(decoder_input_ids, states, attention_mask, deterministic)
 
@@ -67,12 +67,12 @@ class EncoderDecoder(PreciseModule):
         label_smoothing: float = 0.0,
         **inputs: Any,
     ) -> TokenScores:
-        """Returns losses and guesses of the tokens of targets, teacher-forced.
+        """Returns losses and top predictions of the tokens of targets, teacher-forced.
 
         Args:
-            labels: the targets; IGNORED_LABEL is left out.
+            labels: ids of the targets; IGNORED_LABEL is left out.
             label_smoothing: see ``ops.losses.token_scores``.
-            **inputs: as for ``encode``.
+            **inputs: keyword arguments of ``encode``.
         """
         states = self.encode(input_ids, attention_mask, deterministic, **inputs)
         ids = self.decoder_inputs(labels)
@@ -90,11 +90,11 @@ class EncoderDecoder(PreciseModule):
         """Returns the log-probabilities of two targets of every source, which is encoded once.
 
         Args:
-            chosen, rejected: the targets; IGNORED_LABEL is left out.
+            chosen, rejected: ids of the targets; IGNORED_LABEL is left out.
         """
         states = self.encode(input_ids, attention_mask, deterministic)
-        # The two targets of a row stay next to each other, so that no row moves over a mesh and
-        # the decoder's gradients are summed once.
+        # The two targets of a row remain adjacent, so that no row moves over a mesh and the
+        # decoder's gradients are summed once.
         labels = jnp.stack([chosen, rejected], 1).reshape(-1, chosen.shape[-1])
         states, mask = (jnp.repeat(x, 2, axis=0) for x in (states, attention_mask))
         x = self.decoder_states(self.decoder_inputs(labels), states, mask, deterministic)
@@ -130,15 +130,15 @@ class EncoderDecoder(PreciseModule):
         layer: int | None = None,
         **inputs: Any,
     ) -> Float[AnyArray, "batch states_length d_model"]:
-        """Returns the encoder's states, global tokens first.
+        """Returns the states of the encoder, with global tokens first.
 
         Args:
             layer: number of encoder layers to apply; None for all.
-            **inputs: further inputs of the encoder attention: ``global_indices`` int
-                [batch, num_globals] for ``longformer``.
+            **inputs: additional inputs of the encoder attention: ``global_indices`` int [batch,
+                num_globals] for ``longformer``.
 
         Raises:
-            InputError: further inputs for a model that reads pages.
+            InputError: additional inputs for a model that reads pages.
         """
         mask = jnp.asarray(attention_mask).astype(bool)
         if self.config.page_length:
@@ -157,7 +157,7 @@ class EncoderDecoder(PreciseModule):
         deterministic: bool,
         layer: int | None,
     ) -> Float[AnyArray, "batch length d_model"]:
-        """Encodes the pages of sources separately; a source of one page as without pages."""
+        """Encodes the pages of sources separately; a source of one page is encoded normally."""
         c = self.config
         length = ids.shape[1]
         if length <= c.page_length:
@@ -179,15 +179,16 @@ class EncoderDecoder(PreciseModule):
         deterministic: bool,
         layer: int | None,
     ) -> Float[Array, "batch pages page_length d_model"]:
-        """Encodes pages all at once or, with ``page_recompute``, one of every row after another.
+        """Encodes pages all at once or, with ``page_recompute``, one page of every row at a time.
 
         In the second case the backward pass encodes each page again from its tokens and adds its
-        gradient to the sum of all pages: gradient caching (CachED, Saxena et al. 2025). It is
-        the gradient of a single pass over all pages.
+        gradient to the sum of all pages: gradient caching (CachED, Saxena et al. 2025). The result
+        equals the gradient of a single pass over all pages.
         """
-        # Parameters and stored kernels are the same for all pages; a loop could not create them.
+        # Parameters and cached kernels are shared by all pages; a loop could not create them.
         creates = self.is_initializing() or self.is_mutable_collection(KERNELS)
         if not self.config.page_recompute or creates:
+            # All pages as rows of one batch: [batch * pages, page_length].
             rows = ids.reshape(-1, ids.shape[2]), mask.reshape(-1, mask.shape[2])
             states = self._encode_page(*rows, deterministic, layer)
             return jnp.reshape(states, (*ids.shape, -1))
@@ -195,7 +196,7 @@ class EncoderDecoder(PreciseModule):
         def encode_page(model: EncoderDecoder, ids: AnyArray, mask: AnyArray) -> AnyArray:
             return model._encode_page(ids, mask, deterministic, layer)
 
-        # The loop already keeps a page from being merged with its repetition.
+        # The loop already keeps XLA from merging a page with its recomputation.
         recomputed = nn.remat(encode_page, prevent_cse=False)
         scan = nn.scan(
             lambda model, carry, page: (carry, recomputed(model, *page)),
@@ -203,7 +204,7 @@ class EncoderDecoder(PreciseModule):
             split_rngs={"params": False, "dropout": True},
             in_axes=1,
             out_axes=1,
-            check_constancy_invariants=False,  # so that the encoder is traced once, not twice
+            check_constancy_invariants=False,  # otherwise the encoder is traced twice
         )
         _, states = scan(self, (), (ids, mask))
         return jnp.asarray(states)
@@ -222,7 +223,7 @@ class EncoderDecoder(PreciseModule):
         return without_globals(states, ids.shape[1])
 
     def make_page_scores(self) -> None:
-        """Makes the weights of pages if the decoder reads them one by one; for ``setup``."""
+        """Makes the scores of pages if the decoder reads them one by one; call it in ``setup``."""
         c = self.config
         if c.page_length and c.page_decoding:
             shape, names = (c.d_model, 1), ("embed", "pages")
@@ -246,6 +247,7 @@ class EncoderDecoder(PreciseModule):
         """
         x = x.reshape(*page_mask.shape, *x.shape[1:])
         scores = self.page_scores(x)[..., 0].astype(jnp.float32)  # [batch, pages, target_length]
+        # A softmax over the pages, for every target position.
         weights = masked_softmax(jnp.moveaxis(scores, 1, 2), page_mask[:, None])
         weights = jnp.moveaxis(weights, 2, 1)
         return jnp.einsum("bpt,bptd->btd", weights.astype(x.dtype), x)
@@ -256,9 +258,11 @@ class EncoderDecoder(PreciseModule):
         """Returns the memory before the first segment of a document.
 
         Args:
-            rows: documents.
-            source_length, target_length: tokens of the coming segments and of their targets.
-            pending: segments whose writing gradients go back through; see ``layers.memory``.
+            rows: number of documents.
+            source_length, target_length: numbers of tokens of the next segments and of their
+                targets.
+            pending: number of segments whose writes gradients flow back through; see
+                ``layers.memory``.
         """
         encoder = self.encoder.empty_memory(rows, source_length, pending)
         decoder = self.decoder.empty_memory(rows, target_length, pending)
@@ -275,9 +279,9 @@ class EncoderDecoder(PreciseModule):
         """Encodes a segment of a document; returns its states and the memory after it.
 
         Args:
-            **inputs: as for ``encode``, and ``salient`` for models with ``salient_vectors``: a pair
-                of states of important tokens in other segments [batch, vectors, d_model] and their
-                mask [batch, vectors].
+            **inputs: keyword arguments of ``encode``, and ``salient`` for models with
+                ``salient_vectors``: a pair of states of important tokens in other segments [batch,
+                vectors, d_model] and their mask [batch, vectors].
         """
         x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
         norm = self.source_embedding_norm()
@@ -299,7 +303,7 @@ class EncoderDecoder(PreciseModule):
         """Decodes a segment; returns the decoder's states and the memory after it.
 
         Args:
-            target_mask: True at positions to memorize: those that predict a real token.
+            target_mask: True at positions to memorize, which predict a real token.
         """
         x = self.embed_target(decoder_input_ids, jnp.arange(decoder_input_ids.shape[1]))
         mask = self._states_mask(encoder_states, attention_mask)
@@ -326,12 +330,13 @@ class EncoderDecoder(PreciseModule):
         attention_mask: Shaped[AnyArray, "batch length"],
         deterministic: bool = True,
     ) -> Float[Array, "batch target_length d_model"]:
-        """Returns the decoder's states, of which ``decode`` makes logits."""
+        """Returns the states of the decoder, from which ``decode`` computes logits."""
         x = self.embed_target(decoder_input_ids, jnp.arange(decoder_input_ids.shape[1]))
         mask = self._states_mask(encoder_states, attention_mask)
         if not self.config.page_decoding:
             return self.decoder(x, encoder_states, mask, deterministic)
         states, mask = self._in_pages(encoder_states), self._in_pages(mask)
+        # Every page has its own copy of the target: [batch * pages, target_length, d_model].
         page_mask = mask.any(1).reshape(x.shape[0], -1)
         x = jnp.repeat(x, page_mask.shape[1], 0)
         x = self.decoder(x, states, mask, deterministic)
@@ -344,11 +349,12 @@ class EncoderDecoder(PreciseModule):
         memory: DocumentMemory | None = None,
         stores_states: bool | None = None,
     ) -> DecoderSource:
-        """Returns what decoding reads of a document.
+        """Returns the decoder's cached inputs from a document.
 
         Args:
-            memory: read by the decoder and not changed.
-            stores_states: see ``layers.decoder.Decoder.read_source``.
+            memory: memory to be read, without changing it.
+            stores_states: whether to store encoder states, see
+                ``layers.decoder.Decoder.read_source``.
         """
         mask = self._states_mask(encoder_states, attention_mask)
         if self.config.page_decoding:
@@ -362,9 +368,9 @@ class EncoderDecoder(PreciseModule):
         """Returns an empty cache for ``decode_step``.
 
         Args:
-            beams: sequences for each row of the batch.
-            length: tokens that the cache has room for.
-            drafted: see ``layers.decoder.Decoder.init_cache``.
+            beams: number of sequences per row of the batch.
+            length: capacity of the cache in tokens.
+            drafted: number of draft tokens, see ``layers.decoder.Decoder.init_cache``.
         """
         return self.decoder.init_cache(source, beams, length, drafted)
 
@@ -375,14 +381,15 @@ class EncoderDecoder(PreciseModule):
         source: DecoderSource,
         layers: tuple[Any, ...] | None = None,
     ) -> tuple[Float[Array, "batch beams vocab"], DecoderCache | DraftCache]:
-        """Returns float32 logits of the next token, and the cache with the newest ids ``ids``.
+        """Returns float32 logits of the next token, and the cache including ``ids``.
 
-        With a ``DraftCache`` the ids of a row are one after the other in a sequence.
+        With a ``DraftCache`` the ids of a row are consecutive tokens of a sequence.
 
         Args:
-            layers: parameters of every layer of the decoder, see ``layers.decoder.Decoder.step``.
+            layers: parameters of every decoder layer, see ``layers.decoder.Decoder.step``.
         """
         positions = cache.query_positions
+        # Rows of the cache are pages; all pages of a document have the same positions.
         pages = len(positions) // len(ids)
         x = self.embed_target(ids, positions[::pages])
         if not self.config.page_decoding:
@@ -400,13 +407,13 @@ class EncoderDecoder(PreciseModule):
         """Returns the mask of states that the decoder reads: global and real tokens."""
         mask = jnp.asarray(attention_mask).astype(bool)
         if self.config.encoder_attention == "lsg" and self.config.mask_first_token:
-            # The first global token stands in for the first token, in the decoder too.
+            # The first global token replaces the first token, also in the decoder.
             mask = mask & (jnp.arange(mask.shape[1]) > 0)
         num_globals = states.shape[1] - mask.shape[1]
         return jnp.pad(mask, ((0, 0), (num_globals, 0)), constant_values=True)
 
     def source_embedding_norm(self) -> nn.Module | None:
-        """Returns the norm that ends ``embed_source``, None without one."""
+        """Returns the final norm of ``embed_source``, None without one."""
         return None
 
     def embed_source(
@@ -422,7 +429,7 @@ class EncoderDecoder(PreciseModule):
 
         Args:
             ids: target tokens; in decoding the newest token of each beam.
-            positions: int [length], or [batch, 1] for all columns of each row.
+            positions: positions of the columns, int [length], or of the rows, [batch, 1].
         """
         raise NotImplementedError
 
@@ -434,10 +441,10 @@ class EncoderDecoder(PreciseModule):
 
     @property
     def logits_parameter(self) -> str:
-        """The name of the embedding table that logits are products with."""
+        """Name of the embedding table that states are multiplied with for logits."""
         return "shared"
 
     def logits_table(self) -> Float[AnyArray, "vocab d_model"] | Stored:
-        """Returns that table, or its copy in a storage type, which steps of decoding bring."""
+        """Returns this table, or its copy in a storage type that decoding steps pass in."""
         table = getattr(self, self.logits_parameter)
         return self.get_variable("stored", "logits_table", table)

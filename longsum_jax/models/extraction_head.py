@@ -20,7 +20,7 @@ def mean_state(
 ) -> Float[Array, "batch d_model"]:
     """Returns the mean state of the real tokens of each row, computed in float32.
 
-    Rows without a real token give zeros.
+    Rows without a real token are zeros.
     """
     total = jnp.einsum(
         "bld,bl->bd", states, mask.astype(states.dtype), preferred_element_type=jnp.float32
@@ -33,9 +33,10 @@ class ExtractionHead(Layer):
     """Self-attention between sentences, residual and norm, then a feed-forward map to a score.
 
     Attributes:
-        stack: description of the sentence encoder; the head has its width, norm and dropout.
-        num_heads: of the attention.
-        sentence_positions: adds sinusoidal positions (Vaswani et al. 2017) to the sentence vectors.
+        stack: config of the sentence encoder; the head has its width, norm and dropout.
+        num_heads: number of heads of the attention.
+        sentence_positions: True to add sinusoidal positions (Vaswani et al. 2017) to sentence
+            vectors.
     """
 
     num_heads: int

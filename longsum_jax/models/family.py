@@ -22,12 +22,12 @@ from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
 from longsum_jax.models.weight_map import WeightMap, WeightRow
 from longsum_jax.schema import from_dict
 
-# Stands before the family's name in the model_type of models that no other library computes.
+# Prefix of the family's name in the model_type of models that only this library supports.
 LIBRARY_PREFIX = "longsum_jax/"
 
 
 def _keep_config(config: Any, tensors: Mapping[str, Any]) -> Any:
-    """Returns a config that does not depend on the stored tensors."""
+    """Returns the config unchanged: it does not depend on the stored tensors."""
     return config
 
 
@@ -39,25 +39,25 @@ class Family:
         name: ``model_type`` of config.json.
         architecture: class name in ``architectures`` of config.json.
         config_class: frozen dataclass whose fields have Hugging Face names.
-        module_class: the Flax module, built from a config.
+        module_class: Flax module class, constructed from a config.
         presets: configs by name.
-        runtime_fields: config fields that say how to compute and are not written to checkpoints.
-        read_config: content of a config.json -> config fields; raises an InputError if the file
-            describes a model that is not supported.
-        published_weight_map: config -> names of the parameters in state dicts of transformers; see
-            ``weight_map`` for those of any model.
-        write_config: config -> entries of config.json that the published code reads beside the
-            fields, or in place of them; None removes an entry.
-        infer_from_weights: (config, tensors by key as stored) -> config; sets the fields that
-            depend on the stored tensors: tied output weights, a pooler, stored position tables. A
-            tensor has a shape and a dtype, and ``np.asarray`` reads it.
+        runtime_fields: config fields that select how to compute and are not written to checkpoints.
+        read_config: function from the content of a config.json to config fields; it raises an
+            InputError if the model is not supported.
+        published_weight_map: function from a config to the names of the parameters in state dicts
+            of transformers; see ``weight_map`` for any model.
+        write_config: function from a config to the entries of config.json that the published code
+            reads in addition to or instead of the fields; None removes an entry.
+        infer_from_weights: function (config, tensors by key as stored) -> config that sets the
+            fields that depend on the stored tensors: tied output weights, a pooler, stored position
+            tables. A tensor has a shape and a dtype, and ``np.asarray`` reads it.
         is_encoder_decoder: False for families without a decoder.
-        attentions: encoder attentions of the class in transformers, or of a published one made from
-            it. A model with another one, or with another cross-attention than the full one, is
-            saved under a model_type of this library, so that no other library misreads it.
-        generation: defaults of generation_config.json for checkpoints that have none. Their longest
-            output counts the start token: where a file has ``max_new_tokens``, transformers' users
-            would ask for a ``max_length`` in vain.
+        attentions: encoder attentions of the class in transformers, or of a published class derived
+            from it. A model with another encoder attention, or without full cross-attention, is
+            saved under a model_type of this library, so that other libraries do not misread it.
+        generation: defaults for checkpoints without generation_config.json. Their maximum length
+            counts the start token: with ``max_new_tokens`` in the file, a ``max_length`` passed by
+            a transformers user would have no effect.
     """
 
     name: str
@@ -78,21 +78,21 @@ class Family:
         """Returns the config with these field values.
 
         Raises:
-            InputError: an unknown key or an impossible value; begins with ``where``.
+            InputError: an unknown key or an invalid value; begins with ``where``.
         """
         with _errors_at(where):
             return from_dict(self.config_class, values, where)
 
     def config_of_json(self, raw: Mapping[str, Any], where: str, **runtime: Any) -> ModelConfig:
-        """Returns the config that a config.json describes.
+        """Returns the config described by a config.json.
 
         Args:
             raw: content of the file.
-            where: the file, for error messages.
-            **runtime: values of ``runtime_fields``, which the file does not hold.
+            where: path of the file, for error messages.
+            **runtime: values of ``runtime_fields``, which are not in the file.
 
         Raises:
-            InputError: a model that is not supported, or an impossible value.
+            InputError: an unsupported model, or an invalid value.
         """
         with _errors_at(where):
             values = self.read_config(lsg_layout.normalize_config(raw))
@@ -101,7 +101,7 @@ class Family:
     def config_json(self, config: ModelConfig) -> dict[str, Any]:
         """Returns the content of config.json.
 
-        It holds the keys that transformers reads, and the options of the attentions in use.
+        It contains the keys that transformers reads, and the options of the attentions in use.
         """
         unused = _attention_fields() - _used_attention_fields(config)
         left_out = unused.union(self.runtime_fields)
@@ -122,9 +122,9 @@ class Family:
         """Returns the content of generation_config.json.
 
         Args:
-            config: whose token ids are defaults.
-            stored: options that go before the defaults; None counts as absent. ``max_new_tokens``
-                replace the default ``max_length``, which is never more than the decoder reads.
+            config: config whose token ids are defaults.
+            stored: options that override the defaults; None counts as absent. ``max_new_tokens``
+                replaces the default ``max_length``, which is never more than the decoder can read.
         """
         if not isinstance(config, EncoderDecoderConfig) or config.head != "language_model":
             return {}
@@ -142,7 +142,7 @@ class Family:
     def weight_map(self, config: ModelConfig) -> WeightMap:
         """Returns the names of all parameters in state dicts.
 
-        Parameters that transformers does not have keep their path, with dots for slashes.
+        Parameters without a counterpart in transformers keep their path, with dots for slashes.
         """
         published = self.published_weight_map(config)
         if self.is_published(config):
@@ -152,13 +152,13 @@ class Family:
         return published._replace(rows=[_weight_row(path, rows) for path in paths])
 
     def unpublished_parameters(self, config: ModelConfig) -> set[str]:
-        """Returns the paths of the parameters that have no counterpart in the published class."""
+        """Returns the paths of the parameters without a counterpart in the published class."""
         published = {row.path for row in self.published_weight_map(config).rows}
         paths = self.parameter_shapes(config)
         return {path for path in paths if _path_in_equal_stack(path)[0] not in published}
 
     def is_published(self, config: ModelConfig) -> bool:
-        """Returns True if the class in transformers computes the model of this config."""
+        """Returns True if the class in transformers supports the model of this config."""
         if config.encoder_attention not in self.attentions or config.head == "extraction":
             return False
         if not isinstance(config, EncoderDecoderConfig):
@@ -182,12 +182,12 @@ class Family:
 
     @property
     def _num_inputs(self) -> int:
-        """Arrays that the module is called with: ids, mask, and ids of the decoder."""
+        """Number of arrays that the module is called with: ids, mask, and ids of the decoder."""
         return 3 if self.is_encoder_decoder else 2
 
 
-# Tracing a model takes a second; loading, saving and training ask for the same shapes repeatedly.
-# A compiled function is traced once, whoever calls it.
+# Tracing a model takes a second, and loading, saving and training repeatedly need the same shapes.
+# A jitted function is traced once for all callers.
 @functools.lru_cache(maxsize=64)
 def _init_fn(
     module_class: Callable[[Any], nn.Module], config: ModelConfig, num_inputs: int
@@ -217,7 +217,7 @@ def _path_in_equal_stack(path: str) -> tuple[str, int]:
 
 
 def _weight_row(path: str, rows: Mapping[str, WeightRow]) -> WeightRow:
-    """Returns the row of a parameter: one of ``rows``, or one with a name of this library."""
+    """Returns the row of a parameter: from ``rows``, or with a name specific to this library."""
     stacked_path, first = _path_in_equal_stack(path)
     row = rows.get(stacked_path)
     if row is None:
@@ -238,7 +238,7 @@ def _attention_fields() -> set[str]:
 
 
 def _used_attention_fields(config: ModelConfig) -> set[str]:
-    """Returns the ``_attention_fields`` in use; full cross-attention is left out as the default."""
+    """Returns the ``_attention_fields`` in use, without the default full cross-attention."""
     used = set(get_encoder_attention(config).option_names(config.encoder_attention))
     if not isinstance(config, EncoderDecoderConfig):
         return used
@@ -253,7 +253,7 @@ def _used_attention_fields(config: ModelConfig) -> set[str]:
 
 @contextlib.contextmanager
 def _errors_at(where: str) -> Iterator[None]:
-    """Puts ``where`` at the beginning of every InputError that lacks it."""
+    """Prefixes every InputError with ``where``, unless it already begins with it."""
     try:
         yield
     except InputError as error:

@@ -1,7 +1,7 @@
-"""Heads that all encoder families and the relatives of BART share, and their config.json.
+"""Heads shared by all encoder families and by models related to BART, and their config.json.
 
-The head of a model is the class that ``architectures`` names: its output is that of the class in
-transformers.
+The head of a model is given by the class in ``architectures``, and its output equals that of the
+class in transformers.
 """
 
 from collections.abc import Mapping
@@ -29,10 +29,11 @@ class LabelOptions:
     """The labels of a model that classifies texts or tokens.
 
     Attributes:
-        num_labels: outputs of the head.
-        problem_type: whether a text has one label, or any number of them.
-        id2label: names of the labels in their order; empty if they have none.
-        classifier_dropout: before the last map of the head; None for the dropout of the layers.
+        num_labels: number of outputs of the head.
+        problem_type: whether a text has one label or any number of labels.
+        id2label: names of the labels in order; empty if they have no names.
+        classifier_dropout: dropout rate before the last layer of the head; None for the rate of the
+            layers.
     """
 
     num_labels: Size = 2
@@ -45,7 +46,7 @@ def check_labels(config: Any) -> None:
     """Checks the labels of a config against its head.
 
     Raises:
-        InputError: no label, another number of names than labels, or labels of spans.
+        InputError: no label, a number of names other than the number of labels, or labels of spans.
     """
     if config.id2label and len(config.id2label) != config.num_labels:
         raise InputError(
@@ -60,10 +61,10 @@ def check_labels(config: Any) -> None:
 
 
 def read_labels(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of ``LabelOptions`` that the labels of a config.json give.
+    """Returns the fields of ``LabelOptions`` from the labels of a config.json.
 
     Raises:
-        InputError: the head predicts a number, not labels.
+        InputError: the head predicts a number instead of labels.
     """
     if raw.get("problem_type") == "regression":
         raise InputError(
@@ -87,32 +88,32 @@ def write_labels(config: Any) -> dict[str, Any]:
         "label2id": {name: i for i, name in enumerate(names)},
     }
     if config.problem_type == "single_label_classification":
-        # transformers takes it by itself for whole numbers as labels, and would hold every later
-        # training to it, on any number of labels.
+        # transformers infers it for integer labels, and would otherwise apply it to every later
+        # training, with any number of labels.
         values["problem_type"] = None
     return values
 
 
 def label_names(config: Any) -> tuple[str, ...]:
-    """Returns the names of a config's labels, those of transformers where they have none."""
+    """Returns the names of a config's labels, by default transformers' names."""
     return tuple(config.id2label) or _default_labels(config.num_labels)
 
 
 def _default_labels(count: int) -> tuple[str, ...]:
-    """Returns the names that transformers gives to labels without names."""
+    """Returns transformers' names for labels without names."""
     return tuple(f"LABEL_{i}" for i in range(count))
 
 
 def head_of(raw: Mapping[str, Any], suffixes: Mapping[str, Any], default: str) -> Any:
-    """Returns the head that the first architecture of a config.json names.
+    """Returns the head given by the first architecture of a config.json.
 
     Args:
         raw: content of the config.json.
-        suffixes: end of a class name -> its head; of several that fit, the first one counts.
-        default: name of the class where the file names none.
+        suffixes: suffix of a class name to its head; the first matching suffix is used.
+        default: name of the class if the file does not specify one.
 
     Raises:
-        InputError: another head; lists the known ones.
+        InputError: an unsupported head; lists the supported ones.
     """
     name = next(iter(raw.get("architectures") or ()), default)
     for suffix, head in suffixes.items():
@@ -134,11 +135,11 @@ class TextHead(nn.Module):
 
     Attributes:
         d_model: size of the state.
-        outputs: labels, or 1 for the score of a choice.
-        std: of the initial weights.
-        activation: after the hidden layer, a name of ``layers.dense.ACTIVATIONS``.
-        input_dropout: rate of dropout before the hidden layer.
-        dropout: rate of dropout after it.
+        outputs: number of labels, or 1 for the score of a choice.
+        std: standard deviation of the initial weights.
+        activation: activation after the hidden layer, a key of ``layers.dense.ACTIVATIONS``.
+        input_dropout: dropout rate before the hidden layer.
+        dropout: dropout rate after it.
     """
 
     d_model: int
@@ -164,13 +165,13 @@ class TextHead(nn.Module):
 
 
 class TokenHead(nn.Module):
-    """A head over the state of every token: one linear layer.
+    """A head over the state of every token: a single linear layer.
 
     Attributes:
         d_model: size of a state.
-        outputs: labels of a token, or the two ends of a span.
-        std: of the initial weights.
-        dropout: rate of dropout before the map.
+        outputs: number of labels of a token, or 2 for the ends of a span.
+        std: standard deviation of the initial weights.
+        dropout: dropout rate before the layer.
     """
 
     d_model: int

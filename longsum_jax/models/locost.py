@@ -1,6 +1,6 @@
 """LOCOST: a state-space encoder and a T5 decoder (Le Bronnec et al., EACL 2024).
 
-It computes what the published code computes.
+Reproduces the outputs of the published code.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ class LocostConfig(t5.T5Config):
     """The config of LOCOST: T5 with ``encoder_attention="s4d"``.
 
     Keys as in the published config.json; the defaults are the published base model of 234,724,224
-    parameters. Fields that begin with ``ssm_`` are choices where the text of the paper and its
-    published code differ (defaults: the code).
+    parameters. Fields that begin with ``ssm_`` select between the paper and its published code if
+    they differ (defaults: the code).
     """
 
     encoder_attention: str = "s4d"
@@ -56,7 +56,7 @@ PRESETS: dict[str, LocostConfig] = {
 
 
 def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of ``LocostConfig`` that a config.json holds."""
+    """Returns the fields of ``LocostConfig`` in a config.json."""
     if raw.get("num_ssm_heads", 1) != 1:
         raise InputError(
             f"num_ssm_heads is {raw['num_ssm_heads']}; only 1, as in the published models, is "
@@ -66,7 +66,7 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_config(config: LocostConfig) -> dict[str, Any]:
-    """Returns the entries of config.json that the published code reads and that are not fields."""
+    """Returns the config.json entries that the published code reads and that are not fields."""
     return t5.write_config(config) | {"num_ssm_heads": 1, "use_fast_fft_conv": False}
 
 
@@ -105,7 +105,8 @@ FAMILY = Family(
     write_config=write_config,
     published_weight_map=weight_map,
     attentions=("s4d",),
-    # The published evaluation generates greedily up to 512 tokens, the start not counted.
+    # The published evaluation generates greedily up to 512 tokens, without counting the start
+    # token.
     generation={"max_length": 513},
     **t5.SHARED,
 )

@@ -2,7 +2,7 @@
 
 They keep the model_type of the model that they were converted from; ``base_model_prefix`` is "lsg",
 and the architecture begins with "LSG". Checkpoints of this library do not contain the published
-code: ``auto_map`` only gives the names under which it is to be placed.
+code: ``auto_map`` only lists the names under which it must be placed.
 """
 
 from collections.abc import Mapping
@@ -30,8 +30,8 @@ _DECODER_TASKS = {
 }
 _PRETRAINING = {"PreTraining": "ForPreTraining"}
 _CAUSAL = {"CausalLM": "ForCausalLM"}
-# model_type -> name in class names, and suffix of transformers' automatic class -> suffix of the
-# published class.
+# model_type to the name in class names, and to a mapping from the suffix of transformers' auto
+# class to the suffix of the published class.
 _CLASSES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "bert": ("Bert", {"CausalLM": "LMHeadModel", **_PRETRAINING, **_ENCODER_TASKS}),
     "roberta": ("Roberta", _CAUSAL | _ENCODER_TASKS),
@@ -49,7 +49,7 @@ _CLASSES: Mapping[str, tuple[str, Mapping[str, str]]] = {
 def normalize_config(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns a config.json with the keys of this library's fields.
 
-    Only the config.json of an LSG model changes; any other one is returned as it is.
+    Only the config.json of an LSG model changes; any other is returned unchanged.
     """
     architectures = raw.get("architectures") or ()
     is_lsg = any(str(name).startswith("LSG") for name in architectures)
@@ -58,7 +58,7 @@ def normalize_config(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     values = {**DEFAULTS, **raw, "encoder_attention": "lsg"}
     if values["sparsity_type"] is None:
         values["sparsity_type"] = "none"
-    values["num_global_tokens"] = max(1, values["num_global_tokens"])  # as the published code does
+    values["num_global_tokens"] = max(1, values["num_global_tokens"])  # as in the published code
     return values
 
 

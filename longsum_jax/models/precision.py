@@ -1,4 +1,4 @@
-"""The precision of a model's products."""
+"""The matmul precision of a model."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from longsum_jax.models.config import ModelConfig
 
 
 class PreciseModule(nn.Module):
-    """A module of a model: what it computes has the precision that its config names.
+    """A module of a model that computes with the matmul precision of its config.
 
-    Devices have other defaults, which depend on their kind: TPUs round factors of float32 products
-    to bfloat16, GPUs to TF32 (``jax.default_matmul_precision``).
+    The defaults of devices depend on their kind: TPUs round factors of float32 matmuls to bfloat16,
+    GPUs to TF32 (``jax.default_matmul_precision``).
     """
 
     config: ModelConfig

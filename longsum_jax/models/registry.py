@@ -1,4 +1,4 @@
-"""The model families by name, and look-ups among them."""
+"""The model families by name, and lookup functions."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ def get_family(name: str) -> Family:
     """Returns the family called ``name``.
 
     Raises:
-        InputError: lists the known names.
+        InputError: the name is unknown; lists the known names.
     """
     if name not in FAMILIES:
         raise InputError(f'unknown model family "{name}"; {did_you_mean(name, FAMILIES)}')
@@ -27,16 +27,17 @@ def get_family(name: str) -> Family:
 
 
 def family_of(raw: Mapping[str, Any], where: str) -> Family:
-    """Returns the family that a config.json describes.
+    """Returns the family described by a config.json.
 
-    It is found by ``model_type``, else by ``architectures``, else by keys that only LOCOST has.
+    It is determined by ``model_type``, else by ``architectures``, else by keys that only LOCOST
+    has.
 
     Args:
         raw: content of the config.json.
-        where: the file, for error messages.
+        where: path of the file, for error messages.
 
     Raises:
-        InputError: no known family; names the closest one.
+        InputError: an unknown family; suggests the closest one.
     """
     check_entries(raw, where)
     model_type = (raw.get("model_type") or "").removeprefix(LIBRARY_PREFIX)
@@ -55,15 +56,16 @@ def family_of(raw: Mapping[str, Any], where: str) -> Family:
 
 
 def model_config(values: Mapping[str, Any], where: str = "model") -> tuple[Family, ModelConfig]:
-    """Returns family and config of a run's "model" section.
+    """Returns the family and config of a run's "model" section.
 
     Args:
-        values: the key ``family`` and fields of that family's config. Where one is None or left
-            out, it has its default; options of ``lsg`` have those of the published code.
-        where: the section, for error messages.
+        values: mapping with the key ``family`` and fields of that family's config. Fields that are
+            None or left out have their defaults; options of ``lsg`` have the defaults of the
+            published code.
+        where: name of the section, for error messages.
 
     Raises:
-        InputError: an unknown family or key, or an impossible value.
+        InputError: an unknown family or key, or an invalid value.
     """
     family = get_family(values.get("family", ""))
     fields = {key: value for key, value in values.items() if key != "family"}
@@ -86,10 +88,10 @@ def _defaults(family: Family, encoder_attention: str | None) -> dict[str, Any]:
 
 
 def max_input_length(config: ModelConfig) -> int | None:
-    """Returns the longest input in tokens, None for no limit.
+    """Returns the maximum input length in tokens, None if unlimited.
 
-    The limit is set by the positions, and by the parameters of the attentions that need a fixed
-    length. The encoder attention of a model with pages reads no more than a page.
+    The limit is set by the positions, and by the parameters of attentions that need a fixed length.
+    The encoder attention of a model with pages reads at most one page.
     """
     attention = get_encoder_attention(config)
     limits = [config.max_source_length]
@@ -105,9 +107,9 @@ def max_input_length(config: ModelConfig) -> int | None:
 def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:
     """Returns a "model" section for run configs: a preset with some keys replaced.
 
-    LSG attention that ``overrides`` choose has the options of the published code, as in
-    ``model_config``, unless they say otherwise. ``num_decoder_layers`` is None where the preset has
-    as many as ``num_layers``, which it then follows.
+    If ``overrides`` select LSG attention, its options have the defaults of the published code, as
+    in ``model_config``, unless overridden. ``num_decoder_layers`` is None if the preset has as many
+    as ``num_layers``, which it then follows.
 
     Raises:
         InputError: an unknown family or preset.

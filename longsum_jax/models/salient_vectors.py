@@ -25,13 +25,14 @@ def store_vectors(
 ) -> Float[Array, "batch slots d_model"]:
     """Adds the states of one more segment to the stored vectors of its document.
 
-    The encoder reads the segment alone, without memory or other vectors, and without dropout.
+    The encoder reads only the segment, without memory or other vectors, and without dropout.
 
     Args:
-        vectors: stored so far.
-        slots: the slot of each token's state, -1 for tokens that are not stored.
+        vectors: vectors stored so far.
+        slots: slot of each token's state, -1 for tokens that are not stored.
     """
     states = without_globals(module.encode(input_ids, attention_mask), slots.shape[1])
+    # Slots beyond the table are dropped by the scatter.
     rows = jnp.arange(len(slots))[:, None]
     columns = jnp.where(slots < 0, vectors.shape[1], slots)
     return vectors.at[rows, columns].set(states.astype(vectors.dtype), mode="drop")
@@ -49,17 +50,18 @@ def empty_vectors(config: EncoderDecoderConfig, rows: int) -> Float[Array, "batc
 def document_vectors(
     apply: Callable[..., Any], config: EncoderDecoderConfig, batch: Mapping[str, AnyArray]
 ) -> Float[Array, "batch slots d_model"]:
-    """Returns the vectors of whole documents: a first pass over their segments, one at a time.
+    """Returns the vectors of whole documents, in a first pass over their segments, one at a time.
 
     Args:
-        apply: ``apply`` of the module, with its parameters.
-        batch: "input_ids", "attention_mask" and "slots", each [batch, segments, length].
+        apply: ``apply`` method of the module, bound to its parameters.
+        batch: arrays "input_ids", "attention_mask" and "slots", each [batch, segments, length].
     """
 
     def add(vectors: Array, segment: tuple[AnyArray, ...]) -> tuple[Array, None]:
         def add_segment(vectors: Array) -> Array:
             return apply(vectors, *segment, method=store_vectors)
 
+        # Segments without stored tokens are not encoded.
         has_slots = (segment[2] >= 0).any()
         return jax.lax.cond(has_slots, add_segment, lambda vectors: vectors, vectors), None
 
@@ -73,10 +75,10 @@ def document_vectors(
 def gather_vectors(
     vectors: Float[AnyArray, "batch slots d_model"], reads: Int[AnyArray, "batch reads"]
 ) -> tuple[Float[Array, "batch reads d_model"], Bool[AnyArray, "batch reads"]]:
-    """Returns the stored vectors that a segment reads, and the mask of those that exist.
+    """Returns the stored vectors that a segment reads, and a mask of the existing ones.
 
     Args:
-        reads: slots, -1 for none.
+        reads: slots to read, -1 for none.
     """
     mask = reads >= 0
     states = jnp.take_along_axis(vectors, jnp.maximum(reads, 0)[..., None], 1)

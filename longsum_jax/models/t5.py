@@ -1,7 +1,7 @@
 """T5 1.0 and 1.1 (Raffel et al. 2020; Shazeer 2020) and LongT5 (Guo et al. 2022).
 
-Both compute what transformers computes from their published checkpoints. LOCOST is the same model
-with a state-space encoder; see ``models.locost``.
+Both reproduce transformers' outputs for their published checkpoints. LOCOST is the same model with
+a state-space encoder; see ``models.locost``.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ from longsum_jax.ops.precision import scaled
 from longsum_jax.schema import Layers, Length, Positive, PositiveFloat, Rate, Size
 from longsum_jax.typing import AnyArray
 
-# Config fields that say how to compute; no checkpoint depends on them.
+# Config fields that select how to compute; checkpoints do not depend on them.
 RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "attention_init")
 
 
@@ -47,14 +47,14 @@ class T5Config(EncoderDecoderConfig):
     """The config of T5; keys as in config.json, defaults of T5 small.
 
     Attributes:
-        num_decoder_layers: None becomes ``num_layers``.
-        tie_word_embeddings: the output weights are the embeddings. When a checkpoint is read, its
-            tensors decide.
-        scale_decoder_outputs: states are multiplied by d_model**-0.5 before the output weights (T5
-            1.0, not 1.1); None for "if the weights are tied".
-        attention_dropout_rate: of attention weights; None for ``dropout_rate``, as published. With
-            0, accelerators compute attention in fused kernels in training, too.
-        attention_init: "t5", or "torch" for PyTorch's default of linear layers.
+        num_decoder_layers: number of decoder layers; None for ``num_layers``.
+        tie_word_embeddings: True if the output weights are the embeddings. When a checkpoint is
+            read, this is inferred from its tensors.
+        scale_decoder_outputs: True to multiply states by d_model**-0.5 before the output weights
+            (T5 1.0, not 1.1); None for "if the weights are tied".
+        attention_dropout_rate: dropout rate of attention weights; None for ``dropout_rate``, as
+            published. With 0, accelerators also use fused attention kernels in training.
+        attention_init: initialization, "t5", or "torch" for PyTorch's default of linear layers.
     """
 
     vocab_size: Positive = 32128
@@ -90,7 +90,8 @@ class T5Config(EncoderDecoderConfig):
     def _check_relative_attention(self) -> None:
         buckets = self.relative_attention_num_buckets
         distance = self.relative_attention_max_distance
-        # A quarter of the encoder's buckets and half of the decoder's are for exact distances.
+        # A quarter of the encoder's buckets and half of the decoder's buckets are for exact
+        # distances.
         if buckets < 4 or distance <= buckets // 2:
             raise InputError(
                 f"relative_attention_num_buckets is {buckets} with relative_attention_max_distance "
@@ -144,7 +145,7 @@ class T5Config(EncoderDecoderConfig):
     @property
     def encoder_stack(self) -> StackConfig:
         attentions = set(layer_attentions(self.encoder_attention, self.num_layers))
-        # These two compute no score of a pair of tokens to which a bias could be added.
+        # These two do not compute scores of pairs of tokens to which a bias could be added.
         has_no_pairs = attentions <= {"s4d", "linformer"}
         positions = None if has_no_pairs else self.decoder_stack.relative_attention
         return dataclasses.replace(
@@ -192,7 +193,7 @@ class T5(EncoderDecoder):
     def embed_target(
         self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
     ) -> Float[Array, "batch length d_model"]:
-        """Returns the embeddings of the target; positions are a matter of the attention's bias."""
+        """Returns the embeddings of the target; only the attention bias depends on positions."""
         return self.embed_source(ids)
 
     def output_logits(
@@ -235,7 +236,8 @@ LONGT5_PRESETS: dict[str, LongT5Config] = {
     "tiny": LongT5Config(**_TINY),
 }
 
-# encoder_attention_type in config.json -> name here, and the name of the attention in state dicts.
+# encoder_attention_type in config.json to the name here, and to the attention's name in state
+# dicts.
 _LONGT5_ATTENTIONS = {
     "local": ("local", "LocalSelfAttention"),
     "transient-global": ("transient_global", "TransientGlobalSelfAttention"),
@@ -243,16 +245,16 @@ _LONGT5_ATTENTIONS = {
 
 
 def read_config(raw: Mapping[str, Any], config_class: type[T5Config] = T5Config) -> dict[str, Any]:
-    """Returns the fields of ``config_class`` that a config.json holds."""
+    """Returns the fields of ``config_class`` in a config.json."""
     values = read_fields(raw, config_class, RUNTIME_FIELDS)
-    # In files of before transformers 5 the flag of tied weights says whether states are scaled, and
-    # nothing else.
+    # In files from before transformers 5, the flag of tied weights only determines whether states
+    # are scaled.
     values.setdefault("scale_decoder_outputs", raw.get("tie_word_embeddings") is not False)
     return values
 
 
 def read_longt5_config(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of ``LongT5Config`` that a config.json holds."""
+    """Returns the fields of ``LongT5Config`` in a config.json."""
     name = raw.get("encoder_attention_type", "local")
     if name not in _LONGT5_ATTENTIONS:
         raise InputError(
@@ -263,7 +265,7 @@ def read_longt5_config(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_config(config: T5Config) -> dict[str, Any]:
-    """Returns the entries of config.json that transformers reads and that are not fields here."""
+    """Returns the config.json entries that transformers reads and that are not fields here."""
     values: dict[str, Any] = {"scale_decoder_outputs": config.scales_outputs}
     for name, (attention, _) in _LONGT5_ATTENTIONS.items():
         if config.encoder_attention == attention:
@@ -272,9 +274,9 @@ def write_config(config: T5Config) -> dict[str, Any]:
 
 
 def infer_from_weights(config: T5Config, tensors: Mapping[str, Any]) -> T5Config:
-    """Returns the config with the output weights tied unless a state dict holds separate ones.
+    """Returns the config with tied output weights unless a state dict contains separate ones.
 
-    The flag in config.json does not count.
+    The flag in config.json is ignored.
     """
     head, shared = tensors.get("lm_head.weight"), tensors.get("shared.weight")
     tied = head is None or shared is None or np.array_equal(np.asarray(head), np.asarray(shared))
@@ -363,7 +365,7 @@ def weight_map(config: T5Config) -> WeightMap:
     )
 
 
-# What the families of this architecture have in common, LOCOST included.
+# Options common to the families of this architecture, LOCOST included.
 SHARED: dict[str, Any] = {
     "module_class": T5,
     "runtime_fields": RUNTIME_FIELDS,

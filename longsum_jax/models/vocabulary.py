@@ -1,4 +1,4 @@
-"""Scores of the vocabulary: logits, and losses of labels without the logits of all positions."""
+"""Scores over the vocabulary: logits, and losses of labels without the logits of all positions."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,7 +14,7 @@ from longsum_jax.ops.storage import Stored, stored_product
 from longsum_jax.typing import AnyArray
 
 Model = TypeVar("Model", bound=nn.Module)
-MAX_LOGIT_BYTES = 2**28  # float32 logits of labels in a device's memory at once
+MAX_LOGIT_BYTES = 2**28  # maximum float32 logits of labels in a device's memory at once
 
 
 def vocabulary_logits(
@@ -39,13 +39,13 @@ def score_labels(
 ) -> TokenScores:
     """Scores labels by states.
 
-    Where the logits of all positions would take more than MAX_LOGIT_BYTES on a device, a loop goes
-    over the positions, and gradients compute logits again.
+    If the logits of all positions would take more than MAX_LOGIT_BYTES on a device, a loop runs
+    over the positions, and gradients recompute the logits.
 
     Args:
-        module: with a ``config``; parameters are reached through the one that ``logits`` is given.
-        logits: (module, states [batch, chunk, d_model]) -> float32 [batch, chunk, vocab].
-        x: states.
+        module: module with a ``config``; ``logits`` must access parameters through its argument.
+        logits: function (module, states [batch, chunk, d_model]) -> float32 [batch, chunk, vocab].
+        x: states [batch, length, d_model].
         labels: ids of the tokens; IGNORED_LABEL is left out.
         label_smoothing: see ``ops.losses.token_scores``.
     """

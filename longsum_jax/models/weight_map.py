@@ -9,25 +9,26 @@ import jax.numpy as jnp
 import numpy as np
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
-_SINUSOID_ERROR = 1e-6  # by which float32 sinusoids of two libraries differ at most
+_SINUSOID_ERROR = 1e-6  # maximum difference between float32 sinusoids of two libraries
 
 
 class WeightRow(NamedTuple):
     """One parameter and its name in state dicts.
 
     Attributes:
-        path: of the parameter, "decoder/layers/self_attention/q/kernel".
-        key: in the state dict. ``{i}`` in a key counts layers: the parameter is the stack of their
-            arrays on its first axis.
-        layout: of the PyTorch array, compared with the Flax one (of one layer).
+        path: path of the parameter, "decoder/layers/self_attention/q/kernel".
+        key: key in the state dict. ``{i}`` in a key counts layers: the parameter is the stack of
+            their arrays on its first axis.
+        layout: layout of the PyTorch array relative to the Flax array (of one layer).
             "same": the same array.
             "linear": a weight [out, in]; the first ``inputs`` axes of the Flax kernel are input
             axes, the others output axes (q [d_model, heads, head_dim]: 1; o [heads, head_dim,
             d_model]: 2).
             "merged": all axes as one (a bias [heads, head_dim] is [heads * head_dim]).
-            "row": one more axis of size 1 in front.
-        inputs: for "linear".
-        optional: a state dict may lack the array (in all layers); the parameter is then zeros.
+            "row": an additional leading axis of size 1.
+        inputs: number of input axes, for "linear".
+        optional: True if a state dict may lack the array (in all layers); the parameter is then
+            zeros.
         first: value of ``{i}`` for the first layer of the parameter.
     """
 
@@ -44,18 +45,18 @@ class WeightMap(NamedTuple):
 
     Attributes:
         rows: every parameter once.
-        tied: key of a copy to the key of its original. Copies may be absent, and one may stand in
-            for an absent original.
-        ignored: regular expressions, searched for in keys: arrays in checkpoints that no model
+        tied: key of a copy to the key of its original. Copies may be absent, and one may replace an
+            absent original.
+        ignored: regular expressions, searched for in keys, of checkpoint arrays that no model
             reads.
         constants: key to a function that computes the array. It is written on save and dropped on
-            load, where a differing one is an error.
-        prefix: of the keys of the bare model. It is added to the keys of a state dict in which no
-            key begins with it: checkpoints of models without a head leave it out.
-        aliases: (regular expression, replacement), applied to the keys of a state dict: names in
-            old files.
-        exact: regular expressions, searched for in paths: parameters that stay float32 because half
-            precision would spoil them, by default those of state-space kernels.
+            load; a different array is an error.
+        prefix: prefix of the keys of the bare model. It is added to the keys of a state dict in
+            which no key begins with it: checkpoints of models without a head leave it out.
+        aliases: pairs (regular expression, replacement) that are applied to the keys of a state
+            dict, for names in old files.
+        exact: regular expressions, searched for in paths, of parameters that remain float32 because
+            half precision would degrade them; by default the parameters of state-space kernels.
     """
 
     rows: Sequence[WeightRow]
@@ -67,15 +68,15 @@ class WeightMap(NamedTuple):
     exact: tuple[str, ...] = (r"/(log_dt|inv_A_real|A_imag|B|C|D)$",)
 
     def dtype(self, path: str, wanted: Any) -> np.dtype:
-        """Returns the dtype of a parameter of a model that is loaded in dtype ``wanted``."""
+        """Returns the dtype of a parameter in a model that is loaded in dtype ``wanted``."""
         is_exact = any(re.search(pattern, path) for pattern in self.exact)
         return jnp.dtype(jnp.float32 if is_exact else wanted)
 
 
 def is_close_to_constant(stored: Any, computed: np.ndarray) -> bool:
-    """Returns True if a stored table is the computed one, rounded to half precision at most.
+    """Returns True if a stored table equals the computed one, up to rounding to half precision.
 
-    Files of half precision may have been read as float32, or saved again in it.
+    Files in half precision may have been read as float32, or saved again in float32.
     """
     if stored.shape != computed.shape:
         return False
@@ -86,7 +87,7 @@ def is_close_to_constant(stored: Any, computed: np.ndarray) -> bool:
 
 
 def _is_of(table: np.ndarray, kind: Any) -> bool:
-    """Tells whether a type holds all values of a float32 table."""
+    """Returns True if a dtype represents all values of a float32 table exactly."""
     return np.array_equal(table.astype(kind).astype(np.float32), table)
 
 
@@ -101,7 +102,7 @@ def linear(path: str, key: str, *, inputs: int = 1, bias: bool = False) -> list[
 def linears(
     path: str, key: str, *names: str, inputs: int = 1, bias: bool = False
 ) -> list[WeightRow]:
-    """Returns the rows of several linear layers that have the same names on both sides."""
+    """Returns the rows of several linear layers with the same names on both sides."""
     rows = []
     for name in names:
         rows += linear(f"{path}/{name}", f"{key}.{name}", inputs=inputs, bias=bias)

@@ -1,4 +1,4 @@
-"""Memory: what devices have, and what compiled programs hold of it."""
+"""Memory of devices, and memory requirements of compiled programs."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -10,8 +10,8 @@ import jax
 from longsum_jax.errors import InputError
 from longsum_jax.ops.platform import target_kind
 
-# Bytes that programs can have, by the beginnings of JAX's names of devices (``device_kind``);
-# sources: see ``analysis.devices``.
+# Bytes available to programs, by prefixes of JAX's device names (``device_kind``); sources: see
+# ``analysis.devices``.
 DEVICE_MEMORY: Mapping[str, int] = {
     "TPU v5 lite": int(15.75 * 2**30),
     "TPU v5e": int(15.75 * 2**30),
@@ -24,21 +24,21 @@ DEVICE_MEMORY: Mapping[str, int] = {
     "NVIDIA H200": 151397597184,
     "NVIDIA B200": 191514411008,
 }
-_LEAST_MEMORY = 15 * 2**30  # of devices that are not listed
+_LEAST_MEMORY = 15 * 2**30  # for devices that are not listed
 
 
 def target_memory() -> int:
     """Returns the bytes of memory of each accelerator that the program being traced is for.
 
-    Those of a kind that is not in DEVICE_MEMORY are taken for small ones.
+    Devices that are not in DEVICE_MEMORY are assumed to be small.
     """
     return _listed_memory(target_kind()) or _LEAST_MEMORY
 
 
 def local_memory() -> int:
-    """Returns the bytes of memory of each device of this process, 0 where they are unknown.
+    """Returns the bytes of memory of each device of this process, 0 if unknown.
 
-    CPU devices share that of the machine.
+    CPU devices share the memory of the machine.
     """
     devices = jax.local_devices()
     first = devices[0]
@@ -49,17 +49,17 @@ def local_memory() -> int:
 
 
 def host_memory() -> int:
-    """Returns the bytes that this process may have of its machine, 0 where they are unknown."""
+    """Returns the bytes of the machine's memory available to this process, 0 if unknown."""
     return min(_host_limits(), default=0)
 
 
 def held_bytes(compiled: jax.stages.Compiled) -> int:
-    """Returns the bytes that a program holds of each device, 0 where they are unknown.
+    """Returns the bytes of each device's memory that a program holds, 0 if unknown.
 
-    They are arguments, results and temporary values.
+    They include arguments, results and temporary values.
     """
     analysis = compiled.memory_analysis()
-    if analysis is None:  # not every device tells
+    if analysis is None:  # not every device reports it
         return 0
     # Donated arguments share their memory with outputs and are counted once.
     inputs_and_outputs = (
@@ -71,15 +71,15 @@ def held_bytes(compiled: jax.stages.Compiled) -> int:
 
 
 def check_memory(compiled: jax.stages.Compiled, what: str, advice: str) -> None:
-    """Refuses a program that does not fit, before it runs.
+    """Rejects a program that does not fit, before it runs.
 
     Args:
-        compiled: the program, for devices of this process.
-        what: it does, such as "a training step".
-        advice: what to change.
+        compiled: program for devices of this process.
+        what: description of the program, such as "a training step".
+        advice: advice on what to change.
 
     Raises:
-        InputError: it takes more memory than a device has.
+        InputError: the program takes more memory than a device has.
     """
     memory, needed = local_memory(), held_bytes(compiled)
     if 0 < memory < needed:
@@ -94,7 +94,7 @@ def _listed_memory(kind: str) -> int:
     return DEVICE_MEMORY[max(matches, key=len)] if matches else 0
 
 
-# Where Linux keeps the limit of a container, in versions 2 and 1 of its control groups.
+# Container limits on Linux, in versions 2 and 1 of control groups.
 _CONTAINER_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),

@@ -12,10 +12,10 @@ from longsum_jax.typing import IGNORED_LABEL, AnyArray
 
 
 class TokenScores(NamedTuple):
-    """Losses and hits of the labels under the logits.
+    """Losses of the labels under the logits, and whether they are the top prediction.
 
     Attributes:
-        losses: cross-entropies, float32; 0 where the label is IGNORED_LABEL.
+        losses: cross-entropies, float32; 0 for the label IGNORED_LABEL.
         is_right: True where the label has the largest logit.
     """
 
@@ -37,12 +37,15 @@ def token_scores(
         label_smoothing: probability mass spread evenly over the vocabulary.
     """
     mask = jnp.asarray(labels != IGNORED_LABEL)
+    # Subtracting the maximum avoids overflow. It cancels in the loss and needs no gradient.
     shifted = logits.astype(jnp.float32)
     shifted = shifted - lax.stop_gradient(shifted.max(-1, keepdims=True))
     log_sum = jnp.log(jnp.exp(shifted).sum(-1))
-    # A comparison, since the gradient of an indexed logit would be scattered over the vocabulary.
+    # By comparison, because the gradient of an indexed logit would be a scatter over the
+    # vocabulary.
     is_label = jnp.asarray(labels)[..., None] == np.arange(logits.shape[-1])
     right = jnp.where(is_label, shifted, 0.0).sum(-1)
+    # Cross-entropy with the target (1 - s) one_hot(label) + s / vocab.
     loss = log_sum - (1 - label_smoothing) * right
     if label_smoothing:
         loss = loss - label_smoothing * shifted.mean(-1)
@@ -55,20 +58,21 @@ def token_cross_entropy(
     *,
     label_smoothing: float = 0.0,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Sums the cross-entropy over all labels but IGNORED_LABEL.
+    """Sums the cross-entropy over all labels except IGNORED_LABEL.
 
     Args:
         logits, labels, label_smoothing: see ``token_scores``.
 
     Returns:
-        (loss_sum, weight), float32 scalars; their ratio is the mean per token that PyTorch reports.
+        (loss_sum, weight), float32 scalars; their ratio is the mean per token, as reported by
+        PyTorch.
     """
     losses, _ = token_scores(logits, labels, label_smoothing=label_smoothing)
     return losses.sum(), count_labels(labels)
 
 
 def count_labels(labels: Int[AnyArray, "*batch length"]) -> Float[Array, ""]:
-    """Returns the number of labels but IGNORED_LABEL, the weight of a sum of losses."""
+    """Returns the number of labels except IGNORED_LABEL, the weight of a sum of losses."""
     return jnp.asarray(labels != IGNORED_LABEL).sum().astype(jnp.float32)
 
 
@@ -80,8 +84,8 @@ def class_cross_entropy(
 
     Args:
         logits: scores of the classes.
-        labels: ids of the classes, [batch], for softmax cross-entropy; or ones and zeros, [batch,
-            classes], for the mean over the classes of binary cross-entropies (as PyTorch's
+        labels: class ids, [batch], for softmax cross-entropy; or ones and zeros, [batch, classes],
+            for the mean over the classes of binary cross-entropies (as PyTorch's
             BCEWithLogitsLoss). IGNORED_LABEL marks rows to leave out.
 
     Returns:
@@ -101,7 +105,7 @@ class PreferenceScores(NamedTuple):
 
     Attributes:
         losses: negative log-probabilities that the chosen target wins, float32.
-        margins: rewards of the chosen targets minus those of the rejected ones, float32.
+        margins: rewards of the chosen targets minus rewards of the rejected targets, float32.
     """
 
     losses: Float[Array, " batch"]
@@ -126,6 +130,7 @@ def preference_scores(
     """
     rewards = beta * jnp.asarray(log_probs - reference, jnp.float32)
     margins = rewards[:, 0] - rewards[:, 1]
+    # softplus(-x) = -log sigmoid(x)
     return PreferenceScores(jax.nn.softplus(-margins), margins)
 
 

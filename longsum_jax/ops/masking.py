@@ -18,22 +18,22 @@ def mask_tokens(
     masked: float = 0.8,
     random: float = 0.1,
 ) -> tuple[Int[Array, "*batch length"], Int[Array, "*batch length"]]:
-    """Chooses random tokens and replaces most of them (Devlin et al. 2019, section 3.1).
+    """Selects random tokens and replaces most of them (Devlin et al. 2019, section 3.1).
 
     Each call draws a new mask from its key, as RoBERTa does.
 
     Args:
-        rng: key; equal keys and shapes give equal masks.
-        ids: tokens of the texts.
-        candidates: True on the tokens that may be chosen.
+        rng: PRNG key; equal keys and shapes give equal masks.
+        ids: token ids of the texts.
+        candidates: True on tokens that may be selected.
         mask_id: id of the mask token.
         replacements: ids from which random tokens are drawn.
-        probability: probability of each candidate to be chosen, independently of the others.
-        masked, random: shares of the chosen tokens that become ``mask_id`` or a random token; the
-            rest stays.
+        probability: probability of each candidate to be selected, independently of the others.
+        masked, random: fractions of the selected tokens that become ``mask_id`` or a random token;
+            the others are unchanged.
 
     Returns:
-        (inputs, labels): labels are the ids of the chosen tokens, IGNORED_LABEL elsewhere.
+        (inputs, labels): labels are the ids of the selected tokens, IGNORED_LABEL elsewhere.
     """
     chosen_key, action_key, random_key = jax.random.split(rng, 3)
     chosen = candidates & (jax.random.uniform(chosen_key, ids.shape) < probability)

@@ -1,9 +1,9 @@
 """Memories that pass from one segment of a document to the next (AWESOME, Cao and Wang 2023,
 section 3.1).
 
-The authors' code was not available. Equations are numbered as in the paper; choices that it leaves
-open are arguments. A memory is an array of slots, [batch, slots, d_model], and a mask
-``valid`` of the slots that hold a state; the others are never read.
+The authors' code was not available. Equations are numbered as in the paper; choices that the paper
+leaves open are arguments. A memory is an array of slots, [batch, slots, d_model], and a mask
+``valid`` of the slots that hold a state; the other slots are never read.
 """
 
 from typing import Literal
@@ -20,7 +20,7 @@ Overflow = Literal["left_pad", "floor"]
 def right_aligned(
     x: Float[AnyArray, "batch length d_model"], valid: Bool[AnyArray, "batch length"]
 ) -> tuple[Float[Array, "batch length d_model"], Bool[Array, "batch length"]]:
-    """Moves the valid entries of every row to its end, in their order, after zeros.
+    """Moves the valid entries of every row to its end, in order, preceded by zeros.
 
     Returns:
         The entries and their mask.
@@ -46,29 +46,31 @@ def compressive_update(
 
     Rae et al. 2020.
 
-    The first half of the slots holds compressed states, the second half the newest states; both are
-    filled from the right. States count by their true length, so padding never enters (a convolution
-    over padded rows would let it).
+    The first half of the slots has compressed states, the second half the newest states; both are
+    filled from the right. Only real states count, so that padding never enters the memory (a
+    convolution over padded rows would include it).
 
     Args:
         memory: values of the slots.
         valid: True on slots that hold a state.
         hidden: states of the segment.
         hidden_mask: True on its real tokens.
-        kernel, bias: parameters of a convolution with a stride of its width.
-        overflow: treatment of the states that leave the newest half when their number is no
+        kernel, bias: parameters of a convolution whose stride equals its width.
+        overflow: treatment of the states that leave the newest half if their number is not a
             multiple of the stride. "left_pad" puts zeros before the oldest; "floor" drops the
-            newest that fill no stride, as a convolution without padding does.
+            newest states that do not fill a stride, as a convolution without padding does.
 
     Returns:
         The new memory and its mask.
     """
     half, length = memory.shape[1] // 2, hidden.shape[1]
     states, states_valid = newest_states(memory, valid, hidden, hidden_mask)
+    # These states leave the newest half.
     old, old_valid = states[:, :length], states_valid[:, :length]
     new, new_valid = compress(old, old_valid, kernel, bias, overflow=overflow)
     compressed = jnp.concatenate([memory[:, :half], new.astype(memory.dtype)], 1)
     compressed_valid = jnp.concatenate([valid[:, :half], new_valid], 1)
+    # Keep the newest half of the slots in each part.
     compressed, compressed_valid = right_aligned(compressed, compressed_valid)
     start = compressed.shape[1] - half
     memory = jnp.concatenate([compressed[:, start:], states[:, length:]], 1)
@@ -82,7 +84,7 @@ def newest_states(
     hidden: Float[AnyArray, "batch length d_model"],
     hidden_mask: Bool[AnyArray, "batch length"],
 ) -> tuple[Float[Array, "batch num_states d_model"], Bool[Array, "batch num_states"]]:
-    """Joins the uncompressed states of a memory and those of a segment, right-aligned.
+    """Joins the uncompressed states of a memory and the states of a segment, right-aligned.
 
     Args:
         memory, valid, hidden, hidden_mask: see ``compressive_update``.
@@ -104,10 +106,10 @@ def compress(
     *,
     overflow: Overflow = "left_pad",
 ) -> tuple[Float[Array, "batch num_compressed d_model"], Bool[Array, "batch num_compressed"]]:
-    """Compresses every ``stride`` right-aligned states to one.
+    """Compresses every ``stride`` right-aligned states into one.
 
     Args:
-        x: the states.
+        x: states.
         valid: True on states that hold a token.
         kernel, bias, overflow: see ``compressive_update``.
 
@@ -117,9 +119,11 @@ def compress(
     stride = kernel.shape[0]
     if overflow == "floor":
         x, valid = _without_newest(x, valid, valid.sum(1) % stride)
+    # Left padding, so that the newest states fill whole strides.
     front = -x.shape[1] % stride
     x = jnp.where(valid[..., None], x, 0)
     x = jnp.pad(x, ((0, 0), (front, 0), (0, 0)))
+    # [batch, num_compressed, stride, d_model]
     x = x.reshape(x.shape[0], -1, stride, x.shape[-1])
     valid = jnp.pad(valid, ((0, 0), (front, 0))).reshape(*x.shape[:3]).any(2)
     out = jnp.einsum("bnrd,rde->bne", x, kernel.astype(x.dtype)) + bias.astype(x.dtype)
@@ -132,10 +136,10 @@ def reconstruction_error(
     query_mask: Bool[AnyArray, "batch length"],
     key_mask: Bool[AnyArray, "batch key_length"],
 ) -> Float[Array, " batch"]:
-    """Computes the loss of attention to compressed states against attention to the states.
+    """Computes the loss of attention to compressed states relative to attention to exact states.
 
-    Rae et al. 2020, algorithm 2, as a mean of squares over all entries of a row's queries, if it
-    has a key.
+    Rae et al. 2020, algorithm 2, as the mean of squares over all entries of a row's queries, if the
+    row has a key.
 
     Args:
         compressed_out: outputs of attention to the compressed states.
@@ -154,7 +158,7 @@ def reconstruction_error(
 def _without_newest(
     x: AnyArray, valid: AnyArray, count: Int[AnyArray, " batch"]
 ) -> tuple[Array, Array]:
-    """Shifts rows to the right by ``count``, so that the newest entries drop out."""
+    """Shifts rows to the right by ``count``, so that the newest entries are dropped."""
     source = jnp.arange(x.shape[1]) - count[:, None]
     index = jnp.maximum(source, 0)
     valid = jnp.take_along_axis(valid, index, 1) & (source >= 0)

@@ -1,4 +1,4 @@
-"""Padding of sequences: zeros behind their tokens, and zeros in the place of padding."""
+"""Padding of sequences: zeros after their tokens, and zeros in place of padding."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Shaped

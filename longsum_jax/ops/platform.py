@@ -1,19 +1,39 @@
-"""The devices that a program is made for, by which some operations choose how they compute."""
+"""The target devices of a program, by which some operations select their implementation."""
 
+import os
 from typing import Any
 
 import jax
 
-# Names of platforms that XLA has besides the one that JAX gives their devices.
+from longsum_jax.errors import InputError, first_line
+
+# XLA's other names of platforms, mapped to the names that JAX gives their devices.
 _ALIASES = {"cuda": "gpu", "rocm": "gpu"}
+
+
+def require_devices() -> None:
+    """Starts the devices of this process.
+
+    Raises:
+        InputError: none starts; names JAX_PLATFORMS and the reason.
+    """
+    try:
+        jax.devices()
+    # JAX raises an AssertionError if the package of the platform is not installed.
+    except (RuntimeError, AssertionError) as error:
+        platforms = os.environ.get("JAX_PLATFORMS", "")
+        raise InputError(
+            f"JAX_PLATFORMS={platforms}: no device of this platform starts ({first_line(error)}); "
+            "unset the variable, set JAX_PLATFORMS=cpu, or install JAX with support for the device"
+        ) from error
 
 
 def target_platform() -> str:
     """Returns the platform of the devices that the program being traced is for, such as "tpu".
 
     These are the devices of the active mesh (``jax.set_mesh``), else ``jax.default_device``, else
-    the first ones of this process. A process may so make programs for devices that it does not
-    have. All three are part of what JAX keeps traced programs by.
+    the first devices of this process. A process can thus compile programs for devices that it does
+    not have. All three are part of JAX's cache key for traced programs.
     """
     device = _target_device()
     if device is None:
@@ -31,7 +51,7 @@ def target_kind() -> str:
 
 
 def _target_device() -> Any | None:
-    """Returns the device of the mesh, else ``jax.default_device`` (maybe a name), else None."""
+    """Returns the device of the mesh, else ``jax.default_device`` (possibly a name), else None."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     if device is None:
         return jax.config.jax_default_device  # type: ignore[attr-defined] # no declared options

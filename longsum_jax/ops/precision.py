@@ -1,4 +1,4 @@
-"""The precision of products: of float32 arrays in gradients, of bfloat16 arrays with a number."""
+"""Precision of products: of float32 arrays in gradients, and of bfloat16 arrays with a scalar."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,20 +16,20 @@ def define_gradient(
     forward: Callable[..., tuple[Any, Any]],
     backward: Callable[..., tuple[Any, ...]],
 ) -> None:
-    """Gives a ``jax.custom_vjp`` its rules; both compute with the precision of the call.
+    """Defines the rules of a ``jax.custom_vjp``; both use the matmul precision of the call.
 
-    JAX traces the second one later, when the context ``jax.default_matmul_precision`` around the
-    call has been left.
+    JAX traces ``backward`` later, when the context ``jax.default_matmul_precision`` around the call
+    has been left.
 
     Args:
-        function: whose gradient it is.
-        forward, backward: as for ``function.defvjp``.
+        function: function to define the gradient for.
+        forward, backward: arguments of ``function.defvjp``.
     """
 
     def forward_with_precision(*arguments: Any) -> tuple[Any, Any]:
         out, kept = forward(*arguments)
         precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
-        # What is kept for the gradient is a tree of arrays; this one has none.
+        # Residuals must be a pytree of arrays; this one has no leaves.
         context = jax.tree_util.Partial(partial(jax.default_matmul_precision, precision))
         return out, (kept, context)
 
@@ -42,8 +42,8 @@ def define_gradient(
 
 
 def scaled(x: Float[AnyArray, "*shape"], factor: float) -> Float[AnyArray, "*shape"]:
-    """Multiplies by a number in float32, and returns the type of ``x``.
+    """Multiplies by a number in float32 and returns the type of ``x``.
 
-    In bfloat16 the number itself would be rounded, 768**-0.5 to one that is 0.13 % larger.
+    In bfloat16 the number itself would be rounded: 768**-0.5 to a value that is 0.13 % larger.
     """
     return (x.astype(jnp.float32) * factor).astype(x.dtype)

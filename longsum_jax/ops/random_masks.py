@@ -1,9 +1,9 @@
-"""Random masks of dropout, drawn by the generator that is cheap on the target's devices.
+"""Random masks for dropout, drawn by the cheapest generator of the target's devices.
 
-Threefry, JAX's default, draws the same numbers on any number of devices and takes 139 operations an
-entry of a program for TPUs; their own generator takes 11 (compiled for a v5e). A step of the base
-model drops some 40,000 entries of every token, twice where layers are computed again. What a TPU
-draws depends on the size of its part of an array.
+Threefry, JAX's default, draws the same numbers on any number of devices, and takes 139 operations
+per entry in a program for TPUs; their hardware generator takes 11 (compiled for a v5e). A step of
+the base model drops some 40,000 entries per token, twice if layers are rematerialized. The hardware
+generator's numbers depend on the size of a device's part of an array.
 """
 
 from collections.abc import Sequence
@@ -19,19 +19,20 @@ _WORDS_OF_RBG = 4
 
 
 def has_own_generator() -> bool:
-    """Tells whether the target's devices draw masks with a generator of their own."""
+    """Returns True if the target's devices have a hardware generator."""
     return target_platform() == "tpu"
 
 
 def keep_mask(rng: PRNGKeyArray, share: float, shape: Sequence[int]) -> Bool[Array, "..."]:
-    """Draws an array of which ``share`` is True.
+    """Draws a mask whose entries are True with probability ``share``.
 
     Args:
-        rng: one key, of any kind.
+        rng: PRNG key, of any kind.
         share: probability of True.
-        shape: of the array.
+        shape: shape of the array.
     """
     if has_own_generator():
+        # RBG keys have four words, Threefry keys two.
         words = jax.random.key_data(rng)
         words = jnp.tile(words, _WORDS_OF_RBG // words.size)
         rng = jax.random.wrap_key_data(words, impl="rbg")
@@ -43,7 +44,8 @@ def drop_entries(
 ) -> Float[Array, "*shape"]:
     """Sets entries of ``x`` to zero where ``keep`` is False, and divides the others by ``share``.
 
-    It divides in float32: in bfloat16 a share of 0.9 is 0.8984, and all means would grow by 0.2 %.
+    The division is in float32: in bfloat16 a share of 0.9 is 0.8984, and all means would grow by
+    0.2 %.
     """
     scaled = x.astype(jnp.float32) / share
     return jnp.where(keep, scaled, 0).astype(x.dtype)

@@ -1,22 +1,22 @@
 """Sequences sharded over devices: halo exchange, sums over shards, ``shard_map`` over positions or
 heads.
 
-Functions of ``ops`` with an argument ``axes`` work on a whole sequence where it is empty. Where it
-names mesh axes, they run inside ``shard_map`` (see ``shard_map_sequence``) on one shard of the
-sequence; all shards are equally long. Three things move between devices: blocks of neighboring
-shards by a halo exchange (a window needs those next door alone, where Liu et al. 2023 pass all keys
-around), single tokens by a sum, and a softmax over all positions by its sums of exponentials
+Functions of ``ops`` with an argument ``axes`` work on a whole sequence if it is empty. If it names
+mesh axes, they run inside ``shard_map`` (see ``shard_map_sequence``) on one shard of the sequence;
+all shards have the same length. Three kinds of data move between devices: blocks of neighboring
+shards by a halo exchange (a window only needs the adjacent shards, whereas Liu et al. 2023 pass all
+keys around), single tokens by a sum, and a softmax over all positions by its sums of exponentials
 (``ops.attention.key_sets.merge_shards``).
 
-Attention to keys anywhere has all positions of a few heads instead (``shard_map_heads``).
+Attention to keys anywhere instead has all positions of a few heads (``shard_map_heads``).
 
 A halo exchange. Four devices share a sequence of eight blocks:
 
     device      0       1       2       3
     blocks     0 1     2 3     4 5     6 7
 
-``halo_exchange(x, left=1, right=2)`` returns to each device its own blocks between those of its
-neighbors; zeros (.) stand beyond both ends of the sequence:
+``halo_exchange(x, left=1, right=2)`` returns to each device its own blocks between the blocks of
+its neighbors; zeros (.) fill positions beyond both ends of the sequence:
 
     device 0      . | 0 1 | 2 3
     device 1      1 | 2 3 | 4 5
@@ -49,7 +49,7 @@ class SequenceSharding(NamedTuple):
     Attributes:
         batch: mesh axes that shard the batch; may be empty.
         length: mesh axes that shard the positions of every sequence, at least one.
-        num_shards: devices along ``length``.
+        num_shards: number of devices along ``length``.
     """
 
     batch: Axes
@@ -66,7 +66,7 @@ def first_position(length: int, axes: Axes) -> Int[Array, ""] | int:
     """Returns the position of this shard's first token in the sequence.
 
     Args:
-        length: tokens of a shard.
+        length: number of tokens of a shard.
         axes: mesh axes that shard the sequence.
     """
     return lax.axis_index(axes) * length if axes else 0
@@ -80,7 +80,7 @@ def sum_over(x: Shaped[Array, "..."], axes: Axes) -> Shaped[Array, "..."]:
 def halo_exchange(
     x: Shaped[AnyArray, "batch num_blocks ..."], left: int, right: int, axes: Axes = ()
 ) -> Shaped[Array, "batch num_blocks_and_halo ..."]:
-    """Puts neighboring blocks before and after those of this shard.
+    """Adds the blocks of neighboring shards before and after the blocks of this shard.
 
     Args:
         x: blocks (or tokens) of this shard.
@@ -96,10 +96,11 @@ def halo_exchange(
     num_shards = count_shards(axes)
 
     def receive(blocks: AnyArray, hops: int) -> Array:
-        """Returns the blocks that were sent ``hops`` shards away, zeros where none was."""
+        """Returns the blocks sent from ``hops`` shards away, zeros if there is no sender."""
         routes = [(i, i + hops) for i in range(num_shards) if 0 <= i + hops < num_shards]
         return lax.ppermute(blocks, axes, routes) if routes else jnp.zeros_like(blocks)
 
+    # Hop i brings ``size`` blocks, the last hop only the blocks that are still missing.
     before = []
     for i in range(-(-left // size)):
         count = min(size, left - i * size)
@@ -108,6 +109,7 @@ def halo_exchange(
     for i in range(-(-right // size)):
         count = min(size, right - i * size)
         after.append(receive(x[:, :count], -i - 1))
+    # Blocks from further away are further out on both sides.
     return jnp.concatenate([*before[::-1], x, *after], axis=1)
 
 
@@ -126,23 +128,25 @@ def shard_map_sequence(
     """Runs ``function(**text, **rows, **shared, axes=...)`` on every device for its shard.
 
     Args:
-        function: takes and returns the arrays of one shard.
+        function: function of the arrays of one shard.
         sharding: mesh axes of batch and length.
         text: arrays [batch, length, ...], sharded along both dimensions in shards of whole blocks;
             zeros (False) pad the length.
         rows: arrays [batch, ...], sharded along the batch.
-        shared: arrays that every device has.
-        block: tokens of a block.
-        rng: passes ``function`` another keyword, ``rng``, with a different key on every device.
-        outputs: for every array that ``function`` returns: "text" for [batch, length, ...], "rows"
-            for [batch, ...] that are equal on all shards of a sequence.
-        has_kernels: ``function`` calls kernels of Pallas, of which JAX does not know on which axes
-            their results vary, so that it does not check ``outputs``.
+        shared: arrays replicated on every device.
+        block: number of tokens of a block.
+        rng: PRNG key; ``function`` then gets a keyword ``rng`` with a different key on every
+            device.
+        outputs: kind of every array that ``function`` returns: "text" for [batch, length, ...],
+            "rows" for [batch, ...] that are equal on all shards of a sequence.
+        has_kernels: True if ``function`` calls Pallas kernels, for whose results JAX cannot check
+            ``outputs``, because it does not know over which axes they vary.
 
     Returns:
-        What ``function`` returns, without the padding.
+        The results of ``function``, without the padding.
     """
     length = jax.tree.leaves(text)[0].shape[1]
+    # Every shard gets the same number of whole blocks.
     padding = -length % (sharding.num_shards * block)
 
     def run(
@@ -181,7 +185,7 @@ def shard_map_sequence(
 
 
 def _own_key(rng: AnyArray | None, sharding: SequenceSharding) -> dict[str, Array]:
-    """Returns the keyword ``rng`` with a key of this device; none without ``rng``."""
+    """Returns the keyword ``rng`` with a key for this device; an empty dict without ``rng``."""
     if rng is None:
         return {}
     device = lax.axis_index(sharding.batch + sharding.length)
@@ -189,11 +193,11 @@ def _own_key(rng: AnyArray | None, sharding: SequenceSharding) -> dict[str, Arra
 
 
 class ByHead(NamedTuple):
-    """Arrays with something for every head, of which devices get that of their heads.
+    """Arrays with a dimension of heads, which is sharded over the devices.
 
     Attributes:
-        arrays: any pytree of them.
-        names: of their first dimensions: "heads", "batch", or None.
+        arrays: pytree of arrays.
+        names: names of their first dimensions: "heads", "batch", or None.
     """
 
     arrays: Any
@@ -211,7 +215,7 @@ def shard_map_heads(
 ) -> Any:
     """Runs ``function(**text, **rows, **heads)`` on every device for some heads of whole sequences.
 
-    One all-to-all brings a device its heads from all shards, another one takes the result back:
+    One all-to-all gives a device its heads from all shards, another one sends the result back:
 
         device        0    1    2    3              0         1         2         3
         positions    01   23   45   67     ->    01234567  01234567  01234567  01234567
@@ -220,19 +224,23 @@ def shard_map_heads(
     Source: DeepSpeed-Ulysses (Jacobs et al. 2023, section 3).
 
     Args:
-        function: takes the arrays of some heads, and returns [batch, length, heads, head_dim].
+        function: function of the arrays of some heads that returns [batch, length, heads,
+            head_dim].
         sharding: mesh axes of batch and length; the shards divide the heads.
         text: arrays [batch, length, heads, head_dim], sharded along batch and length.
         rows: arrays [batch, ...], sharded along the batch.
         heads: arrays with a dimension of heads.
-        rng: passes ``function`` another keyword, ``rng``, with a different key on every device.
+        rng: PRNG key; ``function`` then gets a keyword ``rng`` with a different key on every
+            device.
     """
     axes, length = sharding.length, jax.tree.leaves(text)[0].shape[1]
+    # All-to-alls need shards of equal size; ``gather`` removes the padding.
     padding = -length % sharding.num_shards
 
     def pad(x: AnyArray) -> AnyArray:
         return append_zeros(x, padding) if padding else x
 
+    # [batch, shard_length, heads, ...] -> [batch, length, heads / num_shards, ...]
     def gather(x: AnyArray) -> Array:
         return lax.all_to_all(x, axes, split_axis=2, concat_axis=1, tiled=True)[:, :length]
 
@@ -241,6 +249,7 @@ def shard_map_heads(
     ) -> Array:
         options = _own_key(rng, sharding)
         out = function(**jax.tree.map(gather, text), **rows, **heads, **options)
+        # [batch, length, heads / num_shards, ...] -> [batch, shard_length, heads, ...]
         return lax.all_to_all(pad(out), axes, split_axis=1, concat_axis=2, tiled=True)
 
     batch = sharding.batch or None
@@ -253,7 +262,8 @@ def shard_map_heads(
         run,
         in_specs=(P(batch, axes), P(batch), heads_specs, P()),
         out_specs=P(batch, axes),
-        # It takes the indices of an argsort for equal on all devices, and gradients would be wrong.
+        # The check takes the indices of an argsort as equal on all devices; gradients would be
+        # wrong.
         check_vma=False,
     )(jax.tree.map(pad, dict(text)), dict(rows or {}), heads_arrays, rng)
     return out[:, :length] if padding else out

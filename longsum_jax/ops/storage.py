@@ -1,9 +1,10 @@
-"""Products in float32 with arrays that are stored in bfloat16 or int8, for steps of decoding.
+"""Float32 products with arrays stored in bfloat16 or int8, for decoding steps.
 
-A step reads every weight and key once, so that bytes are its limit. XLA on CPUs has no product of
-float32 with a narrower type: it writes a float32 copy of the weights first, outside of the loop of
-steps or in every step. A sum over eight inputs at a time, of several rows in one ``reduce``, is a
-loop that it does vectorize, with the conversion inside; the sums of eights are a small product.
+A step reads every weight and key once, so it is bound by memory bandwidth. XLA on CPUs has no
+product of float32 with a narrower type: it first writes a float32 copy of the weights, outside the
+loop of steps or in every step. It does vectorize a sum over eight inputs at a time, for several
+rows in one ``reduce``, with the conversion fused into the loop; a small product then adds the sums
+of eight.
 """
 
 import operator
@@ -20,9 +21,10 @@ from longsum_jax.typing import AnyArray
 Storage = Literal["float32", "bfloat16", "int8"]
 STORAGES: tuple[Storage, ...] = ("float32", "bfloat16", "int8")
 
-# Rows of a product that are summed in one pass; with more, products are the limit and not bytes.
+# Rows of a product that are summed in one pass; with more rows, compute is the limit, not
+# bandwidth.
 MAX_ROWS = 8
-_TERMS = 8  # of a sum that XLA unrolls; with 16 it does not always
+_TERMS = 8  # terms of a sum that XLA unrolls; it does not always unroll 16
 
 
 class Stored(NamedTuple):
@@ -30,7 +32,8 @@ class Stored(NamedTuple):
 
     Attributes:
         values: bfloat16, or int8 from -127 to 127.
-        scales: of int8, one for all values along the axes of a sum, which have size 1; else None.
+        scales: scales of int8 values, one for all values along the summed axes, which have size 1;
+            None for bfloat16.
     """
 
     values: Array
@@ -46,7 +49,7 @@ def store(x: Float[AnyArray, "..."], storage: Storage, axes: tuple[int, ...]) ->
     Args:
         x: finite values.
         storage: "bfloat16" or "int8".
-        axes: those with one scale, over which products sum.
+        axes: axes that share one scale, over which products sum.
     """
     x = jnp.asarray(x, jnp.float32)
     if storage == "bfloat16":
@@ -62,7 +65,7 @@ def stored_product(
     """Computes x W in float32.
 
     Args:
-        x: rows; above MAX_ROWS the product is XLA's own, of converted weights.
+        x: rows; with more than MAX_ROWS, XLA multiplies converted weights.
         matrix: W [inputs, outputs], with scales [1, outputs].
     """
     y = _product(x.astype(jnp.float32), matrix.values, _by_product)
@@ -84,7 +87,7 @@ def stored_attention(
         k: keys [batch, heads, head_dim, num_keys], with scales [batch, heads, 1, num_keys].
         v: values [batch, heads, num_keys, head_dim], with scales [batch, heads, num_keys, 1].
         mask: True on keys to read.
-        scale: factor of the products.
+        scale: factor of the query-key products.
     """
     q = jnp.moveaxis(q.astype(jnp.float32), 1, 2) * scale
     scores = _product(q, k.values, _at_once)
@@ -104,12 +107,13 @@ def _product(x: AnyArray, values: Array, add_up: _AddUp) -> Array:
     """Returns products [..., rows, outputs] of rows [..., rows, inputs] with values [..., inputs,
     outputs]."""
     *leading, rows, num_inputs = x.shape
-    # XLA would move the conversion alone out of the loop of steps.
+    # Keeps XLA from moving only the conversion out of the loop of steps.
     factors, values = jax.lax.optimization_barrier((_computed(x), values))
     values = values.astype(jnp.float32)
     parts = _parts(rows)
     if rows > MAX_ROWS or num_inputs % (parts * _TERMS):
         return factors @ values
+    # [..., rows, parts, eights, 8, 1] and [..., parts, eights, 8, outputs]
     factors = factors.reshape(*leading, rows, parts, -1, _TERMS, 1)
     values = values.reshape(*leading, parts, -1, _TERMS, values.shape[-1])
     axis = len(leading)
@@ -133,7 +137,7 @@ def _at_once(sums: Sequence[Array]) -> Sequence[Array]:
 
 
 def _by_eights(sums: Sequence[Array]) -> Sequence[Array]:
-    """Sums eights of eights first, where there are many."""
+    """Sums eights of eights first, if their number allows it."""
     *leading, eights, outputs = sums[0].shape
     if eights % _TERMS == 0:
         sums = _sums([y.reshape(*leading, -1, _TERMS, outputs) for y in sums], len(leading) + 1)
@@ -141,8 +145,8 @@ def _by_eights(sums: Sequence[Array]) -> Sequence[Array]:
 
 
 def _computed(x: AnyArray) -> Array:
-    """Returns ``x`` as the result of a product, which is in memory: XLA would compute other
-    operations again in the loop over weights, for every output."""
+    """Returns ``x`` as the result of a product, which XLA stores in memory: it would recompute
+    other operations in the loop over weights, for every output."""
     row = x.reshape(1, -1)
     zero = jnp.zeros((), x.dtype)
     return (jnp.ones((1, 2), x.dtype) @ jax.lax.pad(row, zero, ((0, 1, 0), (0, 0, 0)))).reshape(
@@ -151,8 +155,8 @@ def _computed(x: AnyArray) -> Array:
 
 
 def _parts(rows: int) -> int:
-    """Returns in how many parts the terms of a sum are summed: a single row has two, because XLA
-    gives sums of one array to a library that is slow at them."""
+    """Returns the number of parts of a sum: two for a single row, because XLA passes sums of one
+    array to a library that is slow at them."""
     return 2 if rows == 1 else 1
 
 
@@ -167,7 +171,7 @@ def _sums(arrays: Sequence[Array], axis: int) -> tuple[Array, ...]:
 
 
 def _rows(results: Sequence[Array], parts: int, axis: int) -> Array:
-    """Joins the results of rows, or adds those of the parts of a single one."""
+    """Joins the results of several rows, or adds the two partial sums of a single row."""
     if parts == 1:
         return jnp.concatenate(results, axis)
     first, second = results

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from longsum_jax.tokenizers.special_tokens import TokenPair, Truncation
 
-NO_TOKEN = -1  # in place of a token's number
+NO_TOKEN = -1  # in place of a token index
 
 
 class Tokenizer(Protocol):
@@ -16,7 +16,7 @@ class Tokenizer(Protocol):
     pad_id: int
     eos_id: int
     unk_id: int
-    mask_id: int | None  # the token that a masked language model replaces
+    mask_id: int | None  # the mask token of a masked language model
     prefix_ids: tuple[int, ...]  # the special tokens before a text
 
     @property
@@ -33,13 +33,13 @@ class Tokenizer(Protocol):
         """Returns the ids of several texts, equal to encoding one by one."""
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Returns first and last place in the text of every token of ``encode(text)``.
+        """Returns the [start, end) character offsets of every token of ``encode(text)``.
 
-        They are numbers of characters, the last one exclusive; white space may be part of a token.
+        White space may be part of a token.
         """
 
     def add_special_tokens(self, ids: Sequence[int], limit: int | None = None) -> list[int]:
-        """Returns ``ids`` with the model's special tokens around them, at most ``limit`` in all."""
+        """Returns ``ids`` with the model's special tokens around them, at most ``limit`` ids."""
 
     def join_pair(
         self,
@@ -63,14 +63,14 @@ class Tokenizer(Protocol):
     def save(self, directory: str | Path) -> None:
         """Writes the files that `load_tokenizer` and transformers read.
 
-        Those of another tokenizer in the directory are removed.
+        Files of another tokenizer in the directory are removed.
         """
 
 
 def first_tokens(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> list[int]:
-    """Returns the number of the first token of every word, from the places of both.
+    """Returns the index of the first token of every word, from character spans of words and tokens.
 
-    It is ``NO_TOKEN`` for a word that has none, of characters that the tokenizer leaves out.
+    It is ``NO_TOKEN`` for a word without tokens, whose characters the tokenizer drops.
     """
     firsts = []
     token = 0

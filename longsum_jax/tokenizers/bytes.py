@@ -17,14 +17,14 @@ NAMED = {"<pad>": 0, "</s>": 1, "<unk>": 2}
 class ByteTokenizer(SpecialTokenTemplate):
     """Encodes UTF-8 bytes as ids from 3 on, as ByT5 does.
 
-    Extra ids follow the bytes, `<extra_id_0>` first as in transformers, and added tokens these.
-    White space around `<pad>`, `</s>` and `<unk>` belongs to them.
+    Extra ids follow the bytes, `<extra_id_0>` first as in transformers, and are followed by added
+    tokens. White space around `<pad>`, `</s>` and `<unk>` is part of these tokens.
 
     Args:
         extra_ids: number of `<extra_id_n>` sentinels.
-        unused_ids: rows at the end of the embedding that no token has.
-        added: further tokens in the order of their ids, {"content": text, "special": ...}; in
-            decoded text special ones are left out.
+        unused_ids: number of rows without a token at the end of the embedding.
+        added: additional tokens in the order of their ids, {"content": text, "special": ...};
+            special ones are dropped from decoded text.
     """
 
     pad_id, eos_id, unk_id = NAMED.values()
@@ -72,7 +72,7 @@ class ByteTokenizer(SpecialTokenTemplate):
         write_config(directory, "ByT5Tokenizer", self.extra_ids, self.unused_ids, **entries)
 
     def _added_entries(self) -> dict[str, Any]:
-        """Returns all tokens but the bytes as transformers writes them where some were added."""
+        """Returns all tokens except the bytes, in transformers' format for added tokens."""
         is_special = {token["content"]: token["special"] for token in self._added}
         decoder = {}
         for text, index in self._special.by_text.items():

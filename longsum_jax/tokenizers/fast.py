@@ -28,8 +28,8 @@ from longsum_jax.tokenizers.legacy_vocabulary import bert_entries, make_token, t
 from longsum_jax.tokenizers.sentencepiece import break_lines
 from longsum_jax.tokenizers.special_tokens import SpecialTokenTemplate
 
-EMBEDDING_ROWS = "embedding_rows"  # our own entry in tokenizer_config.json
-# Names of special tokens to try where no tokenizer_config.json names them.
+EMBEDDING_ROWS = "embedding_rows"  # additional entry in tokenizer_config.json
+# Default special tokens if tokenizer_config.json is missing or does not name them.
 _DEFAULT_TOKENS = {
     "pad_token": ("<pad>", "[PAD]"),
     "eos_token": ("</s>",),
@@ -39,7 +39,7 @@ _DEFAULT_TOKENS = {
     "mask_token": ("<mask>", "[MASK]"),
 }
 _UNKNOWN = "☃ qZ"  # characters that a vocabulary may lack
-# Entries that are not saved: paths of another machine, and code to run.
+# Entries that are not saved: paths on another machine, and code to execute.
 _NOT_SAVED = (
     "name_or_path",
     "auto_map",
@@ -52,21 +52,22 @@ _NOT_SAVED = (
 class JsonTokenizer(SpecialTokenTemplate):
     """A tokenizer.json, run by the `tokenizers` library.
 
-    The truncation and padding of the file are switched off. Unigram models with a piece `<n>` are
-    those of PEGASUS, which write line breaks so; ``decode`` undoes that.
+    The truncation and padding of the file are disabled. Unigram models with a piece `<n>` are
+    PEGASUS models, which write line breaks as `<n>`; ``decode`` converts them back.
 
     Args:
-        content: the text of a tokenizer.json.
-        config: the entries of tokenizer_config.json, with those of special_tokens_map.json.
-        vocab_size: rows of the checkpoint's embedding. None takes the number in the config, or one
-            row per id. Checkpoints may lack rows for special tokens that their model never needs
-            (`<mask>` in facebook/bart-large-cnn); in a text those become the unknown token.
-        where: the name of the content in error messages.
+        content: text of a tokenizer.json.
+        config: entries of tokenizer_config.json, merged with special_tokens_map.json.
+        vocab_size: number of rows of the checkpoint's embedding. None takes the number in the
+            config, or one row per id. Checkpoints may lack rows for special tokens that their model
+            never needs (`<mask>` in facebook/bart-large-cnn); in a text they become the unknown
+            token.
+        where: name of the content in error messages.
         more: tokens that the content may lack, each its text or {"content": text, ...}.
 
     Raises:
-        InputError: no tokenizer in the content, no pad, end or unknown token, too few rows, or no
-            `tokenizers` package.
+        InputError: not a tokenizer, no pad, end or unknown token, too few rows, or the `tokenizers`
+            package is not installed.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class JsonTokenizer(SpecialTokenTemplate):
         self.pad_id, self.eos_id, self.unk_id = ids["pad_token"], ids["eos_token"], ids["unk_token"]
         self._check_unknown(where)
         self._read_template()
-        # Special tokens in a text are text, where the config says so.
+        # With this option special tokens inside a text are encoded as plain text.
         self._tokenizer.encode_special_tokens = self._config.get("split_special_tokens") is True
         self._num_ids = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
         self.vocab_size = self._rows(vocab_size, where)
@@ -106,7 +107,7 @@ class JsonTokenizer(SpecialTokenTemplate):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        # A newer library adds empty entries, which must not distinguish equal tokenizers.
+        # Newer versions of the library add empty entries, which must not change the fingerprint.
         content = json.loads(self._tokenizer.to_str(), object_hook=_without_nulls)
         keys = ("normalizer", "pre_tokenizer", "model", "added_tokens")
         text = json.dumps({key: content.get(key) for key in keys}, sort_keys=True).encode()
@@ -116,7 +117,7 @@ class JsonTokenizer(SpecialTokenTemplate):
         return self._within_rows(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        # The library encodes on several threads.
+        # The library encodes in several threads.
         encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [self._within_rows(encoding.ids) for encoding in encoded]
 
@@ -146,9 +147,9 @@ class JsonTokenizer(SpecialTokenTemplate):
         write_json(directory / SPECIAL_MAP, special)
 
     def _class_entries(self) -> dict[str, Any]:
-        """Returns the class of transformers that has the tokenizer's steps, and its options.
+        """Returns the class of transformers with the tokenizer's steps, and its options.
 
-        A class has steps of its own, and takes no others from a tokenizer.json.
+        The steps of a class are fixed; they are not read from a tokenizer.json.
         """
         normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
         if self._model_type == "WordPiece" and type(normalizer).__name__ == "BertNormalizer":
@@ -160,18 +161,18 @@ class JsonTokenizer(SpecialTokenTemplate):
         return {"tokenizer_class": "PreTrainedTokenizerFast"}
 
     def _check_unknown(self, where: str | Path) -> None:
-        """Raises an InputError for a model that has no id for what it does not know."""
+        """Raises an InputError for a model without an id for unknown text."""
         try:
             self._tokenizer.encode(_UNKNOWN)
-        except Exception as error:  # the library raises nothing narrower
+        except Exception as error:  # the library raises no narrower type
             raise InputError(
                 f"{where}: not a readable tokenizer.json ({error}); copy the file again"
             ) from None
 
     def _read_template(self) -> None:
-        """Reads the special tokens off a text and off two, a single known token each.
+        """Reads the special tokens around one text and around two, from encodings of a known token.
 
-        A file may have a template for one text alone; what it puts around that is put around two.
+        A file may only have a template for a single text, whose tokens are then also used for two.
         """
         text = self._tokenizer.id_to_token(self.eos_id)
         single, pair = self._tokenizer.encode(text), self._tokenizer.encode(text, text)
@@ -196,7 +197,7 @@ class JsonTokenizer(SpecialTokenTemplate):
         added = self._tokenizer.get_added_tokens_decoder().items()
         optional = {index for index, token in added if token.special} - needed
         lacking = self._num_ids - vocab_size
-        # Counted first: an id may be any number.
+        # The sizes are compared first: an id may be any number, and the range be very long.
         if lacking > len(optional) or not optional.issuperset(range(vocab_size, self._num_ids)):
             unused_rows(self._num_ids, vocab_size, where)
         return vocab_size
@@ -208,12 +209,12 @@ class JsonTokenizer(SpecialTokenTemplate):
 
 
 def _open(content: str, where: str | Path) -> Any:
-    """Returns a tokenizer of the library, with truncation and padding switched off."""
+    """Returns a tokenizer of the library, with truncation and padding disabled."""
     library = tokenizers_library(where)
     check_tokenizer_json(content, where)
     try:
         tokenizer = library.Tokenizer.from_str(content)
-    except Exception as error:  # the library raises nothing narrower
+    except Exception as error:  # the library raises no narrower type
         raise InputError(
             f"{where}: not a readable tokenizer.json ({error}); copy the file again"
         ) from None
@@ -223,16 +224,16 @@ def _open(content: str, where: str | Path) -> Any:
 
 
 def _add_lacking(tokenizer: Any, tokens: Iterable[Any]) -> None:
-    """Adds the tokens that are none of their own in a tokenizer, at the ids that follow."""
+    """Adds the tokens that are not yet added tokens of a tokenizer, at the next ids."""
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     lacking = [make_token(token) for token in tokens if token_text(token) not in known]
     tokenizer.add_tokens(lacking)
 
 
 def _special_tokens(tokenizer: Any, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns special tokens by name and marks each as special in the tokenizer.
+    """Returns special tokens by name, and marks each as special in the tokenizer.
 
-    Names come from the config, or else from ``_DEFAULT_TOKENS``.
+    Names come from the config, otherwise from ``_DEFAULT_TOKENS``.
     """
     special = {}
     for name in SPECIAL_NAMES:

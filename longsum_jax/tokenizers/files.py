@@ -1,4 +1,4 @@
-"""Reads and writes the files of a tokenizer directory, special tokens among them."""
+"""Reads and writes the files of a tokenizer directory, including special tokens."""
 
 import hashlib
 import json
@@ -10,9 +10,9 @@ from longsum_jax import files
 from longsum_jax.errors import InputError
 from longsum_jax.schema import shortened
 
-MAX_BYTES = 2**26  # of a file; the largest vocabularies have a million pieces
-MAX_ADDED = 2**16  # ids that a number in a file adds to the pieces
-MAX_ROWS = 2**22  # rows of an embedding
+MAX_BYTES = 2**26  # largest file size; the largest vocabularies have a million pieces
+MAX_ADDED = 2**16  # largest number of ids that a file may add to the pieces
+MAX_ROWS = 2**22  # largest number of rows of an embedding
 
 CLEAN_SPACES = "clean_up_tokenization_spaces"  # key of CONFIG
 CONFIG, SPECIAL_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
@@ -30,7 +30,7 @@ TOKENIZER_FILES = (
     SPECIAL_MAP,
     ADDED,
 )
-# In this order transformers adds special tokens that a vocabulary lacks.
+# The order in which transformers adds special tokens that a vocabulary lacks.
 SPECIAL_NAMES = (
     "bos_token",
     "eos_token",
@@ -47,9 +47,9 @@ _JOINED_TO_WORDS = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've",
 
 
 def clean_spaces(text: str) -> str:
-    """Joins marks and English contractions to the words before them.
+    """Joins punctuation marks and English contractions to the preceding word.
 
-    This is what transformers does to decoded text where tokenizer_config.json asks for
+    This is what transformers does to decoded text if tokenizer_config.json sets
     "clean_up_tokenization_spaces", except with byte-pair vocabularies.
     """
     for mark in _JOINED_TO_WORDS:
@@ -58,7 +58,7 @@ def clean_spaces(text: str) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Returns the content of a file; an InputError names one that cannot be read."""
+    """Returns the content of a file; raises InputError if it cannot be read."""
     try:
         return files.read_bytes(path, MAX_BYTES)
     except OSError as error:
@@ -68,7 +68,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Returns the text of a UTF-8 file with line ends `\\n`; InputError as ``read_bytes``."""
+    """Returns the text of a UTF-8 file with line ends `\\n`; raises InputError if unreadable."""
     try:
         return read_bytes(path).decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -86,7 +86,7 @@ def whole_number(
     """Returns ``config[name]`` or ``default``.
 
     Raises:
-        InputError: no whole number from 0 to ``limit``.
+        InputError: not an integer from 0 to ``limit``.
     """
     value = config.get(name, default)
     if type(value) is not int or not 0 <= value <= limit:
@@ -99,9 +99,8 @@ def whole_number(
 def read_special_tokens(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns special tokens by name, and lists of additional ones.
 
-    A token is its text or, as in older files, text with flags ({"content": ...}). As in
-    transformers, special_tokens_map.json is read where tokenizer_config.json has no
-    ``added_tokens_decoder``.
+    A token is its text or, in older files, text with flags ({"content": ...}). As in transformers,
+    special_tokens_map.json is read if tokenizer_config.json has no ``added_tokens_decoder``.
     """
     found = {name: config.get(name) for name in (*SPECIAL_NAMES, *ADDITIONAL_SPECIAL)}
     if "added_tokens_decoder" not in config:
@@ -114,7 +113,7 @@ def read_special_tokens(directory: Path, config: Mapping[str, Any]) -> dict[str,
 
 
 def additional_special_tokens(config: Mapping[str, Any]) -> list[Any]:
-    """Returns the special tokens beside those of ``SPECIAL_NAMES``, which may have names, too."""
+    """Returns the special tokens besides ``SPECIAL_NAMES``; in the config they may have names."""
     for name in ADDITIONAL_SPECIAL:
         tokens = config.get(name)
         if isinstance(tokens, Mapping):
@@ -125,7 +124,7 @@ def additional_special_tokens(config: Mapping[str, Any]) -> list[Any]:
 
 
 def token_text(token: Any) -> Any:
-    """Returns the text of a token, which may be written {"content": text, ...}."""
+    """Returns the text of a token, which may have the form {"content": text, ...}."""
     return token.get("content") if isinstance(token, dict) else token
 
 
@@ -143,9 +142,9 @@ def added_tokens(directory: Path, config: Mapping[str, Any]) -> list[dict[str, A
 
 
 def named_tokens(directory: Path, config: Mapping[str, Any]) -> list[Any]:
-    """Returns the tokens that the files add to a vocabulary, and further special ones.
+    """Returns the tokens that the files add to a vocabulary, and additional special tokens.
 
-    Special tokens with a name of ``SPECIAL_NAMES`` are not among the latter.
+    Special tokens with a name in ``SPECIAL_NAMES`` are not additional.
     """
     return [*added_tokens(directory, config), *additional_special_tokens(config)]
 
@@ -159,9 +158,9 @@ def added_ids(directory: Path, config: Mapping[str, Any]) -> dict[str, int]:
 
 
 def cleared(directory: str | Path) -> Path:
-    """Returns a directory without files of a tokenizer, which would be read beside new ones.
+    """Returns a directory after removing tokenizer files, which would be read with the new ones.
 
-    It is made if it does not exist.
+    The directory is created if it does not exist.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -175,7 +174,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def unused_rows(num_ids: int, vocab_size: int, where: str | Path) -> int:
-    """Returns the number of rows of a checkpoint's embedding that belong to no token.
+    """Returns the number of rows of a checkpoint's embedding without a token.
 
     Raises:
         InputError: fewer rows than ids.
@@ -189,7 +188,7 @@ def unused_rows(num_ids: int, vocab_size: int, where: str | Path) -> int:
 
 
 def checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
-    """Returns ``ids`` as Python integers; one outside [0, vocab_size) is an InputError."""
+    """Returns ``ids`` as Python integers; raises InputError for an id outside [0, vocab_size)."""
     ids = [int(index) for index in ids]
     for index in ids:
         if not 0 <= index < vocab_size:
@@ -200,7 +199,7 @@ def checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
 
 
 def fingerprint(name: str, content: bytes, *numbers: int) -> str:
-    """Returns a short hash of a tokenizer: its class, its files, and the numbers of its ids."""
+    """Returns a short hash of a tokenizer: its class, its content, and the numbers of its ids."""
     digest = hashlib.sha256(f"{name} {' '.join(map(str, numbers))}\n".encode())
     digest.update(content)
     return digest.hexdigest()[:16]

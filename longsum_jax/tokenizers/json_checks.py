@@ -1,8 +1,9 @@
-"""Checks of a tokenizer.json: steps that would make texts grow without end or take for ever.
+"""Checks of a tokenizer.json: steps with possibly unbounded output or running time.
 
-The `tokenizers` library runs the regular expressions of a file by backtracking, and replaces text
-as often as the file says. So patterns whose time may be exponential are refused by their form, and
-so are steps that together make a text many times longer. No published tokenizer comes near.
+The `tokenizers` library runs the regular expressions of a file by backtracking, and applies any
+number of replacements. Patterns with potentially exponential time are therefore rejected by their
+form, as are steps that together make a text many times longer. No published tokenizer comes close
+to these limits.
 """
 
 import base64
@@ -19,11 +20,11 @@ from longsum_jax.tokenizers.files import MAX_ROWS
 
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _MAX_STEPS = 1000
-_MAX_GROWTH = 64  # characters made of one; Unicode's own longest decomposition has 18
-_MAX_TEXT = 1000  # characters of a pattern or of what replaces it
+_MAX_GROWTH = 64  # output characters per input character; Unicode's longest decomposition has 18
+_MAX_TEXT = 1000  # characters of a pattern or of its replacement
 _MAX_ADDED = 2**20  # characters of all added tokens; an automaton has a state for each
-_MAX_RUNS = 3  # repetitions without end in one alternative: the time grows with their power
-_ENDLESS = 32  # repetitions from which on a limit is none
+_MAX_RUNS = 3  # unbounded repetitions in one alternative, the exponent of a polynomial time
+_ENDLESS = 32  # largest bound of a repetition that does not count as unbounded
 _QUANTIFIER = re.compile(r"[*+?]|\{(\d*)(,?)(\d*)\}")
 _GROUP_START = re.compile(r"\(\?(?:[imxwWaDSP-]*:|<?[=!]|>|<\w+>|[imx-]+\))")
 _ESCAPE = re.compile(r"\\(?:[pPx]\{[^}]*\}|.)", re.DOTALL)
@@ -33,11 +34,11 @@ def check_tokenizer_json(content: str, where: str | Path) -> None:
     """Checks the steps of a tokenizer.json.
 
     Args:
-        content: of the file.
-        where: its name, for error messages.
+        content: text of the file.
+        where: name of the file, for error messages.
 
     Raises:
-        InputError: no JSON, or steps that may take for ever or make a text grow without end.
+        InputError: not JSON, or steps whose running time or output length may be unbounded.
     """
     try:
         tokenizer = parse_json(content)
@@ -62,7 +63,7 @@ def check_ids(vocabulary: Mapping[str, Any]) -> None:
     """Checks the ids of tokens: the library counts up to the largest one.
 
     Raises:
-        ValueError: an id that is no whole number, or beyond any embedding.
+        ValueError: an id that is not an integer, or larger than any embedding.
     """
     for token, index in vocabulary.items():
         if type(index) is not int or not 0 <= index < MAX_ROWS:
@@ -87,7 +88,7 @@ def _check_part(part: Any) -> None:
 
 
 def _objects(part: Any) -> Iterator[dict[str, Any]]:
-    """Yields all objects in a value, outer ones first."""
+    """Yields all nested objects of a value, outer objects first."""
     left = [part]
     while left:
         value = left.pop()
@@ -99,7 +100,7 @@ def _objects(part: Any) -> Iterator[dict[str, Any]]:
 
 
 def _growth(step: dict[str, Any]) -> int:
-    """Returns how many characters a step makes of one, at most."""
+    """Returns an upper bound of the number of characters that a step makes of one."""
     if "precompiled_charsmap" in step:
         return _longest_replacement(step["precompiled_charsmap"])
     content = step.get("content") or step.get("prepend") or ""
@@ -113,9 +114,9 @@ def _growth(step: dict[str, Any]) -> int:
 
 
 def _longest_replacement(table: str) -> int:
-    """Returns the characters of the longest text in SentencePiece's table of normalizations.
+    """Returns the length of the longest text in SentencePiece's normalization table.
 
-    The table: 4 bytes with the length of a trie, the trie, texts that end with a zero byte.
+    Format of the table: 4 bytes with the length of a trie, the trie, zero-terminated texts.
     """
     data = base64.b64decode(table or "", validate=True)
     length = int.from_bytes(data[:4], "little")
@@ -128,11 +129,11 @@ def _longest_replacement(table: str) -> int:
 def check_regex(pattern: str) -> None:
     """Checks that a regular expression cannot take exponential time.
 
-    A group that is repeated holds neither repetitions nor alternatives, so that a text is matched
-    in one way; there are no references and no recursion.
+    A repeated group must contain neither repetitions nor alternatives, so that a text matches in
+    only one way; references and recursion are not allowed.
 
     Raises:
-        ValueError: another form, or one that this simple check cannot follow.
+        ValueError: another form, or a form that this simple check does not support.
     """
     if len(pattern) > _MAX_TEXT:
         raise ValueError(f"a pattern of more than {_MAX_TEXT} characters")
@@ -170,11 +171,11 @@ def check_regex(pattern: str) -> None:
 
 
 class _Group:
-    """The state of a group while its pattern is read.
+    """The state of a group while its pattern is parsed.
 
     Attributes:
-        is_simple: neither repetitions nor alternatives in it.
-        runs: most repetitions without end in one of its alternatives.
+        is_simple: True if the group contains neither repetitions nor alternatives.
+        runs: largest number of unbounded repetitions in one of its alternatives.
     """
 
     def __init__(self) -> None:
@@ -184,7 +185,7 @@ class _Group:
         self._branches = 0
 
     def add(self, inner: "_Group | None", most: int, is_quantified: bool, pattern: str) -> None:
-        """Adds an atom, or a group, that occurs at most ``most`` times."""
+        """Adds an atom or a group that occurs at most ``most`` times."""
         if inner is not None:
             if most > 1 and not inner.is_simple:
                 raise _costly(pattern, "repeats a group of repetitions or alternatives")
@@ -202,7 +203,7 @@ class _Group:
 
 
 def _after_atom(pattern: str, place: int) -> int:
-    """Returns the place after a character, an escape or a class of characters."""
+    """Returns the position after a character, an escape or a character class."""
     if pattern[place] == "\\":
         match = _ESCAPE.match(pattern, place)
         if match is None or match[0][1] in "gk123456789":
@@ -221,7 +222,7 @@ def _after_atom(pattern: str, place: int) -> int:
 
 
 class _Quantifiers(NamedTuple):
-    """The place after the quantifiers of an atom, and how often they let it occur, at most."""
+    """The position after the quantifiers of an atom, and its maximum number of occurrences."""
 
     place: int
     most: int

@@ -1,8 +1,8 @@
 """Builds a tokenizer.json from the SentencePiece models of fairseq, of ALBERT and of BigBird.
 
-XLM-RoBERTa, CamemBERT, mBART and BARThez come from fairseq. It numbers pieces in its own
-way: its special tokens come first, in the place of some of the model's own, and `<mask>` last,
-after the languages of an mBART. BARThez, ALBERT and BigBird have their special tokens among
+XLM-RoBERTa, CamemBERT, mBART and BARThez come from fairseq, which has a different order of ids: its
+special tokens come first and replace some of the model's special pieces, and `<mask>` comes last,
+after the languages of an mBART model. BARThez, ALBERT and BigBird have their special tokens among
 the pieces.
 """
 
@@ -31,7 +31,7 @@ _BIG_BIRD = (
 )
 _CONTROL, _USER_DEFINED = 3, 4  # types of SentencePiece pieces
 _NUMBER_COMMA = re.compile(r".*\d,", re.DOTALL)
-_UNLIKELY = -100.0  # score of pieces that are not to be used
+_UNLIKELY = -100.0  # score of pieces that should not be used
 
 _CODES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT "
@@ -50,13 +50,13 @@ class _Layout(NamedTuple):
 
     Attributes:
         first: tokens before the pieces.
-        skipped: number of the model's pieces, from the first on, that have no id.
-        languages: their codes, after the pieces.
+        skipped: number of leading pieces of the model that have no id.
+        languages: language codes after the pieces.
         last: tokens after the languages.
         around: names of the special tokens before and after a text; "src_lang" is its language.
-        num_between: of two texts, how often what ends a text stands between them.
+        num_between: number of times that the suffix of a text is repeated between two texts.
         second_type: token type of the second of two texts.
-        tokens: the special tokens by default, in the order of ``SPECIAL_NAMES``.
+        tokens: default special tokens, in the order of ``SPECIAL_NAMES``.
     """
 
     first: tuple[str, ...] = ("<s>", "<pad>", "</s>", "<unk>")
@@ -72,7 +72,7 @@ class _Layout(NamedTuple):
 _MBART_AROUND = ((), ("eos_token", "src_lang"))
 _MBART50_AROUND = (("src_lang",), ("eos_token",))
 _CAMEMBERT_FIRST = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
-# tokenizer_class -> layout.
+# Layouts by tokenizer_class.
 _LAYOUTS = {
     "XLMRobertaTokenizer": _Layout(),
     "CamembertTokenizer": _Layout(_CAMEMBERT_FIRST, 1),
@@ -85,7 +85,7 @@ _LAYOUTS = {
     "BigBirdTokenizer": _Layout((), 0, last=(), num_between=1, second_type=1, tokens=_BIG_BIRD),
 }
 CLASSES = tuple(_LAYOUTS)
-# model_type of config.json -> tokenizer_class, for directories that name none.
+# tokenizer_class by model_type of config.json, for directories that do not name a class.
 CLASS_OF_MODEL_TYPE = {
     "xlm-roberta": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer",
@@ -101,15 +101,15 @@ def sentencepiece_json(
     """Reads a SentencePiece unigram model.
 
     Args:
-        path: the model.
-        config: tokenizer_config.json with the special tokens of special_tokens_map.json.
-        tokenizer_class: one of ``CLASSES``.
+        path: path of the model.
+        config: entries of tokenizer_config.json, merged with special_tokens_map.json.
+        tokenizer_class: name of the class, one of ``CLASSES``.
 
     Returns:
-        The content of a tokenizer.json, and ``config`` with the class and all special tokens named.
+        The content of a tokenizer.json, and ``config`` with the class and all special tokens.
 
     Raises:
-        InputError: a damaged file, or a model of another kind.
+        InputError: a damaged file, or a model of another type.
     """
     library = tokenizers_library(path)
     proto = _read_proto(path)
@@ -139,9 +139,10 @@ def sentencepiece_json(
 def with_source_language(
     content: str, config: Mapping[str, Any], tokenizer_class: str | None, where: Path
 ) -> str:
-    """Returns a tokenizer.json that puts the code of ``src_lang`` beside a text.
+    """Returns a tokenizer.json that adds the code of ``src_lang`` to a text.
 
-    Other tokenizers than those of mBART, and configs that name no language, keep their content.
+    The content is unchanged for tokenizers other than mBART's, and without a language in the
+    config.
     """
     layout = _LAYOUTS.get(tokenizer_class or "")
     if layout is None or not layout.languages or not config.get("src_lang"):
@@ -171,7 +172,7 @@ def _vocabulary(proto: Any, layout: _Layout, is_albert: bool) -> list[tuple[str,
     """Returns the pieces in the order of their ids, with their scores."""
     pieces = [(piece.piece, piece.score) for piece in proto.pieces[layout.skipped :]]
     if is_albert:
-        # ALBERT cuts a comma from the number before it.
+        # ALBERT splits a comma from the preceding number.
         pieces = [
             (piece, score + _UNLIKELY if _NUMBER_COMMA.fullmatch(piece) else score)
             for piece, score in pieces
@@ -182,7 +183,7 @@ def _vocabulary(proto: Any, layout: _Layout, is_albert: bool) -> list[tuple[str,
 
 
 def _normalizer(library: ModuleType, proto: Any, albert: Mapping[str, Any] | None) -> Any:
-    """Returns the model's own normalization, after that of ALBERT if its config is given."""
+    """Returns the model's normalization, preceded by ALBERT's if its config is given."""
     steps = []
     normalizers = library.normalizers
     if albert is not None:
@@ -198,7 +199,7 @@ def _normalizer(library: ModuleType, proto: Any, albert: Mapping[str, Any] | Non
 
 
 def _add_special(library: ModuleType, tokenizer: Any, proto: Any, layout: _Layout) -> None:
-    """Makes the model's control and user-defined pieces, and languages, tokens of their own."""
+    """Registers the model's control and user-defined pieces, and languages, as added tokens."""
     own = [piece for piece in proto.pieces if piece.type in (_CONTROL, _USER_DEFINED)]
     names = {piece.piece: piece.type == _CONTROL for piece in own}
     names |= dict.fromkeys((*layout.first, *layout.languages), True)
@@ -212,7 +213,7 @@ def _add_special(library: ModuleType, tokenizer: Any, proto: Any, layout: _Layou
 def _template(
     library: ModuleType, tokenizer: Any, config: Mapping[str, Any], layout: _Layout, where: Path
 ) -> Any:
-    """Returns the processor that puts special tokens around a text, or two."""
+    """Returns the processor that adds special tokens to one text or two."""
     language = config.get("src_lang") or "en_XX"
     if layout.languages and language not in layout.languages:
         raise InputError(

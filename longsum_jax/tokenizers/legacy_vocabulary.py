@@ -22,7 +22,7 @@ from longsum_jax.tokenizers.files import (
 from longsum_jax.tokenizers.json_checks import check_ids
 
 _ROBERTA = ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>")
-# Entries of tokenizer_config.json -> options of BertNormalizer, and transformers' defaults.
+# Options of BertNormalizer and transformers' defaults, by entry of tokenizer_config.json.
 _BERT_NORMALIZATION = {
     "do_lower_case": ("lowercase", True),
     "strip_accents": ("strip_accents", None),
@@ -35,14 +35,14 @@ def byte_pair_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dic
     """Reads the byte-level BPE of BART, LED and RoBERTa from vocab.json and merges.txt.
 
     Args:
-        directory: holds the files.
-        config: tokenizer_config.json with the special tokens of special_tokens_map.json.
+        directory: directory of the files.
+        config: entries of tokenizer_config.json, merged with special_tokens_map.json.
 
     Returns:
-        The content of a tokenizer.json, and ``config`` with all special tokens named.
+        The content of a tokenizer.json, and ``config`` with all special tokens.
 
     Raises:
-        InputError: a file that is missing or damaged.
+        InputError: a missing or damaged file.
     """
     where = directory / BYTE_PAIRS
     library = tokenizers_library(where)
@@ -51,7 +51,7 @@ def byte_pair_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dic
     try:
         check_ids(vocabulary)
         tokenizer = library.Tokenizer(library.models.BPE(vocab=vocabulary, merges=merges))
-    except Exception as error:  # the library raises nothing narrower
+    except Exception as error:  # the library raises no narrower type
         raise InputError(f"{where}: {error}; copy it and {MERGES} again") from None
     prefix_space = bool(config.get("add_prefix_space", False))
     tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
@@ -67,7 +67,7 @@ def byte_pair_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dic
 def word_piece_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Reads BERT's WordPiece vocabulary from vocab.txt.
 
-    Arguments, results and errors are those of ``byte_pair_json``.
+    For arguments, results and errors see ``byte_pair_json``.
     """
     where = directory / WORD_PIECES
     library = tokenizers_library(where)
@@ -90,9 +90,9 @@ def word_piece_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, di
 
 
 def with_prefix_space(content: str, config: Mapping[str, Any]) -> str:
-    """Returns a readable tokenizer.json of byte pairs with the ``add_prefix_space`` of a config.
+    """Returns a valid byte-pair tokenizer.json with the ``add_prefix_space`` of a config.
 
-    transformers takes the config's, or else False, whatever the file has.
+    Like transformers, it uses the config's value, or else False, and ignores the file's.
     """
     options = {"add_prefix_space": bool(config.get("add_prefix_space"))}
     steps = {"pre_tokenizer": "ByteLevel", "post_processor": "RobertaProcessing"}
@@ -100,15 +100,16 @@ def with_prefix_space(content: str, config: Mapping[str, Any]) -> str:
 
 
 def with_normalization(content: str, config: Mapping[str, Any]) -> str:
-    """Returns a readable tokenizer.json of BERT with the normalization of a config.
+    """Returns a valid BERT tokenizer.json with the normalization of a config.
 
-    transformers takes the config's, or else that of uncased models, whatever the file has.
+    Like transformers, it uses the config's values, or else the defaults of uncased models, and
+    ignores the file's.
     """
     return _with_options(content, {"normalizer": "BertNormalizer"}, _bert_normalization(config))
 
 
 def bert_entries(normalizer: Any) -> dict[str, Any]:
-    """Returns the entries of tokenizer_config.json that say what a BertNormalizer does."""
+    """Returns the entries of tokenizer_config.json that describe a BertNormalizer."""
     entries = {}
     for name, (option, _) in _BERT_NORMALIZATION.items():
         entries[name] = getattr(normalizer, option)
@@ -124,12 +125,12 @@ def _bert_normalization(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_options(content: str, steps: Mapping[str, str], options: Mapping[str, Any]) -> str:
-    """Returns a tokenizer.json with other options of its steps.
+    """Returns a tokenizer.json with different options of its steps.
 
     Args:
-        content: of the file.
-        steps: parts of the file, and the type of step that has the options; others are kept.
-        options: by name.
+        content: text of the file.
+        steps: type of the step to change, by part of the file; other types are kept.
+        options: new values of the options, by name.
     """
     tokenizer = parse_json(content)
     for part, step_type in steps.items():
@@ -140,7 +141,7 @@ def _with_options(content: str, steps: Mapping[str, str], options: Mapping[str, 
 
 
 def tokenizers_library(where: str | Path) -> ModuleType:
-    """Returns the `tokenizers` package; an InputError says how to install it."""
+    """Returns the `tokenizers` package; raises InputError with install advice if missing."""
     try:
         import tokenizers
     except ImportError:
@@ -151,7 +152,7 @@ def tokenizers_library(where: str | Path) -> ModuleType:
 
 
 def make_token(token: str | Mapping[str, Any]) -> Any:
-    """Makes a token of the library from its text, or from {"content": text, "lstrip": ...}."""
+    """Creates a token of the library from its text, or from {"content": text, "lstrip": ...}."""
     import tokenizers
 
     if isinstance(token, str):
@@ -164,7 +165,7 @@ def make_token(token: str | Mapping[str, Any]) -> Any:
 def with_default_tokens(
     config: Mapping[str, Any], defaults: tuple[str | Mapping[str, Any] | None, ...]
 ) -> dict[str, Any]:
-    """Returns a config that names all special tokens; ``defaults`` as in ``SPECIAL_NAMES``."""
+    """Returns a config with all special tokens; ``defaults`` are ordered as ``SPECIAL_NAMES``."""
     config = dict(config)
     for name, text in zip(SPECIAL_NAMES, defaults, strict=True):
         token = config.get(name) or text
@@ -192,7 +193,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 
 
 def add_tokens(tokenizer: Any, directory: Path, config: Mapping[str, Any]) -> None:
-    """Adds tokens that the vocabulary lacks, at the ids that follow it, and marks special ones."""
+    """Adds tokens that the vocabulary lacks, at the next ids, and marks special ones."""
     tokenizer.add_tokens([make_token(token) for token in added_tokens(directory, config)])
     special = [config[name] for name in SPECIAL_NAMES if config.get(name)]
     special += additional_special_tokens(config)

@@ -1,4 +1,4 @@
-"""Opens the tokenizer of a checkpoint by the files that come with it.
+"""Opens the tokenizer of a checkpoint from its files.
 
     family                               files
     T5, LongT5, LOCOST                   spiece.model; ids 0 pad, 1 end, 2 unknown, and
@@ -6,8 +6,8 @@
     PEGASUS, PEGASUS-X, BigBird-PEGASUS  spiece.model; special ids before the pieces
     BART, LED, RoBERTa, Longformer       vocab.json with merges.txt
     BERT, DistilBERT, ELECTRA            vocab.txt
-    XLM-RoBERTa, CamemBERT, mBART,       sentencepiece.bpe.model; the order of ids is that of the
-    BARThez                              class in tokenizer_config.json, or of the model_type
+    XLM-RoBERTa, CamemBERT, mBART,       sentencepiece.bpe.model; the order of ids depends on the
+    BARThez                              class in tokenizer_config.json, or on the model_type
     ALBERT, BigBird                      spiece.model
     ByT5                                 none
     any of these                         tokenizer.json
@@ -83,7 +83,7 @@ __all__ = [
 T5_EXTRA_IDS = 100
 BYT5_EXTRA_IDS = 125
 
-# Values of tokenizer_class for which vocabulary files are read; tokenizer.json is read for any.
+# Values of tokenizer_class that support vocabulary files; tokenizer.json is read for any class.
 _SENTENCE_PIECE_CLASSES = ("T5Tokenizer", "PegasusTokenizer")
 _BYTE_PAIR_CLASSES = ("BartTokenizer", "LEDTokenizer", "LongformerTokenizer", "RobertaTokenizer")
 _WORD_PIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
@@ -96,12 +96,12 @@ _CLASSES = (
     *_JSON_CLASSES,
     "ByT5Tokenizer",
 )
-# Where ``CLASSES`` have their pieces, if not in ``FAIRSEQ_PIECES``.
+# Piece files of ``CLASSES``, if not ``FAIRSEQ_PIECES``.
 _PIECES_OF_CLASS = {"AlbertTokenizer": SENTENCE_PIECES, "BigBirdTokenizer": SENTENCE_PIECES}
-# Offsets by the model_type of config.json, for older checkpoints whose tokenizer_config.json names
+# Offsets by the model_type of config.json, for older checkpoints whose tokenizer_config.json has
 # no class or no offset.
 _PEGASUS_OFFSETS = {"pegasus": PEGASUS_OFFSET, "pegasus_x": PEGASUS_OFFSET, "bigbird_pegasus": 0}
-# Whose options go before the steps of a tokenizer.json, where no class is named.
+# Classes whose config options replace the steps of a tokenizer.json, if no class is named.
 _STEPS_OF_TYPE = {
     "bart": "BartTokenizer",
     "bert": "BertTokenizer",
@@ -115,7 +115,7 @@ _EXTRA_ID = re.compile(r"<extra_id_\d+>")
 
 
 def has_tokenizer(directory: str | Path) -> bool:
-    """Returns whether a directory holds any file of a tokenizer."""
+    """Returns True if a directory contains any tokenizer file."""
     names = (SENTENCE_PIECES, FAIRSEQ_PIECES, JSON, BYTE_PAIRS, WORD_PIECES, CONFIG)
     return any((Path(directory) / name).exists() for name in names)
 
@@ -124,22 +124,22 @@ def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokeni
     """Opens a tokenizer.
 
     Args:
-        path: a directory that transformers or ``save`` wrote, a SentencePiece .model file with T5's
+        path: directory written by transformers or ``save``, a SentencePiece .model file with T5's
             special pieces, or "bytes".
-        vocab_size: rows of the checkpoint's embedding. Rows beyond T5's pieces become extra ids, at
-            most as many as the directory says (by default 100, for bytes 125); the others are
-            unused. None takes the numbers of the directory; a bare file and "bytes" have no extra
-            ids then.
+        vocab_size: number of rows of the checkpoint's embedding. Rows beyond T5's pieces become
+            extra ids, at most as many as the directory defines (by default 100, for bytes 125); the
+            other rows are unused. None takes the numbers of the directory; a bare file and "bytes"
+            then have no extra ids.
 
     Raises:
-        InputError: nothing there, unsupported or corrupt files, or fewer rows than pieces.
+        InputError: missing, unsupported or corrupt files, or fewer rows than pieces.
     """
     path = Path(path)
     try:
         return _load(path, vocab_size)
     except InputError:
         raise
-    except BaseException as error:  # a hostile file can make the libraries raise anything
+    except BaseException as error:  # malicious files can make the libraries raise anything
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         reason = first_line(error)
@@ -149,7 +149,7 @@ def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokeni
 
 
 def _load(path: Path, vocab_size: int | None) -> Tokenizer:
-    """Opens a tokenizer; what libraries raise goes through."""
+    """Opens a tokenizer without handling exceptions of the libraries."""
     if str(path) == "bytes":
         extra_ids = BYT5_EXTRA_IDS if vocab_size else 0
         return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, extra_ids, 0, vocab_size, path))
@@ -165,9 +165,9 @@ def _load(path: Path, vocab_size: int | None) -> Tokenizer:
 
 
 def _class_name(directory: Path, config: dict[str, Any]) -> str | None:
-    """Returns tokenizer_class without "Fast"; an unknown class needs a tokenizer.json.
+    """Returns tokenizer_class without "Fast"; an unknown class requires a tokenizer.json.
 
-    Where tokenizer_config.json names none, config.json may, by itself or by its model_type.
+    If tokenizer_config.json has no class, config.json may name one, or its model_type implies one.
     """
     model = read_json(directory / "config.json")
     by_type = CLASS_OF_MODEL_TYPE.get(model.get("model_type", ""))
@@ -193,7 +193,7 @@ def _open_byte_directory(
     for text in map(token_text, additional_special_tokens(special)):
         tokens.setdefault(text, {"content": text, "special": True})
     sentinels = {text for text in tokens if _EXTRA_ID.fullmatch(text)}
-    if config.get("extra_ids") == 0:  # which transformers saves, however many there are
+    if config.get("extra_ids") == 0:  # transformers saves 0 for any number of extra ids
         config = {**config, "extra_ids": len(sentinels)}
     extra_ids, unused_ids = _id_counts(config, BYT5_EXTRA_IDS, where)
     added = [token for text, token in tokens.items() if text not in {*NAMED, *sentinels}]
@@ -209,7 +209,7 @@ def _open_byte_directory(
 
 
 def _check_byte_names(special: Mapping[str, Any], where: Path) -> None:
-    """Raises InputError for other names of pad, end and unknown token than those of ByT5."""
+    """Raises InputError for pad, end and unknown tokens with names other than ByT5's."""
     for name, text in zip(("pad_token", "eos_token", "unk_token"), NAMED, strict=True):
         found = token_text(special.get(name, text))
         if found != text:
@@ -219,7 +219,7 @@ def _check_byte_names(special: Mapping[str, Any], where: Path) -> None:
 
 
 def _check_added_to_bytes(token: Mapping[str, Any], found: int, index: int, where: Path) -> None:
-    """Raises InputError for an added token with another id than the next one, or with flags."""
+    """Raises InputError for an added token whose id is not the next one, or with flags."""
     name = f'{where}: the added token "{token["content"]}"'
     if found != index:
         raise InputError(
@@ -253,7 +253,7 @@ def _open_sentencepiece_directory(
     lacking = _lacking(tokenizer, added)
     if not lacking:
         return tokenizer
-    # The SentencePiece model lacks these tokens, a tokenizer.json can have them.
+    # The SentencePiece model lacks these tokens, but a tokenizer.json may contain them.
     if not (directory / JSON).exists():
         raise InputError(
             f'{directory}: "{lacking[0]}" was added to {SENTENCE_PIECES}; '
@@ -263,7 +263,7 @@ def _open_sentencepiece_directory(
 
 
 def _lacking(tokenizer: SentencePieceTokenizer, tokens: Iterable[Any]) -> list[str]:
-    """Returns the texts of those tokens, sentinels left out, that a SentencePiece model lacks."""
+    """Returns the texts of tokens that a SentencePiece model lacks, except sentinels."""
     texts = [text for text in map(token_text, tokens) if not _EXTRA_ID.fullmatch(text)]
     return [text for text in texts if not tokenizer.has_token(text)]
 
@@ -274,7 +274,7 @@ def _open_json_tokenizer(
     """Opens a tokenizer.json, or builds one from older vocabulary files."""
     config = {**config, **read_special_tokens(directory, config)}
     where = directory / JSON
-    more: list[Any] = []  # tokens that a vocabulary may lack
+    more: list[Any] = []  # tokens that the content may lack
     pieces = directory / _PIECES_OF_CLASS.get(name or "", FAIRSEQ_PIECES)
     if where.exists():
         content = with_source_language(read_text(where), config, name, where)
@@ -337,7 +337,7 @@ def _pegasus(
 def _fit_rows(
     num_pieces: int, extra: int, unused: int, vocab_size: int | None, where: Path
 ) -> tuple[int, int]:
-    """Returns the numbers of extra and of unused ids that fit the rows of the checkpoint."""
+    """Returns the numbers of extra and unused ids that fit the rows of the checkpoint."""
     if vocab_size is None:
         return extra, unused
     spare = unused_rows(num_pieces, vocab_size, where)

@@ -32,16 +32,17 @@ _LINE_BREAK = re.compile(r" *<n> *")
 class SentencePieceTokenizer(SpecialTokenTemplate):
     """A SentencePiece model with T5's extra ids after its pieces, `<extra_id_0>` last.
 
-    Long texts are encoded in one call: SentencePiece takes 10 MB on one line in about a second.
-    Line breaks are spaces to it, as in transformers. (transformers 5 sums scores in float64,
-    SentencePiece in float32: between segmentations of equal score they choose differently about
+    Long texts are encoded in one call: SentencePiece encodes 10 MB in one line in about a second.
+    Line breaks count as spaces, as in transformers. (transformers 5 sums scores in float64,
+    SentencePiece in float32: they choose differently between segmentations of equal score about
     once in 300,000 tokens.)
 
     Args:
-        model: a .model file or its content.
+        model: path of a .model file, or its content.
         extra_ids: number of `<extra_id_n>` sentinels.
-        unused_ids: rows at the end of the embedding that no token has.
-        cleans_spaces: whether decoded text has no spaces before marks, see ``files.clean_spaces``.
+        unused_ids: number of rows without a token at the end of the embedding.
+        cleans_spaces: True to remove spaces before punctuation in decoded text, see
+            ``files.clean_spaces``.
 
     Raises:
         InputError: missing or corrupt model, or a model without pad, eos or unk piece.
@@ -99,7 +100,7 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         if any(map(self._special.occur_in, texts)):
             return [self.encode(text) for text in texts]
-        batch = self._model.encode([self._prepared(text) for text in texts])  # on several threads
+        batch = self._model.encode([self._prepared(text) for text in texts])  # in several threads
         return [self._shifted(ids) for ids in batch]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
@@ -122,7 +123,7 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         return {CLEAN_SPACES: True} if self.cleans_spaces else {}
 
     def has_token(self, text: str) -> bool:
-        """Returns whether a single token stands for the text."""
+        """Returns True if the text is a single token."""
         if text in self._special.by_text:
             return True
         return self._model.piece_to_id(text) != self._model.unk_id()
@@ -131,8 +132,8 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         return self._shifted(self._model.encode(self._prepared(text)))
 
     def _spans_plain(self, text: str) -> list[tuple[int, int]]:
-        # The surfaces of the pieces are the text, but for white space at its beginning; the places
-        # that the library gives are bytes in some versions.
+        # The surfaces of the pieces form the text, except for leading white space; the offsets of
+        # the library are in bytes in some versions.
         text = self._prepared(text)
         surfaces = [piece.surface for piece in self._model.encode_as_proto(text).pieces]
         start = max(text.find("".join(surfaces)), 0)
@@ -140,7 +141,7 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         return list(itertools.pairwise(ends))
 
     def _prepared(self, text: str) -> str:
-        return text.replace("\x85", " ")  # the one line break that SentencePiece does not know
+        return text.replace("\x85", " ")  # the only line break that SentencePiece does not handle
 
     def _shifted(self, pieces: list[int]) -> list[int]:
         return [piece + self._offset for piece in pieces] if self._offset else pieces
@@ -151,17 +152,17 @@ class PegasusTokenizer(SentencePieceTokenizer):
 
     The ids in between are `<mask_1>` (masks a sentence in pre-training), `<mask_2>` (masks a token)
     and `<unk_2>` to `<unk_102>`. BigBird-PEGASUS has none of them (offset 0); its mask is the piece
-    `[MASK]`. The published models write line breaks as `<n>`, which ``decode`` undoes.
+    `[MASK]`. The published models write line breaks as `<n>`, which ``decode`` converts back.
 
     Args:
-        model: a .model file or its content.
-        offset: 0, or at least 2.
-        unused_ids: rows at the end of the embedding that no token has.
-        cleans_spaces: see ``SentencePieceTokenizer``.
+        model: path of a .model file, or its content.
+        offset: shift of the ids of pieces, 0 or at least 2.
+        unused_ids: number of rows without a token at the end of the embedding.
+        cleans_spaces: True to clean decoded text, see ``SentencePieceTokenizer``.
 
     Raises:
-        InputError: as ``SentencePieceTokenizer``, pad and end not pieces 0 and 1, or an impossible
-            offset.
+        InputError: see ``SentencePieceTokenizer``; pad and end are not pieces 0 and 1; or an
+            invalid offset.
     """
 
     def __init__(
@@ -203,7 +204,7 @@ class PegasusTokenizer(SentencePieceTokenizer):
     def save(self, directory: str | Path) -> None:
         config: dict[str, Any] = {"offset": self._offset} | self._clean_entry
         if not self._offset:
-            # transformers would put a named mask_token at id 2, the place of <mask_1>.
+            # transformers would assign a named mask_token the id 2, which is <mask_1>.
             config |= {"mask_token": None, "mask_token_sent": None}
         directory = _write_config(directory, "PegasusTokenizer", config, [], self.unused_ids)
         (directory / SENTENCE_PIECES).write_bytes(self._model_bytes)
@@ -236,12 +237,12 @@ class PegasusTokenizer(SentencePieceTokenizer):
 
 
 def break_lines(text: str) -> str:
-    """Replaces `<n>` by line breaks; each line is a sentence to ROUGE-Lsum."""
+    """Replaces `<n>` by line breaks; each line is one sentence for ROUGE-Lsum."""
     return _LINE_BREAK.sub("\n", text)
 
 
 def open_sentencepiece(model: bytes, where: str) -> Any:
-    """Returns a SentencePiece processor; an InputError says ``where`` a damaged model came from."""
+    """Returns a SentencePiece processor; raises InputError for a damaged model of ``where``."""
     import sentencepiece
 
     try:

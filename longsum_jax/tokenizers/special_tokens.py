@@ -12,13 +12,13 @@ _NO_SPACE = re.compile(r"\S")
 
 
 class TokenPair(NamedTuple):
-    """The tokens of two texts, special tokens included.
+    """The tokens of two texts, including special tokens.
 
     Attributes:
-        ids: of the tokens.
-        token_type_ids: 1 for the tokens of the second text in models that tell them apart (BERT),
-            else 0.
-        second: places of the tokens of the second text.
+        ids: token ids.
+        token_type_ids: 1 for the tokens of the second text in models that distinguish them (BERT),
+            otherwise 0.
+        second: slice of the tokens of the second text.
     """
 
     ids: list[int]
@@ -27,16 +27,16 @@ class TokenPair(NamedTuple):
 
 
 class SpecialTokenTemplate:
-    """The special tokens that a model expects around a text; a base of all tokenizers.
+    """The special tokens that a model expects around a text; base class of all tokenizers.
 
-    T5 and PEGASUS end a text with `</s>`. BART and RoBERTa put it between `<s>` and `</s>`, BERT
-    between `[CLS]` and `[SEP]`. Of two texts each ends like that, `[CLS] a [SEP] b [SEP]`; but
+    T5 and PEGASUS append `</s>` to a text. BART and RoBERTa put it between `<s>` and `</s>`, BERT
+    between `[CLS]` and `[SEP]`. Each of two texts ends like this, `[CLS] a [SEP] b [SEP]`; but
     RoBERTa and BART have `<s> a </s></s> b </s>`, PEGASUS `a b </s>`.
 
     Attributes:
-        prefix_ids, suffix_ids: ids before and after those of a text, or of two.
+        prefix_ids, suffix_ids: ids before and after the ids of one text, or of two.
         middle_ids: ids between two texts.
-        second_type: token type of the second text and of what follows it.
+        second_type: token type of the second text and of the ids after it.
     """
 
     prefix_ids: tuple[int, ...] = ()
@@ -48,8 +48,8 @@ class SpecialTokenTemplate:
         """Returns ``ids`` with the special tokens around them.
 
         Args:
-            ids: the ids of a text, as ``encode`` returns them.
-            limit: the largest number of tokens of the result; the end of the text is cut off.
+            ids: ids of a text, as returned by ``encode``.
+            limit: largest number of tokens of the result; the end of the text is truncated.
 
         Raises:
             InputError: a limit below the number of special tokens.
@@ -74,14 +74,14 @@ class SpecialTokenTemplate:
         """Returns two texts with the special tokens around and between them.
 
         Args:
-            first, second: the ids of texts, as ``encode`` returns them.
-            limit: the largest number of tokens of the result.
-            truncation: what is cut off, always at the end: of the longer text until both are
-                equally long, then of both ("longest"); or of the second text alone.
+            first, second: ids of two texts, as returned by ``encode``.
+            limit: largest number of tokens of the result.
+            truncation: text to truncate, always at the end: the longer text until both have the
+                same length, then both ("longest"); or only the second text ("second").
 
         Raises:
-            InputError: a limit that leaves no room, for the second text where it alone is cut; an
-                unknown truncation.
+            InputError: a limit that leaves no room for the texts (for "second", none for the second
+                text); an unknown truncation.
         """
         if truncation not in ("longest", "second"):
             known = did_you_mean(truncation, ("longest", "second"))
@@ -108,10 +108,10 @@ class SpecialTokenTemplate:
 
 
 def _lengths_in(room: int, first: int, second: int, truncation: str) -> tuple[int, int] | None:
-    """Returns how many of ``first`` and of ``second`` tokens are kept, at most ``room`` in all.
+    """Returns the numbers of ``first`` and ``second`` tokens to keep, at most ``room`` in total.
 
-    Of an odd number the longer text keeps one more, as in the `tokenizers` library. None where
-    there is no room.
+    If ``room`` is odd, the longer text keeps one more, as in the `tokenizers` library. Returns None
+    if there is no room.
     """
     if room < 0:
         return None
@@ -124,13 +124,13 @@ def _lengths_in(room: int, first: int, second: int, truncation: str) -> tuple[in
 
 
 class SpecialTokens:
-    """Strings that are one token each wherever they occur in a text, as in transformers.
+    """Strings that are encoded as a single token anywhere in a text, as in transformers.
 
-    Of several that begin at one place the longest is taken.
+    Of several strings that begin at the same position, the longest is used.
 
     Args:
-        ids: string to id.
-        with_spaces: those of the strings to which white space on both sides belongs.
+        ids: ids by string.
+        with_spaces: strings that include white space on both sides.
     """
 
     def __init__(self, ids: Mapping[str, int], with_spaces: Container[str] = ()):
@@ -141,7 +141,7 @@ class SpecialTokens:
         self._with_spaces = with_spaces
 
     def occur_in(self, text: str) -> bool:
-        """Returns whether a text contains a special token."""
+        """Returns True if a text contains a special token."""
         return self._pattern.search(text) is not None
 
     def encode(self, text: str, encode_plain: Callable[[str], Iterable[int]]) -> list[int]:
@@ -155,7 +155,7 @@ class SpecialTokens:
         return ids
 
     def spans(self, text: str, spans_plain: Callable[[str], Iterable[Span]]) -> list[Span]:
-        """Returns the places of the tokens of ``encode``; ``spans_plain`` those between them."""
+        """Returns the character spans of ``encode``'s tokens; ``spans_plain`` for plain text."""
         found: list[Span] = []
         for place, plain, token in self._parts(text):
             found += _moved(spans_plain(plain), place)
@@ -164,7 +164,7 @@ class SpecialTokens:
         return found
 
     def _parts(self, text: str) -> Iterator[tuple[int, str, re.Match[str] | None]]:
-        """Yields the texts between special tokens, each with its place and the token after it."""
+        """Yields the texts between special tokens with their position and the next token."""
         start = 0
         for match in self._pattern.finditer(text):
             plain = text[start : match.start()]
@@ -190,10 +190,10 @@ class MaskingTokenizer(Protocol):
 
 
 def mask_id_of(tokenizer: MaskingTokenizer) -> int:
-    """Returns the id of a tokenizer's mask token, or of its first sentinel where it has none.
+    """Returns the id of a tokenizer's mask token, or of its first sentinel if it has none.
 
     Raises:
-        InputError: it has neither.
+        InputError: the tokenizer has neither.
     """
     if tokenizer.mask_id is not None:
         return tokenizer.mask_id

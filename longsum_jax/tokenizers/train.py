@@ -10,7 +10,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.tokenizers.files import unused_rows
 from longsum_jax.tokenizers.sentencepiece import SentencePieceTokenizer
 
-# Lines of at most 1,000 characters: SentencePiece skips those of more than 4,192 bytes.
+# Lines of at most 1,000 characters: SentencePiece skips lines of more than 4,192 bytes.
 _TRAINING_LINE = re.compile(r"\S.{0,999}(?!\S)|\S{1,1000}")
 _log = logging.getLogger(__name__)
 
@@ -30,19 +30,20 @@ def train_sentencepiece(
     Equal arguments give equal model bytes.
 
     Args:
-        texts: read once; cut into lines of at most 1,000 characters.
-        vocab_size: pieces, special ones and 256 bytes included. A corpus too small for it gives a
-            smaller vocabulary (`num_pieces` of the result), which is logged as a warning.
-        extra_ids: sentinels on top of the pieces.
-        rows: of the embedding that it is for; those that no token has are unused ids. None for as
-            many as there are tokens.
-        seed: seeds the sample that is drawn from more than ``max_sentences`` lines.
-        max_sentences: the largest number of lines to train on.
-        character_coverage: fraction of the characters that get a piece. SentencePiece spells the
-            others in bytes; transformers' T5Tokenizer reads them as unknown.
+        texts: iterable of texts, read once; split into lines of at most 1,000 characters.
+        vocab_size: number of pieces, including special pieces and 256 bytes. A corpus too small for
+            it gives a smaller vocabulary (`num_pieces` of the result), which is logged as a
+            warning.
+        extra_ids: number of sentinels in addition to the pieces.
+        rows: number of rows of the model's embedding; rows without a token are unused ids. None for
+            as many rows as tokens.
+        seed: random seed of the sample that is drawn from more than ``max_sentences`` lines.
+        max_sentences: largest number of lines to train on.
+        character_coverage: fraction of the characters that get a piece. SentencePiece encodes other
+            characters as bytes; transformers' T5Tokenizer reads them as unknown.
 
     Raises:
-        InputError: no text, or a vocabulary smaller than the characters need.
+        InputError: no text, or a vocabulary too small for the characters.
     """
     import sentencepiece
 
@@ -64,7 +65,7 @@ def train_sentencepiece(
             eos_id=1,
             unk_id=2,
             bos_id=-1,
-            num_threads=2,  # fixed: sums over threads are rounded in their order
+            num_threads=2,  # fixed, because rounding depends on the number of summing threads
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -91,7 +92,7 @@ def _training_lines(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _sample(lines: Iterable[str], size: int, rng: random.Random) -> list[str]:
-    """Returns ``size`` lines, each with equal chance (reservoir sampling), or all of them."""
+    """Returns ``size`` lines, each with equal probability (reservoir sampling), or all lines."""
     sample: list[str] = []
     for number, line in enumerate(lines):
         if number < size:

@@ -1,9 +1,9 @@
-"""Converts tokenizer.json files to SentencePiece unigram models, and models to such files.
+"""Converts tokenizer.json files to SentencePiece unigram models, and models to tokenizer.json.
 
-transformers 5 saves T5 tokenizers as tokenizer.json alone. That file holds all of a SentencePiece
+transformers 5 saves T5 tokenizers only as tokenizer.json. That file contains all of a SentencePiece
 unigram model (pieces, scores, the compiled normalization table), so the model is rebuilt from it.
-In the other direction, transformers 5 opens PEGASUS-X and BigBird-PEGASUS by their tokenizer.json
-alone, which is written from the model.
+In the other direction, transformers 5 opens PEGASUS-X and BigBird-PEGASUS only from a
+tokenizer.json, which is written from the model.
 """
 
 import base64
@@ -20,23 +20,23 @@ from longsum_jax.files import parse_json
 _T5_PIECES = ["<pad>", "</s>", "<unk>"]
 _EXTRA_ID = re.compile(r"<extra_id_\d+>")
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
-_SQUEEZED = {"^ +| +$": "", " {2,}": " "}  # what SentencePiece makes of runs of spaces
+_SQUEEZED = {"^ +| +$": "", " {2,}": " "}  # SentencePiece's normalization of runs of spaces
 
 
 def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
     """Rebuilds the SentencePiece model of a T5-style tokenizer.json.
 
     Args:
-        content: of the file.
-        where: its path, for error messages.
+        content: text of the file.
+        where: path of the file, for error messages.
 
     Returns:
         A serialized SentencePiece model and the number of extra ids after its pieces. None for
-        other tokenizers: not Unigram, other special tokens than T5's, added tokens, or steps that
-        SentencePiece does not take.
+        other tokenizers: not Unigram, special tokens other than T5's, added tokens, or steps that
+        SentencePiece does not support.
 
     Raises:
-        InputError: the file is no tokenizer.json.
+        InputError: the file is not a tokenizer.json.
     """
     try:
         tokenizer = parse_json(content)
@@ -46,7 +46,8 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
         vocabulary = [(str(piece), float(score)) for piece, score in model["vocab"]]
         table = _normalization_table(tokenizer.get("normalizer"))
         byte_fallback = bool(model.get("byte_fallback", False))
-        # T5Tokenizer of transformers 5 drops all other steps; models were trained with them.
+        # T5Tokenizer of transformers 5 drops all other steps, although models were trained with
+        # them.
         steps = tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer")
         is_plain = _is_plain(*steps) and _squeezes_spaces(*steps)
         added = {token["content"] for token in tokenizer.get("added_tokens") or []}
@@ -72,10 +73,10 @@ def unigram_json(
     Texts end with `</s>`.
 
     Args:
-        vocabulary: pieces and scores by id.
-        special: special tokens and their ids.
-        unk_id: of the unknown piece.
-        model: the serialized SentencePiece model, for its normalization table.
+        vocabulary: pieces and scores in the order of ids.
+        special: ids of special tokens by text.
+        unk_id: id of the unknown piece.
+        model: serialized SentencePiece model, for its normalization table.
     """
     import sentencepiece.sentencepiece_model_pb2 as messages
 
@@ -115,12 +116,12 @@ def unigram_json(
 
 
 def _steps(part: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
-    """Returns the steps of a part of a tokenizer.json, which a sequence holds under ``name``."""
+    """Returns the steps of a part of a tokenizer.json, which a sequence lists under ``name``."""
     return [] if part is None else part.get(name, [part])
 
 
 def _is_plain(normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, Any] | None) -> bool:
-    """Returns whether SentencePiece by itself takes all steps before the model."""
+    """Returns True if SentencePiece supports all steps before the model."""
     return all(map(_normalizes_plainly, _steps(normalizer, "normalizers"))) and all(
         step["type"] == "WhitespaceSplit"
         or (step["type"] == "Metaspace" and _puts_space_before(step))
@@ -131,9 +132,9 @@ def _is_plain(normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, Any] |
 def _squeezes_spaces(
     normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, Any] | None
 ) -> bool:
-    """Returns whether the steps make one space of several, as SentencePiece does.
+    """Returns True if the steps replace several spaces by one, as SentencePiece does.
 
-    A file without steps leaves them to T5Tokenizer, which has them.
+    In a file without steps, T5Tokenizer adds them.
     """
     if normalizer is None and pre_tokenizer is None:
         return True
@@ -147,7 +148,7 @@ def _squeezes_spaces(
 
 
 def _puts_space_before(step: dict[str, Any]) -> bool:
-    """Returns whether a Metaspace puts a space before a text; older files have a flag for it."""
+    """Returns True if a Metaspace prepends a space to a text; older files have a flag for it."""
     return step.get("prepend_scheme") != "never" and step.get("add_prefix_space", True)
 
 
@@ -159,7 +160,7 @@ def _normalizes_plainly(step: dict[str, Any]) -> bool:
 
 
 def _normalization_table(normalizer: dict[str, Any] | None) -> bytes:
-    """Returns the compiled character map of a tokenizer.json, empty if it has none."""
+    """Returns the compiled character map of a tokenizer.json, empty if there is none."""
     for step in _steps(normalizer, "normalizers"):
         if step["type"] == "Precompiled":
             try:

@@ -1,4 +1,4 @@
-"""The training loop, its step, optimizers, meshes and checkpoints; knows no model and no data set.
+"""The training loop, its step, optimizers, meshes and checkpoints, independent of models and data.
 
 The public names are listed in ``__init__.pyi`` and imported when they are first used.
 """

@@ -11,24 +11,24 @@ import optax
 from longsum_jax.training.trees import name_of
 from longsum_jax.typing import Array
 
-# Path of a parameter ("encoder/layers/self_attention/q/kernel") -> the logical names of its axes.
+# Path of a parameter ("encoder/layers/self_attention/q/kernel") to the logical names of its axes.
 ParameterAxes = Mapping[str, Sequence[str | None]]
 
 _LAYERS = "layers"
-_HEADS = ("heads", "kv")  # side by side, they are one side of a matrix
+_HEADS = ("heads", "kv")  # adjacent, they form one side of a matrix
 _TINY_SQUARE = 1e-30  # the paper's first epsilon
-_SMALLEST_SCALE = 1e-3  # its second
+_SMALLEST_SCALE = 1e-3  # the paper's second epsilon
 
 
 class AdafactorState(NamedTuple):
     """The second moments.
 
     Attributes:
-        count: () int32, the number of updates so far.
-        rows: of every factored parameter, the mean squared gradient over the columns; its shape is
-            the parameter's without the axes of the columns.
-        columns: likewise over the rows.
-        full: of every other parameter, the mean squared gradient in its own shape.
+        count: number of updates so far, () int32.
+        rows: mean squared gradient over the columns of every factored parameter; its shape is the
+            parameter's shape without the axes of the columns.
+        columns: mean squared gradient over the rows, likewise.
+        full: mean squared gradient of every other parameter, in the parameter's shape.
     """
 
     count: Array  # type: ignore[assignment] # hides tuple.count
@@ -38,7 +38,7 @@ class AdafactorState(NamedTuple):
 
 
 class _Moments(NamedTuple):
-    """The second moments of one parameter; those that it does not have are empty trees."""
+    """The second moments of one parameter; unused moments are empty trees."""
 
     rows: Any = optax.MaskedNode()
     columns: Any = optax.MaskedNode()
@@ -49,8 +49,9 @@ class _Layout(NamedTuple):
     """The axes of one parameter.
 
     Attributes:
-        layer: all axes but that of the layers.
-        rows, columns: of the matrices whose second moments are factored; () for other parameters.
+        layer: all axes except the axis of layers.
+        rows, columns: axes of the matrices whose second moments are factored; () for other
+            parameters.
     """
 
     layer: tuple[int, ...]
@@ -65,7 +66,7 @@ def scale_by_adafactor(
     clip_threshold: float = 1.0,
     min_dim_size_to_factor: int = 128,
 ) -> optax.GradientTransformation:
-    """Divides gradients by their root mean squares, without first moment and learning rate.
+    """Divides gradients by their root mean squares, without first moment or learning rate.
 
     With G the gradient and d = 1 - step**-decay_rate, the moments of a matrix and its update are
     (algorithm 4)
@@ -74,16 +75,18 @@ def scale_by_adafactor(
         C = d C + (1 - d) mean of G**2 over rows
         U = G / sqrt(R C / mean of R)
 
-    and those of other parameters V = d V + (1 - d) G**2, U = G / sqrt(V). The update is clipped, U
-    / max(1, rms(U) / clip_threshold). A layer is a parameter of its own although arrays hold all
-    layers, and the axes "heads" and "kv" are one side of a matrix, as in fairseq and transformers,
-    whose layers have matrices [d_model, d_model]. Of several axes the last two make the matrices.
+    and the moments of other parameters V = d V + (1 - d) G**2, U = G / sqrt(V). The update is
+    clipped, U / max(1, rms(U) / clip_threshold). Each layer is a separate parameter although arrays
+    contain all layers, and the axes "heads" and "kv" are one side of a matrix, as in fairseq and
+    transformers, whose layers have matrices [d_model, d_model]. Of more than two axes the last two
+    form the matrices.
 
     Args:
-        axes: the names of the parameters' axes; a parameter without names is no stack of layers.
+        axes: names of the parameters' axes; a parameter without names is not a stack of layers.
         decay_rate: exponent of the moments' decay.
         clip_threshold: largest root mean square of the update of one layer's parameter.
-        min_dim_size_to_factor: matrices narrower than this on one side are not factored.
+        min_dim_size_to_factor: smallest size of both sides of a matrix for which moments are
+            factored.
     """
 
     def layout_of(path: Any, param: Array) -> _Layout:
@@ -102,6 +105,7 @@ def scale_by_adafactor(
         decay = 1.0 - count.astype(jnp.float32) ** -decay_rate
         tree: Any
         flat, tree = jax.tree_util.tree_flatten_with_path(updates)
+        # Moments that a parameter does not have are empty subtrees.
         slots = (tree.flatten_up_to(slot) for slot in (state.rows, state.columns, state.full))
 
         steps, moments = [], []
@@ -109,6 +113,7 @@ def scale_by_adafactor(
             layout = layout_of(path, gradient)
             new = _next_moments(gradient, _Moments(*old), layout, decay)
             step = _normalize(gradient, new, layout)
+            # Clipping is per layer, although the array has all layers.
             excess = _rms(step, layout.layer) / clip_threshold
             steps.append(step / jnp.maximum(1.0, excess))
             moments.append(new)
@@ -120,10 +125,10 @@ def scale_by_adafactor(
 def scale_by_parameter_rms(axes: ParameterAxes) -> optax.GradientTransformation:
     """Multiplies updates by the root mean square of their parameter, at least 1e-3.
 
-    A layer is a parameter of its own (Shazeer & Stern 2018, section 8).
+    Each layer is a separate parameter (Shazeer & Stern 2018, section 8).
 
     Args:
-        axes: the names of the parameters' axes.
+        axes: names of the parameters' axes.
     """
 
     def update(updates: Any, state: optax.EmptyState, params: Any) -> tuple[Any, optax.EmptyState]:
@@ -142,13 +147,14 @@ def _names(path: Any, param: Array, axes: ParameterAxes) -> Sequence[str | None]
 
 
 def _layer_axes(names: Sequence[str | None]) -> tuple[int, ...]:
-    """Returns all axes but that of the layers."""
+    """Returns all axes except the axis of layers."""
     return tuple(axis for axis, name in enumerate(names) if name != _LAYERS)
 
 
 def _layout(names: Sequence[str | None], shape: Sequence[int], min_size: int) -> _Layout:
     """Returns the axes of a parameter and of its matrices."""
     layer = _layer_axes(names)
+    # Sides of matrices: single axes, or "heads" and "kv" together.
     sides: list[tuple[int, ...]] = []
     for axis in layer:
         if axis and (names[axis - 1], names[axis]) == _HEADS:
@@ -158,6 +164,7 @@ def _layout(names: Sequence[str | None], shape: Sequence[int], min_size: int) ->
     if len(sides) < 2:
         return _Layout(layer)
     rows, columns = sides[-2:]
+    # Narrow matrices keep full second moments.
     if min(_size(shape, rows), _size(shape, columns)) < min_size:
         return _Layout(layer)
     return _Layout(layer, rows, columns)
@@ -175,7 +182,7 @@ def _zero_moments(param: Array, layout: _Layout) -> _Moments:
 
 
 def _next_moments(gradient: Array, moments: _Moments, layout: _Layout, decay: Array) -> _Moments:
-    """Returns the decayed means of the squares, those of ``gradient`` included."""
+    """Returns the decayed means of the squares, including the squares of ``gradient``."""
     square = jnp.square(gradient.astype(jnp.float32)) + _TINY_SQUARE
     if not layout.rows:
         return _Moments(full=decay * moments.full + (1.0 - decay) * square)
@@ -190,18 +197,18 @@ def _normalize(gradient: Array, moments: _Moments, layout: _Layout) -> Array:
         return gradient * jax.lax.rsqrt(moments.full)
     rows = jnp.expand_dims(moments.rows, layout.columns)
     columns = jnp.expand_dims(moments.columns, layout.rows)
-    # Two roots, as the product of two small squares would vanish in float32.
+    # Two square roots, because the product of two small squares would underflow in float32.
     relative_rows = rows / rows.mean(layout.rows, keepdims=True)
     return gradient * jax.lax.rsqrt(relative_rows) * jax.lax.rsqrt(columns)
 
 
 def _rms(x: Array, axes: tuple[int, ...]) -> Array:
-    """Returns the root mean square over ``axes``, which stay with size 1."""
+    """Returns the root mean square over ``axes``, which are kept with size 1."""
     return jnp.sqrt(jnp.square(x).mean(axes, keepdims=True))
 
 
 def _state(count: Array, moments: Sequence[_Moments], tree: Any) -> AdafactorState:
-    """Returns the moments of all parameters as trees like that of the parameters."""
+    """Returns the moments of all parameters as trees with the structure of the parameters."""
     rows, columns, full = zip(*moments, strict=True)
     return AdafactorState(
         count, tree.unflatten(rows), tree.unflatten(columns), tree.unflatten(full)

@@ -1,4 +1,4 @@
-"""The checkpoints in a directory: those that are there, the choice among them, and their damage."""
+"""The checkpoints in a directory: listing, selection and damage."""
 
 import math
 import os
@@ -17,15 +17,15 @@ from longsum_jax.errors import InputError
 from longsum_jax.training import checkpoint_metadata
 from longsum_jax.training.workdir import CHECKPOINTS, checkpoint_steps
 
-# Orbax writes these files of a step last, and nothing reads them.
+# Orbax writes these files of a step last, and they are never read.
 _WITHOUT_SUMS = ("_CHECKPOINT_METADATA", "commit_success.txt")
 
 
 def find_directory(path: str | Path) -> Path:
-    """Returns the directory of the checkpoints of a workdir (or that directory itself).
+    """Returns the directory of the checkpoints of a workdir (or ``path`` itself if it is one).
 
     Raises:
-        InputError: there is none.
+        InputError: the directory does not exist.
     """
     directory = Path(path).absolute()
     if (directory / CHECKPOINTS).is_dir():
@@ -36,16 +36,16 @@ def find_directory(path: str | Path) -> Path:
 
 
 def choose(directory: Path, which: str) -> tuple[int, dict[str, Any]]:
-    """Returns step and metadata of the best or the latest checkpoint.
+    """Returns the step and metadata of the best or the latest checkpoint.
 
-    Steps without metadata are left out: older versions were killed while they deleted them.
+    Steps without metadata are ignored: they remain if an older version was killed while deleting.
 
     Args:
-        directory: of the checkpoints.
-        which: "best" or "latest".
+        directory: directory of the checkpoints.
+        which: selection, "best" or "latest".
 
     Raises:
-        InputError: no checkpoint, or none that is undamaged.
+        InputError: no checkpoint, or no undamaged one.
     """
     steps = [
         step
@@ -65,16 +65,16 @@ def choose(directory: Path, which: str) -> tuple[int, dict[str, Any]]:
 
 
 def rank(scores: Mapping[str, float], metric: str) -> float:
-    """Returns the score that ranks a checkpoint; without one and for NaN, minus infinity."""
+    """Returns the score that ranks a checkpoint; minus infinity for a missing score or NaN."""
     score = float(scores.get(metric, -math.inf))
     return -math.inf if math.isnan(score) else score
 
 
 def set_aside_damaged(directory: Path) -> None:
-    """Renames checkpoints that are newer than the newest undamaged one, and says so.
+    """Renames checkpoints that are newer than the newest undamaged one, and reports them.
 
     Raises:
-        InputError: all are damaged; they stay where they are.
+        InputError: all checkpoints are damaged; none is renamed.
     """
     reasons: dict[int, str] = {}
     step = 0
@@ -95,24 +95,24 @@ def set_aside_damaged(directory: Path) -> None:
 
 
 def write_sums(directory: Path) -> None:
-    """Writes the sums of the files of a step.
+    """Writes the checksums of the files of a step.
 
     Raises:
-        OSError: a file cannot be read, or the sums cannot be written.
+        OSError: a file cannot be read, or the checksums cannot be written.
     """
     checksums.write(directory, lambda name: name not in _WITHOUT_SUMS)
 
 
 def check_sums(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
-    """Compares the files of a step with their sums, and looks for what is no file: the libraries
-    that read them would wait for a pipe, and read a device without end.
+    """Compares the files of a step with their checksums, and rejects special files: the libraries
+    that read them would block on a pipe, and read a device endlessly.
 
     Args:
-        directory: of the step.
-        wanted: see ``checksums.check``.
+        directory: directory of the step.
+        wanted: filter of file names, see ``checksums.check``.
 
     Raises:
-        InputError: names a file that is not what was written, or no file.
+        InputError: a file differs from what was written, or is not a regular file.
     """
     for folder, _, names in os.walk(directory):
         for path in (Path(folder, name) for name in names):
@@ -122,10 +122,10 @@ def check_sums(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
 
 
 def _read_undamaged(directory: Path, steps: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Returns the metadata of checkpoints, and says which are left out because of damage.
+    """Returns the metadata of checkpoints, and reports the ones that are skipped because of damage.
 
     Raises:
-        InputError: all are damaged.
+        InputError: all checkpoints are damaged.
     """
     found: dict[int, dict[str, Any]] = {}
     problems: list[InputError] = []
@@ -142,9 +142,9 @@ def _read_undamaged(directory: Path, steps: Sequence[int]) -> dict[int, dict[str
 
 
 def _find_damaged(directory: Path) -> tuple[dict[int, str], int]:
-    """Returns why the newest checkpoints cannot be used, newest first, and the first that can.
+    """Returns why the newest checkpoints cannot be used, newest first, and the newest usable step.
 
-    The latter is 0 without any checkpoint, and -1 if all are damaged.
+    The step is 0 without any checkpoint, and -1 if all are damaged.
     """
     reasons: dict[int, str] = {}
     for step in reversed(checkpoint_steps(directory)):

@@ -15,18 +15,18 @@ from longsum_jax.files import parse_json, read_bytes
 from longsum_jax.training.trees import describe
 
 FORMAT_VERSION = 1
-FILE = "meta/metadata"  # below the directory of a step, where Orbax puts JSON of the item "meta"
+FILE = "meta/metadata"  # path in a step's directory at which Orbax stores JSON of the item "meta"
 
 
 def make(
     about: Mapping[str, Any], params: Any, state: Any, metrics: Mapping[str, float] | None
 ) -> dict[str, Any]:
-    """Returns the metadata of a checkpoint that is to be written.
+    """Returns the metadata of a checkpoint to be written.
 
     Args:
-        about: "model", "config" and "best_metric" of the run.
+        about: values "model", "config" and "best_metric" of the run.
         params, state: trees of arrays.
-        metrics: the evaluation, None when there was none.
+        metrics: scores of the evaluation, None if there was none.
     """
     return {
         "format_version": FORMAT_VERSION,
@@ -42,11 +42,11 @@ def read(directory: Path, step: int) -> dict[str, Any]:
     """Returns the metadata of the checkpoint of a step.
 
     Args:
-        directory: of the checkpoints.
+        directory: directory of the checkpoints.
         step: number of steps of the checkpoint.
 
     Raises:
-        InputError: no checkpoint, a damaged one, or another format version.
+        InputError: a missing or damaged checkpoint, or another format version.
     """
     checksums.check(directory / str(step), lambda name: name == FILE)
     try:
@@ -66,28 +66,28 @@ def read(directory: Path, step: int) -> dict[str, Any]:
 
 
 def replace(directory: Path, step: int, metadata: Mapping[str, Any]) -> None:
-    """Replaces the metadata of a checkpoint, which stays readable at every moment.
+    """Replaces the metadata of a checkpoint, which remains readable at any time.
 
     Raises:
-        InputError: damaged sums.
+        InputError: damaged checksums.
         OSError: a file cannot be written.
     """
     checksums.replace_text(directory / str(step), FILE, json.dumps(metadata))
 
 
 def damage_error(where: str, problem: str, reason: str) -> InputError:
-    """Returns the error about a part of a checkpoint that cannot be used.
+    """Returns the error for a part of a checkpoint that cannot be used.
 
     Args:
-        where: the checkpoint.
-        problem: a clause that names the part.
-        reason: in a few words.
+        where: path and step of the checkpoint.
+        problem: clause that names the part.
+        reason: reason in a few words.
     """
     return InputError(f"{where}: {problem} ({reason}); copy the checkpoint again")
 
 
 def _library_version() -> str:
-    """Returns the installed version of this package, "unknown" when it runs uninstalled."""
+    """Returns the installed version of this package, "unknown" if it is not installed."""
     try:
         return packages.version("longsum_jax")
     except packages.PackageNotFoundError:
@@ -95,7 +95,7 @@ def _library_version() -> str:
 
 
 def _check(where: str, metadata: Mapping[str, Any]) -> None:
-    """Raises InputError unless the metadata have what those of every checkpoint have."""
+    """Raises InputError unless the metadata contain the entries of every checkpoint."""
     for name in ("parameters", "state"):
         arrays = metadata.get(name)
         if not (isinstance(arrays, dict) and all(map(_is_array, arrays.values()))):
@@ -111,7 +111,7 @@ def _check(where: str, metadata: Mapping[str, Any]) -> None:
 
 
 def _is_array(value: Any) -> bool:
-    """Returns True for the shape and the type of an array, as `describe` gives them."""
+    """Returns True for the shape and dtype of an array, as returned by `describe`."""
     try:
         shape, dtype = value
         jnp.dtype(dtype)
@@ -121,7 +121,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Returns True for a number of JSON that a float can hold; true and false are none."""
+    """Returns True for a JSON number in the range of a float; not for true and false."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, float) or abs(value) <= sys.float_info.max

@@ -24,7 +24,7 @@ from longsum_jax.training.workarounds import (
 )
 from longsum_jax.typing import Params
 
-_DELETED = ".deleted"  # steps on their way out: renamed first, so that none is ever half there
+_DELETED = ".deleted"  # steps are renamed to it before deletion, so that none is partly deleted
 
 
 class Restored(NamedTuple):
@@ -40,18 +40,19 @@ class Restored(NamedTuple):
 class TrainingCheckpoints:
     """The checkpoints of a run, for writing and for resuming.
 
-    One checkpoint is a directory named by its step with four items: "params"; "state", the rest of
-    the training state; "data", the position in the data; and "meta", its metadata. Its files have
-    sums (`longsum_jax.checksums`), written before it gets its name and compared before it is used.
-    An interrupted save leaves a temporary directory that is never taken for a checkpoint.
+    A checkpoint is a directory named by its step with four items: "params"; "state", the other
+    arrays of the training state; "data", the position in the data; and "meta", its metadata. Its
+    files have checksums (`longsum_jax.checksums`), written before it gets its name and compared
+    before it is used. An interrupted save leaves a temporary directory, which is never used as a
+    checkpoint.
 
     Args:
-        directory: made when it does not exist.
+        directory: path of the checkpoints; created if it does not exist.
         model: name of the model family, written into every checkpoint.
-        config: JSON-able description of the model and the run, likewise.
-        keep_latest: how many of the newest checkpoints to keep.
-        keep_best: how many of the best evaluated ones to keep besides.
-        best_metric: name of the metric that ranks them, higher is better.
+        config: JSON-able description of the model and the run, written into every checkpoint.
+        keep_latest: number of newest checkpoints to keep.
+        keep_best: number of best evaluated checkpoints to keep in addition.
+        best_metric: name of the metric that ranks checkpoints, higher is better.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class TrainingCheckpoints:
         self._about = {"model": model, "config": dict(config or {}), "best_metric": best_metric}
         self._show_background_errors = hide_background_errors()
         disable_write_metrics()
+        # Before Orbax lists the steps, which would include damaged ones.
         checkpoint_files.set_aside_damaged(self.directory)
         self._policy = _LatestAndBest(keep_latest, keep_best, best_metric)
         options = ocp.CheckpointManagerOptions(
@@ -84,7 +86,7 @@ class TrainingCheckpoints:
             self._policy.scores[step] = _read_scores(self.directory, step)
 
     def latest_step(self) -> int | None:
-        """Returns the step of the newest complete checkpoint, None when there is none."""
+        """Returns the step of the newest complete checkpoint, None if there is none."""
         return self._manager.latest_step()
 
     def save(
@@ -100,12 +102,13 @@ class TrainingCheckpoints:
         Args:
             step: number of steps done.
             params: parameter tree.
-            state: any tree of arrays, all that training needs besides the parameters.
+            state: any tree of arrays, with everything that training needs besides the parameters.
             data: JSON-able position of the batch iterator.
-            metrics: evaluation at this step, None when there was none.
+            metrics: scores of the evaluation at this step, None if there was none.
 
         Raises:
-            InputError: this or the previous checkpoint cannot be written; older ones are intact.
+            InputError: this or the previous checkpoint cannot be written; older checkpoints are
+                intact.
         """
         metadata = checkpoint_metadata.make(self._about, params, state, metrics)
         items = ocp_args.Composite(
@@ -114,6 +117,7 @@ class TrainingCheckpoints:
             data=ocp_args.JsonSave(dict(data)),
             meta=ocp_args.JsonSave(metadata),
         )
+        # Only one save at a time; this also reports errors of the previous one.
         self.wait()
         self._remove_deleted()
         self._saving = step
@@ -125,12 +129,12 @@ class TrainingCheckpoints:
         """Reads the checkpoint of ``step`` (default: the newest) onto the shardings of the targets.
 
         Args:
-            params, state: trees of jax.ShapeDtypeStruct with shardings, of any mesh.
+            params, state: trees of jax.ShapeDtypeStruct with shardings, on any mesh.
             step: number of steps of the checkpoint to read.
 
         Raises:
-            InputError: no checkpoint, a damaged one, another format version, or arrays that do not
-                fit the targets.
+            InputError: a missing or damaged checkpoint, another format version, or arrays that do
+                not match the targets.
         """
         step = self.latest_step() if step is None else step
         if step is None:
@@ -157,13 +161,13 @@ class TrainingCheckpoints:
         return Restored(step, found["params"], found["state"], found["data"], metadata)
 
     def scores(self, step: int) -> dict[str, float] | None:
-        """Returns the evaluation of the checkpoint of ``step``, None when there was none."""
+        """Returns the evaluation of the checkpoint of ``step``, None if there was none."""
         return checkpoint_metadata.read(self.directory, step)["metrics"]
 
     def add_scores(self, step: int, scores: Mapping[str, float]) -> None:
         """Adds the evaluation of a checkpoint that was saved without one, and keeps the best.
 
-        A crash on the way leaves a readable checkpoint, evaluated or not.
+        After a crash in between, the checkpoint is readable, with or without the evaluation.
 
         Raises:
             InputError: a file cannot be written.
@@ -174,31 +178,32 @@ class TrainingCheckpoints:
             with self._explain_errors(f"the evaluation of step {step} could not be written"):
                 checkpoint_metadata.replace(self.directory, step, metadata)
         if jax.process_count() > 1:
+            # No host may delete checkpoints before the scores are written.
             multihost_utils.sync_global_devices(f"scores of step {step}")
         self._policy.scores[step] = dict(scores)
         self._delete_others()
 
     def wait(self) -> None:
-        """Returns when the last save is on disk; raises InputError when it failed."""
+        """Returns once the last save is on disk; raises InputError if it failed."""
         with self._explain_errors("the last checkpoint could not be written"):
             self._manager.wait_until_finished()
         release_memory()
 
     def close(self) -> None:
-        """Waits, then frees the threads. Raises InputError when the last save failed."""
+        """Waits, then frees the threads. Raises InputError if the last save failed."""
         with self._explain_errors("the last checkpoint could not be written"):
             self._manager.close()
         self._show_background_errors()
         self._remove_deleted()
 
     def _write_sums(self) -> None:
-        """Writes the sums of the checkpoint that orbax has written and is about to rename."""
+        """Writes the checksums of the checkpoint that Orbax has written and is about to rename."""
         [directory] = self.directory.glob(f"{self._saving}.orbax-checkpoint-tmp*")
         checkpoint_files.write_sums(directory)
 
     @contextlib.contextmanager
     def _explain_errors(self, problem: str) -> Iterator[None]:
-        """Turns errors of the disk into an InputError of one sentence, which ``problem`` begins."""
+        """Converts disk errors to an InputError of one sentence that begins with ``problem``."""
         try:
             yield
         except InputError:
@@ -213,7 +218,7 @@ class TrainingCheckpoints:
             ) from error
 
     def _remove_deleted(self) -> None:
-        """Removes what orbax has put aside as deleted."""
+        """Removes the checkpoints that Orbax has renamed for deletion."""
         if jax.process_index() == 0:
             shutil.rmtree(self.directory / _DELETED, ignore_errors=True)
 
@@ -235,14 +240,14 @@ def restore_params(
     """Reads only the parameters of a run, for inference.
 
     Args:
-        directory: a training workdir or the checkpoint directory in it.
-        abstract_params: tree of jax.ShapeDtypeStruct (with shardings) to restore onto; None gives
-            numpy arrays in nested dictionaries, whatever machine wrote them.
-        which: "best" by the run's metric, the latest when nothing was evaluated; or "latest".
+        directory: path of a training workdir or of the checkpoint directory in it.
+        abstract_params: tree of jax.ShapeDtypeStruct (with shardings) to restore onto; None returns
+            NumPy arrays in nested dictionaries, whichever machine wrote them.
+        which: "best" by the run's metric, or the latest if nothing was evaluated; or "latest".
 
     Raises:
-        InputError: no checkpoint there, another format version, a damaged one, or parameters that
-            do not fit the target.
+        InputError: a missing or damaged checkpoint, another format version, or parameters that do
+            not match the target.
     """
     directory = checkpoint_files.find_directory(directory)
     step, metadata = checkpoint_files.choose(directory, which)
@@ -265,10 +270,10 @@ def restore_params(
 def read_meta(directory: str | Path, which: Literal["best", "latest"] = "best") -> dict[str, Any]:
     """Returns the metadata of the checkpoint that `restore_params` would read.
 
-    They have the keys "model", "config", "step", "metrics", "library_version" and others.
+    They contain the keys "model", "config", "step", "metrics", "library_version" and others.
 
     Raises:
-        InputError: no checkpoint there, a damaged one, or another format version.
+        InputError: a missing or damaged checkpoint, or another format version.
     """
     step, metadata = checkpoint_files.choose(checkpoint_files.find_directory(directory), which)
     return {**metadata, "step": step}
@@ -279,9 +284,9 @@ class _LatestAndBest(policies.PreservationPolicy):
     """Keeps the newest checkpoints and the best evaluated ones.
 
     Attributes:
-        num_latest, num_best: how many to keep of each.
-        metric: ranks them, higher is better; those never evaluated do not count.
-        scores: step to its evaluation, kept up to date by the owner of the policy.
+        num_latest, num_best: numbers of checkpoints to keep.
+        metric: name of the ranking metric, higher is better; unevaluated checkpoints do not count.
+        scores: evaluations by step, updated by the owner of the policy.
     """
 
     num_latest: int
@@ -290,7 +295,7 @@ class _LatestAndBest(policies.PreservationPolicy):
     scores: dict[int, Mapping[str, float]] = field(default_factory=dict)
 
     def kept(self, steps: Sequence[int]) -> set[int]:
-        """Returns those of the steps, which are in order, that are kept."""
+        """Returns the steps to keep out of ``steps``, which are sorted."""
         ranks = {
             step: checkpoint_files.rank(self.scores.get(step, {}), self.metric) for step in steps
         }
@@ -309,7 +314,7 @@ class _LatestAndBest(policies.PreservationPolicy):
 
 
 def _read_scores(directory: Path, step: int) -> dict[str, float]:
-    """Returns the evaluation of a checkpoint, none for one that cannot be read."""
+    """Returns the evaluation of a checkpoint, empty if it cannot be read."""
     try:
         return checkpoint_metadata.read(directory, step)["metrics"] or {}
     except InputError:
@@ -318,10 +323,10 @@ def _read_scores(directory: Path, step: int) -> dict[str, float]:
 
 @contextlib.contextmanager
 def _explain_damage(where: str, problem: str) -> Iterator[None]:
-    """Turns whatever Orbax and TensorStore make of damaged files into an InputError."""
+    """Converts any error of Orbax and TensorStore on damaged files to an InputError."""
     try:
         yield
     except Exception as error:
-        # The rest of the line is the configuration of the reader.
+        # The remainder of the line is the configuration of the reader.
         reason = first_line(error).split(" [tensorstore_spec")[0]
         raise checkpoint_metadata.damage_error(where, problem, reason) from error

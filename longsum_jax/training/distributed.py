@@ -1,6 +1,6 @@
-"""Several processes as one run: finding the others, connecting, and agreeing on the input.
+"""Runs of several processes: finding the others, connecting, and agreeing on the input.
 
-``jax.distributed.initialize`` does the work. This module decides whether to call it, with which
+``jax.distributed.initialize`` does the work. This module decides whether to call it and with which
 arguments, and explains failures. Each process runs the same command and feeds its own rows of a
 batch.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from longsum_jax.errors import InputError
 
 Mode = Literal["auto", "on", "off"]
-# A process that is silent for so long counts as dead, and ends the run.
+# A process that is silent for this long counts as dead, and ends the run.
 HEARTBEAT_SECONDS = 60
 _CONNECT_SECONDS = 300
 _FLAGS = ("coordinator", "num_processes", "process_id")
@@ -28,11 +28,11 @@ class Cluster(NamedTuple):
     """The processes of a run.
 
     Attributes:
-        found_by: source of this knowledge, for messages.
-        coordinator: "host:port" of process 0, None where jax finds all three by itself.
-        num_processes: of the run.
-        process_id: of this process, from 0.
-        local_devices: indices of the devices of this process, None for jax's own choice.
+        found_by: source of this information, for messages.
+        coordinator: address "host:port" of process 0, None if JAX finds all three values.
+        num_processes: number of processes of the run.
+        process_id: index of this process, beginning with 0.
+        local_devices: indices of the devices of this process, None for JAX's default.
     """
 
     found_by: str
@@ -50,19 +50,19 @@ def find_cluster(
     num_processes: int | None = None,
     process_id: int | None = None,
 ) -> Cluster | None:
-    """Returns the run that this process belongs to; None if it is alone.
+    """Returns the run that this process belongs to, None for a single process.
 
-    In this order: the arguments; JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID (or
-    JOB_COMPLETION_INDEX, as Kubernetes counts the pods of a job); a Slurm step or an MPI run of
-    several tasks; a TPU.
+    Sources in order of precedence: the arguments; JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and
+    JAX_PROCESS_ID (or JOB_COMPLETION_INDEX, with which Kubernetes numbers the pods of a job); a
+    Slurm step or an MPI run of several tasks; a TPU.
 
     Args:
-        environment: of the process, ``os.environ``.
-        mode: "off" for a process of its own whatever the environment, "on" for an error unless
-            there is a run.
+        environment: environment variables of the process, ``os.environ``.
+        mode: "off" for a single process in any environment, "on" for an error unless there is a run
+            of several processes.
 
     Raises:
-        InputError: some of what belongs together is missing or is no number.
+        InputError: some of the required values are missing or not numbers.
     """
     flags = dict(zip(_FLAGS, (coordinator, num_processes, process_id), strict=True))
     has_flags = any(value is not None for value in flags.values())
@@ -98,7 +98,7 @@ def _from_variables(environment: Mapping[str, str]) -> Cluster | None:
 
 
 def _from_launchers(environment: Mapping[str, str]) -> Cluster | None:
-    """Returns the tasks of Slurm or Open MPI, whose variables jax reads itself."""
+    """Returns the tasks of Slurm or Open MPI, whose variables JAX reads."""
     tasks = {
         "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
         "Open MPI": ("OMPI_COMM_WORLD_SIZE",) * 3,
@@ -112,16 +112,16 @@ def _from_launchers(environment: Mapping[str, str]) -> Cluster | None:
 
 
 def _slurm_devices(environment: Mapping[str, str]) -> tuple[int, ...] | None:
-    """Returns all GPUs of a node for its only task; jax would give it the first one alone."""
+    """Returns all GPUs of a node for its only task; JAX would assign only the first one."""
     tasks = environment.get("SLURM_STEP_TASKS_PER_NODE", "").partition("(")[0]
     count = _number(environment.get("SLURM_GPUS_ON_NODE"), "SLURM_GPUS_ON_NODE")
     return tuple(range(count)) if tasks == "1" and count else None
 
 
 def _from_tpu(environment: Mapping[str, str]) -> Cluster | None:
-    """Returns the hosts of a TPU slice, about which jax asks the machine.
+    """Returns the hosts of a TPU slice, which JAX queries from the machine.
 
-    Notebooks that own their TPU say so in TPU_SKIP_MDS_QUERY.
+    Notebooks with a local TPU set TPU_SKIP_MDS_QUERY.
     """
     if "," in environment.get("TPU_WORKER_HOSTNAMES", ""):
         return Cluster("the TPU")
@@ -137,10 +137,10 @@ def _number(text: str | None, name: str) -> int | None:
 
 
 def _checked(found_by: str, values: Mapping[str, Any], dashes: str) -> Cluster:
-    """Returns the cluster of coordinator, number of processes and process, in this order.
+    """Returns the cluster from the coordinator, number of processes and process id, in this order.
 
     Raises:
-        InputError: names one of the ``values``, with ``dashes`` in front, that is none.
+        InputError: one of the ``values``, named with the prefix ``dashes``, is missing or invalid.
     """
     for name, value in values.items():
         if value is None:
@@ -160,21 +160,21 @@ def _checked(found_by: str, values: Mapping[str, Any], dashes: str) -> Cluster:
 def join(
     cluster: Cluster | None, *, timeout: int = _CONNECT_SECONDS, heartbeat: int = HEARTBEAT_SECONDS
 ) -> None:
-    """Connects this process with the others; to be called before anything is computed.
+    """Connects this process with the others; call it before any computation.
 
     Args:
-        cluster: from ``find_cluster``; nothing happens for None.
-        timeout: seconds to wait for the others.
-        heartbeat: seconds of silence after which a process counts as dead.
+        cluster: result of ``find_cluster``; None does nothing.
+        timeout: number of seconds to wait for the others.
+        heartbeat: number of seconds of silence after which a process counts as dead.
 
     Raises:
-        InputError: process 0 does not answer, its port is taken, or the cluster tells too little.
+        InputError: process 0 does not answer, its port is in use, or information is missing.
     """
     if cluster is None:
         return
     if cluster.coordinator is not None:
         _check_coordinator(cluster.coordinator, cluster.process_id, timeout)
-        # Harmless with accelerators; without them, processes could not talk to each other.
+        # Has no effect with accelerators; on CPUs, processes could not communicate without it.
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         jax.distributed.initialize(
@@ -187,14 +187,14 @@ def join(
             shutdown_timeout_seconds=heartbeat,
         )
     except ValueError as error:
-        if cluster.found_by != "the TPU":  # which may have no neighbors
+        if cluster.found_by != "the TPU":  # a TPU may have no other hosts
             raise InputError(
                 f"{cluster.found_by} tells too little of the other processes: {error}"
             ) from error
 
 
 def _check_coordinator(address: str, process_id: int | None, timeout: int) -> None:
-    """Waits until process 0 listens; without it jax would end this process, no exception raised."""
+    """Waits until process 0 listens; otherwise JAX would end this process without an exception."""
     host, _, port = address.rpartition(":")
     if process_id == 0:
         _check_port_is_free(address, int(port))
@@ -229,7 +229,7 @@ def _check_port_is_free(coordinator: str, port: int) -> None:
 def _server_socket() -> socket.socket:
     try:
         return socket.socket(socket.AF_INET6)
-    except OSError:  # Python has IPv6, the system has it switched off
+    except OSError:  # Python supports IPv6, but it is disabled in the system
         return socket.socket(socket.AF_INET)
 
 
@@ -238,7 +238,7 @@ def require_agreement(values: Mapping[str, Any], what: str) -> None:
 
     Args:
         values: nested mappings of JSON values.
-        what: name of the values in the message, "config".
+        what: name of the values in the message, such as "config".
     """
     if jax.process_count() == 1:
         return
@@ -263,9 +263,10 @@ def _flat(values: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _all_texts(text: str) -> list[str]:
-    """Returns the ``text`` of every process, in their order."""
+    """Returns the ``text`` of every process, in order."""
     from jax.experimental.multihost_utils import process_allgather
 
+    # Texts differ in length: gather the lengths first, then rows padded to the longest.
     data = np.frombuffer(text.encode(), np.uint8)
     sizes = process_allgather(np.array([data.size], np.int32)).reshape(-1)
     rows = process_allgather(np.pad(data, (0, sizes.max() - data.size)))

@@ -1,10 +1,11 @@
 """The training loop.
 
-It knows no data set and no model family: it takes a loss function, an initialization (or
-parameters) and an iterator of numpy batches. Killed at any moment and started again with the same
-arguments it continues from its last checkpoint, data position included, as if it had never stopped.
+It is independent of data sets and model families: it takes a loss function, an initialization (or
+parameters) and an iterator of NumPy batches. If it is killed at any time and started again with the
+same arguments, it continues from its last checkpoint, including the data position, as if it had
+never stopped.
 
-`fit` is the loop itself. `LoopOptions` says how long to train and how often to do what,
+`fit` is the loop itself. `LoopOptions` defines the length of training and its intervals,
 `_WatchedStep` takes a step, and `_Milestones` evaluates and saves.
 """
 
@@ -43,21 +44,22 @@ _INIT_FOLD = 2**32 - 1  # folded into the seed's key for the initialization; no 
 
 @dataclass(frozen=True)
 class LoopOptions:
-    """The length of a run, and how often it logs, evaluates and saves (every 0 steps: never).
+    """The length of a run, and its intervals for logging, evaluation and saving (0: never).
 
     Attributes:
-        steps: total number of steps, those before a resume included.
-        log_every: steps between lines of metrics.jsonl; the last step has one in any case.
-        eval_every: steps between evaluations, or "epoch" for one after every pass over the data;
-            the last step is evaluated in any case. A checkpoint comes before each evaluation.
-        checkpoint_every: steps between checkpoints; the last step has one in any case.
-        keep_latest, keep_best: how many of the newest and of the best checkpoints stay on disk.
-        best_metric: the score of the evaluation that ranks checkpoints, higher is better.
-        max_bad_steps: non-finite steps in a row after which the run gives up.
-        seed: of initialization and dropout.
-        accumulation: micro-batches per step.
-        tensorboard: whether to write TensorBoard files, too.
-        progress: whether to show the progress line and the sharding table on standard error.
+        steps: total number of steps, including the steps before a resume.
+        log_every: number of steps between lines of metrics.jsonl; the last step always has one.
+        eval_every: number of steps between evaluations, or "epoch" for one after every pass over
+            the data; the last step is always evaluated. A checkpoint is saved before each
+            evaluation.
+        checkpoint_every: number of steps between checkpoints; the last step always has one.
+        keep_latest, keep_best: numbers of the newest and of the best checkpoints to keep on disk.
+        best_metric: name of the evaluation score that ranks checkpoints, higher is better.
+        max_bad_steps: number of consecutive non-finite steps after which the run stops.
+        seed: random seed of initialization and dropout.
+        accumulation: number of micro-batches per step.
+        tensorboard: True to also write TensorBoard files.
+        progress: True to show the progress line and the sharding table on standard error.
     """
 
     steps: Positive
@@ -86,14 +88,14 @@ StopReason = Literal["steps", "data", "SIGTERM", "SIGINT"]
 
 
 class FitResult(NamedTuple):
-    """The end of a run.
+    """The result of a training run.
 
     Attributes:
-        state: the final state, on the mesh.
+        state: final state, on the mesh.
         step: number of steps done.
-        stopped_by: "steps" (all done), "data" (no more batches) or the signal's name ("SIGTERM",
-            "SIGINT").
-        compilations: how often the step was compiled, once per batch shape.
+        stopped_by: reason for stopping: "steps" (all done), "data" (no more batches) or the
+            signal's name ("SIGTERM", "SIGINT").
+        compilations: number of compilations of the step, once per batch shape.
     """
 
     state: TrainState
@@ -102,11 +104,11 @@ class FitResult(NamedTuple):
     compilations: int
 
 
-# (parameters, step) -> named scores, the same on every host.
+# Function of (parameters, step) that returns named scores, the same on every host.
 Evaluate = Callable[[Any, int], Mapping[str, float]]
 
 # Called after every step with the number of steps done, the state and the metrics of the step. Both
-# are still on the devices: reading them waits for the step, and the next step consumes the state.
+# are still on the devices: reading them waits for the step, and the next step donates the state.
 Hook = Callable[[int, TrainState, Mapping[str, Array]], None]
 
 
@@ -127,37 +129,40 @@ def fit(
     check_program: CheckProgram | None = None,
     debug_nans: bool = False,
 ) -> FitResult:
-    """Trains a model, or continues the training that ``workdir`` holds.
+    """Trains a model, or resumes the training in ``workdir``.
 
     Args:
-        loss_fn: see `step.LossFn` and `step.SegmentedLoss`.
-        init: PRNG key to parameter tree, boxed with logical axis names or not.
-        optimizer: see `optimizers.make_optimizer`.
-        batches: this host's rows; the same number in every batch.
-        options: see `LoopOptions`.
-        workdir: gets run.json, metrics.jsonl and checkpoints/; the same directory for every host.
-        mesh_options: see `mesh.MeshOptions`; it may change between restarts.
-        run: JSON-able description of the run (its config); a resume with another one is refused.
+        loss_fn: loss function, see `step.LossFn` and `step.SegmentedLoss`.
+        init: function from a PRNG key to a parameter tree, boxed with logical axis names or not.
+        optimizer: optimizer, see `optimizers.make_optimizer`.
+        batches: iterator of this host's rows; the same number in every batch.
+        options: loop options, see `LoopOptions`.
+        workdir: directory for run.json, metrics.jsonl and checkpoints/; the same for every host.
+        mesh_options: arrangement of the devices, see `mesh.MeshOptions`; it may change between
+            restarts.
+        run: JSON-able description of the run (its config); resuming with a different one is
+            rejected.
         model_name: name of the model family, written into the checkpoints.
-        evaluate: parameters and step to named scores, the same on every host.
-        initial_params: host arrays to start from instead of ``init``; not used by a resume.
-        hooks: called after every step, see `Hook`.
-        check_program: see `step.CompilationWatch`.
-        debug_nans: whether the first step that is not finite ends the run and is repeated, to name
-            the tensor where it begins. Every step is waited for and needs a second state.
+        evaluate: function of parameters and step that returns named scores, the same on every host.
+        initial_params: host arrays to start from instead of ``init``; ignored when resuming.
+        hooks: functions called after every step, see `Hook`.
+        check_program: check of compiled steps, see `step.CompilationWatch`.
+        debug_nans: True to stop at the first step that is not finite, and to repeat it to find the
+            tensor that causes it. Every step is then waited for and needs a second state.
 
     Raises:
-        InputError: workdir not writable, in use or of another run, mesh or batch that does not
-            divide, checkpoint that does not fit, is damaged or cannot be written, ``best_metric``
-            that the evaluation does not give, ``eval_every="epoch"`` for batches without epochs.
-        TrainingDiverged: ``options.max_bad_steps`` steps in a row were not finite; with
-            ``debug_nans`` the first.
+        InputError: workdir that is not writable, in use or of another run; mesh or batch that does
+            not divide; checkpoint that does not match, is damaged or cannot be written;
+            ``best_metric`` that the evaluation does not return; ``eval_every="epoch"`` for batches
+            without epochs.
+        TrainingDiverged: ``options.max_bad_steps`` consecutive steps were not finite; with
+            ``debug_nans``, the first such step.
     """
     mesh_options = mesh_options or MeshOptions()
     run = dict(run or {})
     eval_every = options.eval_every if evaluate else 0
     if eval_every == "epoch":
-        _epoch(batches.state())  # raises unless the batches count epochs
+        _epoch(batches.state())  # raises InputError unless the batches count epochs
     with contextlib.ExitStack() as stack:
         # The mesh, and the sharding of every array
         mesh = make_mesh(mesh_options)
@@ -178,7 +183,7 @@ def fit(
         else:
             state = create_state(abstract, init, optimizer, rng, initial_params)
 
-        # The compiled step, and everything that watches it
+        # The compiled step, and the objects that monitor it
         train_step = make_train_step(
             loss_fn,
             optimizer,
@@ -200,7 +205,7 @@ def fit(
         interrupts = stack.enter_context(Interrupts())
         stack.enter_context(activate(mesh, mesh_options.rules))
 
-        # Training; first the evaluation that the end of the last process cut short
+        # Training, beginning with an evaluation that the end of the last process interrupted
         if start < options.steps and _is_due(start, eval_every):
             milestones.evaluate_and_save(start, state, batches.state())
         step = start
@@ -213,7 +218,8 @@ def fit(
                 stopped_by = interrupts.wanted(step) or "data"
                 break
             if eval_every == "epoch" and _epoch(batches.state()) > _epoch(position):
-                # The batch is the first of a new epoch, the state still that of the old one's end.
+                # The batch is the first of a new epoch; the state is still the one at the end of
+                # the old epoch.
                 milestones.evaluate_and_save(step, state, position)
             step += 1
             state = take_step(step, state, batch)
@@ -247,7 +253,7 @@ def initialization_key(seed: int) -> Array:
 
 
 class _WatchedStep(NamedTuple):
-    """The compiled step on batches of the host, and everything that watches it."""
+    """The compiled step on batches of the host, and the objects that monitor it."""
 
     train_step: TrainStep
     mesh: Mesh
@@ -258,7 +264,7 @@ class _WatchedStep(NamedTuple):
     hooks: Sequence[Hook]
 
     def __call__(self, step: int, state: TrainState, batch: NumpyBatch) -> TrainState:
-        """Takes ``step`` from the state before it; returns the state after it."""
+        """Runs ``step`` on the previous state; returns the next state."""
         placed = put_batch(batch, self.mesh, self.accumulation)
         self.watch.check_program(state, placed)
         new_state, metrics = self.train_step(state, placed)
@@ -272,7 +278,7 @@ class _WatchedStep(NamedTuple):
 
 
 class _Milestones:
-    """The evaluations and checkpoints of a run, each at most once for a step."""
+    """The evaluations and checkpoints of a run, each at most once per step."""
 
     def __init__(
         self,
@@ -301,15 +307,15 @@ class _Milestones:
         self._check_best_metric(scores)
         self._reporter.write_evaluation(step, scores)
         self._evaluated_step = step
-        if step:  # no checkpoint of the start of a run
+        if step:  # the start of a run has no checkpoint
             self._checkpoints.add_scores(step, scores)
 
     def save(self, step: int, state: TrainState, position: dict[str, Any]) -> None:
-        """Saves the state of ``step`` and the position in the data, unless they are saved."""
+        """Saves the state of ``step`` and the position in the data, unless already saved."""
         if step == self._saved_step:
             return
-        # First the metrics: a resume cuts off what is later than the checkpoint, not what is
-        # missing before it.
+        # Metrics are written first: a resume removes lines that are later than the checkpoint, but
+        # cannot restore lines that are missing before it.
         self._reporter.flush()
         self._checkpoints.save(step, state.params, state.without_params(), position)
         self._saved_step = step
@@ -328,7 +334,7 @@ def _restore(
     workdir: Path,
     step: int,
 ) -> TrainState:
-    """Returns the state of the last checkpoint, of ``step``, and restores its place in the data."""
+    """Returns the state of the last checkpoint, of ``step``, and restores its data position."""
     found = checkpoints.restore(abstract.params, abstract.without_params())
     state = TrainState.from_checkpoint(found.params, found.state)
     _restore_position(batches, found.data, workdir, step)
@@ -341,7 +347,7 @@ def _restore_position(
     """Restores the position of a checkpoint in the data.
 
     Raises:
-        InputError: the position is damaged, or of other data.
+        InputError: the position is damaged, or belongs to other data.
     """
     try:
         batches.restore(position)
@@ -355,12 +361,12 @@ def _restore_position(
 
 
 def _is_due(step: int, every: int | Literal["epoch"]) -> bool:
-    """Returns whether ``step`` is a multiple of ``every``; ``fit`` finds the ends of epochs."""
+    """Returns True if ``step`` is a multiple of ``every``; ``fit`` detects the ends of epochs."""
     return every != "epoch" and every > 0 and step % every == 0
 
 
 def _epoch(position: Mapping[str, Any]) -> int:
-    """Returns the number of the pass over the data that a position of the batches lies in."""
+    """Returns the number of the pass over the data at a position of the batches."""
     if "epoch" not in position:
         raise InputError(
             'training.eval_every: "epoch", but these batches do not count epochs; give a number of '

@@ -1,13 +1,14 @@
-"""The device mesh, and the place of every parameter, optimizer slot and batch row on it.
+"""The device mesh, and the sharding of every parameter, optimizer slot and batch row on it.
 
 Models name the axes of their parameters and activations (Flax Linen logical partitioning), such as:
 
     parameters    layers, vocab, embed, heads, kv, mlp, channels, modes
     activations   batch, length, act_embed, act_heads, channels
 
-A preset maps some of those names to the mesh axes "batch" (rows of the batch), "fsdp" (rows of the
+A preset maps some of these names to the mesh axes "batch" (rows of the batch), "fsdp" (rows of the
 batch, and slices of every parameter), "tensor" (slices of the wide dimensions) and "sequence"
-(slices of every document); axes of other names stay whole. This file knows no model.
+(slices of every document); axes with other names are not sharded. This module is independent of
+models.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.typing import Array, NumpyBatch
 
 MESH_AXES = ("batch", "fsdp", "tensor", "sequence")
-BATCH_AXES = ("batch", "fsdp")  # the axes that split the rows of a batch
+BATCH_AXES = ("batch", "fsdp")  # the axes that shard the rows of a batch
 
 Rules = Mapping[str, tuple[str, ...]]  # logical axis name to mesh axes
 
@@ -51,12 +52,12 @@ class MeshOptions:
     """The arrangement of the devices.
 
     Attributes:
-        preset: "replicated" (every device holds every parameter), "fsdp" (parameters and optimizer
-            state sharded along their "embed" dimension), "fsdp+tensor" (heads, mlp, vocab and
-            channels sharded as well) or "fsdp+sequence" (the encoder's positions sharded, for
-            documents that fit no single device; ``ops.sequence_sharding``).
-        batch, fsdp, tensor, sequence: devices along each mesh axis; one of them may be -1, the rest
-            of the devices.
+        preset: sharding preset: "replicated" (every device has every parameter), "fsdp" (parameters
+            and optimizer state sharded along their "embed" dimension), "fsdp+tensor" (additionally
+            heads, mlp, vocab and channels sharded) or "fsdp+sequence" (the encoder's positions
+            sharded, for documents that do not fit on a single device; ``ops.sequence_sharding``).
+        batch, fsdp, tensor, sequence: numbers of devices along each mesh axis; one of them may be
+            -1, for all remaining devices.
     """
 
     preset: Literal["replicated", "fsdp", "fsdp+tensor", "fsdp+sequence"] = "replicated"
@@ -82,7 +83,7 @@ class MeshOptions:
 
     @property
     def rules(self) -> Rules:
-        """The preset's map from logical names to mesh axes."""
+        """The preset's mapping from logical names to mesh axes."""
         return PRESETS[self.preset]
 
 
@@ -90,8 +91,8 @@ def make_mesh(options: MeshOptions, devices: Sequence[jax.Device] | None = None)
     """Arranges ``devices`` (default: all, of all processes) as a mesh with the axes of `MESH_AXES`.
 
     Raises:
-        InputError: more than one -1, sizes whose product is not the number of devices, a device
-            twice, or "tensor" and "sequence" axes of neither a part of a host nor whole hosts.
+        InputError: more than one -1, sizes whose product is not the number of devices, a duplicate
+            device, or "tensor" and "sequence" axes that neither divide a host nor are whole hosts.
     """
     devices = jax.devices() if devices is None else list(devices)
     if len(set(devices)) < len(devices):
@@ -110,7 +111,8 @@ def make_mesh(options: MeshOptions, devices: Sequence[jax.Device] | None = None)
         )
     sizes = [len(devices) // fixed if size == -1 else size for size in sizes]
     per_host = len(devices) // len({device.process_index for device in devices})
-    per_row = math.prod(sizes[2:])  # devices that share the rows of a batch
+    per_row = math.prod(sizes[2:])  # number of devices that share the rows of a batch
+    # These devices must be a part of one host or several whole hosts.
     if per_host % per_row and per_row % per_host:
         raise InputError(
             f"mesh.tensor x mesh.sequence: {per_row} devices neither divide the {per_host} of one "
@@ -132,17 +134,18 @@ class Feed(NamedTuple):
 def feed_of(mesh: Mesh) -> Feed:
     """Returns the part of every batch that this process feeds.
 
-    Processes whose devices share rows, because "tensor" or "sequence" reach over several hosts,
-    feed the same part.
+    Processes whose devices share rows, because "tensor" or "sequence" span several hosts, feed the
+    same part.
 
     Args:
-        mesh: from `make_mesh`.
+        mesh: result of `make_mesh`.
 
     Raises:
         InputError: two processes share some of their rows, but not all.
     """
     shards = np.arange(math.prod(mesh.shape[axis] for axis in BATCH_AXES))
     sharding = NamedSharding(mesh, P(BATCH_AXES))
+    # The set of rows of each process, in order of the processes.
     places: Mapping[Any, Any] = sharding.devices_indices_map(shards.shape)
     rows: dict[int, set[int]] = {}
     for device, index in places.items():
@@ -162,17 +165,17 @@ def feed_of(mesh: Mesh) -> Feed:
 
 @contextlib.contextmanager
 def activate(mesh: Mesh, rules: Rules) -> Iterator[None]:
-    """Makes `nn.with_logical_constraint` in a model place activations on ``mesh`` by ``rules``."""
+    """Makes `nn.with_logical_constraint` in a model shard activations on ``mesh`` by ``rules``."""
     with jax.set_mesh(mesh), nn.logical_axis_rules(tuple(rules.items())):
         yield
 
 
 class Placement(NamedTuple):
-    """The place of one array.
+    """The sharding of one array.
 
     Attributes:
-        sharding: the place on the mesh.
-        note: remark on dimensions that could not be cut as the rules say, "" for none.
+        sharding: sharding on the mesh.
+        note: note on dimensions that could not be sharded by the rules, "" for none.
     """
 
     sharding: NamedSharding
@@ -182,15 +185,16 @@ class Placement(NamedTuple):
 def place(
     names: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh, rules: Rules
 ) -> Placement:
-    """Places an array on the mesh by the logical names of its dimensions, from the left.
+    """Shards an array on the mesh by the logical names of its dimensions, from the left.
 
-    A dimension stays whole when its mesh axes do not divide it or already shard an earlier one.
+    A dimension is not sharded if its mesh axes do not divide it or already shard an earlier one.
     """
     spec: list[str | tuple[str, ...] | None] = []
     notes: list[str] = []
     used: set[str] = set()
     for name, size in zip(names, shape, strict=True):
         of_name = () if name is None else rules.get(name, ())
+        # Mesh axes of size 1 do not shard anything.
         axes = tuple(axis for axis in of_name if mesh.shape[axis] > 1)
         num_shards = math.prod(mesh.shape[axis] for axis in axes)
         if used & set(axes):
@@ -201,18 +205,19 @@ def place(
             axes = ()
         used |= set(axes)
         spec.append(axes[0] if len(axes) == 1 else axes or None)
+    # Trailing None entries have no effect.
     while spec and spec[-1] is None:
         spec.pop()
     return Placement(NamedSharding(mesh, P(*spec)), "; ".join(notes))
 
 
 class Layout(NamedTuple):
-    """The places of all arrays of a parameter tree.
+    """The shardings of all arrays of a parameter tree.
 
     Attributes:
-        shapes: tree of jax.ShapeDtypeStruct, sharding included.
+        shapes: tree of jax.ShapeDtypeStruct, including shardings.
         shardings: tree of NamedSharding.
-        notes: tree of remarks, see `Placement`.
+        notes: tree of notes, see `Placement`.
     """
 
     shapes: Any
@@ -221,10 +226,11 @@ class Layout(NamedTuple):
 
 
 def plan_layout(init: Callable[..., Any], mesh: Mesh, rules: Rules, *args: Any) -> Layout:
-    """Places the parameters that ``init(*args)`` would create, without creating them.
+    """Shards the parameters that ``init(*args)`` would create, without creating them.
 
     Leaves that are not boxed with logical names are replicated.
     """
+    # Shapes and names only; no parameter is computed.
     boxed = jax.eval_shape(init, *args)
 
     def place_leaf(leaf: Any) -> Placement:
@@ -245,17 +251,18 @@ def plan_layout(init: Callable[..., Any], mesh: Mesh, rules: Rules, *args: Any) 
 
 
 def create_sharded(init: Callable[..., Any], shardings: Any, *args: Any) -> Any:
-    """Runs ``init(*args)`` so that every parameter is born on its own devices, never whole on one.
+    """Runs ``init(*args)`` so that every parameter is created on its devices, never whole on one.
 
     Args:
-        init: returns a tree of arrays, boxed by `nn.with_logical_partitioning` or not.
-        shardings: of the unboxed tree, as in ``plan_layout(...).shardings``.
-        *args: passed on, usually a PRNG key.
+        init: function that returns a tree of arrays, boxed by `nn.with_logical_partitioning` or
+            not.
+        shardings: shardings of the unboxed tree, as in ``plan_layout(...).shardings``.
+        *args: arguments of ``init``, usually a PRNG key.
 
     Returns:
         The unboxed parameters; their values do not depend on the mesh.
     """
-    # No logical rules are active here: inside `init` boxes would constrain dimensions that do not
+    # No logical rules are active here: inside `init`, boxes would constrain dimensions that do not
     # divide.
     create = jax.jit(lambda *args: meta.unbox(init(*args)), out_shardings=shardings)
     return create(*args)
@@ -264,8 +271,8 @@ def create_sharded(init: Callable[..., Any], shardings: Any, *args: Any) -> Any:
 def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
     """Shards the optimizer state ``slots`` (shapes suffice) like its parameters.
 
-    A slot belongs to a parameter when its path ends with that parameter's path and the shapes
-    agree; all else (step counts, Adafactor's row and column sums) is replicated.
+    A slot belongs to a parameter if its path ends with that parameter's path and the shapes agree;
+    all other slots (step counts, Adafactor's row and column sums) are replicated.
     """
     known = {}
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
@@ -274,6 +281,7 @@ def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
     replicated = NamedSharding(mesh, P())
 
     def shard_slot(path: Any, slot: Any) -> NamedSharding:
+        # Tries suffixes of the slot's path, longest first.
         names = _names(path)
         for start in range(len(names)):
             shape, sharding = known.get(names[start:], (None, None))
@@ -285,7 +293,7 @@ def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
 
 
 def sharding_table(layout: Layout) -> str:
-    """Returns a table of all parameters: shape, mesh axes, bytes on one device, remarks; totals."""
+    """Returns a table of all parameters: shape, mesh axes, bytes per device, notes; totals."""
     rows = [("parameter", "shape", "sharding", "bytes/device", "")]
     paths, _ = jax.tree_util.tree_flatten_with_path(layout.shapes)
     count = total = local = 0
@@ -309,9 +317,9 @@ def check_batch_size(rows: int, mesh: Mesh, accumulation: int = 1) -> None:
     """Raises InputError unless ``rows`` divide evenly over micro-batches and devices.
 
     Args:
-        rows: rows of the global batch.
-        mesh: from `make_mesh`.
-        accumulation: micro-batches per step.
+        rows: number of rows of the global batch.
+        mesh: result of `make_mesh`.
+        accumulation: number of micro-batches per step.
     """
     devices = math.prod(mesh.shape[axis] for axis in BATCH_AXES)
     if rows % (devices * accumulation):
@@ -322,12 +330,14 @@ def check_batch_size(rows: int, mesh: Mesh, accumulation: int = 1) -> None:
 
 
 def put_batch(batch: NumpyBatch, mesh: Mesh, accumulation: int = 1) -> dict[str, Array]:
-    """Makes global arrays, rows split over the mesh, from this host's rows of a batch (`feed_of`).
+    """Makes global arrays, rows sharded over the mesh, from this host's rows of a batch
+    (`feed_of`).
 
     Raises:
         InputError: the global number of rows does not divide (`check_batch_size`).
     """
     rows = len(next(iter(batch.values())))
+    # Every process passes only its own rows.
     global_rows = rows * feed_of(mesh).count
     check_batch_size(global_rows, mesh, accumulation)
     sharding = NamedSharding(mesh, P(BATCH_AXES))

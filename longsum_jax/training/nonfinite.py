@@ -1,8 +1,8 @@
 """Finds the first tensor of a step that is not finite.
 
-A compiled step only tells that its loss, its gradient or its parameters are not finite. Here such a
-step is repeated on one device, with a report from every module, and all is looked at in the order
-in which it is made.
+A compiled step only reports that its loss, gradient or parameters are not finite. Here such a step
+is repeated on one device, with a report from every module, and all tensors are checked in the order
+in which they are computed.
 """
 
 import math
@@ -35,13 +35,13 @@ _MOST_NAMES_SHOWN = 3
 
 
 class NonfiniteWatch:
-    """Ends a run at the first step with a loss, gradient or update that is not finite, and says of
-    which tensor it comes.
+    """Ends a run at the first step with a loss, gradient or update that is not finite, and names
+    the tensor that causes it.
 
-    It waits for every step. States must not be donated.
+    It waits for every step, whose state must not be donated.
 
     Args:
-        loss_fn, accumulation, seed: as the step has them.
+        loss_fn, accumulation, seed: arguments of the step.
 
     Raises:
         InputError: a run of several processes, none of which has all arrays.
@@ -70,14 +70,14 @@ class NonfiniteWatch:
 
         Args:
             step: number of steps done.
-            before, after: the states around it.
-            batch: that it took.
-            metrics: that it returned.
+            before, after: states before and after the step.
+            batch: batch of the step.
+            metrics: metrics returned by the step.
         """
         if all(math.isfinite(metrics[name]) for name in ("loss", "grad_norm", "param_norm")):
             return
         if metrics["weight"] == 0 and math.isfinite(metrics["param_norm"]):
-            return  # there is no label in the batch: the step is skipped, nothing is damaged
+            return  # the batch has no labels: the step is skipped, and nothing is damaged
         name = self._first(before, batch, after) or "none but the norms, whose squares overflow"
         raise TrainingDiverged(
             f"step {step}: the first tensor that is not finite is {name}; the last checkpoint is "
@@ -85,7 +85,8 @@ class NonfiniteWatch:
         )
 
     def _first(self, before: TrainState, batch: NumpyBatch, after: TrainState) -> str | None:
-        """Returns a description of the first tensor that is not finite, None without any."""
+        """Returns a description of the first tensor that is not finite, None if all are finite."""
+        # The step is repeated on one device, without sharding.
         params, opt_state = jax.device_get((before.params, before.opt_state))
         mesh_options = MeshOptions()
         mesh = make_mesh(mesh_options, jax.local_devices()[:1])
@@ -100,7 +101,7 @@ class NonfiniteWatch:
             )
 
     def _in_computation(self, params: Any, batch: NumpyBatch, step: Array) -> str | None:
-        """Looks at the loss and its gradient, one micro-batch after the other."""
+        """Checks the loss and its gradient, one micro-batch at a time."""
         rng = jax.random.fold_in(jax.random.key(self._seed), jax.device_get(step))
         for index, part in enumerate(micro_batches(batch, self._accumulation)):
             key = jax.random.fold_in(rng, index)
@@ -113,6 +114,7 @@ class NonfiniteWatch:
         self._outputs.forget()
         with nn.intercept_methods(self._outputs.intercept):
             out = self._loss(params, batch, rng)
+        # Waits for the callbacks of ``intercept``.
         jax.effects_barrier()
         return self._outputs.first or _in_tree("of the loss", out._asdict())
 
@@ -122,17 +124,17 @@ class NonfiniteWatch:
 
 
 class _Outputs:
-    """Reports of modules, as their outputs are made.
+    """Reports of modules, in the order of their outputs.
 
     Attributes:
-        first: a description of the first that is not finite.
+        first: description of the first output that is not finite.
     """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begins anew."""
+        """Resets the reports."""
         self.first: str | None = None
         self._calls: Counter[str] = Counter()
 
@@ -143,25 +145,26 @@ class _Outputs:
         kwargs: dict[str, Any],
         context: nn.module.InterceptorContext,
     ) -> Any:
-        """Calls a method of a module; to be given to ``nn.intercept_methods``."""
+        """Calls a method of a module; pass it to ``nn.intercept_methods``."""
         out = method(*args, **kwargs)
         arrays = [x for x in jax.tree.leaves(out) if _has_fractions(x)]
         if arrays:
             path = (*context.module.path, context.method_name)
             is_finite = jnp.all(jnp.array([jnp.isfinite(x).all() for x in arrays]))
             name = "/".join(path).removesuffix("__call__").removesuffix("/")
+            # A callback, because the output may be a tracer inside a scan.
             jax.debug.callback(partial(self._report, name or "the model"), is_finite)
         return out
 
     def _report(self, name: str, is_finite: Array) -> None:
-        # The layers of a stack have one name, and one call each.
+        # The layers of a scanned stack share one name, with one call each.
         if self.first is None and not is_finite:
             self.first = f"the output of {name} (call {self._calls[name]})"
         self._calls[name] += 1
 
 
 def _in_tree(what: str, tree: Any) -> str | None:
-    """Returns the names of the arrays that are not finite, None without any."""
+    """Returns the names of the arrays that are not finite, None if all are finite."""
     names = _names(tree)
     return f"{first_names(names, _MOST_NAMES_SHOWN)} {what}" if names else None
 
@@ -176,6 +179,6 @@ def _is_finite(array: Any) -> bool:
 
 
 def _has_fractions(value: Any) -> bool:
-    """Returns True for arrays of floating-point numbers; modules return other things, too."""
+    """Returns True for floating-point arrays; modules also return other values."""
     is_array = isinstance(value, jax.Array | np.ndarray | np.generic)
     return is_array and jnp.issubdtype(value.dtype, jnp.inexact)

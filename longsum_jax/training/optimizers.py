@@ -1,6 +1,6 @@
 """Optimizers and learning-rate schedules of the papers, as optax transformations.
 
-Everything is described by one frozen `OptimizerOptions`. The published LOCOST runs are
+All settings are in a frozen `OptimizerOptions`. The published LOCOST runs are
 `OptimizerOptions("adamw", 0.02, "t5", warmup_steps=10_000)` for pre-training and
 `OptimizerOptions("adamw", 5e-4)` for fine-tuning.
 """
@@ -29,38 +29,41 @@ from longsum_jax.typing import Array
 
 NAMES = ("adamw", "adamw_hf", "adafactor")
 SCHEDULES = ("constant", "t5", "linear", "cosine")
-SPIKE_DECAY = 0.98  # of the mean gradient norm
-SPIKE_WARMUP = 20  # steps before it is trusted
-MAX_LEARNING_RATE = 1e6  # no schedule multiplies it by more than 1; float32 ends at 3.4e38
+SPIKE_DECAY = 0.98  # decay of the mean gradient norm
+SPIKE_WARMUP = 20  # number of steps before the mean is used
+MAX_LEARNING_RATE = 1e6  # schedules multiply it by at most 1; float32 ends at 3.4e38
 
 
 @dataclass(frozen=True)
 class OptimizerOptions:
-    """An optimizer, its learning rate over time, and gradient clipping.
+    """An optimizer, its learning-rate schedule, and gradient clipping.
 
     Attributes:
-        name: "adamw" adds eps to the bias-corrected root, as torch, apex and optax do; "adamw_hf"
-            adds it before the correction, as transformers' own AdamW did; "adafactor" is
+        name: optimizer: "adamw" adds eps to the bias-corrected root, as in torch, apex and optax;
+            "adamw_hf" adds it before the correction, as in transformers' AdamW; "adafactor" is
             ``adafactor.scale_by_adafactor``.
-        learning_rate: the peak, in parameter units per step; at most ``MAX_LEARNING_RATE``.
-        schedule: see `schedule`.
-        warmup_steps: steps at the start; what they do depends on the schedule.
-        total_steps: the step at which "linear" and "cosine" reach zero, the others do without;
-            None for the end of the run, see `for_run`.
-        b1, b2, eps: Adam's moments and denominator.
-        weight_decay: decoupled, times the learning rate, on every parameter.
-        clip_norm: largest global gradient norm; None or 0 switches clipping off.
-        clip_threshold: Adafactor's largest root mean square of the update of one layer's parameter.
-        scale_parameter: whether Adafactor multiplies its step by the root mean square of each
+        learning_rate: peak learning rate, in parameter units per step; at most
+            ``MAX_LEARNING_RATE``.
+        schedule: learning-rate schedule, see `schedule`.
+        warmup_steps: number of warm-up steps, whose effect depends on the schedule.
+        total_steps: step at which "linear" and "cosine" reach zero, unused by the others; None for
+            the end of the run, see `for_run`.
+        b1, b2, eps: decay rates of Adam's moments, and constant of its denominator.
+        weight_decay: decoupled weight decay of every parameter, multiplied by the learning rate.
+        clip_norm: largest global gradient norm; None or 0 disables clipping.
+        clip_threshold: for Adafactor, largest root mean square of the update of one layer's
+            parameter.
+        scale_parameter: True for Adafactor to multiply its step by the root mean square of each
             layer's parameter.
         decay_rate: exponent of Adafactor's second-moment decay, 1 - step**-decay_rate.
-        min_dim_size_to_factor: Adafactor factors the second moment of matrices at least this wide
-            both ways.
-        skip_spikes: a step whose gradient norm is more than so many times the mean of those before
-            changes nothing, see ``without_spikes``; None takes every step.
-        trainable: regular expression found in the paths ("encoder/attention/global_embeddings") of
-            the parameters to train; the others stay as they are and have no moments (nor gradients,
-            see ``step.with_frozen``). Empty trains all.
+        min_dim_size_to_factor: smallest size of both sides of a matrix for which Adafactor factors
+            the second moment.
+        skip_spikes: ratio of a step's gradient norm to the mean of earlier norms above which the
+            step is skipped, see ``without_spikes``; None to skip no steps.
+        trainable: regular expression searched for in the paths
+            ("encoder/attention/global_embeddings") of parameters, to select the ones to train; the
+            others do not change and have no moments (and no gradients, see ``step.with_frozen``).
+            Empty trains all.
     """
 
     name: Literal["adamw", "adamw_hf", "adafactor"] = "adamw"
@@ -102,13 +105,13 @@ class OptimizerOptions:
 
     @property
     def decays(self) -> bool:
-        """Tells whether the schedule reaches zero at ``total_steps``."""
+        """True if the schedule reaches zero at ``total_steps``."""
         return self.schedule in ("linear", "cosine")
 
     def for_run(self, steps: int) -> "OptimizerOptions":
-        """Returns the options of a run of so many steps, which stand for missing ``total_steps``.
+        """Returns the options for a run of ``steps`` steps, the default of ``total_steps``.
 
-        A run that is shorter than its warm-up ends while the learning rate still rises.
+        A run that is shorter than its warm-up ends while the learning rate is still rising.
         """
         if not self.decays or self.total_steps is not None:
             return self
@@ -118,15 +121,15 @@ class OptimizerOptions:
 def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
     """Returns the learning rate as a function of the number of updates so far (0 at the first).
 
-    With w = warmup_steps, n = total_steps and s the step, the factor on `learning_rate` is
+    With w = warmup_steps, n = total_steps and s the step, the factor of `learning_rate` is
 
-        t5        sqrt(w + 1) / sqrt(max(s, w) + 1): constant, then 1/sqrt, as LOCOST published
+        t5        sqrt(w + 1) / sqrt(max(s, w) + 1): constant, then 1/sqrt, as published by LOCOST
         constant  1 after the warm-up
-        linear    (n - s) / (n - w) after the warm-up, 0 from n on
-        cosine    (1 + cos(pi (s - w) / (n - w))) / 2 after the warm-up, 0 from n on
+        linear    (n - s) / (n - w) after the warm-up, 0 after n steps
+        cosine    (1 + cos(pi (s - w) / (n - w))) / 2 after the warm-up, 0 after n steps
 
-    and the warm-up of the last three is s / w, as in transformers' schedules of these names. The
-    published LOCOST fine-tuning ignores its warm-up setting: leave `warmup_steps` at 0 for it.
+    and the warm-up of the last three is s / w, as in transformers' schedules with these names. The
+    published LOCOST fine-tuning ignores its warm-up setting: use `warmup_steps` 0 for it.
 
     Raises:
         InputError: "linear" or "cosine" without total_steps.
@@ -151,6 +154,7 @@ def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
         if options.schedule == "t5":
             factor = jnp.sqrt((w + 1) / (jnp.maximum(step, w) + 1))
         else:
+            # Both branches are computed: max(w, 1) avoids a division by zero.
             factor = jnp.where(step < w, step / max(w, 1), after_warmup(step))
         return options.learning_rate * factor
 
@@ -162,19 +166,20 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """Returns clipping, the optimizer and its schedule as one transformation.
 
-    Its state holds the learning rate of the last update under the name "learning_rate"
-    (`optax.tree_utils.tree_get(state, "learning_rate")`), which is where training metrics read it.
+    Its state contains the learning rate of the last update under the name "learning_rate"
+    (`optax.tree_utils.tree_get(state, "learning_rate")`), from which training metrics read it.
 
     Args:
-        options: the optimizer.
-        axes: the names of the parameters' axes, by which Adafactor knows layers and matrices; None
-            for parameters that are no stacks of layers.
+        options: optimizer options.
+        axes: names of the parameters' axes, by which Adafactor distinguishes layers and matrices;
+            None for parameters that are not stacks of layers.
 
     Raises:
-        InputError: from its ``init``, where ``trainable`` is found in no parameter's path.
+        InputError: raised by its ``init`` if no parameter's path contains ``trainable``.
     """
     chain = [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
     chain += _adafactor(options, axes or {}) if options.name == "adafactor" else _adam(options)
+    # Spikes are detected outside of the chain, from gradient norms before clipping.
     optimizer = optax.chain(*chain, _descend(schedule(options)))
     if options.skip_spikes is not None:
         optimizer = without_spikes(optimizer, options.skip_spikes)
@@ -184,7 +189,7 @@ def make_optimizer(
 def _restrict(
     optimizer: optax.GradientTransformation, pattern: str
 ) -> optax.GradientTransformation:
-    """Restricts ``optimizer`` to the parameters in whose path ``pattern`` is found."""
+    """Restricts ``optimizer`` to the parameters whose path contains ``pattern``."""
 
     def is_trained(tree: Any) -> Any:
         return find_trained(tree, pattern)
@@ -192,15 +197,16 @@ def _restrict(
     def is_frozen(tree: Any) -> Any:
         return jax.tree.map(operator.not_, is_trained(tree))
 
+    # Masked parameters have no moments.
     keep = optax.stateless(lambda updates, params: _unchanging(updates))
     return optax.chain(optax.masked(optimizer, is_trained), optax.masked(keep, is_frozen))
 
 
 def find_trained(tree: Any, pattern: str) -> Any:
-    """Returns a tree of True for parameters in whose path ``pattern`` is found, else False.
+    """Returns a tree that is True for parameters whose path contains ``pattern``, else False.
 
     Raises:
-        InputError: it is found in none.
+        InputError: no path contains it.
     """
     flat = flax.traverse_util.flatten_dict(tree, sep="/")
     found = {path: re.search(pattern, path) is not None for path in flat}
@@ -213,17 +219,17 @@ def find_trained(tree: Any, pattern: str) -> Any:
 
 
 def _unchanging(updates: Any) -> Any:
-    """Returns updates that leave parameters as they are; adding 0 would make a -0 a 0."""
+    """Returns updates that do not change parameters; adding 0 would turn -0 into 0."""
     return jax.tree.map(lambda x: jnp.full_like(x, -0.0), updates)
 
 
 def global_norm(tree: Any) -> Array:
-    """Returns the Euclidean norm of all arrays of a tree together, () float32."""
+    """Returns the Euclidean norm over all arrays of a tree, () float32."""
     return jnp.sqrt(sum(jnp.sum(jnp.square(x.astype(jnp.float32))) for x in jax.tree.leaves(tree)))
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
-    """Scales gradients by max_norm / (norm + 1e-6) when that is below 1, as torch does."""
+    """Scales gradients by max_norm / (norm + 1e-6) if that is below 1, as in torch."""
 
     def update(
         updates: Any, state: optax.EmptyState, params: Any = None
@@ -247,16 +253,16 @@ class SpikesState(NamedTuple):
 def without_spikes(
     optimizer: optax.GradientTransformation, factor: float
 ) -> optax.GradientTransformation:
-    """Leaves out steps with a gradient norm above ``factor`` times the mean of those before.
+    """Skips steps with a gradient norm above ``factor`` times the mean of earlier norms.
 
-    Such steps come before spikes of the loss; Chowdhery et al. 2022 (PaLM, section 5.1) leave out
-    batches around them by hand. Parameters and moments stay as they were. The mean forgets with
-    ``SPIKE_DECAY`` a step; a spike counts in it as ``factor`` times the mean, so norms that stay
-    high are taken after some steps. The first ``SPIKE_WARMUP`` steps are always taken.
+    Such steps precede spikes of the loss; Chowdhery et al. 2022 (PaLM, section 5.1) skip batches
+    around them manually. Parameters and moments do not change. The mean decays by ``SPIKE_DECAY``
+    per step; a spike enters it as ``factor`` times the mean, so that persistently high norms are
+    accepted after some steps. The first ``SPIKE_WARMUP`` steps are never skipped.
 
     Args:
-        optimizer: gets the other gradients.
-        factor: above 1.
+        optimizer: optimizer for the other steps.
+        factor: ratio above which a step is skipped, above 1.
     """
 
     def init(params: Any) -> SpikesState:
@@ -266,7 +272,8 @@ def without_spikes(
     def update(updates: Any, state: SpikesState, params: Any = None) -> tuple[Any, SpikesState]:
         norm = global_norm(updates)
         highest = factor * state.mean_norm
-        # Nothing is a spike beside gradients that were all zero: else every later one would be.
+        # If all gradients so far were zero, no step is a spike; otherwise every later step would
+        # be.
         is_spike = (state.count >= SPIKE_WARMUP) & (highest > 0) & (norm > highest)
 
         def skip(updates: Any, inner: Any, params: Any) -> tuple[Any, Any]:
@@ -277,6 +284,7 @@ def without_spikes(
             is_spike, skip, optimizer.update, updates, state.inner, params
         )
         count = state.count.astype(jnp.float32)
+        # The first steps have equal weights in the mean.
         decay = jnp.minimum(SPIKE_DECAY, count / (count + 1))
         mean = decay * state.mean_norm + (1 - decay) * jnp.where(is_spike, highest, norm)
         count = optax.safe_increment(state.count)
@@ -290,15 +298,16 @@ def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransfor
 
     Its update is sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps).
 
-    This is transformers' `AdamW` (4.x), which the published code falls back to; at the first steps
-    its eps weighs 1 / sqrt(1 - b2^t) times more than in `optax.scale_by_adam`.
+    This is transformers' `AdamW` (4.x), which the published code falls back to; in the first steps
+    its eps has 1 / sqrt(1 - b2^t) times the weight of eps in `optax.scale_by_adam`.
     """
     plain = optax.scale_by_adam(b1, b2, eps)
 
     def update(updates: Any, state: optax.ScaleByAdamState, params: Any = None) -> tuple[Any, Any]:
+        # Only the moments of optax's Adam are used, not its update.
         _, state = plain.update(updates, state, params)
         count = state.count.astype(jnp.float32)
-        # 1 - b**t by expm1: in float32 the plain difference is off by 1e-5 at the first steps.
+        # 1 - b**t by expm1: in float32 the plain difference is off by 1e-5 in the first steps.
         log_b1, log_b2 = (math.log(b) if b else -math.inf for b in (b1, b2))
         factor = jnp.sqrt(-jnp.expm1(count * log_b2)) / -jnp.expm1(count * log_b1)
         updates = jax.tree.map(lambda m, v: factor * m / (jnp.sqrt(v) + eps), state.mu, state.nu)
@@ -318,7 +327,7 @@ def _adam(options: OptimizerOptions) -> list[optax.GradientTransformation]:
 def _adafactor(
     options: OptimizerOptions, axes: ParameterAxes
 ) -> list[optax.GradientTransformation]:
-    """Returns the published setting: a given learning rate (relative_step off), no first moment."""
+    """Returns the published settings: fixed learning rate (relative_step off), no first moment."""
     factored = scale_by_adafactor(
         axes,
         decay_rate=options.decay_rate,
@@ -334,14 +343,14 @@ def _adafactor(
 
 
 class DescendState(NamedTuple):
-    """The number of updates so far, and the learning rate of the last of them."""
+    """The number of updates so far, and the learning rate of the last update."""
 
     count: Array  # type: ignore[assignment] # hides tuple.count
     learning_rate: Array
 
 
 def _descend(rate: Callable[[Array], Array]) -> optax.GradientTransformation:
-    """Multiplies by minus the scheduled learning rate and remembers that rate."""
+    """Multiplies by minus the scheduled learning rate and stores that rate."""
 
     def init(params: Any) -> DescendState:
         del params

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a request to finish the step, save and leave."""
+"""SIGTERM and SIGINT as a request to finish the step, save and exit."""
 
 import signal
 import threading
@@ -9,13 +9,13 @@ import jax
 import numpy as np
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_AGREE_EVERY = 10  # steps between agreements of the hosts; each waits for the devices
+_AGREE_EVERY = 10  # steps between agreements of the hosts, which wait for the devices
 
 
 class Interrupts:
-    """A context that notes the first SIGTERM or SIGINT instead of obeying it; a second is obeyed.
+    """A context that records the first SIGTERM or SIGINT; a second signal has its normal effect.
 
-    Outside the main thread, where Python sets no handlers, it notes nothing.
+    Outside the main thread, in which Python does not allow handlers, it records nothing.
     """
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ class Interrupts:
         self._restore()
 
     def wanted(self, step: int) -> str | None:
-        """Returns the name of the signal that asks to stop after ``step``, None to go on.
+        """Returns the name of the signal that asks to stop after ``step``, None to continue.
 
-        With several hosts all get the same answer at the same step, whichever of them was asked.
+        With several hosts, all get the same answer at the same step, whichever host got the signal.
         """
         if jax.process_count() == 1:
             return self._received.name if self._received else None
@@ -55,6 +55,6 @@ class Interrupts:
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():
-            if signal.getsignal(number) == self._note:  # or else somebody has set another
+            if signal.getsignal(number) == self._note:  # otherwise another handler was installed
                 signal.signal(number, handler)
         self._previous = {}

@@ -10,25 +10,27 @@ from longsum_jax.training.writers import MetricsFile, ProgressLine, TensorBoard,
 from longsum_jax.typing import Array
 
 
-class TrainingDiverged(RuntimeError):  # noqa: N818 - the name says it
-    """Too many steps in a row were not finite, or an update was not."""
+class TrainingDiverged(RuntimeError):  # noqa: N818 - the name is clear
+    """Too many consecutive steps were not finite, or an update was not finite."""
 
 
 class Reporter:
     """A context that writes the metrics of steps and evaluations.
 
-    Each step's metrics are read one step late, so that the devices never wait for the host. Only
+    Each step's metrics are read one step later, so that the devices never wait for the host. Only
     the first host writes.
 
     Args:
         workdir: directory of metrics.jsonl and tensorboard/.
         start: number of steps done before; later lines of an interrupted run are removed.
-        is_evaluated: whether the evaluation of ``start`` is complete; else its line goes, too.
+        is_evaluated: True if the evaluation of ``start`` is complete; otherwise its line is also
+            removed.
         steps: number of steps of the whole run, for the progress line.
-        log_every: steps between lines of metrics.jsonl, 0 for none.
-        max_bad_steps: non-finite steps in a row after which `TrainingDiverged` is raised.
-        tensorboard: whether to write TensorBoard files, too.
-        progress: whether to show the progress line.
+        log_every: number of steps between lines of metrics.jsonl, 0 for no lines.
+        max_bad_steps: number of consecutive non-finite steps after which `TrainingDiverged` is
+            raised.
+        tensorboard: True to also write TensorBoard files.
+        progress: True to show the progress line.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class Reporter:
             self._writers.append(TensorBoard(workdir / "tensorboard", start, is_evaluated))
         if is_first:
             file = MetricsFile(workdir / "metrics.jsonl", start, is_evaluated)
-            if not is_evaluated:  # TensorBoard shows nothing of this step any more
+            if not is_evaluated:  # TensorBoard no longer shows values of this step
                 for line in file.found:
                     self._write(line.pop("step"), line)
             self._writers.append(file)
@@ -69,7 +71,7 @@ class Reporter:
         self._progress.close()
 
     def push(self, step: int, metrics: dict[str, Array]) -> None:
-        """Takes the metrics of the step just started and reports those of the step before."""
+        """Stores the metrics of the started step, and reports the metrics of the previous one."""
         self.flush()
         self._pending = (step, metrics)
 
@@ -77,7 +79,7 @@ class Reporter:
         """Reports the pending step, waiting for the devices.
 
         Raises:
-            TrainingDiverged: see `max_bad_steps`; or its parameters are not finite.
+            TrainingDiverged: too many non-finite steps (`max_bad_steps`), or non-finite parameters.
         """
         if self._pending is None:
             return
@@ -96,10 +98,10 @@ class Reporter:
             self.write_last_step()
 
     def write_last_step(self) -> None:
-        """Writes the line of the last step, unless it is written.
+        """Writes the line of the last step, unless it is already written.
 
-        Where devices tell it (CPUs do not), "peak_gib" is the most memory that one of them has held
-        since the process began, in GiB.
+        If devices report it (CPUs do not), "peak_gib" is the peak memory of any device since the
+        process began, in GiB.
         """
         self.flush()
         if self._unwritten is not None:
@@ -129,13 +131,13 @@ class Reporter:
 
 
 def _peak_memory() -> int:
-    """Returns the most bytes that a device of this process has held so far, 0 where unknown."""
+    """Returns the peak bytes in use of any device of this process so far, 0 if unknown."""
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     return max(values.get("peak_bytes_in_use", 0) for values in stats)
 
 
 def _check_parameters(step: int, norm: float) -> None:
-    """Raises TrainingDiverged if the parameters are not finite; no checkpoint must hold them."""
+    """Raises TrainingDiverged for non-finite parameters, which no checkpoint must contain."""
     if not math.isfinite(norm):
         raise TrainingDiverged(
             f"the update of step {step} left parameters that are not finite (param_norm {norm}), "

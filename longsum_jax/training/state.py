@@ -29,11 +29,11 @@ class TrainState:
     """All arrays of a run.
 
     Attributes:
-        step: () int32, number of batches taken so far.
+        step: number of batches so far, () int32.
         params: parameter tree.
         opt_state: optimizer state.
-        skipped: () int32, number of steps of the run whose loss or gradient was not finite.
-        bad_streak: () int32, number of such steps in a row up to now.
+        skipped: number of steps of the run whose loss or gradient was not finite, () int32.
+        bad_streak: number of consecutive such steps up to now, () int32.
     """
 
     step: Array
@@ -43,7 +43,7 @@ class TrainState:
     bad_streak: Array
 
     def without_params(self) -> dict[str, Any]:
-        """Returns everything but the parameters, as checkpoints store it."""
+        """Returns everything except the parameters, in the format of checkpoints."""
         return {
             "step": self.step,
             "opt_state": self.opt_state,
@@ -84,18 +84,19 @@ def plan_state(
     """Returns the shapes of the state of step 0 with shardings, and the layout of the parameters.
 
     Args:
-        init: PRNG key to parameter tree, boxed with logical names or not.
-        optimizer: the optimizer.
-        mesh: from `mesh.make_mesh`.
-        rules: `MeshOptions.rules`.
-        rng: key of the initialization.
+        init: function from a PRNG key to a parameter tree, boxed with logical names or not.
+        optimizer: optimizer of the run.
+        mesh: result of `mesh.make_mesh`.
+        rules: logical axis rules, see `MeshOptions.rules`.
+        rng: PRNG key of the initialization.
 
     Returns:
-        A state of jax.ShapeDtypeStruct, nothing is computed; and the layout.
+        A state of jax.ShapeDtypeStruct, without computation; and the layout.
     """
     layout = plan_layout(init, mesh, rules, rng)
     shapes = jax.eval_shape(lambda: init_state(layout.shapes, optimizer))
-    replicated: Any = NamedSharding(mesh, P())  # where states have arrays
+    replicated: Any = NamedSharding(mesh, P())  # in place of the arrays of a state
+    # Optimizer slots have no logical names, and are sharded like their parameters.
     shardings = TrainState(
         step=replicated,
         params=layout.shardings,
@@ -118,18 +119,17 @@ def create_state(
     rng: Array,
     initial_params: Any | None = None,
 ) -> TrainState:
-    """Creates the state of step 0 with every array born on its own devices.
+    """Creates the state of step 0, with every array created on its own devices.
 
     Args:
-        abstract: from `plan_state`, called with the same arguments.
-        init: PRNG key to parameter tree, boxed with logical names or not.
-        optimizer: the optimizer.
-        rng: key of the initialization; the values do not depend on the mesh.
+        abstract: result of `plan_state` for the same arguments.
+        init: function from a PRNG key to a parameter tree, boxed with logical names or not.
+        optimizer: optimizer of the run.
+        rng: PRNG key of the initialization; the values do not depend on the mesh.
         initial_params: host arrays to start from instead of ``init``, the same on every host.
 
     Raises:
-        InputError: ``initial_params`` lacks parameters of the model, or has others, or other
-            shapes.
+        InputError: ``initial_params`` has missing or additional parameters, or other shapes.
     """
     shardings = shardings_of(abstract)
     if initial_params is None:
@@ -142,6 +142,7 @@ def create_state(
     def rest_of_state(params: Any) -> TrainState:
         return replace(init_state(params, optimizer), params=None)
 
+    # Under jit with the output shardings, so that no array is created whole on one device.
     create_rest = jax.jit(rest_of_state, out_shardings=replace(shardings, params=None))
     return replace(create_rest(params), params=params)
 
@@ -152,5 +153,6 @@ def shardings_of(abstract: Any) -> Any:
 
 
 def _place_host_array(value: Any, target: jax.ShapeDtypeStruct) -> Array:
+    # Every device copies only its slice of the host array.
     host = np.asarray(value).astype(target.dtype)
     return jax.make_array_from_callback(target.shape, target.sharding, lambda index: host[index])

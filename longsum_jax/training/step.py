@@ -1,7 +1,7 @@
 """One training step: gradients of micro-batches, one division by the weight, one update.
 
-A step whose loss or gradient is not finite changes nothing but the counts of skipped steps. The
-norm of the parameters tells of an update that was not finite.
+A step whose loss or gradient is not finite changes only the counts of skipped steps. The norm of
+the parameters shows whether an update was not finite.
 """
 
 import sys
@@ -20,7 +20,7 @@ from longsum_jax.training.optimizers import find_trained, global_norm
 from longsum_jax.training.state import TrainState
 from longsum_jax.typing import AnyArray, Array, NumpyBatch
 
-OPTIMIZER_METRICS = ("learning_rate", "spikes")  # where the optimizer's state has them
+OPTIMIZER_METRICS = ("learning_rate", "spikes")  # read from the optimizer's state if present
 RESERVED_METRICS = (
     *OPTIMIZER_METRICS,
     "loss",
@@ -36,10 +36,10 @@ class LossOutput(NamedTuple):
     """The loss of some rows of a batch.
 
     Attributes:
-        loss_sum: () float32, the sum (not the mean) of the losses.
-        weight: () float32, the divisor of the sum, usually the number of target tokens.
-        metrics: name to () array, sums over the rows. "tokens", if given, is what tokens per second
-            counts.
+        loss_sum: sum (not mean) of the losses, () float32.
+        weight: divisor of the sum, usually the number of target tokens, () float32.
+        metrics: sums over the rows by name, () arrays. "tokens", if present, is the count for
+            tokens per second.
     """
 
     loss_sum: Array
@@ -69,18 +69,18 @@ def _share_nothing(params: Any, batch: dict[str, Array]) -> dict[str, Array]:
 class SegmentedLoss(NamedTuple):
     """A loss of documents that a model reads segment by segment, all in one compiled step.
 
-    Batch arrays are [rows, segments, ...]. Gradients are taken segment by segment and added up, so
-    memory use does not grow with the number of segments; segments that no row has are not computed.
-    The memory that goes from one segment of a document to the next begins anew with every batch.
+    Batch arrays are [rows, segments, ...]. Gradients are computed segment by segment and added, so
+    that memory use does not grow with the number of segments; segments that no row has are not
+    computed. The memory passed from one segment of a document to the next is reset in every batch.
 
     Attributes:
-        loss_fn: the loss of one segment, batch arrays [rows, ...], given the memory after the
-            segment before.
-        init_memory: (parameters, batch) -> the memory before the first segment.
-        count_segments: batch -> () int32, the number of segments of the longest document.
-        shared: (parameters, batch) -> more arrays [rows, ...] for every segment, computed once
-            without gradients.
-        backprop_through_memory: whether gradients go through the memory from the last segment to
+        loss_fn: loss of one segment, batch arrays [rows, ...], given the memory after the previous
+            segment.
+        init_memory: function (parameters, batch) -> memory before the first segment.
+        count_segments: function batch -> number of segments of the longest document, () int32.
+        shared: function (parameters, batch) -> additional arrays [rows, ...] for every segment,
+            computed once without gradients.
+        backprop_through_memory: True if gradients flow through the memory from the last segment to
             the first. All segments are then computed, twice, and memory use grows with their number
             by the size of the memory.
     """
@@ -93,17 +93,19 @@ class SegmentedLoss(NamedTuple):
 
 
 def with_frozen(loss_fn: LossFn | SegmentedLoss, trainable: str) -> LossFn | SegmentedLoss:
-    """Returns ``loss_fn`` with gradients of the trained parameters alone, those of others are 0.
+    """Returns ``loss_fn`` with gradients of only the trained parameters; other gradients are 0.
 
     Args:
-        loss_fn: see `LossFn` and `SegmentedLoss`.
-        trainable: see `optimizers.OptimizerOptions`; empty trains all.
+        loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
+        trainable: pattern of the trained parameters, see `optimizers.OptimizerOptions`; empty
+            trains all.
     """
     if not trainable:
         return loss_fn
 
     def freeze(params: Any) -> Any:
         def stop(is_trained: bool, param: Array) -> Array:
+            # JAX then does not compute the gradients of frozen parameters.
             return param if is_trained else jax.lax.stop_gradient(param)
 
         return jax.tree.map(stop, find_trained(params, trainable), params)
@@ -118,17 +120,17 @@ def with_frozen(loss_fn: LossFn | SegmentedLoss, trainable: str) -> LossFn | Seg
     return frozen(loss_fn)
 
 
-Grads = Any  # the tree structure of the parameters
-Sums = tuple[Grads, LossOutput]  # over rows, segments and micro-batches
+Grads = Any  # tree with the structure of the parameters
+Sums = tuple[Grads, LossOutput]  # sums over rows, segments and micro-batches
 GradientFn = Callable[..., Sums]
-# Each TPU of a mesh draws its own part of a random array; else every one draws the whole of it.
+# Each TPU of a mesh draws its own part of a random array; otherwise each draws the whole array.
 _COMPILER_OPTIONS: dict[str, dict[str, str | bool]] = {
     "tpu": {"xla_tpu_spmd_rng_bit_generator_unsafe": True}
 }
 
 
 class TrainStep(Protocol):
-    """A step as ``jax.jit`` gives it, which is compiled when it is first called."""
+    """A step as returned by ``jax.jit``, which is compiled on its first call."""
 
     def __call__(
         self, state: TrainState, batch: dict[str, Array]
@@ -148,27 +150,27 @@ def make_train_step(
 ) -> TrainStep:
     """Compiles ``step(state, batch) -> (state, metrics)``, which consumes (donates) the state.
 
-    The rows of the batch are dealt to ``accumulation`` micro-batches of equal size. Gradients of
-    the loss sums are added and divided by the summed weight once, so the update is that of the
-    whole batch, however the weight falls on the micro-batches. Randomness is a pure function of
-    seed, step and micro-batch; of a `SegmentedLoss` also of the place on the mesh axis "batch",
-    over which its gradients are added up once an update. When the loss or the gradient norm is not
-    finite, the parameters and the optimizer state stay as they are and the step counts as skipped,
-    as does one of a batch without any weight, which ends no streak of bad steps and begins none.
+    The batch is split round-robin into ``accumulation`` micro-batches of equal size. Gradients of
+    the loss sums are added and divided by the summed weight once, so that the update equals that of
+    the whole batch, for any distribution of the weight over micro-batches. Randomness is a pure
+    function of seed, step and micro-batch; for a `SegmentedLoss` also of the position on the mesh
+    axis "batch", over which its gradients are summed once per update. If the loss or the gradient
+    norm is not finite, the parameters and the optimizer state do not change and the step counts as
+    skipped, as does a step with a batch without any weight, which neither ends nor begins a streak
+    of bad steps.
 
     Args:
-        loss_fn: see `LossFn` and `SegmentedLoss`.
-        optimizer: see `longsum_jax.training.optimizers.make_optimizer`.
+        loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
+        optimizer: optimizer, see `longsum_jax.training.optimizers.make_optimizer`.
         accumulation: number of micro-batches; divides the rows (`mesh.check_batch_size`).
-        seed: of dropout and the like.
-        shardings: `TrainState` of shardings on one mesh, as the state has them; None for one
-            device.
-        donate: whether the step consumes the state; else there are two while it runs.
+        seed: random seed of dropout and other random operations.
+        shardings: `TrainState` of shardings on one mesh, matching the state; None for one device.
+        donate: True if the step consumes the state; otherwise there are two states while it runs.
 
     Returns:
         The step. Its metrics are () arrays: loss (mean per unit of weight), grad_norm (before
         clipping), param_norm (after the update), learning_rate and spikes (if the optimizer state
-        has them), weight, skipped, bad_streak, and the sums of the loss function's own metrics.
+        has them), weight, skipped, bad_streak, and the sums of the loss function's metrics.
     """
     summed_gradient = _summed_gradient_fn(loss_fn, accumulation, shardings)
 
@@ -181,14 +183,16 @@ def make_train_step(
         return params, opt_state
 
     def step(state: TrainState, batch: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
+        # The key depends only on seed and step, so that a resumed run draws the same numbers.
         rng = jax.random.fold_in(jax.random.key(seed), state.step)
         grads, out = summed_gradient(state.params, batch, rng)
         loss = out.loss_sum / out.weight
+        # The mean over the whole batch; means of micro-batches would weight them equally.
         grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
         norm = global_norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        # A branch writes where the old arrays were; choosing between old and new ones entry by
-        # entry needs both.
+        # A branch can reuse the buffers of the old arrays; selecting between old and new arrays
+        # elementwise would need both.
         params, opt_state = jax.lax.cond(finite, update, skip, grads, state.params, state.opt_state)
         new_state = TrainState(
             step=state.step + 1,
@@ -202,8 +206,8 @@ def make_train_step(
     donated = (0,) if donate else ()
     if shardings is None:
         return jax.jit(step, donate_argnums=donated)
-    # Fixed output shardings keep the state where it was, so that the second step reuses the
-    # compilation.
+    # Fixed output shardings keep the sharding of the state, so that the second step reuses the
+    # compiled program.
     replicated = NamedSharding(shardings.step.mesh, P())
     platform = shardings.step.mesh.devices.flat[0].platform
     return jax.jit(
@@ -214,18 +218,19 @@ def make_train_step(
     )
 
 
-# Takes a compiled step and raises if it should not run.
+# Function of a compiled step that raises an error if the step should not run.
 CheckProgram = Callable[[jax.stages.Compiled], None]
 
 
 class CompilationWatch:
-    """Looks at the compilations of a step.
+    """Monitors the compilations of a step.
 
-    It reports a step that was compiled again for a batch shape that it had been compiled for.
+    It reports a step that was recompiled for a batch shape that had already been compiled.
 
     Args:
-        train_step: of ``make_train_step``.
-        check_program: called with the compiled step of every new batch shape before it runs.
+        train_step: result of ``make_train_step``.
+        check_program: function called with the compiled step of every new batch shape before it
+            runs.
     """
 
     def __init__(self, train_step: TrainStep, check_program: CheckProgram | None = None) -> None:
@@ -238,12 +243,12 @@ class CompilationWatch:
     @property
     def compilations(self) -> int:
         """Number of compilations of the step so far."""
-        return self._train_step._cache_size()  # type: ignore[attr-defined] # as jax names it
+        return self._train_step._cache_size()  # type: ignore[attr-defined] # JAX's name
 
     def check_program(self, state: TrainState, batch: dict[str, Array]) -> None:
-        """Compiles the step for a new shape of batches, and has the program checked.
+        """Compiles the step for a new batch shape, and checks the program.
 
-        The step that follows finds it compiled.
+        The next step reuses the compiled program.
         """
         shape = _shape_of(batch)
         if self._check_program is not None and shape not in self._checked:
@@ -251,7 +256,7 @@ class CompilationWatch:
         self._checked.add(shape)
 
     def check(self, step: int, batch: NumpyBatch) -> None:
-        """Prints a warning if ``step``, which took ``batch``, was compiled without need."""
+        """Prints a warning if ``step``, with ``batch``, was recompiled unnecessarily."""
         self._shapes.add(_shape_of(batch))
         unexpected = self.compilations - len(self._shapes)
         if unexpected > self._unexpected and jax.process_index() == 0:
@@ -270,12 +275,12 @@ def _shape_of(batch: Mapping[str, Any]) -> tuple[Any, ...]:
 def gradient_fn(loss_fn: LossFn | SegmentedLoss, shardings: Any | None = None) -> GradientFn:
     """Returns ``gradient(params, batch, rng, sums=None)``.
 
-    It returns the gradient of the loss sum and the loss output, added to ``sums`` where given. They
-    are added in place, so that a caller who adds up many of them holds no further copy.
+    It returns the gradient of the loss sum and the loss output, added to ``sums`` if given. They
+    are added in place, so that a caller who adds many of them needs no additional copy.
 
     Args:
-        loss_fn: see `LossFn` and `SegmentedLoss`.
-        shardings: of the parameters, on a mesh; gradients get the same ones.
+        loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
+        shardings: shardings of the parameters, on a mesh; gradients get the same shardings.
     """
     if not isinstance(loss_fn, SegmentedLoss):
         return _gradient(loss_fn, shardings)
@@ -285,7 +290,7 @@ def gradient_fn(loss_fn: LossFn | SegmentedLoss, shardings: Any | None = None) -
 
 
 def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
-    @jax.jit  # traced once, although the shapes of its result are asked for first
+    @jax.jit  # traced once, although the shapes of its result are needed first
     def loss_gradient(params: Any, batch: dict[str, Array], rng: Array) -> Sums:
         def loss_sum(params: Any) -> tuple[Array, LossOutput]:
             out = LossOutput(*loss_fn(params, batch, rng))
@@ -304,16 +309,16 @@ def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
 
 
 def _constrain(grads: Grads, shardings: Any | None) -> Grads:
-    """Shards gradients like their parameters, so that sums of micro-batches are kept in slices."""
+    """Shards gradients like their parameters, so that sums of micro-batches stay sharded."""
     if shardings is None:
         return grads
     return jax.lax.with_sharding_constraint(grads, shardings)
 
 
 def _gradient_by_segments(loss: SegmentedLoss, shardings: Any | None) -> GradientFn:
-    """Returns a gradient that adds up the gradients of the segments; none goes through memory."""
+    """Returns a gradient function that adds the segments' gradients, without any through memory."""
 
-    @jax.jit  # traced once, although the shapes of its result are asked for first
+    @jax.jit  # traced once, although the shapes of its result are needed first
     def segment_gradient(
         params: Any, segment: dict[str, Array], rng: Array, memory: Any
     ) -> tuple[Grads, LossOutput, Any]:
@@ -328,6 +333,7 @@ def _gradient_by_segments(loss: SegmentedLoss, shardings: Any | None) -> Gradien
     def gradient(
         params: Any, batch: dict[str, Array], rng: Array, sums: Sums | None = None
     ) -> Sums:
+        # Arrays for all segments, computed once and without gradients.
         shared = jax.lax.stop_gradient(loss.shared(params, batch))
 
         def one(index: Array | int, memory: Any) -> tuple[Grads, LossOutput, Any]:
@@ -344,6 +350,7 @@ def _gradient_by_segments(loss: SegmentedLoss, shardings: Any | None) -> Gradien
         if sums is None:
             sums = _zeros_of(one, 0, memory)
         carry = (jnp.int32(0), sums, memory)
+        # Segments beyond the longest document are not computed.
         _, (grads, out), _ = jax.lax.while_loop(lambda carry: carry[0] < count, body, carry)
         return grads, out
 
@@ -351,7 +358,7 @@ def _gradient_by_segments(loss: SegmentedLoss, shardings: Any | None) -> Gradien
 
 
 def document_loss(loss: SegmentedLoss) -> LossFn:
-    """Returns the loss of all segments as one function to be differentiated."""
+    """Returns the loss of all segments as one differentiable function."""
 
     def loss_fn(params: Any, batch: dict[str, Array], rng: Array) -> LossOutput:
         shared = jax.lax.stop_gradient(loss.shared(params, batch))
@@ -361,8 +368,9 @@ def document_loss(loss: SegmentedLoss) -> LossFn:
             out, memory = loss.loss_fn(params, segment, jax.random.fold_in(rng, index), memory)
             return memory, LossOutput(*out)
 
+        # Batch arrays are [rows, segments, ...].
         num_segments = jax.tree.leaves(batch)[0].shape[1]
-        # The loop already keeps a segment from being merged with its repetition.
+        # The loop already keeps XLA from merging a segment with its recomputation.
         step = jax.checkpoint(one, prevent_cse=False)
         memory = loss.init_memory(params, batch)
         _, outs = jax.lax.scan(step, memory, jnp.arange(num_segments))
@@ -387,36 +395,39 @@ def _zeros_of(gradient: Callable[..., Any], *args: Any) -> Sums:
 def _summed_gradient_fn(
     loss_fn: LossFn | SegmentedLoss, accumulation: int, shardings: Any | None
 ) -> GradientFn:
-    """Returns ``gradient(params, batch, rng)`` of all micro-batches; arguments of the step."""
+    """Returns ``gradient(params, batch, rng)`` over all micro-batches, for a step's arguments."""
     if shardings is None:
         gradient = gradient_fn(loss_fn)
         return partial(_accumulate, gradient, accumulation=accumulation, rows=None)
     mesh = shardings.step.mesh
     if _adds_up_locally(loss_fn, mesh):
+        # Inside shard_map, constraints take specs of the axes that remain automatic.
         specs = jax.tree.map(lambda sharding: sharding.spec, shardings.params)
         return _gradient_by_devices(gradient_fn(loss_fn, specs), accumulation, mesh)
+    # [micro-batches, rows, ...]
     rows = NamedSharding(mesh, P(None, BATCH_AXES))
     gradient = gradient_fn(loss_fn, shardings.params)
     return partial(_accumulate, gradient, accumulation=accumulation, rows=rows)
 
 
 def _adds_up_locally(loss_fn: LossFn | SegmentedLoss, mesh: Mesh) -> bool:
-    """Tells whether every device along "batch" adds up gradients of its own documents by itself.
+    """Returns True if every device along "batch" adds the gradients of its own documents.
 
-    Texts sharded over a mesh axis have manual computations of their own, which do not go inside.
+    Texts sharded over a mesh axis use ``shard_map`` themselves, which cannot be nested inside.
     """
     by_segments = isinstance(loss_fn, SegmentedLoss) and not loss_fn.backprop_through_memory
     return by_segments and mesh.shape["batch"] > 1 and mesh.shape["sequence"] == 1
 
 
 def _gradient_by_devices(gradient: GradientFn, accumulation: int, mesh: Mesh) -> GradientFn:
-    """Returns ``gradient`` of all micro-batches with one sum over the mesh axis "batch".
+    """Returns ``gradient`` over all micro-batches with a single sum over the mesh axis "batch".
 
-    Left to itself, the partitioner adds up the gradients of every segment over all devices. Here
-    they go from segment to segment on the device, and a device whose documents have ended waits.
+    By default the partitioner would sum the gradients of every segment over all devices. Here they
+    are accumulated on the device, and a device whose documents have ended waits.
     """
 
     def of_device(params: Any, batch: dict[str, Array], rng: Array) -> Sums:
+        # Devices with different rows draw different numbers.
         rng = jax.random.fold_in(rng, jax.lax.axis_index("batch"))
         rows = P(None, tuple(axis for axis in BATCH_AXES if axis != "batch"))
         sums = _accumulate(gradient, params, batch, rng, accumulation=accumulation, rows=rows)
@@ -428,7 +439,7 @@ def _gradient_by_devices(gradient: GradientFn, accumulation: int, mesh: Mesh) ->
         in_specs=(P(), P("batch"), P()),
         out_specs=P(),
         axis_names={"batch"},
-        check_vma=False,  # it would add up the gradients of replicated parameters by itself
+        check_vma=False,  # the check would insert sums of the gradients of replicated parameters
     )
 
 
@@ -444,10 +455,10 @@ def _accumulate(
     """Returns the gradient of the summed loss, and the summed loss output, of all micro-batches.
 
     Args:
-        gradient: see `gradient_fn`.
+        gradient: gradient function, see `gradient_fn`.
         params, batch, rng: its arguments, for all micro-batches.
         accumulation: number of micro-batches.
-        rows: place of arrays [micro-batches, rows, ...]; None on one device.
+        rows: sharding of arrays [micro-batches, rows, ...]; None on one device.
     """
 
     def one(micro_batch: dict[str, Array], index: Array | int, sums: Sums | None = None) -> Sums:
@@ -460,6 +471,7 @@ def _accumulate(
         micro_batch, index = inputs
         return one(micro_batch, index, sums), None
 
+    # The scan is over the first axis of [micro-batches, rows, ...].
     inputs = (_deal(batch, accumulation, rows), jnp.arange(accumulation))
     zeros = _zeros_of(one, *jax.tree.map(lambda x: x[0], inputs))
     (grads, out), _ = jax.lax.scan(body, zeros, inputs)
@@ -474,7 +486,7 @@ def micro_batches(batch: NumpyBatch, count: int) -> Iterator[dict[str, Array]]:
 
 
 def _bad_streak(streak: Array, finite: Array, weight: Array) -> Array:
-    """Returns the number of bad steps in a row; one without weight has no loss, so is not bad."""
+    """Returns the number of consecutive bad steps; a step without weight (no loss) is not bad."""
     longer = jnp.where(weight == 0, streak, streak + 1)
     return jnp.where(finite, 0, longer)
 
@@ -484,13 +496,14 @@ def _deal(
 ) -> dict[str, Array]:
     """Reshapes [rows, ...] to [count, rows / count, ...].
 
-    Micro-batch i gets the rows i, i + count, i + 2 count, ... Dealing, not cutting, keeps every row
-    on its device: each micro-batch is again spread over all devices.
+    Micro-batch i gets the rows i, i + count, i + 2 count, ... Round-robin splitting keeps every row
+    on its device: each micro-batch is again sharded over all devices.
     """
 
     def deal(x: AnyArray) -> Array:
         if x.shape[0] % count:
             raise ValueError(f"{x.shape[0]} rows do not divide into {count} micro-batches")
+        # [rows / count, count, ...] -> [count, rows / count, ...]
         x = jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)
         return x if rows is None else jax.lax.with_sharding_constraint(x, rows)
 

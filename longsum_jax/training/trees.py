@@ -26,7 +26,7 @@ def name_of(path: Any) -> str:
 
 
 def empty_tree(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns nested dictionaries of arrays to be filled, of the result of `describe`."""
+    """Returns nested dictionaries of uninitialized arrays for the result of `describe`."""
     flat = {name: np.empty(shape, jnp.dtype(dtype)) for name, (shape, dtype) in described.items()}
     return unflatten_dict(flat, sep="/")
 
@@ -41,12 +41,12 @@ def check_names(
     """Compares two `describe` results by names and shapes.
 
     Args:
-        wanted, found: the results.
-        where, what: the file and the arrays, for the error message.
-        remedy: the end of the error message.
+        wanted, found: expected and actual `describe` results.
+        where, what: path of the file and kind of arrays, for the error message.
+        remedy: end of the error message.
 
     Raises:
-        InputError: lists the missing, the extra and the misshapen names.
+        InputError: lists missing, additional and misshapen names.
     """
     wanted_shapes = {name: tuple(shape) for name, (shape, _) in wanted.items()}
     found_shapes = {name: tuple(shape) for name, (shape, _) in found.items()}

@@ -1,4 +1,4 @@
-"""Workarounds for what Orbax and TensorStore leave behind: tracebacks of threads, and memory."""
+"""Workarounds for Orbax and TensorStore: tracebacks of threads, and memory that is not freed."""
 
 import contextlib
 import ctypes
@@ -15,10 +15,10 @@ _CLOSED = "Event loop is closed"
 
 
 def hide_background_errors() -> Callable[[], None]:
-    """Hides what follows from a failed read or write; returns what shows uncaught errors again.
+    """Silences background-thread tracebacks after a failed read or write.
 
-    After a first error TensorStore's threads go on failing, and find nobody waiting. So the result
-    is to be called only where all has gone well.
+    Returns a function that restores them. After a first error, TensorStore's threads continue to
+    fail, and no one waits for them. The result must therefore only be called after success.
     """
     excepthook, unraisablehook = sys.excepthook, sys.unraisablehook
     for name in ("absl", "asyncio"):
@@ -33,7 +33,7 @@ def hide_background_errors() -> Callable[[], None]:
             unraisablehook(args)
 
     def show() -> None:
-        # A hook that somebody has set since then stays, and may call ours.
+        # A hook that was installed in the meantime is kept, and may call ours.
         if sys.excepthook is uncaught:
             sys.excepthook = excepthook
         if sys.unraisablehook is unraisable:
@@ -44,20 +44,20 @@ def hide_background_errors() -> Callable[[], None]:
 
 
 def disable_write_metrics() -> None:
-    """Keeps Orbax from asking TensorStore at every save how much it has written, for a line of its
-    log: TensorStore (0.1.86) never frees its answers.
+    """Keeps Orbax from querying TensorStore in every save for the number of bytes written, for a
+    log message: TensorStore (0.1.86) never frees the result.
     """
-    with contextlib.suppress(ImportError):  # of another version, which may ask elsewhere
+    with contextlib.suppress(ImportError):  # another version, which may query elsewhere
         from orbax.checkpoint._src.serialization import tensorstore_utils
 
         tensorstore_utils.get_tensorstore_raw_bytes = lambda direction=None: 0
 
 
 def release_memory() -> None:
-    """Gives the memory that a save has freed back to the system.
+    """Returns the memory that a save has freed to the operating system.
 
-    Saves run in threads, for each of which glibc keeps what any of them once needed, so a process
-    would grow with their number; other systems' allocators return it by themselves.
+    Saves run in threads, and glibc keeps for each thread the peak memory of any of them, so that a
+    process would grow with their number; allocators of other systems return it automatically.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:
@@ -65,10 +65,10 @@ def release_memory() -> None:
 
 
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:
-    """Returns False for errors that Orbax logs, and for tracebacks that lead through it.
+    """Returns False for errors that Orbax logs, and for tracebacks that pass through it.
 
     A failed read or write reaches the caller as InputError; the tracebacks of Orbax's threads and
-    of its tasks that nobody waits for would bury it.
+    of tasks that are never awaited would hide it.
     """
     files = [record.pathname] if record.levelno >= logging.ERROR else []
     if record.exc_info:
@@ -79,7 +79,7 @@ def _is_not_from_orbax(record: logging.LogRecord) -> bool:
 
 @functools.cache
 def _orbax() -> tuple[str, ...]:
-    """Returns the directories of Orbax's modules; other paths may have its name in them, too."""
+    """Returns the directories of Orbax's modules; other paths may also contain its name."""
     spec = importlib.util.find_spec("orbax.checkpoint")
     directories = spec.submodule_search_locations if spec else None
     return tuple(f"{directory}{os.sep}" for directory in directories or ())

@@ -1,4 +1,4 @@
-"""The directory of a run: whether it can be written, and whether it belongs to this run."""
+"""The directory of a run: checks that it is writable and belongs to this run."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from longsum_jax.locks import locked
 
 CHECKPOINTS = "checkpoints"  # subdirectory of a workdir
 
-# Names (of values or sections) in the description of a run that may change between its restarts.
+# Names (of values or sections) in the description of a run that may change between restarts.
 _CHANGEABLE = frozenset(
     {
         "steps",
@@ -37,16 +37,16 @@ _CHANGEABLE = frozenset(
 
 
 def open_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Path:
-    """Makes ``workdir`` if need be and writes the description of the run to its run.json.
+    """Creates ``workdir`` if necessary and writes the description of the run to its run.json.
 
-    A workdir with checkpoints of another run is refused; one without any is taken over.
+    A workdir with checkpoints of another run is rejected; one without checkpoints is reused.
 
     Args:
-        workdir: path, the same on every host.
-        run: JSON-able description, sections nested.
+        workdir: path of the workdir, the same on every host.
+        run: JSON-able description of the run, with nested sections.
 
     Raises:
-        InputError: not writable, or the checkpoints there are of a run with another description.
+        InputError: not writable, or its checkpoints are of a run with another description.
     """
     check_workdir(workdir, run)
     workdir = Path(workdir).absolute()
@@ -62,13 +62,13 @@ def open_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Path:
 
 @contextlib.contextmanager
 def locked_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Iterator[None]:
-    """Makes ``workdir`` if need be, and keeps other trainings out of it while the block runs.
+    """Creates ``workdir`` if necessary, and locks it against other trainings inside the block.
 
     Args:
-        workdir, run: see `open_workdir`.
+        workdir, run: path and description, see `open_workdir`.
 
     Raises:
-        InputError: as `open_workdir`, or another process trains there.
+        InputError: see `open_workdir`; or another process is training there.
     """
     check_workdir(workdir, run)
     if jax.process_index():
@@ -84,7 +84,7 @@ def locked_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Iterator[None
 
 
 def check_workdir(workdir: str | Path, run: Mapping[str, Any]) -> None:
-    """Raises the errors of ``open_workdir``, and leaves the disk as it is."""
+    """Raises the errors of ``open_workdir``, without changing the disk."""
     if "://" in str(workdir):
         raise InputError(
             f"workdir {workdir} is no directory; mount the bucket (gcsfuse) and give its path"
@@ -93,32 +93,32 @@ def check_workdir(workdir: str | Path, run: Mapping[str, Any]) -> None:
     _check_writable(workdir)
     path = workdir / "run.json"
     if path.exists() and has_checkpoint(workdir):
-        run = json.loads(json.dumps(run))  # tuples become the lists that the file holds
+        run = json.loads(json.dumps(run))  # tuples become lists, as in the file
         _check_same_run(_read(path), run, workdir)
 
 
 def has_checkpoint(workdir: Path) -> bool:
-    """Returns whether the run of ``workdir`` has saved its first checkpoint."""
+    """Returns True if the run of ``workdir`` has saved its first checkpoint."""
     return bool(checkpoint_steps(workdir / CHECKPOINTS))
 
 
 def checkpoint_steps(directory: Path) -> list[int]:
-    """Returns the steps of the checkpoints in a directory, which need not exist, in order."""
+    """Returns the sorted steps of the checkpoints in a directory, which need not exist."""
     if not directory.is_dir():
         return []
     names = [entry.name for entry in directory.iterdir() if entry.name.isdecimal()]
-    return sorted(int(name) for name in names if name == str(int(name)))  # no 007
+    return sorted(int(name) for name in names if name == str(int(name)))  # without leading zeros
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Returns "model.d_model (32 there, 16 here)" for every difference that a restart may not have.
+    """Returns "model.d_model (32 there, 16 here)" for every difference not allowed on a restart.
 
-    An option that the old description lacks may be newer than the run: it is no difference where it
-    is off (None, False, 0 or empty).
+    An option that is missing in the old description may be newer than the run: it does not count as
+    a difference if it is off (None, False, 0 or empty).
 
     Args:
-        old: description of the run that is there, sections nested.
-        new: description of the run to be continued.
+        old: description of the existing run, with nested sections.
+        new: description of the run to continue.
     """
     there, here = _flatten(old), _flatten(new)
     differing = []

@@ -20,17 +20,17 @@ class MetricsFile:
     """Appends one JSON object per line to ``path``; every line has a "step".
 
     Args:
-        path: made when it does not exist.
-        after_step: lines of later steps, and a line cut short by a crash, are removed first, so
+        path: path of the file; created if it does not exist.
+        after_step: step after which lines are removed first, as is a line cut short by a crash, so
             that after a resume the file reads as if the run had never stopped.
-        is_evaluated: whether the evaluation of ``after_step`` is complete; else its line is
-            removed, too.
+        is_evaluated: True if the evaluation of ``after_step`` is complete; otherwise its line is
+            also removed.
 
     Attributes:
-        found: the lines of ``after_step`` that stay, parsed.
+        found: parsed lines of ``after_step`` that are kept.
 
     Raises:
-        InputError: the file cannot be read or written, or holds something else.
+        InputError: the file cannot be read or written, or contains something else.
     """
 
     def __init__(self, path: Path, after_step: int, is_evaluated: bool = True) -> None:
@@ -39,12 +39,13 @@ class MetricsFile:
         try:
             if path.exists():
                 self.found = _keep_earlier(path, after_step, is_evaluated)
+            # Unbuffered, so that a crash loses no complete line.
             self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise self._unwritable(error) from error
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Writes one line; numbers that are not finite become null.
+        """Writes one line; non-finite numbers become null.
 
         Raises:
             InputError: the disk is full, or the file cannot be written for another reason.
@@ -52,6 +53,7 @@ class MetricsFile:
         line = json.dumps({"step": step, **finite(values)}, allow_nan=False) + "\n"
         try:
             size = self._file.write(line.encode())
+            # A short write means that the disk is full.
             if size < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
@@ -68,13 +70,13 @@ class MetricsFile:
 
 
 class TensorBoard:
-    """Writes scalars for TensorBoard through tensorboardX.
+    """Writes scalars for TensorBoard with tensorboardX.
 
     Args:
-        directory: of its files, which are made when they do not exist.
-        after_step: TensorBoard no longer shows values of later steps.
-        is_evaluated: whether the evaluation of ``after_step`` is complete; else no value of that
-            step is shown either, and those that stay are to be written again.
+        directory: directory of its files; created if it does not exist.
+        after_step: step after which TensorBoard no longer shows values.
+        is_evaluated: True if the evaluation of ``after_step`` is complete; otherwise values of that
+            step are not shown either, and the ones to keep must be written again.
 
     Raises:
         InputError: tensorboardX is not installed.
@@ -88,6 +90,7 @@ class TensorBoard:
                 "training.tensorboard: needs the package tensorboardX; install it or switch this "
                 "off"
             ) from error
+        # TensorBoard hides the values of ``purge_step`` and later steps of earlier files.
         self._writer = SummaryWriter(str(directory), purge_step=after_step + is_evaluated)
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
@@ -102,10 +105,10 @@ class TensorBoard:
 
 
 class Throughput:
-    """Tokens per second over the last steps; `restart` leaves a pause out."""
+    """Tokens per second over the last steps; `restart` excludes a pause."""
 
     def __init__(self, steps: int = 20) -> None:
-        # (seconds, tokens up to then)
+        # (seconds, tokens up to that time)
         self._marks: deque[tuple[float, float]] = deque(maxlen=steps + 1)
         self._tokens = 0.0
         self.restart()
@@ -115,7 +118,7 @@ class Throughput:
         self._marks.append((time.perf_counter(), self._tokens))
 
     def add(self, tokens: float) -> float:
-        """Counts a finished step of so many tokens and returns the rate."""
+        """Counts a finished step of ``tokens`` tokens and returns the rate."""
         self._tokens += tokens
         self._marks.append((time.perf_counter(), self._tokens))
         (start, before), (end, after) = self._marks[0], self._marks[-1]
@@ -140,7 +143,7 @@ class ProgressLine:
         )
 
     def update(self, loss: float, tokens_per_second: float, is_compiled: bool) -> None:
-        """Counts a step; ``is_compiled``: whether most of its time was that of compilation."""
+        """Counts a step; ``is_compiled``: True if most of its time was compilation."""
         text = f"loss {loss:.4f}"
         if is_compiled:
             self._bar.set_postfix_str(text, refresh=False)
@@ -154,13 +157,14 @@ class ProgressLine:
 
 
 def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> list[dict[str, Any]]:
-    """Removes from a file of metrics what a run will write anew; see `MetricsFile`.
+    """Removes the lines of a metrics file that a run will write again; see `MetricsFile`.
 
     Returns:
-        The lines of ``after_step`` that stay, parsed.
+        The parsed lines of ``after_step`` that are kept.
     """
     lines = read_bytes(path, MAX_ROWS_BYTES).splitlines(keepends=True)
     steps = [_step_of(line) for line in lines]
+    # Only the last line may be incomplete, after a crash.
     if None in steps[:-1]:
         number = steps.index(None) + 1
         raise InputError(
@@ -181,7 +185,7 @@ def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> list[dict[
 
 
 def _step_of(line: bytes) -> int | None:
-    """Returns the step of a line, None for one that was cut short or is no line of metrics."""
+    """Returns the step of a line, None if it was cut short or is not a line of metrics."""
     try:
         step = json.loads(line)["step"] if line.endswith(b"\n") else None
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -190,7 +194,7 @@ def _step_of(line: bytes) -> int | None:
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns nested values with None in place of numbers that are not finite."""
+    """Returns nested values with None in place of non-finite numbers."""
     found = {}
     for name, value in values.items():
         if isinstance(value, Mapping):

@@ -89,6 +89,15 @@ def test_a_process_ends_with_its_error_whatever_its_threads_wait_for():
     assert done.stderr == "error: the disk is gone\n"
 
 
+def test_an_error_of_the_program_is_shown_whatever_its_threads_wait_for():
+    program = WAITING.replace('InputError("the disk is gone")', 'KeyError("a fault")')
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stdout) == (1, "told\n")
+    assert done.stderr.endswith("KeyError: 'a fault'\n")
+
+
 PRINTING = """
 import sys
 from longsum_jax.commands import console

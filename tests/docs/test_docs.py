@@ -20,7 +20,7 @@ SECTIONS = ("task", "model", "data", "training", "evaluation", "optimizer", "mes
 
 def pages():
     """Returns all texts that users read, generated pages left out."""
-    names = ["README.md", "BUILD_NOTES.md", "CHANGELOG.md", "SECURITY.md"]
+    names = ["README.md", "BUILD_NOTES.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md"]
     names += ["benchmarks/README.md", "launch/README.md"]
     docs = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/**/*.md"))]
     written = [name for name in docs if not name.startswith(GENERATED) and not is_generated(name)]

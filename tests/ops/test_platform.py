@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
+from longsum_jax.errors import InputError
 from longsum_jax.layers.partitioning import is_on_one_cpu
 from longsum_jax.ops.attention.blockwise import max_score_bytes
-from longsum_jax.ops.platform import target_platform
+from longsum_jax.ops.platform import require_devices, target_platform
 from longsum_jax.ops.ssm.convolution import ssm_convolution
 from longsum_jax.ops.ssm.kernel import DiagonalSSM
 
@@ -64,3 +65,20 @@ def test_choices_of_cpus_are_left_to_cpus():
     with use_abstract_mesh(mesh_of(AbstractDevice("cpu", None, "cpu"), 2)):
         assert not is_on_one_cpu()
         assert max_score_bytes() == 2**23
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("Unable to initialize backend 'tpu': no TPU\nmore"), "Unable to initialize"),
+        (AssertionError(), "AssertionError"),
+    ],
+)
+def test_devices_that_do_not_start_are_one_sentence(error, reason, monkeypatch):
+    def fail():
+        raise error
+
+    monkeypatch.setenv("JAX_PLATFORMS", "tpu")
+    monkeypatch.setattr(jax, "devices", fail)
+    with pytest.raises(InputError, match=rf"^JAX_PLATFORMS=tpu: .*\({reason}[^\n]*; unset"):
+        require_devices()

@@ -1,1 +1,1 @@
-"""Examples of every objective."""
+"""Training examples for every objective."""

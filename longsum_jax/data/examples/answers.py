@@ -1,4 +1,4 @@
-"""Examples of a question and a document that answers it, for models that find spans."""
+"""Examples of a question and a document that answers it, for extractive question answering."""
 
 import re
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ def answer_examples(
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
-    """Makes the example of a question, its document, and the place of the answer; see
+    """Makes the example of a question, its document, and the position of the answer; see
     ``base.Maker``.
 
-    The question stands before the document, which is cut at the task's maximum. Labels are the
-    first and the last token of the first place where an answer stands word for word; they are
-    ignored where none does in what is read. A document without tokens gives no example.
+    The question precedes the document, which is cut at the task's maximum. Labels are the first and
+    last token of the first verbatim occurrence of an answer; they are ignored if there is none in
+    the text that is read. A document without tokens has no example.
 
     Raises:
         InputError: a document without an answer, or a question that leaves no room.
@@ -65,7 +65,7 @@ def cloze_examples(
 ) -> list[Example]:
     """Makes the example of a cloze question, as ``answer_examples`` does; see ``base.Maker``.
 
-    One of more tokens than half of the task's maximum gives no example.
+    A question longer than half of the task's maximum has no example.
     """
     question = tokenizer.encode(task.prefix + (document.query or ""))
     if len(question) > task.max_source_length // 2:
@@ -74,10 +74,10 @@ def cloze_examples(
 
 
 def answers_of(document: Document) -> tuple[str, ...]:
-    """Returns the answers of a document, any of which is right.
+    """Returns the answers of a document, any of which is correct.
 
     Raises:
-        InputError: none, or a number.
+        InputError: there is no answer, or it is a number.
     """
     answers = label_tuple(document.label)
     if not answers or not all(isinstance(answer, str) for answer in answers):
@@ -89,7 +89,7 @@ def answers_of(document: Document) -> tuple[str, ...]:
 
 
 def find_answer(text: str, answer: str) -> int:
-    """Returns where an answer begins: the first place where it stands as words, else the first
+    """Returns the offset of an answer: its first occurrence as whole words, else the first one
     anywhere ("5" in 5,000), else -1.
     """
     words = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text)
@@ -97,12 +97,12 @@ def find_answer(text: str, answer: str) -> int:
 
 
 def _place(text: str, answer: str, spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """Returns the first and the last token of the first place of an answer, None without one.
+    """Returns the first and last token of an answer's first occurrence; None if there is none.
 
     Args:
-        text: the document.
-        answer: to look for.
-        spans: places of the tokens that are read, see ``Tokenizer.spans``.
+        text: text of the document.
+        answer: answer to find.
+        spans: character spans of the tokens that are read, see ``Tokenizer.spans``.
     """
     start = find_answer(text, answer)
     end = start + len(answer)

@@ -1,4 +1,4 @@
-"""A training example, and stores of examples."""
+"""Training examples, and the interface of example stores."""
 
 import dataclasses
 from typing import NotRequired, Protocol, TypedDict
@@ -13,23 +13,23 @@ from longsum_jax.typing import IGNORED_LABEL
 
 
 class Example(TypedDict):
-    """The token ids of one document, and its labels.
+    """The token ids of one document, with its labels.
 
-    A document may be several segments (of an extractor: sentences). Their ids stand one after the
-    other, special tokens included, and each segment has a target or a number as label.
+    A document may have several segments (for an extractor: sentences). Their ids are concatenated,
+    including special tokens, and each segment has a target or a numeric label.
     """
 
     id: str
-    input_ids: np.ndarray  # int32 [source length], special tokens included
-    # int32 [target length]: ids of the target (of the segments' targets, one after the other),
-    # numbers of the document's labels, a number a segment, or nothing.
+    input_ids: np.ndarray  # int32 [source length], including special tokens
+    # int32 [target length]: ids of the target (or the segments' concatenated targets), indices of
+    # the document's labels, one number per segment, or nothing.
     labels: np.ndarray
-    source_tokens: int  # length of the source before truncation, special tokens included
-    target_tokens: int  # length of all targets before truncation, special tokens included
+    source_tokens: int  # length of the source before truncation, including special tokens
+    target_tokens: int  # length of all targets before truncation, including special tokens
     segment_lengths: NotRequired[np.ndarray]  # int32 [segments], tokens of each segment
-    # int32 [segments], tokens of each segment's target; absent where labels are numbers.
+    # int32 [segments], tokens of each segment's target; absent if labels are numbers.
     label_lengths: NotRequired[np.ndarray]
-    token_type_ids: NotRequired[np.ndarray]  # int32 [source length], of pairs of texts
+    token_type_ids: NotRequired[np.ndarray]  # int32 [source length], for pairs of texts
     # See ``text.segment_inputs.SegmentInputs.vectors``.
     vectors: NotRequired[tuple[np.ndarray, np.ndarray]]
     rejected: NotRequired[np.ndarray]  # int32 [rejected length], ids of the rejected target
@@ -38,7 +38,7 @@ class Example(TypedDict):
 
 
 def example_lengths(example: Example) -> tuple[int, int]:
-    """Returns the room that an example needs in a batch.
+    """Returns the size of an example in a batch.
 
     Returns:
         Tokens of the source and of the longer target; with segments, their number and the tokens of
@@ -67,13 +67,13 @@ class Maker(Protocol):
 
     Args:
         task: lengths and options.
-        tokenizer: gives the ids.
-        document: as ``sources.documents`` yields it.
-        seed: of random choices.
-        auxiliary: compares sentences and finds the important ones.
+        tokenizer: tokenizer that produces the ids.
+        document: document as yielded by ``sources.documents``.
+        seed: random seed of random choices.
+        auxiliary: functions that compare sentences and find important ones.
 
     Returns:
-        The examples; none for a document that is too short.
+        The examples; none if a document is too short.
     """
 
     def __call__(
@@ -91,8 +91,8 @@ class Maker(Protocol):
 class Counts:
     """Numbers of documents and of tokens that were read, used and dropped."""
 
-    read: int = 0  # documents of the source
-    pieces: int = 0  # pieces that they were cut into; equal to ``read`` for uncut documents
+    read: int = 0  # documents read from the source
+    pieces: int = 0  # pieces of these documents; equal to ``read`` for uncut documents
     too_short: int = 0  # pieces with nothing left to summarize, or without a summary
     truncated_sources: int = 0
     truncated_targets: int = 0
@@ -100,14 +100,14 @@ class Counts:
     target_tokens: int = 0
     dropped_source_tokens: int = 0
     dropped_target_tokens: int = 0
-    unlabelled: int = 0  # examples whose labels are all ignored: an answer beyond what is read
-    identical_pairs: int = 0  # examples whose rejected target has the ids of the other one
+    unlabelled: int = 0  # examples whose labels are all ignored: the answer is in the cut part
+    identical_pairs: int = 0  # examples whose rejected target has the same ids as the reference
 
     def add(self, example: Example | None, *, new_document: bool = True) -> None:
         """Counts one piece.
 
         Args:
-            example: made of the piece; None if it was too short.
+            example: example of the piece; None if it was too short.
             new_document: whether it is the first piece of its document.
         """
         self.read += new_document
@@ -136,7 +136,7 @@ class Counts:
 
 
 def source_text(task: Task, document: Document) -> str:
-    """Returns prefix, query and document as one text, the source of a model."""
+    """Returns prefix, query and document as one text, the model's source."""
     if document.query:
         return f"{task.prefix}{document.query}\n{document.document}"
     return task.prefix + document.document
@@ -148,8 +148,8 @@ def add_special_tokens(
     """Returns int32 ids with the tokenizer's special tokens around them.
 
     Args:
-        tokenizer: whose special tokens.
-        ids: of a text.
-        max_length: cuts ``ids``, so that no more tokens come out.
+        tokenizer: tokenizer with the special tokens.
+        ids: ids of a text.
+        max_length: maximum length of the result, to which ``ids`` are cut.
     """
     return np.array(tokenizer.add_special_tokens(ids, max_length), np.int32)

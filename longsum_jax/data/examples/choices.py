@@ -1,4 +1,4 @@
-"""Examples of a document, a question, and the texts to choose from, for models that choose."""
+"""Examples of a document, a question and several choices, for multiple-choice models."""
 
 import numpy as np
 
@@ -18,14 +18,14 @@ def choice_examples(
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
-    """Makes the example of a document and its choices, labeled 1 if right, else 0; see
+    """Makes the example of a document and its choices, labeled 1 if correct, else 0; see
     ``base.Maker``.
 
-    Each choice is a segment: the document, and the query with the choice behind it, as pairs of
-    texts have it; the longer of the two is cut at the task's maximum.
+    Each choice is a segment: the document paired with the query and the choice; the longer of the
+    two texts is cut at the task's maximum.
 
     Raises:
-        InputError: fewer than two choices, more than ``max_parts``, or a label that is none of
+        InputError: fewer than two choices, more than ``max_parts``, or a label that is not one of
             them.
     """
     del seed, auxiliary
@@ -55,10 +55,10 @@ def choice_examples(
 
 
 def right_choice(document: Document) -> int:
-    """Returns the number of the choice that a document's label names, from 0 on.
+    """Returns the index, from 0, of the choice in a document's label.
 
     Raises:
-        InputError: a label that is neither a number nor the text of a choice.
+        InputError: a label that is neither an index nor the text of a choice.
     """
     label, choices = document.label, document.choices or ()
     if isinstance(label, int) and label < len(choices):

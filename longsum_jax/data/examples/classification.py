@@ -1,4 +1,4 @@
-"""Examples of a document and its labels."""
+"""Examples of a document with its labels."""
 
 from collections.abc import Sequence
 
@@ -22,9 +22,9 @@ def classification_examples(
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
-    """Makes the example of a document and its labels; see ``base.Maker``.
+    """Makes the example of a document with its labels; see ``base.Maker``.
 
-    The document is cut at the task's maximum; labels are numbers of names in ``task.labels``.
+    The document is cut at the task's maximum; labels are indices of names in ``task.labels``.
     """
     del seed, auxiliary
     source = tokenizer.encode(source_text(task, document))
@@ -40,10 +40,10 @@ def classification_examples(
 
 
 def class_numbers(task: Task, document: Document) -> np.ndarray:
-    """Returns the numbers of a document's labels, one unless the task has several.
+    """Returns the indices of a document's labels, one unless the task is multi-label.
 
     Raises:
-        InputError: a label that is not among the task's, none or several where it has one.
+        InputError: a label that is not in the task, or not exactly one label if one is required.
     """
     numbers = label_numbers(document, task.labels)
     if not task.multi_label and len(numbers) != 1:
@@ -55,11 +55,12 @@ def class_numbers(task: Task, document: Document) -> np.ndarray:
 
 
 def label_numbers(document: Document, names: Sequence[str]) -> np.ndarray:
-    """Returns the numbers of a document's labels, int32 [labels].
+    """Returns the indices of a document's labels, int32 [labels].
 
     Args:
-        document: its label is a name or a number, or a tuple of these; numbers stay as they are.
-        names: of all labels, in the order of their numbers.
+        document: document whose label is a name or an index, or a tuple of these; indices are
+            unchanged.
+        names: names of all labels, in the order of their indices.
 
     Raises:
         InputError: a label that is not among the names.
@@ -69,7 +70,7 @@ def label_numbers(document: Document, names: Sequence[str]) -> np.ndarray:
 
 
 def label_tuple(label: Label | None) -> tuple[int | str, ...]:
-    """Returns a document's labels as a tuple, whether it has one, several or none."""
+    """Returns a document's labels as a tuple, for one, several or no labels."""
     if label is None:
         return ()
     return label if isinstance(label, tuple) else (label,)

@@ -1,4 +1,4 @@
-"""Examples of sentences with labels, for extractors."""
+"""Examples of labeled sentences, for extractors."""
 
 import numpy as np
 
@@ -21,12 +21,12 @@ def extraction_examples(
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
-    """Makes the example of a document's sentences, labeled 1 if the greedy oracle takes them, else
-    0; see ``base.Maker``.
+    """Makes the example of a document's sentences, labeled 1 if the greedy oracle selects them,
+    else 0; see ``base.Maker``.
 
-    Each sentence is a segment. The first ``max_parts`` sentences count; a query comes before them
-    as a segment whose label is ignored. Gap sentences stand for the summary of a document that has
-    none. A document from which the oracle takes nothing gives no example.
+    Each sentence is a segment. Only the first ``max_parts`` sentences are used; a query precedes
+    them as a segment whose label is ignored. Gap sentences replace the summary of a document
+    without one. A document from which the oracle selects nothing has no example.
     """
     del auxiliary
     query = [document.query] if document.query else []

@@ -18,11 +18,11 @@ def masked_lm_examples(
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
-    """Makes examples of all tokens of a document, in pieces of the task's maximum; see
+    """Makes examples of all tokens of a document, in pieces of the task's maximum length; see
     ``base.Maker``.
 
     Each piece begins with the task's prefix and has its own special tokens. Labels are empty: they
-    come with the masks, which are drawn in training, or are the tokens themselves.
+    are made with the masks during training, or are the tokens themselves.
 
     Raises:
         InputError: prefix and special tokens leave no room for text.

@@ -1,4 +1,4 @@
-"""Examples of a document, a claim about it and a label, for models that classify pairs."""
+"""Examples of a document, a claim about it and a label, for classifiers of pairs."""
 
 import numpy as np
 
@@ -19,10 +19,10 @@ def pair_examples(
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
-    """Makes the example of a document, the claim behind it and their label; see ``base.Maker``.
+    """Makes the example of a document paired with a claim, and their label; see ``base.Maker``.
 
-    Of the two the longer one is cut at the task's maximum, as in FactCC and in models of entailment
-    (document and claim are premise and hypothesis there).
+    The longer of the two is cut at the task's maximum, as in FactCC and entailment models (in which
+    document and claim are premise and hypothesis).
 
     Raises:
         InputError: a document without a claim, or a label that is not among the names.

@@ -1,4 +1,4 @@
-"""The objectives by name, and the examples that each makes of documents."""
+"""Registry of objectives, with the functions that make their examples."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -46,15 +46,16 @@ def make_examples(
     counts: Counts | None = None,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> Iterator[Example]:
-    """Yields the examples of documents in their order, without those that are too short.
+    """Yields the examples of documents in their order, skipping documents that are too short.
 
     Args:
-        task: its objective chooses the maker.
-        tokenizer: gives the ids.
-        docs: as ``sources.documents`` yields them.
-        seed: of random choices, such as gap sentences.
-        counts: to add every document and example to.
-        auxiliary: compares sentences and finds the important ones, for "summarize_segments".
+        task: task, whose objective selects the maker.
+        tokenizer: tokenizer that produces the ids.
+        docs: documents as yielded by ``sources.documents``.
+        seed: random seed of random choices, such as gap sentences.
+        counts: counts to which every document and example is added.
+        auxiliary: functions that compare sentences and find important ones, for
+            "summarize_segments".
     """
     make = MAKERS[task.objective]
     for document in docs:

@@ -1,4 +1,4 @@
-"""Examples of documents as segments, each with its target (AWESOME, appendix A)."""
+"""Examples of documents as segments, each with its own target (AWESOME, appendix A)."""
 
 import dataclasses
 import functools
@@ -34,18 +34,18 @@ def segment_examples(
     """Makes the example of a document's segments and their shares of the summary; see
     ``base.Maker``.
 
-    A segment that no sentence of the summary belongs to has no labels, or with ``train_empty`` the
-    end of the sequence alone. Gap sentences stand for the summary of a document that has none.
-    With ``salient_source`` "oracle" the summary tells which sentences are important, else
+    A segment to which no summary sentence is assigned has no labels, or with ``train_empty`` only
+    the end of the sequence. Gap sentences replace the summary of a document without one. With
+    ``salient_source`` "oracle", the summary determines which sentences are important, otherwise
     ``auxiliary.extract`` does.
 
     Raises:
-        InputError: a query that leaves no room for a segment, or options that name a model which
-            ``auxiliary`` lacks.
+        InputError: a query that leaves no room for a segment, or options with a model that is
+            missing in ``auxiliary``.
     """
     options = task.segments
     _check_auxiliary(task, auxiliary)
-    # Prefix and query stand before every segment, not once before the document.
+    # Prefix and query precede every segment, not only the document.
     texts = source_and_target(
         dataclasses.replace(task, prefix=""), document._replace(query=None), seed
     )
@@ -84,7 +84,7 @@ def segment_examples(
 def _target_ids(
     inputs: SegmentInputs, summary: str, tokenizer: Tokenizer, options: SegmentInputOptions
 ) -> list[list[int] | None]:
-    """Returns for each segment the ids of its share of the summary; None where it has no loss."""
+    """Returns the ids of each segment's share of the summary; None if it has no loss."""
     document = inputs.document
     texts = [document.segment_text(index) for index in range(len(document.segments))]
     targets = segment_targets(
@@ -100,20 +100,20 @@ def _target_ids(
 def _closed(
     tokenizer: Tokenizer, target: list[int] | None, max_length: int | None = None
 ) -> np.ndarray:
-    """Returns a target with its special tokens, cut before the last of them where it is longer."""
+    """Returns a target with its special tokens, truncated to the maximum length before the last."""
     if target is None:
         return np.zeros(0, np.int32)
     return add_special_tokens(tokenizer, target, max_length)
 
 
 def _oracle(sentences: Sequence[str], query: str | None, *, summary: str) -> list[int]:
-    """Returns the indices of the sentences that the summary takes from the document."""
+    """Returns the indices of the sentences that the greedy oracle selects for the summary."""
     del query
     return greedy_oracle(sentences, summary=summary)
 
 
 def _check_auxiliary(task: Task, auxiliary: Auxiliary) -> None:
-    """Raises InputError if the defaults would take the place of models that the options name."""
+    """Raises InputError if defaults would be used instead of the models in the options."""
     options, defaults = task.segments, DEFAULT_AUXILIARY
     missing = ""
     if options.sentence_encoder and auxiliary.encode_sentences is defaults.encode_sentences:

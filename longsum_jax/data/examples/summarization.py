@@ -1,4 +1,4 @@
-"""Examples of a source and its summary, which may be gap sentences."""
+"""Examples of a source with its summary, which may be gap sentences."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ def summarization_examples(
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
-    """Makes the example of a document and its summary; see ``base.Maker``."""
+    """Makes the example of a document with its summary; see ``base.Maker``."""
     del auxiliary
     example = make_example(task, tokenizer, document, seed)
     return [] if example is None else [example]
@@ -27,16 +27,17 @@ def summarization_examples(
 def make_example(
     task: Task, tokenizer: Tokenizer, document: Document, seed: int = 0
 ) -> Example | None:
-    """Returns the example of one document, or None if the document is too short.
+    """Returns the example of one document; None if the document is too short.
 
-    Sequences over the task's maximum keep their first tokens and the special ones around them, as
-    in the collator of the published LOCOST code.
+    Sequences longer than the task's maximum keep their first tokens and the special tokens, as in
+    the collator of the published LOCOST code.
 
     Args:
         task: lengths and options.
-        tokenizer: gives the ids.
-        document: as ``sources.documents`` yields it.
-        seed: of gap-sentence strategy "random"; see ``text.gap_sentences.gap_sentence_texts``.
+        tokenizer: tokenizer that produces the ids.
+        document: document as yielded by ``sources.documents``.
+        seed: random seed of gap-sentence strategy "random"; see
+            ``text.gap_sentences.gap_sentence_texts``.
     """
     texts = source_and_target(task, document, seed)
     if texts is None:
@@ -52,10 +53,10 @@ def make_example(
 
 
 def with_target(task: Task, document: Document, seed: int = 0) -> Document | None:
-    """Returns a document whose summary is what a model is to write of it, for an evaluation.
+    """Returns a document whose summary is the model's target, for an evaluation.
 
-    Prefix and query are left for the model to put before it. None if a text would be empty; see
-    ``source_and_target``.
+    Prefix and query are not included, because the model adds them. None if a text would be empty;
+    see ``source_and_target``.
     """
     plain = dataclasses.replace(task, prefix="")
     texts = source_and_target(plain, document._replace(query=None), seed)
@@ -63,10 +64,10 @@ def with_target(task: Task, document: Document, seed: int = 0) -> Document | Non
 
 
 def source_and_target(task: Task, document: Document, seed: int = 0) -> tuple[str, str] | None:
-    """Returns the two texts of a training example, or None if one of them would be empty.
+    """Returns the source and target of a training example; None if one of them would be empty.
 
     A document of a gap-sentence task that has a summary comes from a seqio pipeline, which has
-    selected the sentences before; there an empty summary marks a document as too short.
+    already selected the sentences; an empty summary then marks a document as too short.
     """
     source, target = document.document, document.only_summary
     if target is None and task.objective in ("gap_sentences", "summarize_segments", "prefer"):

@@ -1,4 +1,4 @@
-"""Examples of a document and a label for each of its words, for models that label tokens."""
+"""Examples of a document with a label for each word, for token classification."""
 
 import re
 
@@ -25,13 +25,13 @@ def tag_examples(
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
 ) -> list[Example]:
-    """Makes the example of a document whose words have a label each; see ``base.Maker``.
+    """Makes the example of a document with a label for each word; see ``base.Maker``.
 
-    Words are separated by white space. The first token of a word has its label, as in BERT (Devlin
-    et al. 2019, section 5.3); those of all other tokens are ignored.
+    Words are separated by white space. The first token of a word gets its label, as in BERT (Devlin
+    et al. 2019, section 5.3); the labels of all other tokens are ignored.
 
     Raises:
-        InputError: another number of labels than words, or a label that is not among the names.
+        InputError: the numbers of labels and words differ, or a label is not among the names.
     """
     del seed, auxiliary
     places = word_places(task, tokenizer, document)
@@ -57,10 +57,10 @@ def tag_examples(
 
 
 def word_places(task: Task, tokenizer: Tokenizer, document: Document) -> Int[np.ndarray, " words"]:
-    """Returns the places of the words' first tokens among the ids of an example.
+    """Returns the positions of the words' first tokens among the ids of an example.
 
-    They are ``NO_TOKEN`` for words that are not read: those beyond the task's maximum, and those of
-    characters that the tokenizer leaves out.
+    The position is ``NO_TOKEN`` for words that are not read: words beyond the task's maximum, and
+    words of characters that the tokenizer drops.
     """
     words = [match.span() for match in _WORD.finditer(document.document)]
     firsts = np.array(first_tokens(words, tokenizer.spans(document.document)), np.int32)

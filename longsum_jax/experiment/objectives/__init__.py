@@ -1,1 +1,1 @@
-"""The objectives of training, one class a file."""
+"""Training objectives, one class per file."""

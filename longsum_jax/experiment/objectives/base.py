@@ -1,4 +1,4 @@
-"""The interface of objectives: batches, a loss, an evaluation, and a report for people."""
+"""The interface of objectives: batches, loss, evaluation, and a human-readable report."""
 
 import itertools
 from abc import ABC, abstractmethod
@@ -34,18 +34,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Setup:
-    """The model, the task and the tokenizer of a run, from which an objective is made.
+    """The model, task and tokenizer of a run, from which an objective is constructed.
 
     Attributes:
-        family: the model family.
-        config: the model's config, its head included.
-        task: the task, names of labels included.
-        tokenizer: the tokenizer of the run.
-        run: the config of the run.
+        family: model family.
+        config: config of the model, including its head.
+        task: task, including the names of its labels.
+        tokenizer: tokenizer of the run.
+        run: config of the run.
         workdir: directory of the run.
-        make_model: parameters -> a ``Model`` to generate with, which reads documents as the task
-            does.
-        devices: of the mesh; None for all of the process.
+        make_model: function from parameters to a ``Model`` for generation, which reads documents as
+            the task does.
+        devices: devices of the mesh; None for all of the process.
     """
 
     family: Family
@@ -59,21 +59,21 @@ class Setup:
 
 
 class Evaluation(NamedTuple):
-    """Named scores, those of the baselines included, and a row for every document."""
+    """Scores by name, including baselines, and one row for every document."""
 
     scores: dict[str, float]
     rows: list[Row]
 
 
 class Objective(ABC):
-    """One way to train a model.
+    """A training objective.
 
-    The class methods say what the data and the config must be, before there is a tokenizer.
+    The class methods define requirements on data and config, before there is a tokenizer.
 
     Attributes:
-        head: of the models that it trains, one of ``ModelConfig.heads``.
-        parts: whether an example has several parts (sentences, segments), whose number chooses the
-            bucket of ``data.source_lengths``.
+        head: head of the trained models, one of ``ModelConfig.heads``.
+        parts: whether an example has several parts (sentences, segments), whose number determines
+            the bucket of ``data.source_lengths``.
     """
 
     head: ClassVar[str]
@@ -82,16 +82,16 @@ class Objective(ABC):
     @classmethod
     @abstractmethod
     def ranking(cls, run: RunConfig) -> tuple[str, ...]:
-        """Returns the scores by which checkpoints can be ranked, higher is better."""
+        """Returns the names of scores for ranking checkpoints; higher is better."""
 
     @classmethod
     def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
-        """Returns task and model config, completed by what only the objective or its data know."""
+        """Returns task and model config, completed with values from objective and data."""
         return run.task, run.model
 
     @classmethod
     def summarization(cls, task: Task) -> dict[str, Any]:
-        """Returns the entries of config.json about summarizing, besides the task's prefix."""
+        """Returns the entries of config.json for summarization, except the task's prefix."""
         del task
         return {}
 
@@ -100,53 +100,53 @@ class Objective(ABC):
 
     @abstractmethod
     def batch_options(self) -> dict[str, Any]:
-        """Returns the arguments of ``Batches`` that say what a batch holds besides ids."""
+        """Returns the arguments of ``Batches`` for the arrays of a batch other than ids."""
 
     @abstractmethod
     def loss_fn(self) -> LossFn | SegmentedLoss:
-        """Returns the loss of a batch, for ``training.loop.fit``."""
+        """Returns the loss function of a batch, for ``training.loop.fit``."""
 
     @abstractmethod
     def read_evaluation(self) -> None:
-        """Reads the documents to evaluate on.
+        """Reads the evaluation documents.
 
         Raises:
-            InputError: they are missing, or do not fit.
+            InputError: they are missing or invalid.
         """
 
     @abstractmethod
     def evaluate(self, params: Params) -> Evaluation:
-        """Scores the parameters, and the baselines."""
+        """Scores the parameters and the baselines."""
 
     @abstractmethod
     def report(self, evaluation: Evaluation) -> str:
-        """Returns the evaluation as a few lines for people."""
+        """Returns a human-readable report of a few lines."""
 
     def next_step(self) -> str:
-        """Returns a suggestion of what to do with the trained model, "" for none."""
+        """Returns a suggestion for using the trained model; "" for none."""
         return ""
 
     @property
     def source_lengths(self) -> tuple[int, ...]:
-        """Buckets of the batches, in tokens or in parts of an example."""
+        """Buckets of the batches, in tokens, or in parts of an example."""
         run = self.setup.run
         longest = run.task.max_parts if self.parts else run.task.max_source_length
         lengths = run.data.source_lengths or (longest,)
         if self.parts or run.mesh.sequence == 1:
             return lengths
-        # Every device has as many tokens of a document as the others.
+        # Round up, so that every device has the same number of tokens of a document.
         num_shards = make_mesh(run.mesh, self.setup.devices).shape["sequence"]
         return tuple(dict.fromkeys(length + -length % num_shards for length in lengths))
 
     def empty_batch(self, rows: int) -> NumpyBatch:
-        """Returns a batch of the longest bucket without examples, for its shapes."""
+        """Returns a batch of the longest bucket without examples, to determine shapes."""
         longest = self.source_lengths[-1]
         return pad_batch([], rows=rows, source_length=longest, **self.batch_options())
 
     def logits_and_labels(
         self, params: Params, examples: Sequence[Example], source_length: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the logits and the labels of examples, and of the empty rows behind them; see
+        """Returns the logits and labels of examples, followed by rows of padding; see
         ``evaluation_batches``."""
         logits, labels = [], []
         for batch in self.evaluation_batches(examples, source_length):
@@ -157,11 +157,11 @@ class Objective(ABC):
     def evaluation_batches(
         self, examples: Sequence[Example], source_length: int
     ) -> Iterator[NumpyBatch]:
-        """Yields examples of the evaluation in batches of one shape; the last has empty rows.
+        """Yields evaluation examples in batches of one shape; the last is filled with empty rows.
 
         Args:
-            examples: of the documents to evaluate on.
-            source_length: tokens of a row, or parts where an example has several.
+            examples: examples of the evaluation documents.
+            source_length: tokens of a row, or number of parts if an example has several.
         """
         rows = self.setup.run.evaluation.batch_size
         shape = {"rows": rows, "source_length": source_length, **self.batch_options()}
@@ -170,7 +170,7 @@ class Objective(ABC):
             yield pad_batch(some, pad_id=self.setup.config.pad_token_id, **shape)
 
     def first_examples(self, found: Iterable[T]) -> list[T]:
-        """Returns as many items of the evaluation's split as ``evaluation.examples`` asks for."""
+        """Returns the first ``evaluation.examples`` items of the evaluation's split."""
         options, task = self.setup.run.evaluation, self.setup.task
         examples = list(itertools.islice(found, options.examples))
         if not examples:
@@ -184,7 +184,7 @@ class Objective(ABC):
         return examples
 
     def check_parts(self, examples: Iterable[Example]) -> None:
-        """Raises InputError for an example of the evaluation that has no bucket."""
+        """Raises InputError for an evaluation example that exceeds the last bucket."""
         last_bucket, split = self.source_lengths[-1], self.setup.run.evaluation.split
         for example in examples:
             count = len(example["segment_lengths"])
@@ -197,7 +197,7 @@ class Objective(ABC):
 
     @cached_property
     def documents_with_examples(self) -> list[tuple[Document, Example]]:
-        """The documents to evaluate on, with their examples."""
+        """The evaluation documents with their examples."""
         task, tokenizer = self.setup.task, self.setup.tokenizer
         docs = documents(task, self.setup.run.evaluation.split)
         made = ((doc, example) for doc in docs for example in make_examples(task, tokenizer, [doc]))
@@ -216,13 +216,13 @@ class Objective(ABC):
         deterministic: bool = True,
         **options: Any,
     ) -> Array:
-        """Returns what the head of an encoder gives for a batch, such as logits of labels.
+        """Returns the outputs of an encoder's head for a batch, such as logits of labels.
 
         Args:
-            params: of the model.
+            params: parameters of the model.
             batch: ids [batch, length], or [batch, parts, length], with their mask.
             deterministic: False in training.
-            **options: of ``flax.linen.Module.apply``.
+            **options: arguments of ``flax.linen.Module.apply``.
         """
         return self.module.apply(
             {"params": params},
@@ -235,24 +235,24 @@ class Objective(ABC):
 
     @cached_property
     def logits(self) -> Callable[[Params, NumpyBatch], Array]:
-        """``forward`` in evaluation, compiled; its result is on every host."""
+        """Compiled ``forward`` without dropout; its result is available on every host."""
         return jax.jit(lambda params, batch: replicate(self.forward(params, batch)))
 
     def _token_types(self, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """Returns the further input of models that tell two texts apart, of a batch that has it."""
+        """Returns the token types of a batch as an argument, if model and batch have them."""
         if "token_type_ids" not in batch or not takes_token_types(self.setup.config):
             return {}
         return {"token_type_ids": batch["token_type_ids"]}
 
 
 def loss_with_counts(loss_sum: Array, weight: Array, **counts: Array) -> LossOutput:
-    """Returns the loss of a batch beside counts over its rows."""
+    """Returns the loss of a batch, with counts over its rows as metrics."""
     metrics = {name: count.astype(np.float32) for name, count in counts.items()}
     return LossOutput(loss_sum, weight, metrics)
 
 
 def replicate(x: Array) -> Array:
-    """Returns ``x`` as a whole on every device, so that every host can read it; for jit."""
+    """Replicates ``x`` on every device, so that every host can read it; for use inside jit."""
     if jax.sharding.get_abstract_mesh().empty:
         return x
     return jax.lax.with_sharding_constraint(x, PartitionSpec())

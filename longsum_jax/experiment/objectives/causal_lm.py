@@ -1,4 +1,4 @@
-"""Causal language modelling: an encoder whose tokens see no later ones predicts the next one."""
+"""Causal language modeling: an encoder with causal attention predicts the next token."""
 
 import dataclasses
 from functools import cached_property
@@ -14,10 +14,10 @@ from longsum_jax.typing import IGNORED_LABEL, Array
 
 
 class CausalLanguageModel(MaskedLanguageModel):
-    """Language modelling of whole documents from left to right, read in pieces.
+    """Language modeling of whole documents from left to right, read in pieces.
 
-    All tokens of the text are predicted, each from those before it in its piece. Special tokens are
-    not: pieces end anywhere. So bits per character are those of a compression.
+    All tokens of the text are predicted from the preceding tokens of the piece. Special tokens are
+    not, because pieces end anywhere. So bits per character measure lossless compression.
     """
 
     head = "causal_lm"
@@ -27,7 +27,7 @@ class CausalLanguageModel(MaskedLanguageModel):
         return run.task, dataclasses.replace(run.model, head=cls.head, is_decoder=True)
 
     def masks(self, rng: Array, ids: Array, mask: Array) -> tuple[Array, Array]:
-        """Returns the ids themselves and the token after each, int [b, l]; ``rng`` is not used."""
+        """Returns the ids and the token after each, int [b, l]; ``rng`` is not used."""
         del rng
         following = jnp.where(self._is_text(ids, mask), ids, IGNORED_LABEL)
         last = ((0, 0), (0, 1)) if ids.ndim == 2 else ((0, 1),)
@@ -35,5 +35,5 @@ class CausalLanguageModel(MaskedLanguageModel):
 
     @cached_property
     def special_ids(self) -> np.ndarray:
-        """Ids that are never predicted."""
+        """Ids that are excluded from prediction."""
         return np.unique(self._around())

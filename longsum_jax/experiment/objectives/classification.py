@@ -1,4 +1,4 @@
-"""Classification of documents, or of pairs of texts, by an encoder: one label each, or several."""
+"""Single-label and multi-label classification of documents or pairs of texts with an encoder."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -25,12 +25,12 @@ from longsum_jax.training.step import LossFn, LossOutput
 from longsum_jax.typing import Array, Params
 
 COLUMNS = ("accuracy", "micro_f1", "macro_f1")
-MAJORITY = "majority_"  # before the scores of the best constant prediction
-THRESHOLD = 0.5  # probability from which on one of several labels is predicted
+MAJORITY = "majority_"  # prefix of the scores of the best constant prediction
+THRESHOLD = 0.5  # minimum probability of predicted labels in multi-label classification
 
 
 class Classification(Objective):
-    """Classification of whole documents, or of a document and a claim."""
+    """Classification of whole documents, or of pairs of a document and a claim."""
 
     head = "classification"
 
@@ -52,9 +52,9 @@ class Classification(Objective):
         return {"classes": self.classes, "token_types": is_of_pairs}
 
     def loss_fn(self) -> LossFn:
-        """Returns the cross-entropy over the classes, or the mean of binary ones.
+        """Returns the cross-entropy over classes, or the mean binary one for multiple labels.
 
-        It also counts tokens and right documents.
+        Also counts tokens and correct documents.
         """
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
@@ -72,7 +72,7 @@ class Classification(Objective):
 
     @cached_property
     def examples(self) -> list[Example]:
-        """The documents to evaluate on."""
+        """The examples of the evaluation documents."""
         task = self.setup.task
         docs = documents(task, self.setup.run.evaluation.split)
         return self.first_examples(make_examples(task, self.setup.tokenizer, docs))
@@ -81,7 +81,7 @@ class Classification(Objective):
         _ = self.examples
 
     def evaluate(self, params: Params) -> Evaluation:
-        """Returns accuracy, F1 and loss, and "majority_" those of the best constant prediction."""
+        """Returns accuracy, F1 and loss; "majority_" scores are of the best constant prediction."""
         logits, labels = self._logits_and_labels(params)
         loss_sum, weight = class_cross_entropy(logits, labels)
         predicted = self._predicted(logits)
@@ -109,7 +109,7 @@ class Classification(Objective):
         )
 
     def _logits_and_labels(self, params: Params) -> tuple[np.ndarray, np.ndarray]:
-        """Returns logits [documents, classes] and labels of the documents to evaluate on."""
+        """Returns logits [documents, classes] and labels of the evaluation documents."""
         length, count = self.setup.task.max_source_length, len(self.examples)
         logits, labels = self.logits_and_labels(params, self.examples, length)
         return logits[:count], labels[:count]
@@ -145,7 +145,7 @@ class Classification(Objective):
 def resolve_labels(run: RunConfig, head: str) -> tuple[Task, Any]:
     """Returns task and model config with the names of the labels.
 
-    They are the task's, the model config's, or collected from the training documents.
+    The names come from the task, the model config, or the training documents.
     """
     if run.data.reader == "prepared":
         names = run.task.labels or run.model.id2label
@@ -164,7 +164,7 @@ def resolve_labels(run: RunConfig, head: str) -> tuple[Task, Any]:
 
 
 def _labels_of_prepared(task: Task, directory: str, names: tuple[str, ...]) -> Task:
-    """Returns the task with the labels of prepared data, which ``names``, if any, must be."""
+    """Returns the task with the labels of prepared data; ``names``, if any, must match."""
     prepared = PreparedExamples(directory).metadata["task"]
     if prepared["objective"] != task.objective:
         raise InputError(

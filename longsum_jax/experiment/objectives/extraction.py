@@ -1,4 +1,4 @@
-"""Extraction: an encoder scores which sentences of a document belong into a summary.
+"""Extraction: an encoder scores the sentences of a document for inclusion in a summary.
 
 AWESOME, appendix D.
 """
@@ -30,7 +30,7 @@ COLUMNS = ("f1", "precision", "recall")
 
 
 class Extraction(Objective):
-    """Extraction of the sentences that the greedy oracle takes."""
+    """Extraction of the sentences that the greedy oracle selects."""
 
     head = "extraction"
     parts = True
@@ -54,9 +54,9 @@ class Extraction(Objective):
         return {"segments": self.shape}
 
     def loss_fn(self) -> LossFn:
-        """Returns the mean binary cross-entropy of the sentences.
+        """Returns the mean binary cross-entropy over sentences.
 
-        It also counts tokens and right sentences.
+        Also counts tokens and correct sentences.
         """
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
@@ -74,7 +74,7 @@ class Extraction(Objective):
 
     @cached_property
     def examples(self) -> list[Example]:
-        """The documents to evaluate on."""
+        """The examples of the evaluation documents."""
         task, run = self.setup.task, self.setup.run
         docs = documents(task, run.evaluation.split)
         made = make_examples(task, self.setup.tokenizer, docs, seed=run.training.seed)
@@ -84,11 +84,11 @@ class Extraction(Objective):
         self.check_parts(self.examples)
 
     def evaluate(self, params: Params) -> Evaluation:
-        """Returns F1, precision and recall against the oracle, over all sentences together.
+        """Returns F1, precision and recall against the oracle, over all sentences of all documents.
 
-        Scores without a prefix are of the sentences that ``Model.extract`` takes. Those with the
-        prefixes "best_k_", "lead_" and "random_" are of the best, the first and random sentences,
-        as many in every document as the oracle takes on average.
+        Scores without a prefix use the sentences selected by ``Model.extract``. The prefixes
+        "best_k_", "lead_" and "random_" are for the highest-scored, the first and random sentences,
+        as many in every document as the oracle selects on average.
         """
         scores, labels = self._scores_and_labels(params)
         k = self.mean_taken
@@ -112,7 +112,7 @@ class Extraction(Objective):
 
     @cached_property
     def mean_taken(self) -> int:
-        """Number of sentences that the oracle takes of a document on average, rounded."""
+        """Average number of sentences that the oracle selects in a document, rounded."""
         taken = [(example["labels"] == 1).sum() for example in self.examples]
         return max(round(np.mean(taken)), 1)
 
@@ -141,7 +141,7 @@ class Extraction(Objective):
         )
 
     def _scores_and_labels(self, params: Params) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Returns, for each document, logits and labels of its sentences, the query left out."""
+        """Returns logits and labels of the sentences of each document, excluding the query."""
         scores: list[np.ndarray] = []
         for batch, count in self._batches():
             found = jax.device_get(self.logits(params, batch))
@@ -151,7 +151,7 @@ class Extraction(Objective):
         return scores, [found[found != IGNORED_LABEL] for found in labels]
 
     def _batches(self) -> Iterator[tuple[NumpyBatch, int]]:
-        """Yields batches at the smallest bucket that holds their documents, and their number."""
+        """Yields batches padded to the smallest possible bucket, and their numbers of documents."""
         size = self.setup.run.evaluation.batch_size
         for start in range(0, len(self.examples), size):
             examples = self.examples[start : start + size]
@@ -180,7 +180,7 @@ class Extraction(Objective):
 
 
 def _loss(scores: list[np.ndarray], labels: list[np.ndarray]) -> float:
-    """Returns the mean binary cross-entropy of the sentences of all documents."""
+    """Returns the mean binary cross-entropy over the sentences of all documents."""
     all_scores = np.concatenate(scores)[:, None].astype(np.float32)
     all_labels = np.concatenate(labels)[:, None].astype(np.float32)
     loss_sum, weight = class_cross_entropy(all_scores, all_labels)

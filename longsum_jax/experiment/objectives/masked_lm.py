@@ -1,6 +1,6 @@
-"""Masked language modelling: an encoder predicts masked tokens.
+"""Masked language modeling: an encoder predicts masked tokens.
 
-Devlin et al. 2019; masks are drawn anew at every step, as in RoBERTa.
+Devlin et al. 2019; masks are redrawn at every step, as in RoBERTa.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ COLUMNS = ("accuracy", "bits_per_token", "bits_per_character")
 
 
 class MaskedLanguageModel(Objective):
-    """Masked language modelling of whole documents, read in pieces."""
+    """Masked language modeling of whole documents, read in pieces."""
 
     head = "masked_lm"
 
@@ -55,7 +55,7 @@ class MaskedLanguageModel(Objective):
         return {}
 
     def masks(self, rng: Array, ids: Array, mask: Array) -> tuple[Array, Array]:
-        """Returns inputs and labels int [b, l] for ids [b, l]; see ``ops.masking``."""
+        """Returns inputs and labels, int [b, l], for ids [b, l]; see ``ops.masking``."""
         special = [*self.special_ids, *self._prefix]
         regular = np.setdiff1d(np.arange(self.setup.config.vocab_size), special)
         return mask_tokens(
@@ -68,14 +68,14 @@ class MaskedLanguageModel(Objective):
         )
 
     def _is_text(self, ids: Array, mask: Array) -> Array:
-        """Returns which tokens are of the text: none of the prefix, and no special ones."""
+        """Returns True for tokens of the text, excluding the prefix and special tokens."""
         num_before = len(self.setup.tokenizer.prefix_ids) + len(self._prefix)
         is_behind = jnp.arange(ids.shape[-1]) >= num_before
         return mask.astype(bool) & is_behind & ~jnp.isin(ids, jnp.asarray(self.special_ids))
 
     def loss_fn(self) -> LossFn:
-        """Returns the cross-entropy of the chosen tokens; also counts tokens and right guesses."""
-        _ = self.special_ids  # a tokenizer that does not fit should not show inside a compilation
+        """Returns the cross-entropy of selected tokens; counts tokens and correct predictions."""
+        _ = self.special_ids  # raises for an unsuitable tokenizer before compilation
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             mask = batch["attention_mask"]
@@ -98,17 +98,17 @@ class MaskedLanguageModel(Objective):
 
     @cached_property
     def mask_id(self) -> int:
-        """The token that stands for chosen ones; see ``mask_id_of``."""
+        """Id of the mask token, see ``mask_id_of``."""
         return mask_id_of(self.setup.tokenizer)
 
     @cached_property
     def special_ids(self) -> np.ndarray:
-        """Ids that are never chosen, nor drawn in place of chosen ones."""
+        """Ids that are never selected, nor sampled as replacements."""
         return np.unique([*self._around(), self.mask_id])
 
     @cached_property
     def _prefix(self) -> list[int]:
-        """The ids before the text of every piece; a word of it counts elsewhere in the text."""
+        """The ids before the text of every piece; its words count elsewhere in the text."""
         return self.setup.tokenizer.encode(self.setup.task.prefix)
 
     def _around(self) -> list[int]:
@@ -118,7 +118,7 @@ class MaskedLanguageModel(Objective):
 
     @cached_property
     def documents(self) -> list[tuple[Document, list[Example]]]:
-        """The documents to evaluate on, with their pieces."""
+        """The evaluation documents with their pieces."""
         task, tokenizer = self.setup.task, self.setup.tokenizer
         docs = documents(task, self.setup.run.evaluation.split)
         made = ((document, masked_lm_examples(task, tokenizer, document)) for document in docs)
@@ -128,12 +128,12 @@ class MaskedLanguageModel(Objective):
         _ = self.documents
 
     def evaluate(self, params: Params) -> Evaluation:
-        """Returns accuracy and bits of the guesses; the masks are the same at every evaluation.
+        """Returns accuracy and bits of the predictions; masks are the same in every evaluation.
 
-        Bits per token are the mean over the chosen tokens; bits per character are those times the
-        number of tokens (special ones left out) over the number of characters of the documents:
-        the cost of all tokens if each cost as much as the chosen ones. Each is guessed from both
-        sides, so neither is a compression rate.
+        Bits per token is the mean over selected tokens; bits per character is that mean times the
+        number of tokens (without special tokens) over the number of characters of the documents:
+        the cost of all tokens if each cost as much as the selected ones. Tokens are predicted from
+        both sides, so neither is a compression rate.
         """
         guesses = [jax.device_get(self._guess(params, *batch)) for batch in self._batches()]
         counts = np.concatenate(guesses, axis=1).T.astype(np.float64)  # [pieces, 4]
@@ -162,7 +162,7 @@ class MaskedLanguageModel(Objective):
         return f"{table}\n\n{chosen} of {tokens} tokens guessed in {counted(len(rows), 'document')}"
 
     def _batches(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yields numbers [b] of pieces, which seed their masks, ids [b, l] and masks [b, l]."""
+        """Yields indices [b] of pieces, which seed their masks, ids [b, l] and masks [b, l]."""
         size = self.setup.run.evaluation.batch_size
         pieces = [piece for _, pieces in self.documents for piece in pieces]
         for start in range(0, len(pieces), size):
@@ -176,9 +176,9 @@ class MaskedLanguageModel(Objective):
 
     @cached_property
     def _guess(self) -> Callable[..., Array]:
-        """Compiled (parameters, numbers, ids, mask) -> float32 [4, b] of every row.
+        """Compiled function (parameters, indices, ids, mask) -> float32 [4, b].
 
-        The four are tokens, chosen tokens, right guesses and bits.
+        The four rows are counts of tokens, selected tokens, correct predictions, and bits.
         """
         key = jax.random.key(self.setup.run.evaluation.seed)
 
@@ -198,15 +198,15 @@ class MaskedLanguageModel(Objective):
 
 
 def masked_lm_scores(rows: Sequence[Row]) -> dict[str, float]:
-    """Returns accuracy (0 to 100), bits per token and bits per character over all documents; NaN
-    where no token was chosen.
+    """Returns accuracy (0 to 100), bits per token and bits per character over all documents; NaN if
+    no token was selected.
 
     Args:
-        rows: with "characters", "tokens", "chosen", "right" and "bits" of a document.
+        rows: rows with "characters", "tokens", "chosen", "right" and "bits" of a document.
     """
     names = ("characters", "tokens", "chosen", "right", "bits")
     totals = {name: sum(row[name] for row in rows) for name in names}
-    guesses = totals["chosen"] or math.nan  # what guesses nothing must not be the best
+    guesses = totals["chosen"] or math.nan  # NaN never ranks best
     bits_per_token = totals["bits"] / guesses
     return {
         "accuracy": 100 * totals["right"] / guesses,

@@ -1,4 +1,4 @@
-"""Multiple choice: which of several texts goes with a document (Zellers et al. 2018)."""
+"""Multiple choice: the text that matches a document (Zellers et al. 2018)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ from longsum_jax.text.documents import Document
 from longsum_jax.training.step import LossFn, LossOutput
 from longsum_jax.typing import IGNORED_LABEL, AnyArray, Array, Params
 
-CHANCE = "chance_accuracy"  # expected of a choice at random
+CHANCE = "chance_accuracy"  # expected accuracy of random choices
 
 
 class MultipleChoice(Objective):
-    """The right one of a document's choices."""
+    """Predicts the correct one of a document's choices."""
 
     head = "multiple_choice"
     parts = True
@@ -49,7 +49,7 @@ class MultipleChoice(Objective):
     def loss_fn(self) -> LossFn:
         """Returns the cross-entropy over the choices of a document.
 
-        It also counts tokens and right documents.
+        Also counts tokens and correct documents.
         """
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
@@ -66,7 +66,7 @@ class MultipleChoice(Objective):
         return loss_fn
 
     def forward(self, params: Params, batch: Mapping[str, Array], **options: Any) -> Array:
-        """Returns logits of the choices [batch, choices], the least number for absent ones."""
+        """Returns logits [batch, choices], with the lowest finite value for absent choices."""
         logits = super().forward(params, batch, **options)
         is_choice = batch["attention_mask"].any(-1)
         return jnp.where(is_choice, logits, jnp.finfo(logits.dtype).min)
@@ -75,7 +75,7 @@ class MultipleChoice(Objective):
         self.check_parts(example for _, example in self.documents_with_examples)
 
     def evaluate(self, params: Params) -> Evaluation:
-        """Returns accuracy and loss, and "chance_accuracy" that of a choice at random."""
+        """Returns accuracy and loss, and "chance_accuracy", the accuracy of random choices."""
         documents, examples = zip(*self.documents_with_examples, strict=True)
         logits, labels = self.logits_and_labels(params, examples, self.source_lengths[-1])
         loss_sum, weight = class_cross_entropy(logits, right_numbers(labels))
@@ -102,7 +102,7 @@ class MultipleChoice(Objective):
 
 
 def right_numbers(labels: Int[AnyArray, "batch choices"]) -> Int[JaxArray, " batch"]:
-    """Returns the number of the choice labeled 1, IGNORED_LABEL in rows without one."""
+    """Returns the index of the choice labeled 1, IGNORED_LABEL for rows without one."""
     is_right = jnp.asarray(labels) == 1
     return jnp.where(is_right.any(-1), is_right.argmax(-1), IGNORED_LABEL)
 

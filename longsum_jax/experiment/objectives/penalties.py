@@ -1,4 +1,4 @@
-"""Additions of models to the loss of any objective."""
+"""Penalties of models that are added to the loss of any objective."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from longsum_jax.typing import Array, Params
 
 
 def with_span_penalty(loss_fn: LossFn | SegmentedLoss, config: Any) -> LossFn | SegmentedLoss:
-    """Returns ``loss_fn`` plus the penalty on adaptive spans, if the model ``config`` has one.
+    """Returns ``loss_fn`` plus the penalty on adaptive spans, if ``config`` enables it.
 
     The mean loss grows by ``span_penalty`` times the mean span. The metric "span_penalty" is, like
     all metrics, a sum: divided by "weight" it is the penalty's share of the loss.

@@ -18,26 +18,27 @@ from longsum_jax.typing import Array, NumpyBatch, Params
 class Preferences(Summarization):
     """Direct preference optimization (Rafailov et al. 2023), as in SCOPE (Duong et al. 2025).
 
-    The reference model is the start of the run. It stays frozen: its log-probabilities of all pairs
-    are computed once, see ``experiment.reference``. Evaluations score generated summaries, as for
-    ``Summarization``.
+    The reference model is the initial model of the run and remains frozen: its log-probabilities of
+    all pairs are computed once, see ``experiment.reference``. Evaluations score generated
+    summaries, as in ``Summarization``.
     """
 
     def batch_options(self) -> dict[str, Any]:
         return super().batch_options() | {"pairs": True}
 
     def loss_fn(self) -> LossFn:
-        """Returns the loss of preferences, of which a pair of equal summaries has none.
+        """Returns the preference loss, which is 0 for a pair of identical summaries.
 
         Its weight is the number of pairs. The metrics are sums: divided by "weight",
-        "reward_margin" is the mean margin of the rewards and "right_pairs" the share of pairs whose
-        margin is above 0.
+        "reward_margin" is the mean reward margin, and "right_pairs" the share of pairs with a
+        positive margin.
         """
         beta = self.setup.run.loss.beta
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             log_probs = self._log_probs(params, batch, deterministic=False, rngs={"dropout": rng})
             is_pair = (batch["labels"] != batch["rejected"]).any(-1)
+            # With the policy as its own reference, identical pairs have zero margin and gradient.
             reference = jnp.where(is_pair[:, None], batch["reference"], log_probs)
             losses, margins = preference_scores(log_probs, reference, beta=beta)
             return loss_with_counts(
@@ -54,9 +55,9 @@ class Preferences(Summarization):
 
     @cached_property
     def pair_log_probs(self) -> Any:
-        """A compiled function of parameters and a batch: log-probabilities, float32 [rows, 2].
+        """Compiled function from parameters and a batch to log-probabilities, float32 [rows, 2].
 
-        It computes without dropout, and its result is on every host.
+        It runs without dropout, and its result is available on every host.
         """
 
         def log_probs(params: Params, batch: NumpyBatch) -> Array:

@@ -28,7 +28,7 @@ COLUMNS = Answers.columns
 
 
 class QuestionAnswering(Objective):
-    """Answers that stand in their documents word for word."""
+    """Extractive question answering: answers are spans of their documents."""
 
     head = "question_answering"
     _metric = Answers()
@@ -46,9 +46,9 @@ class QuestionAnswering(Objective):
         return {"target_length": SPAN_OUTPUTS, "token_types": True}
 
     def loss_fn(self) -> LossFn:
-        """Returns the mean cross-entropy of first and last tokens of answers.
+        """Returns the mean cross-entropy of the first and last tokens of answers.
 
-        It also counts tokens and the answers whose both ends are most likely.
+        Also counts tokens, and answers for which both ends are the most likely ones.
         """
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
@@ -61,15 +61,15 @@ class QuestionAnswering(Objective):
         return loss_fn
 
     def forward(self, params: Params, batch: Mapping[str, Array], **options: Any) -> Array:
-        """Returns logits of first and last tokens [batch, 2, length]."""
+        """Returns logits of first and last tokens, [batch, 2, length]."""
         return span_logits(super().forward(params, batch, **options), batch["attention_mask"])
 
     def read_evaluation(self) -> None:
         _ = self.documents_with_examples
 
     def evaluate(self, params: Params) -> Evaluation:
-        """Returns exact match and F1 of the answers, and the loss of those that can be read, NaN
-        where none can."""
+        """Returns exact match and F1 of the answers, and the loss of answers in the text that is
+        read, NaN if there is none."""
         examples = [example for _, example in self.documents_with_examples]
         length = self.setup.task.max_source_length
         logits, labels = self.logits_and_labels(params, examples, length)
@@ -115,9 +115,9 @@ class QuestionAnswering(Objective):
 def span_logits(
     logits: Float[AnyArray, "batch length 2"], mask: Bool[AnyArray, "batch length"]
 ) -> Float[JaxArray, "batch 2 length"]:
-    """Returns logits of first and of last tokens, the least number at padding.
+    """Returns logits of first and last tokens, with the lowest finite value at padding.
 
-    No answer ends in padding, so the loss of a row does not depend on it.
+    Answers cannot end in padding, so the loss of a row does not depend on its padded length.
     """
     logits = jnp.moveaxis(jnp.asarray(logits), 2, 1)
     return jnp.where(jnp.asarray(mask)[:, None], logits, jnp.finfo(logits.dtype).min)

@@ -1,4 +1,4 @@
-"""The objectives of training: one class per ``objective`` of a task."""
+"""Registry of training objectives: one class per ``objective`` of a task."""
 
 from collections.abc import Mapping
 

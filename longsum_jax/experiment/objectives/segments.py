@@ -1,4 +1,4 @@
-"""Summarization segment by segment: each segment has a target, memories connect them (AWESOME)."""
+"""Segment-by-segment summarization: a target per segment, connected by memories (AWESOME)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ from longsum_jax.typing import IGNORED_LABEL, Array, Params
 
 
 class SegmentSummarization(Summarization):
-    """One update for a batch of whole documents; memories begin anew with each."""
+    """One update per batch of whole documents; memories are reset for every batch."""
 
     parts = True
 
     @classmethod
     def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
-        """Completes the task by the model's segment length and number of vectors."""
+        """Completes the task with the model's segment length and number of vectors."""
         task, config = run.task, run.model
         if config.page_length:
             raise InputError(
@@ -61,11 +61,11 @@ class SegmentSummarization(Summarization):
 
     @property
     def max_read_tokens(self) -> int | None:
-        """Tokens of a document that evaluation reads; by default None, all of it."""
+        """Maximum tokens that evaluations read of a document; by default None for all."""
         return self.setup.run.evaluation.max_source_length or None
 
     def loss_fn(self) -> SegmentedLoss:
-        """Returns the loss of ``segment_loss_fn``."""
+        """Returns the loss function from ``segment_loss_fn``."""
         config = self.setup.config
         return segment_loss_fn(
             self.setup.family.module_class(config),
@@ -81,19 +81,19 @@ def segment_loss_fn(
     label_smoothing: float = 0.0,
     deterministic: bool = False,
 ) -> SegmentedLoss:
-    """Returns the teacher-forced cross-entropy of every segment's target.
+    """Returns the loss function: teacher-forced cross-entropy of every segment's target.
 
-    It counts segments, tokens and right next tokens, too. Batches hold "input_ids" and
+    It also counts segments, tokens and correct next tokens. Batches contain "input_ids" and
     "attention_mask" [b, segments, l], "labels" [b, segments, t], and for models with
     ``salient_vectors`` "slots" and "reads", see ``data.padding.SegmentShape``.
 
     Args:
-        module: the model, with the methods of ``models.encoder_decoder``.
-        config: its config.
+        module: model with the methods of ``models.encoder_decoder``.
+        config: config of the model.
         label_smoothing: probability mass spread over the vocabulary.
-        deterministic: without dropout and without ``memory_reconstruction``, whose error, added up
-            over layers, is the metric "reconstruction" divided by "weight". The error of a document
-            weighs as much as its labels, whatever other documents are in the batch.
+        deterministic: whether to disable dropout and ``memory_reconstruction``, whose error, summed
+            over layers, is the metric "reconstruction" divided by "weight". A document's error is
+            weighted by its number of labels, independent of the other documents in the batch.
     """
     reconstructs = (
         config.memory == "compressive" and config.memory_reconstruction > 0 and not deterministic
@@ -149,7 +149,7 @@ def segment_loss_fn(
 
 
 def _weighted_errors(sown: Mapping[str, Any], labels: Array) -> Array:
-    """Returns the sum of the rows' errors, over all layers, times their numbers of labels."""
+    """Returns the rows' errors weighted by their numbers of labels, summed over rows and layers."""
     counts = (labels != IGNORED_LABEL).sum(-1).astype(np.float32)
     return sum((errors * counts).sum() for errors in jax.tree.leaves(sown))
 

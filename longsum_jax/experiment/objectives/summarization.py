@@ -1,4 +1,4 @@
-"""Summarization by an encoder-decoder: teacher forcing, and scores of generated summaries."""
+"""Summarization with an encoder-decoder: teacher forcing, and scores of generated summaries."""
 
 import shlex
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from longsum_jax.typing import Array, Params
 
 
 class Summarization(Objective):
-    """Summarization; targets are given summaries or gap sentences."""
+    """Summarization; targets are reference summaries or gap sentences."""
 
     head = "language_model"
 
@@ -42,7 +42,7 @@ class Summarization(Objective):
         return {"target_length": self.setup.task.max_target_length}
 
     def loss_fn(self) -> LossFn | SegmentedLoss:
-        """Returns the teacher-forced cross-entropy; also counts tokens and right next tokens."""
+        """Returns the teacher-forced cross-entropy; counts tokens and correct next tokens."""
         label_smoothing = self.setup.run.loss.label_smoothing
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
@@ -66,7 +66,7 @@ class Summarization(Objective):
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """The documents to evaluate on, with their summaries; the model adds the task's prefix."""
+        """The evaluation documents with their summaries; the model adds the task's prefix."""
         run = self.setup.run
         found = (
             with_target(self.setup.task, document, run.training.seed)
@@ -76,10 +76,10 @@ class Summarization(Objective):
 
     def read_evaluation(self) -> None:
         _ = self.pairs
-        self._model.summaries([], **self._summary_options())  # checks them
+        self._model.summaries([], **self._summary_options())  # checks the options
 
     def _summary_options(self) -> dict[str, Any]:
-        """Returns the arguments of ``Model.summaries`` that evaluation uses."""
+        """Returns the arguments of ``Model.summaries`` for evaluations."""
         options = self.setup.run.evaluation
         return {
             "batch_size": options.batch_size,
@@ -90,7 +90,7 @@ class Summarization(Objective):
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
-        """The metrics of the evaluation, by name."""
+        """The metrics of evaluations by name."""
         return _metrics(self.setup.run.evaluation)
 
     @cached_property
@@ -99,25 +99,25 @@ class Summarization(Objective):
 
     @cached_property
     def _model(self) -> Model:
-        """One object for all evaluations, so that generation compiles once per length."""
+        """The model of all evaluations; sharing it compiles generation once per length."""
         return self.setup.make_model(None)
 
     @property
     def max_read_tokens(self) -> int | None:
-        """Tokens of a document that evaluation reads; None for all."""
+        """Maximum tokens that evaluations read of a document; None for all."""
         wanted = self.setup.run.evaluation.max_source_length
         if wanted is None:
             return self.setup.task.max_source_length
         return wanted or None
 
     def evaluate(self, params: Params) -> Evaluation:
-        """Scores generated summaries and the baselines by all metrics; also counts lengths.
+        """Scores generated summaries and the baselines with all metrics; also counts lengths.
 
-        The scores of the baselines have names that begin with "lead_" and "random_".
+        The names of baseline scores begin with "lead_" and "random_".
         """
         self._model.params = params
         rows = predict(self._model, self.pairs, self.metrics, **self._summary_options())
-        self._model.forget_kernels()  # training goes on with other parameters and needs the memory
+        self._model.forget_kernels()  # free the memory: training continues with other parameters
         score_last(rows, self.pairs, self.metrics)
         summary = summary_of(rows, self.pairs, self.metrics)
         scores = dict(summary["scores"])

@@ -1,4 +1,4 @@
-"""Classification of words by an encoder: names of entities, parts of speech."""
+"""Token classification with an encoder: a label per word, such as entities or parts of speech."""
 
 import collections
 import dataclasses
@@ -27,7 +27,7 @@ COLUMNS = ("accuracy", "f1", "precision", "recall")
 
 
 class TokenClassification(Objective):
-    """A label for every word of a document."""
+    """Predicts a label for every word of a document."""
 
     head = "token_classification"
 
@@ -42,12 +42,12 @@ class TokenClassification(Objective):
         return task, dataclasses.replace(config, problem_type="single_label_classification")
 
     def batch_options(self) -> dict[str, Any]:
-        # A label for each token, also of buckets beyond the task's maximum.
+        # One label per token, including buckets beyond the task's maximum.
         longest = max(self.setup.task.max_source_length, self.source_lengths[-1])
         return {"target_length": longest}
 
     def loss_fn(self) -> LossFn:
-        """Returns the mean cross-entropy of the words; it also counts tokens and right words."""
+        """Returns the mean cross-entropy of the words; counts tokens and correct words."""
 
         def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
             mask = batch["attention_mask"]
@@ -63,10 +63,10 @@ class TokenClassification(Objective):
         _ = self.documents_with_examples
 
     def evaluate(self, params: Params) -> Evaluation:
-        """Returns accuracy of the words, F1 of the entities and loss.
+        """Returns word accuracy, entity F1 and loss.
 
-        Words that are not read count as wrong. "majority_" are the scores of the label that most
-        words have.
+        Words that are not read count as wrong. Scores with the prefix "majority_" belong to the
+        most frequent label.
         """
         names = self.setup.task.labels
         numbers, loss = self._numbers_and_loss(params)
@@ -87,7 +87,7 @@ class TokenClassification(Objective):
 
     def _numbers_and_loss(self, params: Params) -> tuple[np.ndarray, float]:
         """Returns the most likely label of every token, int [documents, length], and the mean loss
-        of the words that are read, NaN where none is."""
+        of the words that are read, NaN if there are none."""
         examples = [example for _, example in self.documents_with_examples]
         numbers, loss_sum, weight = [], 0.0, 0.0
         for batch in self.evaluation_batches(examples, self.setup.task.max_source_length):

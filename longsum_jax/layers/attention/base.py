@@ -1,9 +1,9 @@
 """The interface of encoder attentions: a class of layers, and its context.
 
 A context is made once per encoder. It computes what all layers share (masks, biases, global tokens
-in front of the input), and removes afterwards what it added. A layer holds the projections and
-computes the attention; it is called with the normalised states, the context, and its own share of
-the context:
+prepended to the input), and finally removes what it added. A layer holds the projections and
+computes the attention; it is called with the normalized states, the context, and its slice of the
+per-layer inputs:
 
     x, context, layer_inputs = context_module.prepare(x, mask, ...)
     for i, layer in enumerate(layers):
@@ -38,7 +38,7 @@ from longsum_jax.typing import AnyArray
 
 
 class Context(nn.Module):
-    """The base of all contexts; hands the mask to the layers."""
+    """The base class of contexts; passes only the mask to the layers."""
 
     stack: StackConfig
 
@@ -49,54 +49,54 @@ class Context(nn.Module):
         relative_bias: RelativePositionBias | None,
         deterministic: bool,
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
-        """Computes what the layers need besides their input.
+        """Computes the shared inputs of the layers.
 
-        Contexts with further inputs (``EncoderAttention.inputs``) take them as keywords.
+        Contexts with additional inputs (``EncoderAttention.inputs``) take them as keywords.
 
         Args:
-            x: embeddings.
+            x: token embeddings.
             mask: True on real tokens.
-            relative_bias: T5's bias by distance, None for models without one.
+            relative_bias: T5's relative position bias, None for models without one.
             deterministic: False in training.
 
         Returns:
-            The input of the first layer, with the global tokens of this context in front; a pytree
+            The input of the first layer, with the global tokens of this context prepended; a pytree
             for all layers; a pytree of arrays with one row per layer.
         """
         return x, mask, ()
 
     def for_group(self, context: Any, layer_inputs: Any, group: LayerGroup) -> tuple[Any, Any]:
-        """Returns the share of ``group`` in the last two results of ``prepare``."""
+        """Returns the part for ``group`` of the last two results of ``prepare``."""
         return context, group.rows(layer_inputs)
 
     def finish(
         self, x: Float[AnyArray, "batch extended_length d_model"], length: int
     ) -> Float[AnyArray, "batch output_length d_model"]:
-        """Removes what ``prepare`` added to an input of ``length`` tokens."""
+        """Removes the tokens that ``prepare`` added to an input of ``length`` tokens."""
         return x
 
 
 class EncoderAttention:
     """The interface of the module classes in ``registry.ENCODER_ATTENTIONS``.
 
-    A module is called with (x, context, layer_input, deterministic), and with ``extra`` if it takes
-    extra keys.
+    A module is called with (x, context, layer_input, deterministic), and additionally with
+    ``extra`` if it takes extra keys.
 
     Attributes:
         Options: dataclass of the options that the attention reads.
         context_class: class of its context.
-        inputs: names of further arguments of ``context_class.prepare``. The encoder itself passes
+        inputs: names of additional arguments of ``context_class.prepare``. The encoder passes
             ``embedding_norm`` and ``embedding_map``: the norm of the token embeddings and the map
             to the size of the states (or None), for embeddings that the context adds.
-        pads_to: name of the option that a padded length must be a multiple of, "" if the result
-            does not depend on padding.
-        max_input_length_option: name of the option with the longest input in tokens, "" without a
-            limit.
-        extra_keys: whether a layer takes ``extra: ExtraKeyValues``, keys and values that every
-            token sees beside those of the input.
-        can_be_causal: whether it has a form in which tokens see no later ones (``StackConfig``).
-        own_tokens: whether its context puts tokens of its own in front of the text.
-        options: a dataclass with the fields of ``Options``, of modules with tokens of their own.
+        pads_to: name of the option whose multiple a padded length must be, "" if the result does
+            not depend on padding.
+        max_input_length_option: name of the option with the maximum input length in tokens, "" if
+            unlimited.
+        extra_keys: True if a layer takes ``extra: ExtraKeyValues``, keys and values that every
+            token reads in addition to the input.
+        can_be_causal: True if it has a form in which tokens see no later tokens (``StackConfig``).
+        own_tokens: True if its context prepends additional tokens to the text.
+        options: dataclass with the fields of ``Options``, of modules that prepend tokens.
     """
 
     Options: ClassVar[type] = NoOptions
@@ -114,23 +114,23 @@ class EncoderAttention:
         """Returns the names of the options that the attention reads.
 
         Args:
-            name: the attention's name in a config; patterns and hybrids need it.
+            name: name of the attention in a config; needed by patterns and hybrids.
         """
         return option_names(cls.Options)
 
     @classmethod
     def check(cls, options: EncoderAttentionOptions) -> None:
-        """Raises InputError for options that are out of range or do not fit together."""
+        """Raises InputError for options that are out of range or incompatible."""
 
     @classmethod
     def num_passed_tokens(cls, options: EncoderAttentionOptions) -> int:
-        """Returns how many of its own tokens a decoder sees in front of the text."""
+        """Returns the number of prepended tokens that a decoder sees before the text."""
         return 0
 
     def text_states(
         self, x: Float[AnyArray, "batch extended_length d_model"], length: int
     ) -> Float[AnyArray, "batch length d_model"]:
-        """Returns the states of a text of ``length`` tokens, without what the context added."""
+        """Returns the states of the text's ``length`` tokens, without tokens of the context."""
         if self.own_tokens:
             _, x = split_tokens(x, self.options.num_global_tokens)
         return x[:, :length]
@@ -152,11 +152,11 @@ class EncoderAttention:
 
 
 class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
-    """The base of encoder attentions with queries, keys and values.
+    """The base class of encoder attentions with queries, keys and values.
 
     Attributes:
-        options: a dataclass with the fields of ``Options``, usually a whole model config.
-        causal: tokens see no later ones.
+        options: dataclass with the fields of ``Options``, usually a whole model config.
+        causal: True if tokens see no later tokens.
     """
 
     options: Any = NoOptions()
@@ -167,16 +167,15 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         return cls(**stack.attention_fields, options=stack.options, causal=stack.causal)
 
     def sparse_options(self, deterministic: bool) -> dict[str, Any]:
-        """Returns ``scale`` and, in training, ``dropout``: arguments of the functions in
-        ``ops.attention``."""
+        """Returns arguments of ``ops.attention``: ``scale`` and, in training, ``dropout``."""
         options: dict[str, Any] = {"scale": self.scale}
         if not deterministic and self.dropout_rate:
             options["dropout"] = Dropout(self.make_rng("dropout"), self.dropout_rate)
         return options
 
     def random_key(self, layer: Int[AnyArray, ""], deterministic: bool) -> PRNGKeyArray:
-        """Returns the key of what a layer draws: a new one in each training step, one for each
-        ``layer`` otherwise."""
+        """Returns the PRNG key of a layer's random draws: a new one in each training step,
+        otherwise a fixed one for each ``layer``."""
         if deterministic:
             return jax.random.fold_in(jax.random.key(0), layer)
         return self.make_rng("dropout")
@@ -193,7 +192,7 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         outputs: tuple[Output, ...] | Output = "text",
         has_kernels: bool = False,
     ) -> Any:
-        """Calls ``attention``, on every device with its shard where a mesh shards the sequence.
+        """Calls ``attention``, on every device with its shard if a mesh shards the sequence.
 
         Args:
             attention: function of ``ops.attention``, called with all arrays as keywords and with
@@ -207,6 +206,7 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         sharding = active_sequence_sharding(batch)
         if sharding is None:
             return attention(**text, **(rows or {}), **(shared or {}), **options)
+        # Every device draws different dropout, from a key that it derives from ``rng``.
         run, rng = _with_own_key(attention, options)
         return shard_map_sequence(
             run,
@@ -229,9 +229,11 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         rows: Mapping[str, Any],
         heads: Mapping[str, ByHead],
     ) -> Float[Array, "batch length heads head_dim"]:
-        """Calls ``attention``; where a mesh shards the sequence, every device does for some heads.
+        """Calls ``attention``; if a mesh shards the sequence, on every device for some of the
+        heads.
 
-        Where devices do not divide the heads, the partitioner decides what they exchange.
+        If the number of devices does not divide the heads, XLA's partitioner decides what is
+        exchanged.
 
         Args:
             attention: function of ``ops.attention``, called with all arrays as keywords and with
@@ -243,6 +245,7 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         batch = jax.tree.leaves(text)[0].shape[0]
         sharding = active_sequence_sharding(batch)
         if sharding is None or self.num_heads % sharding.num_shards:
+            # No exchange: one device has everything, or XLA partitions the computation.
             whole = {name: of_heads.arrays for name, of_heads in heads.items()}
             return attention(**text, **rows, **whole, **options)
         run, rng = _with_own_key(attention, options)
@@ -252,14 +255,14 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
 def _with_own_key(
     attention: Callable[..., Any], options: dict[str, Any]
 ) -> tuple[Callable[..., Any], Array | None]:
-    """Returns ``attention`` as a function of arrays and of a device's own key.
+    """Returns ``attention`` as a function of arrays and of a key per device.
 
     Args:
         attention: function of ``ops.attention``.
-        options: of ``sparse_options``.
+        options: result of ``sparse_options``.
 
     Returns:
-        The function, and the key that those of devices are made from; None without dropout.
+        The function, and the key from which the devices derive theirs; None without dropout.
     """
     dropout = options.get("dropout")
     if dropout is None:
@@ -272,16 +275,17 @@ def _with_own_key(
 
 
 def layer_radii(windows: tuple[int, ...], num_layers: int) -> Int[Array, " layers"]:
-    """Returns the tokens on either side that each layer sees.
+    """Returns the number of tokens on either side that each layer sees.
 
     Args:
-        windows: tokens on both sides together, one number or one for each layer.
-        num_layers: of the stack.
+        windows: numbers of tokens on both sides together, one for all layers or one per layer.
+        num_layers: number of layers of the stack.
 
     Raises:
-        InputError: another number of windows.
+        InputError: the number of windows is neither one nor ``num_layers``.
     """
     check_num_windows(windows, num_layers)
+    # Half of a window is on either side of a token.
     return jnp.broadcast_to(jnp.asarray(windows) // 2, (num_layers,))
 
 
@@ -291,9 +295,9 @@ def window_bias(
     """Returns T5's bias between the queries of a block and the keys of its window.
 
     Args:
-        relative_bias: None gives None.
-        radius: tokens that a query sees on either side.
-        block_size: 0 for ``ops.attention.local.local_block_size``.
+        relative_bias: T5's relative position bias; None returns None.
+        radius: number of tokens that a query sees on either side.
+        block_size: number of tokens of a block; 0 for ``ops.attention.local.local_block_size``.
     """
     if relative_bias is None:
         return None

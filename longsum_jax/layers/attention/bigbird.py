@@ -18,17 +18,17 @@ from longsum_jax.typing import AnyArray
 
 
 def bigbird_is_full(options: RandomBlockOptions, length: int) -> bool:
-    """Returns whether an input has too few blocks for BigBird, and gets full attention.
+    """Returns True if an input has too few blocks for BigBird and gets full attention.
 
-    A block attends to 2 blocks at the ends, 3 of its window, and ``num_random_blocks`` random ones,
-    which need twice their number to choose from.
+    A block attends to 2 blocks at the ends, 3 of its window, and ``num_random_blocks`` random
+    blocks, which are drawn from at least twice their number.
     """
     return length <= (5 + 2 * options.num_random_blocks) * options.block_size
 
 
 class BigBirdContext(FullContext):
-    """The context of full attention for short inputs. For long ones the mask, T5's bias inside the
-    window and, in training, the random blocks of each layer."""
+    """The context of full attention for short inputs. For long inputs the mask, T5's bias inside
+    the window and, in training, the random blocks of each layer."""
 
     def prepare(
         self,
@@ -45,6 +45,7 @@ class BigBirdContext(FullContext):
         if deterministic:
             return x, context, ()
         num_blocks = -(-length // options.block_size)
+        # The seed is the layer index, so that every call of a layer has the same plan.
         plans = []
         for layer in range(self.stack.num_layers):
             plan = random_block_plan(
@@ -58,11 +59,12 @@ class BigBirdContext(FullContext):
 
 
 class BigBirdAttention(FullAttention):
-    """A window, the ends and random blocks (Zaheer et al. 2020), or full attention of short inputs.
+    """A window, the ends and random blocks (Zaheer et al. 2020), or full attention for short
+    inputs.
 
-    ``bigbird_is_full`` decides by the length of this call. At evaluation every random block is the
-    first block, as in transformers; in training they are drawn once per layer and length, from
-    fixed seeds.
+    ``bigbird_is_full`` decides by the length of the input. In evaluation every random block is the
+    first block, as in transformers; in training random blocks are drawn once per layer and length,
+    from fixed seeds.
     """
 
     Options = RandomBlockOptions
@@ -84,6 +86,7 @@ class BigBirdAttention(FullAttention):
         self.without_kernel("random blocks")
         mask, bias = context
         k, v = self.project_kv(x)
+        # Bias and random blocks differ by head, so devices exchange heads of whole sequences.
         attention = functools.partial(bigbird_attention, block_size=options.block_size)
         heads = {"bias": ByHead(bias)}
         if deterministic:

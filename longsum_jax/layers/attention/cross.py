@@ -41,15 +41,15 @@ from longsum_jax.typing import AnyArray
 
 
 class CrossAttention(MultiHeadAttention):
-    """The base of all cross-attentions: attention to all positions of a source, without a bias.
+    """The base class of cross-attentions: attention to all positions of a source, without a bias.
 
     Subclasses override ``project_kv``, ``attend`` and ``attend_absorbed``.
 
     Attributes:
         Options: dataclass of the options that the attention reads.
-        max_input_length_option: name of the option with the longest source in tokens, "" without a
-            limit.
-        options: a dataclass with the fields of ``Options``.
+        max_input_length_option: name of the option with the maximum source length in tokens, "" if
+            unlimited.
+        options: dataclass with the fields of ``Options``.
     """
 
     Options: ClassVar[type] = NoOptions
@@ -64,7 +64,7 @@ class CrossAttention(MultiHeadAttention):
 
     @classmethod
     def check(cls, options: CrossAttentionOptions, num_heads: int) -> None:
-        """Raises InputError for options out of range in a decoder of ``num_heads``."""
+        """Raises InputError for options out of range in a decoder with ``num_heads`` heads."""
 
     @classmethod
     def from_stack(cls, stack: StackConfig) -> "CrossAttention":
@@ -80,34 +80,34 @@ class CrossAttention(MultiHeadAttention):
     ) -> tuple[
         Float[AnyArray, "batch length d_model"], Bool[AnyArray, "batch mask_heads 1 num_keys"]
     ]:
-        """Returns what all layers need of a source, computed once per document.
+        """Returns the inputs from a source that all layers share, computed once per document.
 
         Args:
-            stack: the decoder's config.
+            stack: config of the decoder.
             states: encoder states.
             mask: True on real tokens.
 
         Returns:
-            The states, and a mask of the keys for one head or for each.
+            The states, and a mask of the keys, for all heads or for each head.
         """
         return states, mask[:, None, None, :]
 
     @classmethod
     def num_keys(cls, stack: StackConfig, length: int) -> int:
-        """Returns the keys of each head for a source of ``length``; decoding stores as many."""
+        """Returns the number of keys to store per head for a source of ``length``."""
         return length
 
 
-# Decoding has as many queries at a time, the beams of a document; their scores are few.
+# Decoding has at most this many queries at a time, the beams of a document; their scores are few.
 MAX_QUERIES_AT_ONCE = 32
 
 
 class SourceAttention(CrossAttention):
-    """Full cross-attention, where a mesh may shard the source.
+    """Full cross-attention to a source that a mesh may shard.
 
-    Every device attends to its shard of keys, values and states, which stay where they are; one
-    softmax merges the results. Queries and outputs are on every device. Scores of a target and a
-    long source are computed in pieces, see ``ops.attention.blockwise``.
+    Every device attends to its shard of keys, values and states, which are not moved; one softmax
+    merges the results. Queries and outputs are on every device. Scores of a target and a long
+    source are computed in pieces, see ``ops.attention.blockwise``.
     """
 
     def attend(  # type: ignore[override]  # without a bias
@@ -152,8 +152,9 @@ class SourceAttention(CrossAttention):
         return self.o(_attend_to_shards(attend, self.q(x), mask, {"k": k, "v": v}, rng))
 
     def _needs_pieces(self, x: AnyArray, k: AnyArray, num_shards: int) -> bool:
-        """Tells whether the scores on a device are too many for one array."""
+        """Returns True if the scores on a device are too many for one array."""
         batch, num_queries, _ = x.shape
+        # float32 scores [batch, heads, num_queries, num_keys / num_shards]
         score_bytes = 4 * batch * self.num_heads * num_queries * k.shape[1] // num_shards
         return num_queries > MAX_QUERIES_AT_ONCE and score_bytes > max_score_bytes()
 
@@ -182,12 +183,12 @@ def _attend_to_shards(
     """Calls ``attend`` on every device with its shard of a source.
 
     Args:
-        attend: called with ``q``, ``mask``, the arrays of ``source``, the mesh axes ``axes`` of the
-            sequence, and ``rng``; returns [batch, query_length, ...], merged over the axes.
-        q: [batch, query_length, ...].
-        mask: bool [batch, 1 or heads, 1, num_keys], None for all keys.
+        attend: function of ``q``, ``mask``, the arrays of ``source``, the mesh axes ``axes`` of the
+            sequence, and ``rng`` that returns [batch, query_length, ...], merged over the axes.
+        q: queries [batch, query_length, ...].
+        mask: boolean mask [batch, 1 or heads, 1, num_keys], None for all keys.
         source: arrays [batch, num_keys, ...].
-        rng: key of the dropout.
+        rng: PRNG key for dropout.
     """
     batch, num_keys = next(iter(source.values())).shape[:2]
     sharding = active_sequence_sharding(batch)
@@ -196,16 +197,17 @@ def _attend_to_shards(
         mask = jnp.ones((batch, 1, 1, num_keys), bool)
 
     def run(mask: AnyArray, **arrays: Any) -> Array:
+        # [batch, num_keys, 1, heads] -> [batch, heads, num_keys, 1]
         return attend(mask=jnp.moveaxis(mask, 1, -1), **arrays)
 
-    # The axis of positions must be the second one to be sharded.
+    # ``shard_map_sequence`` shards the second axis, which must be the axis of keys.
     text = source | {"mask": jnp.moveaxis(mask, -1, 1)}
     return shard_map_sequence(run, sharding, text=text, rows={"q": q}, rng=rng, outputs="rows")
 
 
 class HeposAttention(SourceAttention):
-    """Head-wise positional strides: head h reads every ``hepos_stride``-th position from h on
-    (Huang et al. 2021, equation 1); no new parameters."""
+    """Head-wise positional strides: head h reads every ``hepos_stride``-th position, beginning with
+    h (Huang et al. 2021, equation 1); no new parameters."""
 
     Options = HeposOptions
 
@@ -249,6 +251,7 @@ class HeposAttention(SourceAttention):
         return self._project(self.k, x), self._project(self.v, x)
 
     def _project(self, projection: Linear, x: AnyArray) -> Array:
+        # Only the positions that each head reads: [batch, num_keys, heads, head_dim].
         kernel = projection.kernel.astype(self.dtype)
         y = project_strided(x.astype(self.dtype), kernel, self.options.hepos_stride)
         return y + projection.bias.astype(self.dtype) if self.use_bias else y
@@ -260,16 +263,17 @@ class HeposAttention(SourceAttention):
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
-        """See ``MultiHeadAttention.attend_absorbed``; ``mask`` is the one of ``prepare``."""
+        """See ``MultiHeadAttention.attend_absorbed``; ``mask`` is the result of ``prepare``."""
         stride = self.options.hepos_stride
         assert mask is not None  # ``prepare`` makes one
+        # [batch, query_length, heads, d_model]
         q = self.absorbed_queries(x)
         if active_sequence_sharding(x.shape[0]) is None:
             mixed = mix_strided(q, states, mask, stride=stride, scale=self.scale)
             return self.project_mixed(mixed, mask)
 
         def mix(rows: AnyArray, **arrays: Any) -> Array:
-            shard = rows.reshape(rows.shape[0], -1, rows.shape[-1])
+            shard = rows.reshape(rows.shape[0], -1, rows.shape[-1])  # undoes ``to_blocks``
             return mix_strided(states=shard, **arrays, stride=stride, scale=self.scale)
 
         # Shards must begin at a multiple of the stride.
@@ -302,8 +306,9 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
     ) -> tuple[
         Float[AnyArray, "batch length d_model"], Bool[AnyArray, "batch mask_heads 1 num_keys"]
     ]:
+        # Zeros on padding add nothing to the means.
         states = jnp.where(mask[..., None], states, 0)
-        # Means over a source are all read or, without a single real token, none of them.
+        # Each mean is over the whole source: all are read or, without a real token, none.
         has_tokens = jnp.any(mask, -1)
         return states, has_tokens[:, None, None, None]
 
@@ -318,13 +323,13 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
-        """See ``MultiHeadAttention.attend_absorbed``; compresses the states at every call."""
+        """See ``MultiHeadAttention.attend_absorbed``; compresses the states in every call."""
         return super().attend_absorbed(x, self.compress(states), mask=mask)
 
 
 class NearestAttention(CrossAttention):
-    """Attention of every head to the positions with the largest scores alone (Unlimiformer, Bertsch
-    et al. 2023; exact search). Positions whose scores equal the smallest of them are read, too."""
+    """Attention of every head only to the positions with the largest scores (Unlimiformer, Bertsch
+    et al. 2023; exact search). Positions tied with the smallest of these scores are also read."""
 
     Options = NearestOptions
 
@@ -339,6 +344,7 @@ class NearestAttention(CrossAttention):
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend``."""
         q = self.q(x)
+        # [batch, heads, query_length, num_keys]
         scores = jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32)
         nearest = largest_scores(scores * self.scale, mask, self.options.cross_nearest)
         dropout = None

@@ -24,7 +24,7 @@ from longsum_jax.typing import AnyArray
 
 
 class FullContext(Context):
-    """The mask, and T5's bias for each distance, float [heads, 2 length - 1]; None without one."""
+    """The mask, and T5's bias for each distance, float [heads, 2 length - 1], or None."""
 
     def prepare(
         self,
@@ -40,7 +40,7 @@ class FullContext(Context):
 
 
 class FullAttention(EncoderSelfAttention):
-    """Full attention; of long inputs block by block, in memory linear in the length."""
+    """Full attention; for long inputs block by block, in memory linear in the length."""
 
     context_class = FullContext
     extra_keys = True
@@ -58,6 +58,7 @@ class FullAttention(EncoderSelfAttention):
         k, v = self.project_kv(x)
         kernel = None
         extra_arrays: tuple[AnyArray, AnyArray, AnyArray] | None = None
+        # Kernels do not support extra keys.
         if extra is None:
             kernel = self.fused_kernel(
                 x,
@@ -76,6 +77,7 @@ class FullAttention(EncoderSelfAttention):
 
         length = mask.shape[1]
         if self.causal:
+            # A bias of minus infinity is the causal mask of both computations below.
             bias = self._hide_later_tokens(bias, length)
         if self._needs_pieces(mask, extra):
             y = self._attend_in_pieces(self.q(x), k, v, mask, bias, extra_arrays, deterministic)
@@ -83,6 +85,7 @@ class FullAttention(EncoderSelfAttention):
         mask = mask[:, None, None, :]
         if bias is not None:
             positions = jnp.arange(length)
+            # [1, heads, length, length], from the bias per distance
             bias = bias[None, :, distance_entries(bias, positions - positions[:, None])]
         if extra_arrays is not None:
             k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
@@ -96,7 +99,7 @@ class FullAttention(EncoderSelfAttention):
         v: Float[AnyArray, "batch length heads head_dim"],
         mask: Bool[AnyArray, "batch length"],
     ) -> Float[Array, "batch length heads head_dim"]:
-        """Attends by a kernel, which has neither a bias nor dropout."""
+        """Attends by a kernel, without a bias or dropout."""
         attend = partial(attend_fused, kernel=kernel, causal=self.causal)
         text = {"q": q, "k": k, "v": v}
         return self.attend_by_heads(attend, True, text=text, rows={"mask": mask[:, None]}, heads={})
@@ -104,7 +107,7 @@ class FullAttention(EncoderSelfAttention):
     def _needs_pieces(
         self, mask: Bool[AnyArray, "batch length"], extra: ExtraKeyValues | None
     ) -> bool:
-        """Tells whether devices share a sequence, or the scores are too many for one array."""
+        """Returns True if devices share a sequence, or the scores are too many for one array."""
         batch, length = mask.shape
         if active_sequence_sharding(batch) is not None:
             return True

@@ -1,8 +1,8 @@
-"""Global tokens in front of a sequence, and their places where a mesh shards the sequence.
+"""Global tokens before a sequence, and their positions if a mesh shards the sequence.
 
-Without a mesh they simply stand in front. Where n devices hold a shard of the sequence each, every
+Without a mesh they are simply prepended. If n devices each hold a shard of the sequence, every
 shard begins with its share of the global tokens, so that no device has to move its tokens to make
-room for those of another. For 3 tokens (g) and 8 others on 2 devices:
+room for those of another device. For 3 tokens (g) and 8 others on 2 devices:
 
     one device:      g0 g1 g2 x0 x1 x2 x3 x4 x5 x6 x7
     two devices:     g0 g1 x0 x1 x2 x3 | g2 00 x4 x5 x6 x7       (00: a token of zeros)
@@ -22,8 +22,8 @@ def pad_to_shards(
     """Appends zeros (False), so that every shard of the sequence has whole blocks.
 
     Args:
-        x: a sequence; returned as it is where no mesh shards sequences.
-        block: tokens of a block.
+        x: a sequence; returned unchanged if no mesh shards sequences.
+        block: number of tokens of a block.
     """
     sharding = active_sequence_sharding(x.shape[0])
     if sharding is None:
@@ -36,17 +36,19 @@ def join_tokens(
     tokens: Shaped[AnyArray, "batch num_globals *rest"],
     text: Shaped[AnyArray, "batch length *rest"],
 ) -> Shaped[AnyArray, "batch extended_length *rest"]:
-    """Puts global tokens in front of a sequence, or of each of its shards.
+    """Prepends global tokens to a sequence, or to each of its shards.
 
     Args:
-        tokens: the global tokens. Where a mesh shards the sequence, each shard gets
-            ceil(num_globals / shards) of them; the last shards get zeros instead.
+        tokens: global tokens. If a mesh shards the sequence, each shard gets ceil(num_globals /
+            shards) of them; the last shards get zeros instead.
         text: the sequence, padded by ``pad_to_shards``.
     """
     sharding = active_sequence_sharding(text.shape[0])
     if sharding is None:
         return jnp.concatenate([tokens, text], 1)
+    # Every shard gets the same number of global tokens.
     tokens = append_zeros(tokens, -tokens.shape[1] % sharding.num_shards)
+    # Concatenates within each shard, [batch, shards, tokens of a shard, ...].
     tokens, text = (_split_shards(x, sharding.num_shards) for x in (tokens, text))
     return _merge_shards(jnp.concatenate([tokens, text], 2))
 
@@ -54,22 +56,24 @@ def join_tokens(
 def split_tokens(
     x: Shaped[AnyArray, "batch extended_length *rest"], count: int
 ) -> tuple[Shaped[AnyArray, "batch num_globals *rest"], Shaped[AnyArray, "batch length *rest"]]:
-    """Undoes ``join_tokens``: returns the ``count`` global tokens, and the sequence."""
+    """Reverses ``join_tokens``: returns the ``count`` global tokens, and the sequence."""
     sharding = active_sequence_sharding(x.shape[0])
     if sharding is None:
         return x[:, :count], x[:, count:]
+    # Number of global tokens at the beginning of each shard.
     share = -(-count // sharding.num_shards)
     x = _split_shards(x, sharding.num_shards)
     tokens = _merge_shards(x[:, :, :share])
+    # The zeros of the last shards are dropped.
     return tokens[:, :count], _merge_shards(x[:, :, share:])
 
 
 def without_globals(
     states: Shaped[AnyArray, "batch extended_length *rest"], length: int
 ) -> Shaped[AnyArray, "batch length *rest"]:
-    """Returns the states of a text of ``length`` tokens, without those of global tokens in front.
+    """Returns the states of a text of ``length`` tokens, without the prepended global tokens.
 
-    Encoders with LSG attention and ``pass_global_tokens_to_decoder`` give these, too.
+    Encoders with LSG attention and ``pass_global_tokens_to_decoder`` also return the latter.
     """
     return states[:, states.shape[1] - length :]
 

@@ -1,4 +1,4 @@
-"""Hybrids: another attention from layer to layer, "window*3,full"."""
+"""Hybrids: a different attention from layer to layer, "window*3,full"."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -39,9 +39,10 @@ class HybridContext(Context):
         deterministic: bool,
         **inputs: Any,
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
-        """See ``Context.prepare``; both pytrees are dicts by the attentions' names."""
+        """See ``Context.prepare``; both pytrees are dicts keyed by attention name."""
         contexts, layer_inputs = {}, {}
         for name, attention in self.attentions:
+            # Every attention gets only the inputs that it declares.
             own_inputs = {key: inputs[key] for key in inputs if key in attention.inputs}
             module = getattr(self, name)
             _, contexts[name], layer_inputs[name] = module.prepare(
@@ -55,17 +56,17 @@ class HybridContext(Context):
 
 
 class HybridAttention(EncoderAttention):
-    """The base of classes that stand for several attentions, one for each group of layers.
+    """The base class of combinations of several attentions, one for each group of layers.
 
     Attributes:
-        attentions: class of each attention by its name.
+        attentions: classes of the attentions by name.
     """
 
     attentions: ClassVar[Mapping[str, type[EncoderAttention]]] = {}
 
     @classmethod
     def of(cls, attentions: Mapping[str, type[EncoderAttention]]) -> type["HybridAttention"]:
-        """Returns the class that stands for ``attentions``."""
+        """Returns the class that combines ``attentions``."""
         inputs: dict[str, None] = {}
         pads_to, max_input_length_option = "", ""
         for attention in attentions.values():

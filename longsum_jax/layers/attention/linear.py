@@ -12,10 +12,11 @@ from longsum_jax.typing import AnyArray
 
 
 class FeatureAttention(EncoderSelfAttention):
-    """The base of attentions by products of features.
+    """The base class of attentions by products of features.
 
-    There are no weights of pairs, so neither T5's bias nor dropout of attention have a place. Where
-    a mesh shards the length, sums of [features, head_dim] for each head move between devices.
+    There are no weights of pairs, so that T5's bias and dropout of attention weights do not apply.
+    If a mesh shards the length, sums of [features, head_dim] per head are exchanged between
+    devices.
     """
 
     def __call__(
@@ -28,13 +29,14 @@ class FeatureAttention(EncoderSelfAttention):
         k, v = self.project_kv(x)
         text = {"q": self.q(x), "k": k, "v": v, "mask": context}
         attention, shared = self.feature_attention(layer_input, deterministic)
+        # Without dropout, because no weights of pairs of tokens are computed.
         return self.o(self.attend_sharded(attention, True, text=text, shared=shared))
 
     def feature_attention(
         self, layer_input: Any, deterministic: bool
     ) -> tuple[Callable[..., Array], dict[str, Array]]:
-        """Returns the function of ``ops.attention``, called with ``scale``, and arrays that it
-        takes besides queries, keys, values and mask."""
+        """Returns the function of ``ops.attention``, called with ``scale``, and its arguments other
+        than queries, keys, values and mask."""
         raise NotImplementedError
 
 
@@ -57,6 +59,7 @@ class EfficientAttention(FeatureAttention):
 
 
 def _without_scale(attention: Callable[..., Array]) -> Callable[..., Array]:
+    # These functions do not scale the products of queries and keys.
     def attend(*, scale: float, **arguments: Any) -> Array:
         return attention(**arguments)
 

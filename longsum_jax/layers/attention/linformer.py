@@ -1,4 +1,4 @@
-"""Linformer: keys and values of a fixed number of learned means over the input (Wang et al.
+"""Linformer: keys and values from a fixed number of learned means over the input (Wang et al.
 2020)."""
 
 from typing import Any
@@ -25,7 +25,7 @@ class CompressedAttention(MultiHeadAttention):
 
     Attributes:
         size: number of means.
-        max_length: positions that the projection has weights for.
+        max_length: number of positions that the projection has weights for.
     """
 
     size: int = 256
@@ -34,6 +34,7 @@ class CompressedAttention(MultiHeadAttention):
     def setup(self) -> None:
         super().setup()
         init = logical(torch_uniform(self.max_length), "compressed", "positions")
+        # Row i contains the weights of mean i.
         self.length_projection = self.param("length_projection", init, (self.size, self.max_length))
 
     def compress(
@@ -42,7 +43,7 @@ class CompressedAttention(MultiHeadAttention):
         """Computes the means of states, which must be zero on padding.
 
         Raises:
-            InputError: an input longer than ``max_length``.
+            InputError: the input is longer than ``max_length``.
         """
         return compress_length(x.astype(self.dtype), self.length_projection)
 
@@ -58,7 +59,7 @@ class CompressedAttention(MultiHeadAttention):
 class LinformerAttention(CompressedAttention, EncoderSelfAttention):
     """Attention of every token to ``linformer_size`` means over all tokens.
 
-    A relative position bias has no place here, since a mean stands for all positions.
+    A relative position bias does not apply, since each mean is over all positions.
     """
 
     Options = LinformerOptions
@@ -83,6 +84,7 @@ class LinformerAttention(CompressedAttention, EncoderSelfAttention):
     ) -> Float[Array, "batch length d_model"]:
         self.without_kernel("learned means as keys")
         mask = context
+        # Zeros on padding, so that it adds nothing to the means.
         k, v = self.project_kv(jnp.where(mask[..., None], x, 0))
         y = attend_shared_keys(self.q(x), [KeySet(k, v)], **self.sparse_options(deterministic))
         return self.o(zero_padding(y, mask))

@@ -101,7 +101,7 @@ class TransientGlobalContext(LocalContext):
 class TransientGlobalAttention(EncoderSelfAttention):
     """A window and one global token for every block (LongT5, Guo et al. 2022, section 3.2).
 
-    A global token is the normalised sum of its block's states.
+    A global token is the normalized sum of its block's states.
     """
 
     Options = TransientGlobalOptions
@@ -127,8 +127,10 @@ class TransientGlobalAttention(EncoderSelfAttention):
         radius = self.options.local_radius
         mask, block_ids, global_mask, bias, side_bias = context
         k, v = self.project_kv(x)
+        # Global tokens are normalized sums of blocks, projected like the other tokens.
         global_tokens = self.global_norm(self._block_sums(x, mask, global_mask.shape[1]))
         global_k, global_v = self.project_kv(global_tokens)
+        # The mask is [batch, 1, 1, 1, num_blocks]: all queries and heads read the same global keys.
         global_keys = KeySet(global_k, global_v, global_mask[:, None, None, None])
         fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
         y = self.attend_sharded(

@@ -1,4 +1,4 @@
-"""Longformer and LED: a window, and chosen tokens that attend to and are seen by all tokens
+"""Longformer and LED: a window, and selected tokens that attend to and are seen by all tokens
 (Beltagy et al. 2020)."""
 
 import functools
@@ -26,7 +26,7 @@ from longsum_jax.ops.attention.longformer import gather_positions, longformer_at
 from longsum_jax.ops.sequence_sharding import shard_map_sequence
 from longsum_jax.typing import AnyArray
 
-NO_TOKEN = -1  # a place of ``global_indices`` without a token
+NO_TOKEN = -1  # entry of ``global_indices`` without a token
 
 
 class LongformerContext(Context):
@@ -43,8 +43,8 @@ class LongformerContext(Context):
         """See ``Context.prepare``.
 
         Args:
-            global_indices: int [batch, num_globals], positions of the global tokens, -1 for none;
-                by default the first token is the only one.
+            global_indices: positions of the global tokens, int [batch, num_globals], -1 for none;
+                by default only the first token.
         """
         if global_indices is None:
             global_indices = jnp.zeros((x.shape[0], 1), jnp.int32)
@@ -54,8 +54,7 @@ class LongformerContext(Context):
 
 
 class LongformerAttention(EncoderSelfAttention):
-    """A window, and global tokens with projections of their own (Beltagy et al. 2020, section
-    3.1)."""
+    """A window, and global tokens with separate projections (Beltagy et al. 2020, section 3.1)."""
 
     Options = WindowOptions
     context_class = LongformerContext
@@ -84,7 +83,7 @@ class LongformerAttention(EncoderSelfAttention):
         shared = {"bias": bias}
         fused = None
         if len(set(windows)) == 1:
-            # One window for all layers is known while compiling, and needs no mask for each layer.
+            # A single window for all layers is static, and needs no mask for each layer.
             fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
             attention = functools.partial(longformer_attention, radius=max_radius, fused=fused)
         else:
@@ -93,6 +92,7 @@ class LongformerAttention(EncoderSelfAttention):
             shared["radius"] = layer_input
         k, v = self.project_kv(x)
         tokens = QKV(self.q(x), k, v)
+        # Global attention: keys and values of all tokens, queries only of global tokens.
         global_k = self.k_global(x)
         global_v = self.v_global(x)
         global_q = self.q_global(self._gather(x, indices))

@@ -22,7 +22,7 @@ from longsum_jax.ops.attention.lsg_selection import lsh_projections
 from longsum_jax.ops.padding import append_zeros
 from longsum_jax.typing import AnyArray
 
-GLOBAL_ROWS = 512  # of the table of global tokens in every published checkpoint
+GLOBAL_ROWS = 512  # rows of the table of global tokens in every published checkpoint
 
 
 def spec_of(options: LsgOptions, causal: bool = False) -> LsgSpec:
@@ -38,11 +38,11 @@ def spec_of(options: LsgOptions, causal: bool = False) -> LsgSpec:
 
 
 class LsgContext(Context):
-    """Learned global tokens in front of the input; the mask of tokens, the mask of keys, T5's bias,
-    and for LSH selection the random directions of each layer.
+    """Learned global tokens before the input; the mask of tokens, the mask of keys, T5's bias, and
+    for LSH selection the random directions of each layer.
 
-    Global tokens have no positions. They go through the norm, the dropout and the map of the
-    embeddings, as the other tokens do.
+    Global tokens have no positions. Like other tokens, they pass through the norm, the dropout and
+    the map of the embeddings.
     """
 
     def setup(self) -> None:
@@ -70,19 +70,21 @@ class LsgContext(Context):
 
         Args:
             embedding_norm: norm of the token embeddings, None for models without one.
-            embedding_map: map from their size to that of the states, None where they agree.
-            lsh_projections: float [layers, heads, head_dim, n], used instead of random directions.
+            embedding_map: map from the size of embeddings to ``d_model``, None if they agree.
+            lsh_projections: directions float [layers, heads, head_dim, n] to use instead of random
+                ones.
         """
         options, length = self.stack.options, x.shape[1]
         is_short = length <= 2 * options.block_size
         if options.reference_quirks and not is_short:
-            # The published code pads to whole blocks, and sees its padding.
+            # The published code pads to whole blocks, and attends to its padding.
             extra = -length % options.block_size
             x = append_zeros(x, extra)
             mask = append_zeros(mask, extra)
         x = pad_to_shards(x, options.block_size)
         mask = pad_to_shards(mask, options.block_size)
         key_mask = mask
+        # The first token is hidden; ``finish`` puts the first global token in its place.
         if options.mask_first_token:
             key_mask = mask & (jnp.arange(mask.shape[1]) > 0)
         on_one_device = active_sequence_sharding(x.shape[0]) is None
@@ -97,7 +99,7 @@ class LsgContext(Context):
     ) -> Float[AnyArray, "batch output_length d_model"]:
         """Removes the global tokens, or keeps them for the decoder.
 
-        Where they are removed, the first one may take the place of the first token.
+        If they are removed, the first one may replace the first token.
         """
         options = self.stack.options
         tokens, text = split_tokens(x, options.num_global_tokens)
@@ -123,7 +125,7 @@ class LsgContext(Context):
         self, relative_bias: RelativePositionBias | None, length: int, dense: bool
     ) -> Array | None:
         """Returns T5's bias inside the window of three blocks, or between all tokens for ``dense``
-        attention; global tokens and sparse keys have none."""
+        attention; global tokens and sparse keys have no bias."""
         block_size = self.stack.options.block_size
         if relative_bias is None or not dense:
             return window_bias(relative_bias, block_size, block_size)
@@ -131,8 +133,8 @@ class LsgContext(Context):
         return relative_bias.of_distances(positions - positions[:, None])
 
     def _draw_projections(self, deterministic: bool) -> tuple[Array, ...]:
-        """Draws random directions for every layer: new ones in each training step, always the same
-        ones otherwise."""
+        """Draws random directions for every layer: new ones in each training step, otherwise always
+        the same ones."""
         stack, selection = self.stack, spec_of(self.stack.options).selection()
         if selection is None or selection.sparsity_type != "lsh":
             return ()
@@ -148,11 +150,12 @@ class LsgContext(Context):
                 pre_rounds=stack.options.lsh_num_pre_rounds,
             )
 
+        # One key per layer: the arrays get a leading axis of layers.
         return jax.vmap(draw)(jax.random.split(rng, stack.num_layers))
 
 
 class LsgAttention(EncoderSelfAttention):
-    """Global tokens, window and sparse keys in one softmax, with one set of projections for all
+    """Global tokens, window and sparse keys in one softmax, with the same projections for all
     (Condevaux and Harispe 2022, section 3)."""
 
     Options = LsgOptions
@@ -167,7 +170,7 @@ class LsgAttention(EncoderSelfAttention):
 
     @classmethod
     def check(cls, options: EncoderAttentionOptions) -> None:
-        spec_of(options).selection()  # raises for options that do not fit together
+        spec_of(options).selection()  # raises InputError for incompatible options
         if not 1 <= options.num_global_tokens <= GLOBAL_ROWS:
             raise InputError(
                 f"num_global_tokens is {options.num_global_tokens}, but the table of LSG's global "
@@ -183,7 +186,7 @@ class LsgAttention(EncoderSelfAttention):
     ) -> Float[Array, "batch length d_model"]:
         options = self.options
         mask, key_mask, bias = context
-        # Split before the projections: this copies the sequence once instead of three times.
+        # Split before the projections, which copies the sequence once instead of three times.
         tokens, text = split_tokens(x, options.num_global_tokens)
         q = self.q(text)
         k, v = self.project_kv(text)

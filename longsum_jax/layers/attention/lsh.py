@@ -1,5 +1,5 @@
 """LSH attention: tokens attend to tokens with the same hash (Reformer, Kitaev et al. 2020; in
-summarisation Huang et al. 2021)."""
+summarization Huang et al. 2021)."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from longsum_jax.typing import AnyArray
 
 
 class LshContext(FullContext):
-    """The mask, T5's bias for each distance, and the number of each layer."""
+    """The mask, T5's bias for each distance, and the index of each layer."""
 
     def prepare(
         self,
@@ -34,9 +34,9 @@ class LshContext(FullContext):
 class LshAttention(EncoderSelfAttention):
     """Attention inside buckets of a random hash.
 
-    Queries and keys are the mean of both projections, so that both of a pretrained model are in
-    use. Rotations are drawn anew in every training step, and from a fixed seed for each layer
-    otherwise.
+    Queries and keys are both the mean of the two projections, so that a pretrained model uses both.
+    Rotations are drawn again in every training step, and otherwise from a fixed seed for each
+    layer.
     """
 
     Options = LshOptions
@@ -61,7 +61,9 @@ class LshAttention(EncoderSelfAttention):
         options = self.options
         mask, bias = context
         k, v = self.project_kv(x)
+        # Queries and keys are the same vectors.
         vectors = (self.q(x) + k) / 2
+        # A fixed key outside of training makes the hash deterministic.
         rotations = draw_rotations(
             self.random_key(layer_input, deterministic),
             self.num_heads,

@@ -30,11 +30,11 @@ from longsum_jax.typing import AnyArray
 
 
 class ExtraKeyValues(NamedTuple):
-    """States that every query sees beside those of the input: a memory, important tokens.
+    """States that every query reads in addition to the input: a memory, or important tokens.
 
     Attributes:
-        keys, values: states before the maps of keys and values, often the same array.
-        valid: which of the states hold something.
+        keys, values: states before the key and value projections, often the same array.
+        valid: True on states that are filled.
     """
 
     keys: Float[Array, "batch num_extra d_model"]
@@ -48,11 +48,11 @@ class MultiHeadAttention(nn.Module):
 
     Attributes:
         d_kv: size of one head.
-        projection_init: initialiser of k and v, and of q unless ``query_init`` is given.
-        output_init: initialiser of the output map.
+        projection_init: initializer of k and v, and of q unless ``query_init`` is given.
+        output_init: initializer of the output map.
         scale: factor of the query-key products (T5: 1, most others d_kv**-0.5).
-        use_bias: adds a bias to all four maps.
-        backend: see ``ops.attention.fused.choose_kernel``.
+        use_bias: True to add a bias to all four maps.
+        backend: kernel selection, see ``ops.attention.fused.choose_kernel``.
     """
 
     d_model: int
@@ -100,7 +100,7 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[
         Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
     ]:
-        """Returns keys and values, one each for every position unless a subclass reads fewer."""
+        """Returns keys and values, one for every position unless a subclass reads fewer."""
         return self.k(x), self.v(x)
 
     def project_extra(
@@ -117,7 +117,7 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[
         Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
     ]:
-        """Returns ``project_kv`` with gradients for ``x``, but none for the projections."""
+        """Returns ``project_kv`` with gradients for ``x``, but not for the projections."""
         return self.k.without_gradients(x), self.v.without_gradients(x)
 
     def attend(
@@ -136,15 +136,17 @@ class MultiHeadAttention(nn.Module):
         Args:
             x: states that become queries.
             k, v: result of ``project_kv``.
-            mask: bool, broadcasts to [batch, heads, query_length, num_keys]; True on keys to read.
-            bias: added to the scores, of the same shape.
-            causal: queries see no later keys, of which there are as many.
+            mask: boolean mask, broadcastable to [batch, heads, query_length, num_keys]; True on
+                keys to read.
+            bias: bias of the scores, of the same shape.
+            causal: True if queries see no later keys; requires as many queries as keys.
             deterministic: False in training.
         """
         kernel = self.fused_kernel(
             x, k, mask=mask, bias=bias, causal=causal, deterministic=deterministic
         )
         if kernel is not None:
+            # Kernels only take masks of keys, [batch, heads, num_keys].
             key_mask = None if mask is None else mask[:, :, 0]
             options = {"kernel": kernel, "causal": causal, "scale": self.scale}
             return self.o(attend_fused(self.q(x), k, v, key_mask, **options))
@@ -170,10 +172,10 @@ class MultiHeadAttention(nn.Module):
         deterministic: bool,
         by_heads: bool = False,
     ) -> Kernel | None:
-        """Returns the kernel for these arguments of ``attend``; None for none.
+        """Returns the kernel for these arguments of ``attend``, or None.
 
         Args:
-            by_heads: devices compute some heads of whole sequences where a mesh shards these.
+            by_heads: True if devices compute some heads of whole sequences when a mesh shards them.
         """
         if mask is not None and mask.shape[2] > 1:
             self.without_kernel("a mask that differs by query")
@@ -199,17 +201,18 @@ class MultiHeadAttention(nn.Module):
         deterministic: bool,
         has_pattern: bool = True,
     ) -> FusedAttention | None:
-        """Returns the kernel for sparse attention in rows (``ops.attention.fused``), None for none.
+        """Returns the kernel for sparse attention in rows (``ops.attention.fused``), or None.
 
         Args:
             batch: number of sequences.
-            num_queries, num_keys: of a row at most; as many keys as queries by default. With a
-                pattern a row is at most a device's part of a sequence that a mesh shards.
-            bias: added to the scores.
+            num_queries, num_keys: maximum numbers per row; by default as many keys as queries. With
+                a pattern a row is at most a device's part of a sequence that a mesh shards.
+            bias: bias of the scores.
             deterministic: False in training.
-            has_pattern: queries read different keys of a row.
+            has_pattern: True if queries read different keys of a row.
         """
         sharding = active_sequence_sharding(batch)
+        # Rows are no longer than a device's part of the sequence.
         if has_pattern and sharding is not None:
             num_queries = -(-num_queries // sharding.num_shards)
         kernel = self._kernel(
@@ -235,14 +238,15 @@ class MultiHeadAttention(nn.Module):
         by_shards: bool = False,
         **sizes: Any,
     ) -> Kernel | None:
-        """Returns the result of ``choose_kernel`` where a kernel can compute the layer's scores.
+        """Returns the result of ``choose_kernel`` if a kernel can compute the layer's scores.
 
         Args:
-            by_heads, by_shards: devices compute some heads of whole sequences, or all of their
-                parts, where a mesh shards these.
+            by_heads, by_shards: True if devices compute some heads of whole sequences, or all heads
+                of their part, when a mesh shards the sequences.
         """
         drops_weights = self.dropout_rate > 0 and not deterministic
         sharding = active_sequence_sharding(batch)
+        # Kernels need whole sequences, unless devices exchange heads or compute rows of their part.
         is_sharded = sharding is not None and not by_shards
         if sharding is not None and is_sharded and by_heads:
             is_sharded = self.num_heads % sharding.num_shards > 0
@@ -258,7 +262,7 @@ class MultiHeadAttention(nn.Module):
         return choice.kernel
 
     def without_kernel(self, reason: str) -> None:
-        """Notes for plans why no fused kernel computes this layer."""
+        """Records for plans why no fused kernel computes this layer."""
         self._note(Choice(None, reason))
 
     def _note(self, choice: Choice) -> None:
@@ -276,8 +280,8 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             x: states that become queries.
-            k, v: see ``ops.storage.stored_attention``.
-            mask: bool, broadcasts to [batch, heads, 1, num_keys]; True on keys to read.
+            k, v: keys and values, see ``ops.storage.stored_attention``.
+            mask: boolean mask, broadcastable to [batch, heads, 1, num_keys]; True on keys to read.
         """
         return self.o(stored_attention(self.q(x), k, v, mask=mask, scale=self.scale))
 
@@ -300,13 +304,14 @@ class MultiHeadAttention(nn.Module):
         score of a query, so that the softmax cancels it; the weights sum to one, so that a bias of
         the values is added at the end.
         """
+        # Means of states by head, [batch, query_length, heads, d_model].
         mixed = mix_states(self.absorbed_queries(x), states, mask, scale=self.scale)
         return self.project_mixed(mixed, mask)
 
     def absorbed_queries(
         self, x: Float[AnyArray, "batch query_length d_model"]
     ) -> Float[Array, "batch query_length heads d_model"]:
-        """Returns queries times the key map, to be multiplied with states instead of keys."""
+        """Returns queries times the key map, which multiply states instead of keys."""
         return jnp.einsum("bthk,dhk->bthd", self.q(x), self.k.kernel.astype(self.dtype))
 
     def project_mixed(
@@ -317,13 +322,15 @@ class MultiHeadAttention(nn.Module):
         """Applies the value map and the output map to weighted means of states.
 
         Args:
-            mixed: the means.
-            mask: that of ``attend``; a head whose mask is all False adds nothing.
+            mixed: weighted means of states.
+            mask: mask of ``attend``; a head whose mask is all False adds nothing.
         """
+        # [batch, query_length, heads, head_dim]
         values = jnp.einsum("bthd,dhk->bthk", mixed, self.v.kernel.astype(self.dtype))
         if self.use_bias:
             bias = self.v.bias.astype(self.dtype)
             if mask is not None:
+                # A query without a key gets no bias either.
                 reads_any = jnp.any(mask, -1).swapaxes(1, 2)[..., None]
                 bias = jnp.where(reads_any, bias, 0)
             values += bias
@@ -337,13 +344,13 @@ def attend_fused(
     mask: Bool[AnyArray, "#batch #heads #key_length"] | None,
     **options: Any,
 ) -> Float[Array, "batch query_length heads head_dim"]:
-    """Calls ``ops.attention.fused.fused_attention`` where the active mesh has rows and heads."""
+    """Calls ``ops.attention.fused.fused_attention`` with the mesh axes of rows and heads."""
     spec = mesh_spec(q.shape, ("batch", None, "act_heads", None))
     return fused_attention(q, k, v, mask, spec=spec, **options)
 
 
 def causal_mask(length: int) -> Bool[Array, "1 1 length length"]:
-    """Returns the mask with which no query sees later keys."""
+    """Returns the mask under which no query sees later keys."""
     positions = jnp.arange(length)
     return (positions[:, None] >= positions[None, :])[None, None]
 
@@ -376,4 +383,4 @@ class RelativePositionBias(nn.Module):
             num_buckets=self.num_buckets,
             max_distance=self.max_distance,
         )
-        return jnp.moveaxis(self.embedding[buckets], -1, 0)
+        return jnp.moveaxis(self.embedding[buckets], -1, 0)  # [..., heads] -> [heads, ...]

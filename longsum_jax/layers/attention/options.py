@@ -1,7 +1,7 @@
 """Options of encoder attentions and cross-attentions: one small dataclass for each.
 
-Model configs inherit all of them, so that every attention goes into every model. Field names are
-keys of config.json, those of the Hugging Face configs where one has them.
+Model configs inherit all of them, so that every attention works in every model. Field names are
+keys of config.json, the same as in Hugging Face configs if one has them.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from longsum_jax.schema import (
 
 @dataclass(frozen=True, kw_only=True)
 class NoOptions:
-    """The options of an attention that has none."""
+    """The options of an attention without any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class BlockOptions:
     """Options shared by all attentions over blocks.
 
     Attributes:
-        block_size: tokens of a block.
+        block_size: number of tokens of a block.
     """
 
     block_size: Size = 64
@@ -47,7 +47,7 @@ class GlobalTokenOptions:
 
     Attributes:
         num_global_tokens: number of global tokens. ``global``: the first tokens of the input;
-            ``block_staggered``, ``lsg`` (at most 512): learned tokens in front of the input.
+            ``block_staggered``, ``lsg`` (at most 512): learned tokens before the input.
     """
 
     num_global_tokens: SizeOrNone = 32
@@ -58,8 +58,8 @@ class WindowOptions:
     """Options of ``window`` and ``longformer``.
 
     Attributes:
-        attention_window: tokens that a query sees to its left and right together, even; one number
-            for each layer, or one for all layers.
+        attention_window: number of tokens that a query sees to its left and right together, even;
+            one for all layers, or one per layer.
     """
 
     attention_window: tuple[SizeOrNone, ...] = (512,)
@@ -67,11 +67,11 @@ class WindowOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveSpanOptions(WindowOptions):
-    """Options of ``adaptive_span``, whose spans lie inside the window.
+    """Options of ``adaptive_span``, whose spans are limited to the window.
 
     Attributes:
-        span_ramp: tokens over which a span fades out.
-        span_penalty: weight of the mean span, in tokens, in the loss.
+        span_ramp: number of tokens over which a span fades out.
+        span_penalty: weight in the loss of the mean span in tokens.
     """
 
     span_ramp: Size = 16
@@ -83,7 +83,7 @@ class StrideOptions:
     """Options of ``stride``.
 
     Attributes:
-        attention_stride: tokens from one key to the next.
+        attention_stride: number of tokens from one key to the next.
     """
 
     attention_stride: Size = 8
@@ -94,7 +94,8 @@ class RandomBlockOptions(BlockOptions):
     """Options of ``random`` and ``bigbird``.
 
     Attributes:
-        num_random_blocks: random blocks that a block attends to (``bigbird``: in training).
+        num_random_blocks: number of random blocks that a block attends to (``bigbird``: in
+            training).
     """
 
     num_random_blocks: SizeOrNone = 3
@@ -102,7 +103,7 @@ class RandomBlockOptions(BlockOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PatternOptions(AdaptiveSpanOptions, GlobalTokenOptions, StrideOptions, RandomBlockOptions):
-    """Options of all patterns of keys, any of which may be joined by "+"."""
+    """Options of all patterns of keys, which "+" combines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,7 @@ class LocalOptions:
     """Options of ``local``.
 
     Attributes:
-        local_radius: tokens that a query sees on either side.
+        local_radius: number of tokens that a query sees on either side.
     """
 
     local_radius: Size = 127
@@ -121,7 +122,7 @@ class TransientGlobalOptions(LocalOptions):
     """Options of ``transient_global``.
 
     Attributes:
-        global_block_size: tokens that one transient global token stands for.
+        global_block_size: number of tokens summed to one transient global token.
     """
 
     global_block_size: Size = 16
@@ -132,7 +133,7 @@ class StaggeredOptions(GlobalTokenOptions, BlockOptions):
     """Options of ``block_staggered``.
 
     Attributes:
-        stagger_local_blocks: shifts the blocks of every second layer by half a block.
+        stagger_local_blocks: True to shift the blocks of every second layer by half a block.
     """
 
     stagger_local_blocks: bool = True
@@ -143,17 +144,17 @@ class LsgOptions(GlobalTokenOptions, BlockOptions):
     """Options of ``lsg``; see ``ops.attention.lsg``.
 
     Attributes:
-        sparse_block_size: sparse keys on either side of a block.
-        sparsity_factor: tokens that one sparse key stands for.
+        sparse_block_size: number of sparse keys on either side of a block.
+        sparsity_factor: number of tokens per sparse key.
         sparsity_type: method that selects the sparse keys.
-        mask_first_token: hides the first token; the first global token takes its place.
-        pool_with_global: returns the first global token's state as the first token's state.
-        pass_global_tokens_to_decoder: the encoder returns the states of the global tokens, too, in
-            front of the others, and does not pool.
-        lsh_num_pre_rounds: rounds of clustering before the last one.
-        adaptive: key of the published code, without effect here: inputs are always padded to a
+        mask_first_token: True to hide the first token; the first global token replaces it.
+        pool_with_global: True to return the first global token's state as the first token's state.
+        pass_global_tokens_to_decoder: True if the encoder also returns the states of the global
+            tokens, before the others, and does not pool.
+        lsh_num_pre_rounds: number of rounds of clustering before the last one.
+        adaptive: key of the published code without effect here: inputs are always padded to a
             multiple of the block size.
-        reference_quirks: repeats the errors of the published code.
+        reference_quirks: True to reproduce the errors of the published code.
     """
 
     sparse_block_size: SizeOrNone = 128
@@ -173,7 +174,7 @@ class LinformerOptions:
 
     Attributes:
         linformer_size: number of keys that an input is compressed to.
-        linformer_max_length: longest input, in tokens.
+        linformer_max_length: maximum input length in tokens.
     """
 
     linformer_size: Size = 256
@@ -185,9 +186,10 @@ class LshOptions:
     """Options of ``lsh``.
 
     Attributes:
-        lsh_num_hashes: rounds of hashing.
-        lsh_num_buckets: buckets of each round, an even number.
-        lsh_chunk_length: tokens of a chunk, which attends to itself and the chunk before it.
+        lsh_num_hashes: number of rounds of hashing.
+        lsh_num_buckets: number of buckets per round, even.
+        lsh_chunk_length: number of tokens of a chunk, which attends to itself and the previous
+            chunk.
     """
 
     lsh_num_hashes: Size = 4
@@ -200,7 +202,7 @@ class PerformerOptions:
     """Options of ``performer``.
 
     Attributes:
-        performer_num_features: random features that stand for a query or a key.
+        performer_num_features: number of random features per query or key.
     """
 
     performer_num_features: Size = 256
@@ -211,7 +213,7 @@ class SinkhornOptions(BlockOptions):
     """Options of ``sinkhorn``.
 
     Attributes:
-        sinkhorn_iterations: normalisations of the soft order of blocks.
+        sinkhorn_iterations: number of normalizations of the soft order of blocks.
         sinkhorn_temperature: temperature of the soft order.
     """
 
@@ -221,8 +223,8 @@ class SinkhornOptions(BlockOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class S4DOptions:
-    """Options of ``s4d``: the attributes of ``layers.s4d.S4D`` with the same names, some of them
-    after "ssm_"."""
+    """Options of ``s4d``: attributes of ``layers.s4d.S4D`` with the same names, some of them
+    prefixed with "ssm_"."""
 
     d_state: Size = 512
     bidirectional: bool = True
@@ -244,13 +246,13 @@ class S4DOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeOptions:
-    """Options that say how to compute; they are not written to checkpoints.
+    """Options that select how to compute; they are not written to checkpoints.
 
     Attributes:
-        attention_backend: kernel of attention to all keys, windows and blocks, without a bias and
+        attention_backend: kernel of attention to all keys, windows and blocks, without a bias or
             dropout, in encoders and decoders; see ``ops.attention.fused.choose_kernel``.
-        ssm_backend: see ``ops.ssm.convolution.ssm_convolution``.
-        ssm_operands: see ``ops.ssm.convolution.ssm_convolution``.
+        ssm_backend: backend of convolutions, see ``ops.ssm.convolution.ssm_convolution``.
+        ssm_operands: type of the factors, see ``ops.ssm.convolution.ssm_convolution``.
     """
 
     attention_backend: AttentionBackend = "auto"
@@ -271,11 +273,11 @@ class EncoderAttentionOptions(
     StaggeredOptions,
     TransientGlobalOptions,
 ):
-    """The choice of an encoder attention, and the options of all of them.
+    """The selected encoder attention, and the options of all encoder attentions.
 
     Attributes:
-        encoder_attention: a name of ``layers.attention.registry.ENCODER_ATTENTIONS``, patterns
-            joined by "+" ("window+global"), or the attention of each layer, from the first on
+        encoder_attention: name in ``layers.attention.registry.ENCODER_ATTENTIONS``, patterns joined
+            by "+" ("window+global"), or the attention of each layer, beginning with the first
             ("window*3,full").
     """
 
@@ -291,7 +293,7 @@ class HeposOptions:
     """Options of the cross-attention ``hepos``.
 
     Attributes:
-        hepos_stride: positions from one key of a head to the next.
+        hepos_stride: number of positions from one key of a head to the next.
     """
 
     hepos_stride: Size = 4
@@ -303,7 +305,7 @@ class CrossLinformerOptions:
 
     Attributes:
         cross_linformer_size: number of keys that the source is compressed to.
-        cross_linformer_max_length: longest source, in tokens.
+        cross_linformer_max_length: maximum source length in tokens.
     """
 
     cross_linformer_size: Size = 256
@@ -315,7 +317,8 @@ class NearestOptions:
     """Options of the cross-attention ``nearest``.
 
     Attributes:
-        cross_nearest: keys that a head reads for each query, those with the largest scores.
+        cross_nearest: number of keys that a head reads for each query, the keys with the largest
+            scores.
     """
 
     cross_nearest: Length = 1024
@@ -323,11 +326,11 @@ class NearestOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CrossAttentionOptions(NearestOptions, CrossLinformerOptions, HeposOptions):
-    """The choice of a cross-attention, and the options of all of them; config.json has them unless
-    the choice is ``full``.
+    """The selected cross-attention, and the options of all cross-attentions; config.json has them
+    unless the selection is ``full``.
 
     Attributes:
-        cross_attention: a name of ``layers.attention.registry.CROSS_ATTENTIONS``.
+        cross_attention: name in ``layers.attention.registry.CROSS_ATTENTIONS``.
     """
 
     cross_attention: str = "full"
@@ -345,13 +348,13 @@ RUNTIME_OPTIONS = option_names(RuntimeOptions)
 
 
 def check_windows(windows: Sequence[int]) -> None:
-    """Raises InputError unless windows are even and hold a token on either side."""
+    """Raises InputError unless windows are even and include a token on either side."""
     if any(window < 2 or window % 2 for window in windows):
         raise InputError(f"attention_window is {windows}; windows must be even and at least 2")
 
 
 def check_num_windows(windows: Sequence[int], num_layers: int) -> None:
-    """Raises InputError unless there is one window, or one for each layer."""
+    """Raises InputError unless there is one window, or one per layer."""
     if len(windows) not in (1, num_layers):
         raise InputError(
             f"attention_window has {len(windows)} numbers for {num_layers} layers; give one, or "

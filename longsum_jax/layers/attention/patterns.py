@@ -1,5 +1,5 @@
-"""Patterns of keys, alone or joined by "+": window, adaptive_span, global, stride, random (Huang et
-al. 2021)."""
+"""Patterns of keys, separate or joined by "+": window, adaptive_span, global, stride, random (Huang
+et al. 2021)."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -30,7 +30,7 @@ from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
 
-# Pattern -> the options that it reads.
+# Pattern name to the class of its options.
 PATTERNS: dict[str, type] = {
     "window": WindowOptions,
     "adaptive_span": AdaptiveSpanOptions,
@@ -38,19 +38,19 @@ PATTERNS: dict[str, type] = {
     "stride": StrideOptions,
     "random": RandomBlockOptions,
 }
-# Dimensions of heads of a ``KeyPattern``.
+# Dimensions of heads in fields of a ``KeyPattern``.
 _HEADS_OF_FIELDS: dict[str, tuple[Literal["heads"] | None, ...]] = {
     "span": ("heads",),
     "draws": (None, None, "heads"),
 }
-SPAN_INIT = 1.0  # initial span of a head: the logit of its share of the window
+SPAN_INIT = 1.0  # initial span of a head: logit of its fraction of the window
 
 
 def pattern_names(name: str) -> tuple[str, ...]:
     """Splits "window+global" into the names of its patterns.
 
     Raises:
-        InputError: an unknown pattern, a repeated one, or a window beside an adaptive span.
+        InputError: an unknown or repeated pattern, or a window together with an adaptive span.
     """
     names = tuple(name.split("+"))
     for pattern in names:
@@ -71,8 +71,8 @@ def pattern_names(name: str) -> tuple[str, ...]:
 
 
 class PatternContext(FullContext):
-    """The mask, T5's bias for each distance; for each layer the radius of its window, and the
-    number that seeds its random blocks in evaluation."""
+    """The mask and T5's bias for each distance; for each layer the radius of its window, and the
+    index that seeds its random blocks in evaluation."""
 
     def prepare(
         self,
@@ -88,10 +88,10 @@ class PatternContext(FullContext):
 
 
 class PatternAttention(EncoderSelfAttention):
-    """One softmax over the keys of all patterns, each key once; see ``ops.attention.patterns``.
+    """One softmax over the keys of all patterns, each counted once; see ``ops.attention.patterns``.
 
-    Random blocks are drawn anew in every training step, and from a fixed seed for each layer
-    otherwise.
+    Random blocks are drawn again in every training step, and otherwise from a fixed seed for each
+    layer.
     """
 
     Options = PatternOptions
@@ -141,7 +141,7 @@ class PatternAttention(EncoderSelfAttention):
         q = self.q(x)
         k, v = self.project_kv(x)
         text = {"q": q, "k": k, "v": v}
-        # Arrays go through the arguments, so that every device gets them.
+        # Arrays are passed as arguments, so that ``shard_map`` gives them to every device.
         fields = {}
         for name, value in pattern._asdict().items():
             if isinstance(value, jax.Array):
@@ -168,7 +168,7 @@ class PatternAttention(EncoderSelfAttention):
             )
             return self.o(y)
 
-        # Keys far away.
+        # Strides and random blocks read distant keys: devices exchange heads instead of a halo.
         heads = {"distance_bias": ByHead(bias)}
         for name, value in fields.items():
             heads[name] = ByHead(value, _HEADS_OF_FIELDS.get(name, ()))
@@ -183,11 +183,12 @@ class PatternAttention(EncoderSelfAttention):
         pattern = KeyPattern(block_size=options.block_size)
         if {"window", "adaptive_span"} & set(names):
             max_radius = max(options.attention_window) // 2
-            # One window for all layers is known while compiling.
+            # A single window for all layers is static.
             is_static = len(set(options.attention_window)) == 1
             reach = max_radius if is_static else radius
             pattern = pattern._replace(radius=reach, max_radius=max_radius)
             if "adaptive_span" in names:
+                # The span is learned as a fraction of the window.
                 share = jax.nn.sigmoid(self.span_logit.astype(jnp.float32))
                 pattern = pattern._replace(span=share * reach, ramp=options.span_ramp)
         if "global" in names:
@@ -201,10 +202,11 @@ class PatternAttention(EncoderSelfAttention):
     def _draws(
         self, layer: AnyArray, length: int, deterministic: bool
     ) -> Float[Array, "1 num_blocks heads num_random_blocks"]:
-        """Draws random numbers for each block that do not depend on the number of blocks."""
+        """Draws random numbers for each block, independently of the number of blocks."""
         key = self.random_key(layer, deterministic)
         shape = (self.num_heads, self.options.num_random_blocks)
 
+        # Every block has a separate key.
         def draw(block: Array) -> Array:
             return jax.random.uniform(jax.random.fold_in(key, block), shape, jnp.float32)
 
@@ -216,15 +218,16 @@ def span_penalty(options: EncoderAttentionOptions, params: Mapping[str, Any]) ->
     """Returns the penalty on adaptive spans: ``span_penalty`` times their mean length in tokens.
 
     The mean is over the heads of all layers with adaptive spans (Sukhbaatar et al. 2019, equation
-    7). It is what a target token adds to the loss; 0 for models without spans.
+    7). It is added to the loss of each target token; 0 for models without spans.
 
     Args:
-        options: a model config.
-        params: the model's parameters.
+        options: model config.
+        params: parameters of the model.
     """
     encoder = params.get("encoder", {})
     windows = options.attention_window
     logits, radii = [], []
+    # Layers of a hybrid may have other attentions, without spans.
     for layer in range(num_layers(encoder)):
         attention = layer_params(encoder, layer).get("self_attention", {})
         if "span_logit" in attention:

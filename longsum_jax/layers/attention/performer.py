@@ -15,7 +15,7 @@ from longsum_jax.typing import AnyArray
 
 
 class PerformerContext(Context):
-    """The mask, and the number of each layer."""
+    """The mask, and the index of each layer."""
 
     def prepare(
         self,
@@ -30,7 +30,7 @@ class PerformerContext(Context):
 class PerformerAttention(FeatureAttention):
     """Attention by positive random features.
 
-    They are drawn anew in every training step, and from a fixed seed for each layer otherwise.
+    The features are drawn again in every training step, and otherwise from a fixed seed per layer.
     """
 
     Options = PerformerOptions

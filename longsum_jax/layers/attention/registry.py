@@ -1,8 +1,8 @@
 """Every encoder attention and every cross-attention by name.
 
-Any encoder attention goes into any encoder, any cross-attention into any decoder.
+Any encoder attention works in any encoder, and any cross-attention in any decoder.
 
-Communication between devices where a mesh shards the sequence (preset "fsdp+sequence";
+Communication between devices if a mesh shards the sequence (preset "fsdp+sequence";
 ``ops.sequence_sharding``, ``ops.ssm.convolution``):
 
     local, transient_global, longformer, lsg, block_staggered,     neighboring blocks, and sums
@@ -71,10 +71,10 @@ CROSS_ATTENTIONS: dict[str, type[CrossAttention]] = {
 
 
 def get_encoder_attention(options: EncoderAttentionOptions) -> type[EncoderAttention]:
-    """Returns the module class that ``options.encoder_attention`` names.
+    """Returns the module class named by ``options.encoder_attention``.
 
     Raises:
-        InputError: an unknown name, or options that do not fit together.
+        InputError: an unknown name, or incompatible options.
     """
     name = options.encoder_attention
     attention: type[EncoderAttention]
@@ -88,11 +88,11 @@ def get_encoder_attention(options: EncoderAttentionOptions) -> type[EncoderAtten
 
 
 def get_cross_attention(options: CrossAttentionOptions, num_heads: int) -> type[CrossAttention]:
-    """Returns the module class that ``options.cross_attention`` names.
+    """Returns the module class named by ``options.cross_attention``.
 
     Args:
-        options: the options of the decoder.
-        num_heads: heads of the decoder.
+        options: cross-attention options of the decoder.
+        num_heads: number of heads of the decoder.
 
     Raises:
         InputError: an unknown name, or options out of range.
@@ -108,7 +108,7 @@ def get_cross_attention(options: CrossAttentionOptions, num_heads: int) -> type[
 
 
 def _uniform_attention(name: str) -> type[EncoderAttention]:
-    """Returns the module class of a stack whose layers all have the attention ``name``."""
+    """Returns the module class for a stack whose layers all have the attention ``name``."""
     if "+" in name:
         pattern_names(name)  # raises InputError for unknown patterns
         return PatternAttention

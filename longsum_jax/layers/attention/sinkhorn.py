@@ -1,5 +1,5 @@
 """Sinkhorn attention: blocks attend to themselves and to a softly sorted block (Tay et al. 2020; in
-summarisation Huang et al. 2021)."""
+summarization Huang et al. 2021)."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from longsum_jax.typing import AnyArray
 
 
 class SinkhornAttention(EncoderSelfAttention):
-    """Attention to the own block and a sorted one.
+    """Attention to a query's block and to a softly sorted block.
 
     The order of blocks has no parameters; in training Gumbel noise explores other orders.
     """
@@ -38,6 +38,7 @@ class SinkhornAttention(EncoderSelfAttention):
         k, v = self.project_kv(x)
         noise = None
         if not deterministic:
+            # Gumbel noise for every pair of blocks.
             num_blocks = -(-x.shape[1] // options.block_size)
             shape = (x.shape[0], self.num_heads, num_blocks, num_blocks)
             noise = jax.random.gumbel(self.make_rng("dropout"), shape, jnp.float32)

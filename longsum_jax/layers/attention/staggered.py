@@ -21,8 +21,8 @@ from longsum_jax.typing import AnyArray
 
 
 class StaggeredContext(Context):
-    """Learned global tokens in front of the input; the mask, T5's bias inside a block, and whether
-    the blocks of each layer are shifted."""
+    """Learned global tokens before the input; the mask, T5's bias inside a block, and for each
+    layer True if its blocks are shifted."""
 
     def setup(self) -> None:
         stack = self.stack
@@ -44,6 +44,7 @@ class StaggeredContext(Context):
             bias = relative_bias.of_distances(positions - positions[:, None])
         tokens = self.embed_global.astype(x.dtype)
         tokens = jnp.broadcast_to(tokens, (x.shape[0], *tokens.shape))
+        # Every second layer shifts its blocks.
         stagger = np.arange(self.stack.num_layers) % 2 == 1
         if not options.stagger_local_blocks:
             stagger[:] = False
@@ -59,7 +60,7 @@ class StaggeredContext(Context):
 
 
 class StaggeredNorm(nn.Module):
-    """One norm for the global tokens in front, another for the input."""
+    """One norm for the prepended global tokens, another for the input."""
 
     stack: StackConfig
 
@@ -74,8 +75,7 @@ class StaggeredNorm(nn.Module):
 
 
 class StaggeredAttention(EncoderSelfAttention):
-    """Attention to the own block and the global tokens (PEGASUS-X, Phang et al. 2022, section
-    4.1)."""
+    """Attention to a token's block and the global tokens (PEGASUS-X, Phang et al. 2022, 4.1)."""
 
     Options = StaggeredOptions
     context_class = StaggeredContext
@@ -95,6 +95,7 @@ class StaggeredAttention(EncoderSelfAttention):
         options = self.options
         mask, bias = context
         keys, values = self.project_kv(x)
+        # Global tokens and text share their projections.
         global_q, q = split_tokens(self.q(x), options.num_global_tokens)
         global_k, k = split_tokens(keys, options.num_global_tokens)
         global_v, v = split_tokens(values, options.num_global_tokens)

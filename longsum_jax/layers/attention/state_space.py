@@ -1,4 +1,4 @@
-"""The state-space layer of LOCOST in the place of an encoder attention."""
+"""The state-space layer of LOCOST in place of an encoder attention."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from longsum_jax.typing import AnyArray
 
 
 class StateSpaceAttention(EncoderAttention, S4D):
-    """A state-space layer; its convolution carries order, so it needs no positions."""
+    """A state-space layer; its convolution encodes order, so it needs no positions."""
 
     Options = S4DOptions
 
@@ -38,7 +38,7 @@ class StateSpaceAttention(EncoderAttention, S4D):
             dtype=stack.dtype,
         )
 
-    def __call__(  # type: ignore[override]  # it is called as an attention
+    def __call__(  # type: ignore[override]  # called like an attention
         self,
         x: Float[AnyArray, "batch length d_model"],
         context: Any,

@@ -17,7 +17,7 @@ from longsum_jax.ops.attention.key_sets import Dropout, KeySet, split_dropout
 from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
-MIN_BIGBIRD_BLOCKS = 4  # first, second, second last and last block have to be different ones
+MIN_BIGBIRD_BLOCKS = 4  # first, second, second last and last block have to be different blocks
 
 
 def bigbird_attention(
@@ -37,20 +37,20 @@ def bigbird_attention(
     The first and the last block attend to everything.
 
     Block-sparse attention of BigBird (Zaheer et al. 2020, section 2 and appendix D). The last block
-    is that of the padded sequence, so that outputs depend on the length. A random block that is
-    attended to for another reason, too, counts again.
+    is the last block of the padded sequence, so that outputs depend on the length. A random block
+    that is also attended to for another reason counts again.
 
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens.
-        block_size: tokens of a block.
-        random_blocks: more blocks that each block but the first and the last attends to
+        block_size: number of tokens of a block.
+        random_blocks: additional blocks that each block except the first and last attends to
             (``random_block_plan``); ``inner_blocks`` is ceil(length / block_size) - 2. A number R
-            stands for R times the first block, which is what transformers evaluates with.
-        bias: added to the scores of the window of three blocks alone, one float per head and entry
-            of ``local_distances(block_size, block_size)``.
-        scale: factor of the products.
-        dropout: applied to the weights.
+            stands for R times the first block, which transformers uses in evaluation.
+        bias: bias of the scores of the window of three blocks, one float per head and entry of
+            ``local_distances(block_size, block_size)``.
+        scale: factor of the query-key products.
+        dropout: dropout of the weights.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
@@ -62,6 +62,7 @@ def bigbird_attention(
     q_blocks, k_blocks, v_blocks, mask_blocks = (to_blocks(x, block_size) for x in (q, k, v, mask))
     _check_bigbird_blocks(q.shape[1], q_blocks.shape[1], block_size)
     copies = 1
+    # In place of random blocks, the first block counts several times.
     if isinstance(random_blocks, int):
         copies += random_blocks
     key_sets = [
@@ -72,6 +73,7 @@ def bigbird_attention(
         key_sets.append(_random_keys(k_blocks, v_blocks, mask_blocks, random_blocks))
     middle_dropout, end_dropout = split_dropout(dropout)
     middle = attend_key_sets(q_blocks[:, 1:-1], key_sets, scale=scale, dropout=middle_dropout)
+    # The first and the last block attend to all tokens.
     all_keys = KeySet(k, v, mask[:, None, None, None])
     ends = attend_shared_keys(_join_ends(q_blocks), [all_keys], scale=scale, dropout=end_dropout)
     ends = to_blocks(ends, block_size)
@@ -89,12 +91,14 @@ def _end_keys(k: AnyArray, v: AnyArray, mask: AnyArray, copies: int) -> KeySet:
     bias = None
     if copies != 1:
         block_size = k.shape[2]
+        # A key that counts n times has log n added to its score.
         bias = jnp.log(jnp.repeat(jnp.array([copies, 1.0]), block_size))
     return KeySet(_join_ends(k), _join_ends(v), _join_ends(mask)[:, None, None, None], bias)
 
 
 def _window_keys(k: AnyArray, v: AnyArray, mask: AnyArray, bias: AnyArray | None) -> KeySet:
-    """Returns three neighboring blocks for all blocks but the ends, without the ends."""
+    """Returns three neighboring blocks for all blocks except the ends, without the ends."""
+    # Beyond the inner blocks ``neighbors`` has masked zeros in place of the end blocks.
     k, v, mask = (neighbors(x[:, 1:-1], 1, 1) for x in (k, v, mask))
     if bias is not None:
         bias = bias[None, None]
@@ -104,6 +108,7 @@ def _window_keys(k: AnyArray, v: AnyArray, mask: AnyArray, bias: AnyArray | None
 def _random_keys(k: AnyArray, v: AnyArray, mask: AnyArray, random_blocks: AnyArray) -> KeySet:
     """Gathers the keys of ``random_blocks``, which differ from head to head."""
 
+    # Heads gather different blocks: [batch, inner_blocks, count, block_size, heads, head_dim].
     take_blocks = jax.vmap(lambda x, blocks: x[:, blocks], in_axes=(3, 0), out_axes=4)
 
     def gather(x: AnyArray) -> Array:
@@ -123,10 +128,10 @@ def random_block_plan(
     Every row has ``count`` different blocks outside the window and the first and last block.
 
     Args:
-        rng: source of the draws.
-        num_blocks: blocks of the sequence, two more than ``inner_blocks``.
+        rng: NumPy random generator.
+        num_blocks: number of blocks of the sequence, two more than ``inner_blocks``.
         heads: number of attention heads.
-        count: random blocks of every block.
+        count: number of random blocks of every block.
 
     Raises:
         InputError: a row has fewer than ``count`` such blocks.
@@ -140,6 +145,7 @@ def random_block_plan(
     is_window = np.abs(block - block[1:-1, None]) <= 1
     is_end = (block == 0) | (block == num_blocks - 1)
     order = rng.random((heads, num_blocks - 2, num_blocks))
+    # Blocks that must not be drawn sort last: draws are below 1.
     order = np.where(is_window | is_end, 2.0, order)
     return np.argsort(order, axis=-1)[..., :count].astype(np.int32)
 

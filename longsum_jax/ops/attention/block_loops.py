@@ -1,7 +1,7 @@
 """Loops over blockwise attention: over its blocks, its heads, or its sequences.
 
-Five blocks, two at a time. Arrays with an entry for each block are cut into pieces, zeros (.) fill
-the last one; arrays that blocks share go into every piece:
+Five blocks, two at a time. Arrays with an entry for each block are cut into pieces, and zeros (.)
+fill the last piece; arrays that all blocks share are passed to every piece:
 
     queries                block 0  block 1    block 2  block 3    block 4    .
     keys of each block     keys 0   keys 1     keys 2   keys 3     keys 4     .
@@ -27,7 +27,7 @@ from longsum_jax.typing import AnyArray
 
 
 class Axis(NamedTuple):
-    """The index of an axis in each kind of array; None in those that never have it."""
+    """The index of an axis in each kind of array; None if an array does not have the axis."""
 
     queries: int  # [batch, num_blocks, block_size, heads, ...]
     own_keys: int  # [batch, num_blocks, num_keys, heads, head_dim]
@@ -44,7 +44,8 @@ HEADS = Axis(queries=3, own_keys=3, shared_keys=1, scores=2, bias_arrays=0)
 def loop_over(axis: Axis, attend: Attend, size: int = 1, *, recompute: bool = False) -> Attend:
     """Returns ``attend`` in a loop over ``axis``, for ``size`` entries at a time.
 
-    With ``recompute``, the backward pass recomputes each piece, and nothing of it is saved.
+    With ``recompute``, the backward pass recomputes each piece, and its intermediates are not
+    saved.
     """
 
     def attend_in_pieces(inputs: BlockInputs) -> PartialSoftmax:
@@ -54,10 +55,12 @@ def loop_over(axis: Axis, attend: Attend, size: int = 1, *, recompute: bool = Fa
 
         def attend_piece(piece: Any) -> PartialSoftmax:
             number, q, log_sum_exp, arrays = piece
+            # ``lax.map`` has the looped axis first, ``attend`` expects it at ``axis.queries``.
             q = jnp.moveaxis(q, 0, axis.queries)
             if log_sum_exp is not None:
                 log_sum_exp = jnp.moveaxis(log_sum_exp, 0, axis.queries)
             key_sets = _with_looped_arrays(inputs.key_sets, axis, length, arrays)
+            # Every piece draws different dropout.
             dropout = inputs.dropout and inputs.dropout.fold(number)
             softmax = attend(BlockInputs(q, key_sets, log_sum_exp, inputs.scale, dropout))
             return jax.tree.map(lambda x: jnp.moveaxis(x, axis.queries, 0), softmax)
@@ -66,6 +69,7 @@ def loop_over(axis: Axis, attend: Attend, size: int = 1, *, recompute: bool = Fa
             # The loop itself keeps XLA from merging a piece with its recomputation.
             attend_piece = jax.checkpoint(attend_piece, prevent_cse=False)
 
+        # Moves the looped axis first and splits it: [pieces, size, ...]
         def cut(x: AnyArray, place: int) -> Array:
             x = jnp.moveaxis(x, place, 0)
             return to_blocks(x[None], size)[0]
@@ -89,7 +93,7 @@ def _looped_arrays(
 ) -> list[tuple[AnyArray, int]]:
     """Returns the arrays that a loop must cut, and the index of the axis in each.
 
-    They have ``length`` entries along it; others are broadcast along it, or do not have it.
+    They have ``length`` entries along it; other arrays are broadcast along it, or do not have it.
     """
     arrays: list[tuple[AnyArray, int]] = []
 
@@ -119,6 +123,7 @@ def _map_looped(
     """Applies ``function`` to each array that the loop cuts, and to the index of its axis."""
 
     def visit(x: AnyArray | None, place: int | None) -> Any:
+        # Arrays of size 1 along the axis are broadcast, not cut.
         if x is None or place is None or x.ndim <= place or x.shape[place] != length:
             return x
         return function(x, place)

@@ -1,8 +1,8 @@
-"""The softmax of blocks over several sets of keys, by plain products: no loops, no gradients.
+"""The softmax of blocks over several sets of keys, by plain products, without loops or gradients.
 
 ``attend_at_once`` computes all blocks and heads together, ``attend_one_block`` one block of one
-head without batch dimensions; ``block_loops`` has loops for either. Both have the form of
-``Attend``, and so has what ``with_folded_masks`` makes of them.
+head without batch dimensions; ``block_loops`` has loops for both. Both have the signature
+``Attend``, as do the results of ``with_folded_masks``.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,15 +24,15 @@ from longsum_jax.typing import AnyArray
 
 
 class BlockInputs(NamedTuple):
-    """Queries in blocks, with all that their attention is computed from.
+    """The inputs of blockwise attention: queries in blocks, and their keys.
 
     Attributes:
-        q: [batch, num_blocks, block_size, heads, head_dim].
-        key_sets: in the layouts of ``prepare``.
-        log_sum_exp: [batch, num_blocks, block_size, heads] of the forward pass, or None in the
-            forward pass itself; see ``key_sets.softmax_of_values``.
-        scale: factor of the products.
-        dropout: applied to the weights.
+        q: queries [batch, num_blocks, block_size, heads, head_dim].
+        key_sets: sets of keys in the layouts of ``prepare``.
+        log_sum_exp: log-sum-exp of the forward pass, [batch, num_blocks, block_size, heads], or
+            None in the forward pass; see ``key_sets.softmax_of_values``.
+        scale: factor of the query-key products.
+        dropout: dropout of the weights.
     """
 
     q: AnyArray
@@ -50,7 +50,8 @@ def prepare(key_set: KeySet) -> KeySet:
     """Transposes the arrays to the layouts of this module, once for all pieces.
 
     Masks and biases get all five axes. Shared keys become [batch, heads, head_dim, num_keys], the
-    form of which products are fastest on CPUs, their values [batch, heads, num_keys, head_dim].
+    layout in which products are fastest on CPUs, and their values [batch, heads, num_keys,
+    head_dim].
     """
     k, v, mask, bias = key_set
     if k.ndim == 4:
@@ -71,8 +72,10 @@ def attend_at_once(inputs: BlockInputs) -> PartialSoftmax:
 
     q, key_sets, log_sum_exp, scale, dropout = inputs
     scores = [_scores(q, key_set, scale) for key_set in key_sets]
+    # [batch, num_blocks, heads, block_size], like the scores.
     log_sum_exp = None if log_sum_exp is None else log_sum_exp.swapaxes(2, 3)
     softmax = softmax_of_values(scores, key_sets, log_sum_exp, dropout, mix)
+    # Back to the layout of ``q``, with the heads after the queries of a block.
     return PartialSoftmax(*(jnp.moveaxis(x, 2, 3) for x in softmax))
 
 
@@ -84,7 +87,7 @@ def _scores(q: AnyArray, key_set: KeySet, scale: float) -> Array:
 
 
 def attend_one_block(inputs: BlockInputs) -> PartialSoftmax:
-    """Computes the attention of inputs that are one block of one head of one sequence."""
+    """Computes the attention of one block of one head of one sequence."""
     dot = partial(jnp.dot, preferred_element_type=jnp.float32)
     q, key_sets, log_sum_exp, scale, dropout = inputs
     sets = [_of_one_block(key_set) for key_set in key_sets]
@@ -92,6 +95,7 @@ def attend_one_block(inputs: BlockInputs) -> PartialSoftmax:
     scores = [_biased(x, s) for x, s in zip(products, sets, strict=True)]
     log_sum_exp = None if log_sum_exp is None else log_sum_exp[0, 0, :, 0]
     softmax = softmax_of_values(scores, sets, log_sum_exp, dropout, dot)
+    # Restores the axes of batch, blocks and heads.
     return jax.tree.map(lambda x: x[None, None, :, None], softmax)
 
 
@@ -115,9 +119,9 @@ def _biased(scores: Array, key_set: KeySet) -> Array:
 def with_folded_masks(attend: Attend) -> Attend:
     """Returns ``attend`` with scale and key masks folded into the products of queries and keys.
 
-    On CPUs, XLA does not fuse them with the matrix product or the maximum: each would be one more
-    pass over the scores. So the queries are scaled beforehand and get one more feature, 1. Keys get
-    0 as that feature, or a huge negative number m where they are masked:
+    On CPUs, XLA does not fuse them with the matrix product or the maximum, so that each would take
+    another pass over the scores. Instead, the queries are scaled beforehand and get an additional
+    feature, 1. This feature is 0 for keys, or a large negative number m for masked keys:
 
         (a b 1) . (c d 0) = a c + b d            (a b 1) . (c d m) = m, up to rounding
     """
@@ -134,7 +138,7 @@ def with_folded_masks(attend: Attend) -> Attend:
 
 
 def _is_mask_of_keys(key_set: KeySet) -> bool:
-    """Tells whether a prepared mask is the same for all queries that have these keys."""
+    """Returns True if a prepared mask is the same for all queries of its keys."""
     if key_set.mask is None:
         return False
     _, num_blocks, heads, size, _ = key_set.mask.shape
@@ -142,7 +146,7 @@ def _is_mask_of_keys(key_set: KeySet) -> bool:
 
 
 def _fold_mask(key_set: KeySet) -> KeySet:
-    """Returns prepared keys with one more feature, which replaces a mask of keys."""
+    """Returns prepared keys with an additional feature in place of a mask of keys."""
     k, mask = key_set.k, key_set.mask
     feature = jnp.zeros((1,) * 5)
     if mask is not None and _is_mask_of_keys(key_set):

@@ -27,7 +27,7 @@ def to_blocks(
 def from_blocks(
     x: Shaped[Array, "batch num_blocks block_size ..."], length: int
 ) -> Shaped[Array, "batch length ..."]:
-    """Joins blocks to a sequence and cuts it to ``length`` tokens: the inverse of ``to_blocks``."""
+    """Joins blocks to a sequence of ``length`` tokens: the inverse of ``to_blocks``."""
     return x.reshape(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])[:, :length]
 
 
@@ -59,7 +59,7 @@ def overlapping(
     pieces: int,
     axes: Axes = (),
 ) -> Shaped[Array, "pieces batch piece_blocks ..."]:
-    """Splits the blocks (or tokens) from ``first`` on into pieces of ``size`` blocks.
+    """Splits the blocks (or tokens), starting at ``first``, into pieces of ``size`` blocks.
 
     Each piece also has the first ``extra`` blocks of the next one, at most all of them. Zeros
     (False) pad both ends. Two pieces of blocks 0 to 5, with first = -1, size = 3, extra = 2:
@@ -69,7 +69,8 @@ def overlapping(
 
     Args:
         x: blocks of a sequence, or of one shard of it.
-        first, size, extra, pieces: numbers of blocks, and of pieces.
+        first, size, extra, pieces: index of the first block, numbers of blocks, and number of
+            pieces.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``).
     """
     num_blocks = (pieces + 1) * size if extra else pieces * size
@@ -79,5 +80,6 @@ def overlapping(
     x = append_zeros(x, total - x.shape[1])
     if pieces == 1:
         return x[None]
+    # [num_pieces (+ 1), batch, size, ...]
     x = x.reshape(x.shape[0], -1, size, *x.shape[2:]).swapaxes(0, 1)
     return jnp.concatenate([x[:-1], x[1:, :, :extra]], axis=2) if extra else x

@@ -1,9 +1,9 @@
-"""Blockwise attention: one softmax over several sets of keys, never an array [length, length].
+"""Blockwise attention: one softmax over several sets of keys, without an array [length, length].
 
-All block-sparse attentions of this package are made of it. Queries come in blocks, and the keys of
-a block come in sets (``KeySet``): keys of its own, such as a window, or keys that all blocks share,
-such as global tokens. Tokens 0 to 7 in blocks of two, with two global tokens and a window of three
-blocks:
+All block-sparse attentions of this package are built on it. Queries come in blocks, and the keys of
+a block come in sets (``KeySet``): separate keys for each block, such as a window, or keys that all
+blocks share, such as global tokens. Tokens 0 to 7 in blocks of two, with two global tokens and a
+window of three blocks:
 
     queries           set 1, shared     set 2, a window of each block
     block 0   [0 1]   [g0 g1]           [. . 0 1 2 3]
@@ -11,12 +11,12 @@ blocks:
     block 2   [4 5]   [g0 g1]           [2 3 4 5 6 7]
     block 3   [6 7]   [g0 g1]           [4 5 6 7 . .]
 
-Every block has scores [block_size, 2] and [block_size, 6], under one softmax (``block_softmax``):
-the largest score of a query and the sum of its exponentials are those of all sets. The weights of
-each set are multiplied with its values, and the products added. Padding (.) is masked.
+Every block has scores [block_size, 2] and [block_size, 6] under one softmax (``block_softmax``):
+the maximum score of a query and its sum of exponentials are taken over all sets. The weights of
+each set are multiplied with its values, and the products are added. Padding (.) is masked.
 
-Pieces. The scores of all blocks may take too much memory. Then a loop (``block_loops``) goes over
-pieces of a few blocks, and no scores outlive their piece:
+Pieces. If the scores of all blocks take too much memory, a loop (``block_loops``) runs over pieces
+of a few blocks, and the scores of a piece are freed before the next one:
 
     piece 0   blocks 0 1   ->   scores, softmax, product with the values   ->   out of blocks 0 1
     piece 1   blocks 2 3   ->   scores, softmax, product with the values   ->   out of blocks 2 3
@@ -53,12 +53,13 @@ from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.ops.sequence_sharding import Axes
 from longsum_jax.typing import AnyArray
 
-MAX_SCORE_BYTES = 2**28  # float32 scores in memory at once
-# Scores that stay in the cache of a CPU take half the time, gradients included.
+# Upper bound of the float32 scores in memory at once.
+MAX_SCORE_BYTES = 2**28
+# Scores that fit the cache of a CPU take half the time, gradients included.
 MAX_SCORE_BYTES_CPU = 2**23
 
 
-# What other modules call
+# Public API
 
 
 def attend_key_sets(
@@ -74,9 +75,9 @@ def attend_key_sets(
 
     Args:
         q: queries in blocks.
-        key_sets: keys, values, masks and biases; any number of keys each.
-        scale: factor of the products.
-        dropout: applied to the weights.
+        key_sets: keys, values, masks and biases; each set may have any number of keys.
+        scale: factor of the query-key products.
+        dropout: dropout of the weights.
 
     Returns:
         The attended values in the type of the values.
@@ -94,8 +95,8 @@ def attend_partially(
     """Computes ``attend_key_sets`` in a form that can be merged with attention to other keys.
 
     Returns:
-        float32 [batch, num_blocks, block_size, heads, head_dim], and the log-sum-exp of the scores
-        [batch, num_blocks, block_size, heads].
+        ``out`` as float32 [batch, num_blocks, block_size, heads, head_dim], and the log-sum-exp of
+        the scores [batch, num_blocks, block_size, heads].
     """
     return _attend(q, key_sets, scale, dropout, jnp.float32)
 
@@ -111,12 +112,12 @@ def attend_shared_keys(
 ) -> Float[Array, "batch query_length heads head_dim"]:
     """Computes ``attend_key_sets`` for queries that all attend to the same keys.
 
-    Such queries are global tokens, for example. They are cut into one block for each piece.
+    Such queries are, for example, global tokens. The queries are cut into one block per piece.
 
     Args:
         q: queries of a sequence; every shard has all of them.
-        key_sets: keys that all blocks share, those of this shard alone.
-        replicated: more such keys, the same on every shard; they count once.
+        key_sets: keys that all blocks share; only the keys of this shard.
+        replicated: additional shared keys that are the same on every shard; they count once.
         scale, dropout: see ``attend_key_sets``.
         axes: mesh axes that shard the keys (``ops.sequence_sharding``).
     """
@@ -141,7 +142,7 @@ def _on_first_shard(key_set: KeySet, axes: Axes) -> KeySet:
 
 
 def max_score_bytes() -> int:
-    """Returns the size above which scores are computed in pieces on the target's devices."""
+    """Returns the number of bytes of scores above which attention is computed in pieces."""
     return min(MAX_SCORE_BYTES, MAX_SCORE_BYTES_CPU) if _on_cpu() else MAX_SCORE_BYTES
 
 
@@ -153,26 +154,27 @@ def _attend(
 ) -> PartialSoftmax:
     """Computes attention, with gradients from the saved output; ``out`` has type ``dtype``.
 
-    The forward pass saves two things for each query: its output, and the log-sum-exp of its scores.
-    The backward pass recomputes the scores, piece by piece, and gets the weights without another
+    The forward pass saves two arrays: the output and the log-sum-exp of the scores of each query.
+    The backward pass recomputes the scores piece by piece, and gets the weights without another
     softmax (FlashAttention, Dao et al. 2022, appendix B):
 
         forward    q, keys -> scores -> softmax                    -> weights -> out, log_sum_exp
         backward   q, keys -> scores -> exp(scores - log_sum_exp)  -> weights -> out, their sum
 
-    Differentiating the second line gives the gradients, without rules for masks, biases and
-    dropout. That of a score is
+    Differentiating the second line gives the gradients, without special rules for masks, biases and
+    dropout. The gradient of a score is
 
         weight * (out_gradient . v  -  out_gradient . out  +  log_gradient)
 
-    The first term comes from the product with the values, the others from the sum of the weights.
+    The first term comes from the product with the values, the other two from the sum of the
+    weights.
 
     NumPy arrays in ``key_sets`` become constants of the compiled program.
     """
     attend_blocks = _choose_loops(q, key_sets)
     rate = 0.0 if dropout is None else dropout.rate
     leaves, tree = jax.tree.flatten([prepare(key_set) for key_set in key_sets])
-    is_array = [hasattr(x, "dtype") for x in leaves]  # the others are functions of lazy biases
+    is_array = [hasattr(x, "dtype") for x in leaves]  # others are functions of lazy biases
 
     def compute(
         q: AnyArray, arrays: Sequence[Any], rng: Array | None, log_sum_exp: AnyArray | None = None
@@ -200,6 +202,7 @@ def _attend(
 
         _, pull_back = jax.vjp(recompute, q, _select(arrays, is_float))
         out_gradient = gradient.out.astype(jnp.float32)
+        # inner = out_gradient . out of each query, [batch, num_blocks, block_size, heads]
         inner = jnp.einsum("bnchk,bnchk->bnch", out_gradient, softmax.out.astype(jnp.float32))
         # ``recompute`` returns the sum of the weights in place of ``log_sum_exp``.
         cotangent = PartialSoftmax(out_gradient, gradient.log_sum_exp - inner)
@@ -217,10 +220,10 @@ def _attend(
 def _widen_outside_jit(
     q: AnyArray, arrays: Sequence[Any], probe: AnyArray
 ) -> tuple[AnyArray, Sequence[Any]]:
-    """Casts bfloat16 arrays to float32 on CPUs where ``probe`` is an array, not a tracer.
+    """Casts bfloat16 arrays to float32 on CPUs if ``probe`` is an array, not a tracer.
 
-    XLA on CPUs cannot run some layouts of a product of bfloat16 arrays with a float32 result if
-    that product is a program of its own ("Unsupported element type for DotThunk").
+    XLA on CPUs cannot run some layouts of a product of bfloat16 arrays with a float32 result if the
+    product is a program of only that operation ("Unsupported element type for DotThunk").
     """
     if isinstance(probe, jax.core.Tracer) or not _on_cpu():
         return q, arrays
@@ -237,7 +240,7 @@ def _select(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
 
 
 def _replace(items: Sequence[Any], flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
-    """Returns ``items`` with ``values`` in place of the flagged ones."""
+    """Returns ``items`` with ``values`` in place of the flagged items."""
     rest = iter(values)
     return [next(rest) if flag else item for item, flag in zip(items, flags, strict=True)]
 
@@ -246,10 +249,10 @@ def _replace(items: Sequence[Any], flags: Sequence[bool], values: Sequence[Any])
 
 
 def _choose_loops(q: AnyArray, key_sets: Sequence[KeySet]) -> Attend:
-    """Returns the computation of attention, in a loop over pieces where scores are many.
+    """Returns the attention function, in a loop over pieces if there are many scores.
 
-    On CPUs the loops are over sequences, heads and blocks. XLA runs the plain matrix products of
-    one block on all cores, but products with batch dimensions inside a loop on a single one, which
+    On CPUs the loops run over sequences, heads and blocks. XLA runs the plain matrix products of
+    one block on all cores, but products with batch dimensions inside a loop on a single core, which
     takes twice the time; and the keys of a head stay in the cache for all of its blocks.
     """
     num_pieces = _count_pieces(q, key_sets)
@@ -265,19 +268,19 @@ def _choose_loops(q: AnyArray, key_sets: Sequence[KeySet]) -> Attend:
 
 
 def _queries_per_block(q: AnyArray, key_sets: Sequence[KeySet]) -> int:
-    """Returns the size of blocks of queries [batch, query_length, ...], one for each piece."""
+    """Returns the block size for queries [batch, query_length, ...], one block per piece."""
     length = q.shape[1]
     num_pieces = _count_pieces(q[:, :, None], key_sets)
     size = max(1, -(-length // num_pieces))
-    if num_pieces > 1 and _on_cpu():  # where a piece is one block of one head
+    if num_pieces > 1 and _on_cpu():  # a piece is then one block of one head
         in_cache = max_score_bytes() // (4 * _count_keys(key_sets))
-        # One block alone would go through with all heads at once.
+        # A single block would be computed for all heads at once.
         size = max(size, min(-(-length // 2), in_cache))
     return size
 
 
 def _count_pieces(q: AnyArray, key_sets: Sequence[KeySet]) -> int:
-    """Returns the number of pieces for which the scores of one fit into ``max_score_bytes``."""
+    """Returns the number of pieces such that the scores of one fit into ``max_score_bytes``."""
     batch, num_blocks, size, heads, _ = q.shape
     score_bytes = 4 * batch * num_blocks * heads * size * _count_keys(key_sets)
     return max(1, min(num_blocks, -(-score_bytes // max_score_bytes())))

@@ -1,4 +1,4 @@
-"""Dense attention over arrays, and the masked softmax that it is made of."""
+"""Dense attention over arrays, and its masked softmax."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class QKV(NamedTuple):
     v: AnyArray
 
     def map(self, function: Callable[[AnyArray], Any]) -> "QKV":
-        """Returns ``function`` of each of the three."""
+        """Returns ``function`` applied to each of the three arrays."""
         return QKV(*map(function, self))
 
 
@@ -43,20 +43,22 @@ def dot_product_attention(
     Args:
         q, k, v: queries, keys and values.
         mask: True where a query attends to a key; a query without a key gets zeros.
-        bias: added to the scores.
-        scale: factor of the products; T5 uses 1, most others head_dim**-0.5.
-        dropout: applied to the weights.
+        bias: bias of the scores.
+        scale: factor of the query-key products; T5 uses 1, most others head_dim**-0.5.
+        dropout: dropout of the weights.
         axes: mesh axes that shard the keys (``ops.sequence_sharding``); every device gets the
             result for all keys.
 
     Returns:
         The attended values in the type of ``v``.
     """
+    # [batch, heads, query_length, key_length]
     scores = jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32) * scale
     if bias is not None:
         scores = scores + bias.astype(jnp.float32)
     weights = masked_softmax(scores, mask, axes).astype(v.dtype)
     kept = weights if dropout is None else dropout(weights)
+    # Rematerialized layers save the output, and recompute the much larger weights.
     return sum_over(save_for_backward(jnp.einsum("bhtl,blhk->bthk", kept, v)), axes)
 
 
@@ -68,7 +70,7 @@ def mix_states(
     scale: float = 1.0,
     axes: Axes = (),
 ) -> Float[Array, "batch query_length heads d_model"]:
-    """Attends to ``states`` as keys and values of every head, as ``dot_product_attention`` does.
+    """Attends to ``states`` as keys and values of every head, like ``dot_product_attention``.
 
     The weights are divided by their sum after the product with the states.
     """
@@ -86,16 +88,17 @@ def largest_scores(
 ) -> Bool[AnyArray, "*rows num_keys"]:
     """Returns a mask of the ``count`` largest allowed scores of every row.
 
-    Scores that equal the smallest of them are all in it.
+    Scores equal to the smallest of them are all included.
 
     Args:
-        scores: any number of rows.
+        scores: scores, any number of rows.
         mask: True on allowed entries, broadcastable to ``scores``; None allows all.
-        count: entries of a row to choose.
+        count: number of entries of a row to select.
     """
     if mask is not None:
         scores = jnp.where(mask, scores, -jnp.inf)
     if scores.shape[-1] > count:
+        # The threshold has no gradient.
         least = jax.lax.top_k(jax.lax.stop_gradient(scores), count)[0][..., -1:]
         return (scores >= least) & (scores > -jnp.inf)
     return scores > -jnp.inf
@@ -112,11 +115,11 @@ def prepend_keys(
         Bool[AnyArray, "batch num_extra"],
     ],
 ) -> tuple[Array, Array, Array, Array | None]:
-    """Puts keys without a bias, which all queries attend to, before the others.
+    """Prepends keys without a bias, which all queries attend to.
 
     Args:
         k, v, mask, bias: arguments of ``dot_product_attention``.
-        extra: such keys, their values, and their mask.
+        extra: keys to prepend, their values, and their mask.
 
     Returns:
         k, v, mask and bias with ``num_extra + length`` keys.
@@ -127,6 +130,7 @@ def prepend_keys(
     masks = [jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in (extra_mask, mask)]
     mask = jnp.concatenate(masks, -1)
     if bias is not None:
+        # Prepended keys have a bias of 0.
         bias = jnp.pad(bias, ((0, 0), (0, 0), (0, 0), (extra_k.shape[1], 0)))
     return jnp.concatenate([extra_k, k], 1), jnp.concatenate([extra_v, v], 1), mask, bias
 
@@ -141,13 +145,13 @@ def masked_softmax(
     Rows without an allowed entry are zeros, gradients included.
 
     Args:
-        scores: any number of rows.
+        scores: scores, any number of rows.
         mask: True on allowed entries, broadcastable to ``scores``; None allows all.
         axes: mesh axes that shard the last axis (``ops.sequence_sharding``).
     """
     weights, total = masked_exponentials(scores, mask, axes)
-    # As an einsum for its gradient's sake: of a plain product, whose gradient is a sum of products,
-    # XLA on CPUs makes code that takes 30 times as long for a batch of one.
+    # As an einsum: from a plain product, whose gradient is a sum of products, XLA on CPUs generates
+    # code that takes 30 times as long for a batch of one.
     return jnp.einsum("...l,...->...l", weights, 1 / total[..., 0])
 
 
@@ -156,7 +160,7 @@ def masked_exponentials(
     mask: Bool[AnyArray, "..."] | None,
     axes: Axes = (),
 ) -> tuple[Float[Array, "*rows num_keys"], Float[Array, "*rows 1"]]:
-    """Returns numerator and denominator of ``masked_softmax``.
+    """Returns the numerator and denominator of ``masked_softmax``.
 
     Dividing after the product with the values saves one pass over the weights and one over their
     gradients.
@@ -173,7 +177,7 @@ def masked_exponentials(
     if mask is not None:
         scores = jnp.where(mask, scores, least)
     # The maximum has a lower bound above every masked score, so that the exponential of a masked
-    # score is 0 also in a row that is all masked.
+    # score is 0 even in a fully masked row.
     largest = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
     largest = jnp.maximum(largest, max(LEAST_SCORE, float(least) / 2))
     weights = jnp.exp(scores - (jax.lax.pmax(largest, axes) if axes else largest))

@@ -1,4 +1,4 @@
-"""Full self-attention of long inputs: all scores, few of them at a time."""
+"""Full self-attention of long inputs: dense scores, computed a few at a time."""
 
 from collections.abc import Sequence
 
@@ -25,14 +25,14 @@ def full_attention(
     scale: float = 1.0,
     dropout: Dropout | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
-    """Computes dense self-attention of long inputs: all scores, few of them at a time.
+    """Computes dense self-attention of long inputs, a few scores at a time.
 
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens.
-        distance_bias: added by key position - query position, from 1 - length to length - 1, so
-            that ``distances`` is 2 length - 1.
-        extra: more keys that all queries attend to.
+        distance_bias: bias by key position - query position, from 1 - length to length - 1, so that
+            ``distances`` is 2 length - 1.
+        extra: additional keys that all queries attend to.
         scale, dropout: see ``attend_key_sets``.
 
     Returns:
@@ -51,7 +51,7 @@ def full_attention(
 def _bias_of_queries(table: AnyArray, length: int, num_blocks: int) -> LazyBias:
     """Returns the bias of every query, a slice of ``table``.
 
-    Four tokens have seven distances, of which a query reads four:
+    Four tokens have seven distances; a query reads four of them:
 
         distance   -3 -2 -1  0  1  2  3
         query 0             [.  .  .  .]

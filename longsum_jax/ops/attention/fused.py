@@ -4,28 +4,28 @@ Three kernels compute what ``dense.dot_product_attention`` does without a bias a
 
     "splash"    JAX's Pallas kernel for TPUs
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs from the A100 on
-    "triton"    a Pallas kernel of ours for these GPUs and what cuDNN cannot do: windows and other
-                patterns, and masks in causal attention
+    "triton"    a Pallas kernel of this package for these GPUs, for cases that cuDNN does not
+                support: windows and other patterns, and masks in causal attention
 
-A program for other devices interprets the two of Pallas, for tests. All go over blocks of keys with
-a running softmax, and compute scores again for the gradients (FlashAttention, Dao et al. 2022).
-What they cannot do by themselves is done around them: lengths off the block are padded, to even
-ones for cuDNN; queries without a key get zeros; masks that differ by head are masks of sequences
-with one head each; and cuDNN, which knows numbers of keys alone, gets the real ones first (without
-later keys to hide, their order does not matter).
+The two Pallas kernels are interpreted on other devices, for tests. All kernels loop over blocks of
+keys with a running softmax, and recompute scores for the gradients (FlashAttention, Dao et al.
+2022). Wrappers handle what they do not support: lengths are padded to whole blocks, for cuDNN to
+even ones; queries without a key get zeros; masks that differ by head become masks of sequences with
+one head each; and for cuDNN, which only supports numbers of keys, real keys are moved to the front
+(their order does not matter in attention that is not causal).
 
-Sparse attention is attention of rows of queries, each with its own keys under one softmax: those of
-its part of the text with a margin on either side, and behind them keys that all rows share, such as
-global tokens. A ``Pattern`` says which keys of its row a query reads; it is the same for all rows,
-so that its table of blocks is small however long the text is. Two rows of four queries with a
-window of one token on either side and a global token:
+Sparse attention is expressed as attention of rows of queries, each with separate keys under one
+softmax: the keys of its part of the text with a margin on either side, followed by keys that all
+rows share, such as global tokens. A ``Pattern`` defines which keys of its row a query reads; it is
+the same for all rows, so that its table of blocks is small for texts of any length. Two rows of
+four queries with a window of one token on either side and a global token:
 
     queries          keys
     row 0  [0 1 2 3]   [. 0 1 2 3 4 g]       query 0 reads  [. 0 1 - - - g]
     row 1  [4 5 6 7]   [3 4 5 6 7 . g]       query 5 reads  [- 4 5 6 - - g]
 
-Where a mesh shards the text, every device has rows of its part, and its margins come from the
-devices beside it.
+If a mesh shards the text, every device has rows of its part, and its margins come from the
+neighboring devices.
 """
 
 import contextlib
@@ -46,19 +46,20 @@ from longsum_jax.typing import AnyArray
 
 Kernel = Literal["splash", "cudnn", "triton"]
 AttentionBackend = Literal["auto", "reference", "splash", "cudnn", "triton"]
-# Takes int32 positions of queries and of keys in a row, which broadcast; returns True where a query
-# reads a key. Hashable, and made of operations that NumPy and kernels have (no integer division).
+# Function of int32 positions of queries and of keys in a row, which broadcast; returns True if a
+# query reads a key. It is hashable and only uses operations that NumPy and kernels have (no integer
+# division).
 Pattern = Callable[[Any, Any], Any]
-# Computes ``fused_attention`` by a kernel that has been chosen.
+# Computes ``fused_attention`` by a selected kernel.
 FusedAttention = Callable[..., Array]
 
 
 class Choice(NamedTuple):
-    """The kernel chosen for an attention, or the reason for the reference.
+    """The kernel selected for an attention, or the reason for the reference implementation.
 
     Attributes:
-        kernel: None for the reference.
-        reason: why the reference, "" where a kernel would not help.
+        kernel: selected kernel; None for the reference.
+        reason: reason for the reference; "" if a kernel would not help.
     """
 
     kernel: Kernel | None
@@ -67,11 +68,11 @@ class Choice(NamedTuple):
 
 _CHOICES: ContextVar[dict[str, Choice] | None] = ContextVar("choices", default=None)
 
-# Fewer queries, such as the beams of a document, or fewer keys have few scores, and would fill
-# little of a kernel's block.
+# Fewer queries, such as the beams of a document, or fewer keys have few scores and would fill only
+# a small part of a kernel's block.
 MIN_QUERIES, MIN_KEYS = 64, 128
-MAX_ROW = 4096  # queries of a row; the longer, the smaller the part of keys that two rows have
-# GPUs with compute capability 8 and more, by the beginnings of JAX's names of them.
+MAX_ROW = 4096  # queries of a row; the longer it is, the smaller the overlap of two rows' keys
+# GPUs with compute capability 8 or higher, by prefixes of JAX's device names.
 _GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
 _GPU_MAX_HEAD_DIM = 128
 _GPU_DTYPES = (jnp.bfloat16, jnp.float16)
@@ -79,7 +80,7 @@ _GPU_DTYPES = (jnp.bfloat16, jnp.float16)
 
 @contextlib.contextmanager
 def noted_choices() -> Iterator[dict[str, Choice]]:
-    """Collects the choices of programs that are traced inside, by the names of their layers."""
+    """Collects the choices of programs that are traced inside, by layer name."""
     choices: dict[str, Choice] = {}
     token = _CHOICES.set(choices)
     try:
@@ -89,7 +90,7 @@ def noted_choices() -> Iterator[dict[str, Choice]]:
 
 
 def note_choice(layer: str, choice: Choice) -> None:
-    """Adds a choice to those of ``noted_choices``, if they are collected."""
+    """Records a choice for ``noted_choices``, if choices are being collected."""
     choices = _CHOICES.get()
     if choices is not None:
         choices[layer] = choice
@@ -106,19 +107,20 @@ def choose_kernel(
     has_mask: bool,
     has_pattern: bool = False,
 ) -> Choice:
-    """Chooses the kernel for attention without a bias and dropout, None for the reference.
+    """Selects the kernel for attention without a bias and dropout.
 
     Args:
-        backend: "auto" for the kernel of the devices that the program is made for, if it computes
-            no less exactly than the reference; "reference" for none; or a kernel, wherever it can.
-        dtype: of queries, keys and values.
-        num_queries, num_keys, head_dim: their sizes.
-        causal: queries see no later keys.
-        has_mask: keys are masked.
-        has_pattern: queries read different keys of a row.
+        backend: "auto" for the kernel of the target's devices, if it is at least as exact as the
+            reference; "reference" for no kernel; or the name of a kernel, used whenever it supports
+            the arguments.
+        dtype: dtype of queries, keys and values.
+        num_queries, num_keys, head_dim: sizes of the arrays.
+        causal: True if queries see no later keys.
+        has_mask: True if keys are masked.
+        has_pattern: True if queries read different keys of a row.
 
     Raises:
-        InputError: "cudnn" in a program for other devices than GPUs.
+        InputError: "cudnn" in a program for devices other than GPUs.
     """
     if backend == "cudnn" and target_platform() != "gpu":
         raise InputError(
@@ -173,13 +175,13 @@ def fused_attention(
     Args:
         q, k, v: queries, keys and values; as many queries as keys if ``causal``.
         mask: True on the keys that a head reads; a query without a key gets zeros.
-        kernel: of ``choose_kernel``.
-        causal: queries see no later keys.
-        pattern: the keys that each query reads, of those in the mask; not for "cudnn".
-        scale: factor of the products.
-        spec: mesh axes of (batch, length, heads, head_dim) of the active mesh, where there is one.
-            XLA cannot partition a kernel: each device computes its rows and heads, and lengths are
-            not sharded.
+        kernel: kernel from ``choose_kernel``.
+        causal: True if queries see no later keys.
+        pattern: keys that each query reads, among the keys in the mask; not for "cudnn".
+        scale: factor of the query-key products.
+        spec: mesh axes of (batch, length, heads, head_dim) of the active mesh, if there is one. XLA
+            cannot partition a kernel: each device computes its rows and heads, and lengths are not
+            sharded.
 
     Returns:
         The attended values in the type of ``v``.
@@ -199,7 +201,7 @@ def fused_attention(
         attend,
         in_specs=(layout, layout, layout, PartitionSpec(batch, masked_heads, None)),
         out_specs=layout,
-        check_vma=False,  # Pallas does not say on which axes the results of a kernel vary
+        check_vma=False,  # Pallas does not declare over which axes the results of a kernel vary
     )(q, k, v, mask)
 
 
@@ -216,6 +218,7 @@ def _attend(
     """Computes ``fused_attention`` on one device; ``mask`` is [batch, 1 or heads, key_length]."""
     batch, _, heads, _ = q.shape
     differs_by_head = mask is not None and mask.shape[1] > 1
+    # The kernels take one mask per row, so every head becomes a row.
     if differs_by_head:
         q, k, v = (_heads_as_rows(x) for x in (q, k, v))
     row_mask = None if mask is None else mask.reshape(len(q), -1)
@@ -248,12 +251,12 @@ def _rows_as_heads(x: Array, batch: int, heads: int) -> Array:
 
 
 def row_size(length: int, *, margin: int, multiple: int) -> int:
-    """Returns the queries of each row of a text, at least as many as a row has further keys.
+    """Returns the number of queries per row of a text, at least the number of margin keys of a row.
 
     Args:
-        length: tokens of the text.
-        margin: keys of a row beside those of its queries, on both sides together.
-        multiple: of the result.
+        length: number of tokens of the text.
+        margin: number of keys of a row outside its queries, on both sides together.
+        multiple: divisor of the result.
     """
     num_rows = max(1, min(-(-length // MAX_ROW), length // max(margin, 1)))
     size = -(-length // num_rows)
@@ -270,10 +273,11 @@ def fused_key_sets(
 
     Args:
         q: rows of queries.
-        key_sets: without biases, with masks [batch or 1, num_rows or 1, heads or 1, 1, num_keys].
-        attend: the kernel.
-        **options: of ``fused_attention``; the pattern is one of the keys of all sets, one after the
-            other.
+        key_sets: sets without biases, with masks [batch or 1, num_rows or 1, heads or 1, 1,
+            num_keys].
+        attend: kernel function.
+        **options: keyword arguments of ``fused_attention``; the pattern is over the keys of all
+            sets, concatenated.
     """
     rows = q.shape[:2]
 
@@ -319,19 +323,19 @@ def _cudnn_attention(
     counts = None
     num_queries, num_keys = q.shape[1], k.shape[1]
     q, k, v = (_of_even_length(x) for x in (q, k, v))
-    if mask is None and num_keys % 2 and not causal:  # the key more is later than all queries
+    if mask is None and num_keys % 2 and not causal:  # causal queries never read it
         counts = jnp.full(len(k), num_keys, jnp.int32)
     if mask is not None:
         mask = _of_even_length(mask)
         order = jnp.argsort(~mask, axis=1, stable=True)
         k, v = _permute(k, order), _permute(v, order)
         counts = mask.sum(1)
-        # Nothing that a kernel may read or write behind the last key gets any further.
+        # Zeros, so that nothing that a kernel reads or writes after the last key has an effect.
         is_key = (jnp.arange(mask.shape[1]) < counts[:, None])[..., None, None]
         k, v = jnp.where(is_key, k, 0), jnp.where(is_key, v, 0)
         counts = jnp.maximum(counts, 1).astype(jnp.int32)
-    # Not marked by ``save_for_backward``: what the gradients need besides has no name in JAX, so
-    # that layers that are computed again run the forward kernel again in any case.
+    # Not marked by ``save_for_backward``: the other residuals of the kernel have no name in JAX, so
+    # that rematerialized layers run the forward kernel again in any case.
     out = jax.nn.dot_product_attention(
         q,
         k,
@@ -343,13 +347,13 @@ def _cudnn_attention(
     )[:, :num_queries]
     if mask is None:
         return out
-    # The kernel gives a mean of values to a query without a key. These are not read, so that they
-    # have no gradients either.
+    # The kernel returns a mean of values for a query without a key. Masking it also masks its
+    # gradients.
     return jnp.where(mask.any(-1)[:, None, None, None], out, 0)
 
 
 def _of_even_length(x: Shaped[AnyArray, "rows length ..."]) -> Shaped[Array, "rows even ..."]:
-    """Appends zeros where the length is odd, of which cuDNN has no gradients."""
+    """Appends zeros if the length is odd, for which cuDNN has no gradients."""
     return append_zeros(x, x.shape[1] % 2)
 
 
@@ -357,7 +361,7 @@ def _of_even_length(x: Shaped[AnyArray, "rows length ..."]) -> Shaped[Array, "ro
 def _permute(
     x: Float[AnyArray, "rows length heads head_dim"], order: Int[AnyArray, "rows length"]
 ) -> Float[Array, "rows length heads head_dim"]:
-    """Returns position ``order[i]`` at position i; its gradient is a gather, too, no scatter."""
+    """Returns position ``order[i]`` at position i; its gradient is also a gather, not a scatter."""
     return jnp.take_along_axis(x, order[..., None, None], axis=1)
 
 

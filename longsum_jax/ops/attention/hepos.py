@@ -1,8 +1,8 @@
 """Hepos: cross-attention in which every head attends to every s-th position.
 
 Huang et al. 2021, section 3. Head h attends to encoder position i if (i - h) mod s == 0, both
-counted from 0: equation (1). Positions become rows of s neighbors, of which head h reads column
-h mod s, so that keys, values and scores are s times smaller than without.
+counted from 0: equation (1). Positions are arranged in rows of s neighbors, of which head h reads
+column h mod s, so that keys, values and scores are s times smaller.
 """
 
 from collections.abc import Iterator
@@ -30,8 +30,9 @@ def strided_key_mask(
     Args:
         mask: True on real tokens.
         heads: number of heads.
-        stride: distance of the positions of one head; ``num_keys`` is ceil(length / stride).
+        stride: distance between the positions of one head; ``num_keys`` is ceil(length / stride).
     """
+    # Column h mod stride of every row: [batch, num_keys, heads].
     columns = to_blocks(mask, stride)[:, :, np.arange(heads) % stride]
     return columns.swapaxes(1, 2)
 
@@ -46,16 +47,17 @@ def project_strided(
     Args:
         x: states of all positions.
         kernel: weights of the projection.
-        stride: distance of the positions of one head, 1 or more.
+        stride: distance between the positions of one head, 1 or more.
 
     Returns:
-        ceil(length / stride) keys of each head; key n of head h is of position n stride + h mod
-        stride, zero where that is not below length.
+        ceil(length / stride) keys of each head; key n of head h is at position n stride + h mod
+        stride, and zero for positions beyond the length.
     """
     rows = to_blocks(x, stride)
     d_model, heads, head_dim = kernel.shape
     outputs = []
     for group, columns in _head_groups(heads, stride):
+        # Head h of a group reads column h mod stride.
         group_kernel = kernel[:, group].reshape(d_model, -1, columns, head_dim)
         out = jnp.einsum("bnsd,dgsk->bngsk", rows[:, :, :columns], group_kernel)
         outputs.append(out.reshape(*out.shape[:2], -1, head_dim))
@@ -77,13 +79,13 @@ def mix_strided(
         q: queries in the space of the states.
         states: states of all positions.
         mask: ``strided_key_mask`` with an axis for queries.
-        stride: distance of the positions of one head.
-        scale: factor of the products.
+        stride: distance between the positions of one head.
+        scale: factor of the query-key products.
         axes: mesh axes that shard the states, in shards of whole strides
             (``ops.sequence_sharding``).
 
     Returns:
-        The means in the type of ``states``; zeros where a head has no key.
+        The means in the type of ``states``; zeros for heads without a key.
     """
     batch, query_length, heads, d_model = q.shape
     rows = to_blocks(states, stride)
@@ -91,6 +93,7 @@ def mix_strided(
     for group, columns in _head_groups(heads, stride):
         group_q = q[:, :, group].reshape(batch, query_length, -1, columns, d_model)
         keys = rows[:, :, :columns]
+        # [batch, groups, columns, query_length, num_keys]
         scores = jnp.einsum("btgsd,bnsd->bgstn", group_q, keys, preferred_element_type=jnp.float32)
         group_mask = mask[:, group].reshape(batch, -1, columns, 1, rows.shape[1])
         weights = masked_softmax(scores * scale, group_mask, axes).astype(states.dtype)
@@ -102,7 +105,8 @@ def mix_strided(
 def _head_groups(heads: int, stride: int) -> Iterator[tuple[slice, int]]:
     """Yields groups of heads with the number of columns that a group reads.
 
-    The first group has as many heads as fill all columns evenly, the second one the rest.
+    The first group is the largest number of heads that is a multiple of the stride, the second the
+    remaining heads.
     """
     even = heads - heads % stride
     if even:

@@ -16,23 +16,23 @@ from longsum_jax.ops.random_masks import drop_entries, keep_mask
 from longsum_jax.ops.sequence_sharding import Axes
 from longsum_jax.typing import AnyArray
 
-# The log-sum-exp of a query without keys. Below every score, and finite, so that differences of two
+# The log-sum-exp of a query without keys: below every score, and finite, so that differences of two
 # such values are not NaN.
 MASK_VALUE = -1e30
-# The score of a key that is masked by a bias or by one more feature of the key, not by a boolean
-# mask. So far below MASK_VALUE that exp(FOLDED_MASK - MASK_VALUE) is 0.
+# The score of a key that is masked by a bias or by an additional feature of the key, not by a
+# boolean mask. It is so far below MASK_VALUE that exp(FOLDED_MASK - MASK_VALUE) is 0.
 FOLDED_MASK = 2 * MASK_VALUE
 
 
 class LazyBias(NamedTuple):
-    """A bias computed where it is needed, for biases as large as the scores.
+    """A bias that is computed on demand, for biases as large as the scores.
 
     Attributes:
-        function: takes ``blocks`` and ``arrays`` of some sequences, blocks and heads; returns
-            floats that broadcast to [batch, num_blocks, heads, block_size, num_keys]. It must not
-            close over arrays that need gradients.
-        blocks: [batch or 1, num_blocks, heads or 1, ...].
-        arrays: other arguments of ``function``, [heads or 1, ...]; gradients flow into them.
+        function: function of ``blocks`` and ``arrays`` for some sequences, blocks and heads that
+            returns floats broadcastable to [batch, num_blocks, heads, block_size, num_keys]. It
+            must not close over arrays that need gradients.
+        blocks: arguments of ``function`` per block, [batch or 1, num_blocks, heads or 1, ...].
+        arrays: additional arguments of ``function``, [heads or 1, ...]; gradients flow into them.
     """
 
     function: Callable[..., Array]
@@ -48,11 +48,11 @@ class KeySet(NamedTuple):
     """Keys and values that blocks of queries attend to.
 
     Attributes:
-        k, v: [batch, num_blocks, num_keys, heads, head_dim], different keys for every block, or
-            [batch, num_keys, heads, head_dim], the same keys for all blocks.
-        mask: bool, broadcastable to [batch, num_blocks, heads, block_size, num_keys]; True where a
-            query attends to a key. None allows all.
-        bias: float, broadcastable to the same shape, or a LazyBias.
+        k, v: keys and values: [batch, num_blocks, num_keys, heads, head_dim], different for every
+            block, or [batch, num_keys, heads, head_dim], the same for all blocks.
+        mask: boolean mask, broadcastable to [batch, num_blocks, heads, block_size, num_keys]; True
+            where a query attends to a key. None allows all keys.
+        bias: float bias, broadcastable to the same shape, or a LazyBias.
     """
 
     k: AnyArray
@@ -66,11 +66,12 @@ class KeySet(NamedTuple):
 
 
 class PartialSoftmax(NamedTuple):
-    """Attention to some of the keys, with what is needed to merge it with attention to others.
+    """Attention to some of the keys, and the log-sum-exp needed to merge it with other partial
+    results.
 
     Attributes:
-        out: [..., heads, head_dim], mean of the values under the softmax over these keys.
-        log_sum_exp: float32 [..., heads], log-sum-exp of their scores; MASK_VALUE without a key.
+        out: mean of the values under the softmax over these keys, [..., heads, head_dim].
+        log_sum_exp: log-sum-exp of their scores, float32 [..., heads]; MASK_VALUE without a key.
     """
 
     out: Array
@@ -89,14 +90,14 @@ class Dropout(NamedTuple):
     rate: float
 
     def __call__(self, weights: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Sets weights to zero at the rate and scales the others, to keep the expected value."""
+        """Sets weights to zero at the given rate, and scales the others by 1 / (1 - rate)."""
         if self.rate == 0:
             return weights
         share = 1 - self.rate
         return drop_entries(weights, keep_mask(self.rng, share, weights.shape), share)
 
     def fold(self, number: Int[AnyArray, ""] | int) -> "Dropout":
-        """Returns an independent dropout of the same rate."""
+        """Returns an independent dropout with the same rate."""
         return self._replace(rng=jax.random.fold_in(self.rng, number))
 
 
@@ -115,34 +116,36 @@ def softmax_of_values(
     """Applies one softmax over the scores of all sets to their values.
 
     Args:
-        scores: [..., block_size, num_keys] of each set.
-        key_sets: give masks and values.
-        log_sum_exp: [..., block_size] of the forward pass, or None in the forward pass itself.
-        dropout: applied to the weights.
-        mix: product of weights and values of a set.
+        scores: scores of each set, [..., block_size, num_keys].
+        key_sets: sets with the masks and values.
+        log_sum_exp: log-sum-exp of the forward pass, [..., block_size], or None in the forward
+            pass.
+        dropout: dropout of the weights.
+        mix: product of the weights and values of a set.
 
     Returns:
         The weighted mean of the values [..., block_size, head_dim], and the log-sum-exp [...,
-        block_size]. Given ``log_sum_exp``, the sum of the weights (1) is in its place, because its
-        gradient is all that the backward pass needs.
+        block_size]. If ``log_sum_exp`` is given, the sum of the weights (1) is returned in its
+        place, because the backward pass only needs its gradient.
     """
     scores = [_masked(*pair) for pair in zip(scores, key_sets, strict=True)]
     total: Array | float
     if log_sum_exp is None:
         maxima = [x.max(-1, keepdims=True, initial=MASK_VALUE) for x in scores]
         largest = lax.stop_gradient(functools.reduce(jnp.maximum, maxima))
-        # Above every masked score, whose exponential is then 0, also in a row that is all masked.
+        # Above every masked score, so that its exponential is 0 even in a fully masked row.
         bound = jnp.maximum(largest, LEAST_SCORE)
         weights = [jnp.exp(x - bound) for x in scores]
         total = _sum_of_rows(weights)
         total = jnp.where(total > 0, total, 1.0)
         log_or_sum = (largest + jnp.log(total))[..., 0]
     else:
-        # Neither maximum nor sum is needed. Without a key, log_sum_exp is MASK_VALUE: far above the
-        # masked scores, whose exponentials are 0.
+        # Neither maximum nor sum is needed. Without a key, log_sum_exp is MASK_VALUE, far above the
+        # masked scores, so that their exponentials are 0.
         weights, total = [jnp.exp(x - log_sum_exp[..., None]) for x in scores], 1.0
         log_or_sum = _sum_of_rows(weights)[..., 0]
     weights = [x.astype(key_sets[0].v.dtype) for x in weights]
+    # One draw for the weights of all sets, which are split again.
     if dropout is not None:
         ends = np.cumsum([x.shape[-1] for x in weights])
         weights = jnp.split(dropout(jnp.concatenate(weights, -1)), ends[:-1], -1)
@@ -173,7 +176,7 @@ def attend_jointly(
         q: queries, not in blocks.
         key_sets: keys [batch, num_keys, heads, head_dim]; masks and biases broadcast to [batch,
             heads, query_length, num_keys].
-        scale: factor of the products.
+        scale: factor of the query-key products.
     """
     scores = []
     for x in key_sets:
@@ -182,7 +185,7 @@ def attend_jointly(
         scores.append(products * scale if bias is None else products * scale + bias)
 
     def mix(weights: Array, v: AnyArray) -> Array:
-        # The axes of ``dot_product_attention``, swapped afterwards: for "bhtk", XLA on CPUs would
+        # The axes of ``dot_product_attention``, swapped afterwards: with "bhtk", XLA on CPUs would
         # transpose the values of a decoder's cache.
         return jnp.einsum("bhtl,blhk->bthk", weights, v).swapaxes(1, 2)
 
@@ -195,7 +198,7 @@ def merge_partial_softmaxes(softmaxes: Sequence[PartialSoftmax]) -> Float[Array,
     Each output is weighted by its share of the sum of all exponentials.
 
     Returns:
-        float32 [..., heads, head_dim]; zeros where none has a key.
+        float32 [..., heads, head_dim]; zeros if no set has a key.
     """
     shares = jax.nn.softmax(jnp.stack([softmax.log_sum_exp for softmax in softmaxes]), axis=0)
     weighted = [x.out * share[..., None] for x, share in zip(softmaxes, shares, strict=True)]
@@ -203,12 +206,14 @@ def merge_partial_softmaxes(softmaxes: Sequence[PartialSoftmax]) -> Float[Array,
 
 
 def merge_shards(softmax: PartialSoftmax, axes: Axes) -> PartialSoftmax:
-    """Merges the softmaxes over the keys of each shard into that over the keys of all shards.
+    """Merges the softmaxes over the keys of each shard into the softmax over the keys of all
+    shards.
 
     Args:
-        softmax: that of this shard.
+        softmax: softmax over the keys of this shard.
         axes: mesh axes that shard the keys (``ops.sequence_sharding``).
     """
+    # Relative to the maximum of all shards, so that no exponential overflows.
     largest = lax.pmax(lax.stop_gradient(softmax.log_sum_exp), axes)
     share = jnp.exp(softmax.log_sum_exp - largest)
     out, total = lax.psum((softmax.out * share[..., None], share), axes)
@@ -226,13 +231,13 @@ def sliced_bias(
     """
 
     def slice_table(starts: AnyArray, table: AnyArray) -> Array:
-        starts = starts[:, :, 0]
+        starts = starts[:, :, 0]  # [batch, num_blocks, block_size]
 
         def slice_at(start: AnyArray) -> Array:
             return lax.dynamic_slice_in_dim(table, start, num_keys, 1)
 
         rows = jax.vmap(slice_at)(starts.reshape(-1))
         rows = rows.reshape(*starts.shape, -1, num_keys)
-        return jnp.moveaxis(rows, 3, 2)
+        return jnp.moveaxis(rows, 3, 2)  # [batch, num_blocks, heads, block_size, num_keys]
 
     return LazyBias(slice_table, starts[:, :, None], (table,))

@@ -15,8 +15,9 @@ def compress_length(
     Every row of the result is a learned weighted sum over the positions.
 
     Args:
-        x: zero on padding.
-        projection: keys and values share it, and all heads ("key-value sharing" in section 4).
+        x: states, zero on padding.
+        projection: weights shared by keys and values and by all heads ("key-value sharing" in
+            section 4).
 
     Returns:
         Rows in the type of ``x``, summed in float32.

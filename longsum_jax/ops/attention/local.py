@@ -28,16 +28,15 @@ from longsum_jax.typing import AnyArray
 
 
 def local_block_size(radius: int) -> int:
-    """Returns the default block size of ``local_attention``: ``radius`` rounded up to a multiple of
-    8."""
+    """Returns the default block size for a radius: ``radius`` rounded up to a multiple of 8."""
     return max(8, radius + -radius % 8)
 
 
 def local_distances(block_size: int, radius: int) -> Int[np.ndarray, "block_size window"]:
     """Returns key position - query position in the block layout of ``local_attention``.
 
-    A bias for that function is one float per head and entry of this array. ``window`` is block_size
-    (1 + 2 ceil(radius / block_size)); keys farther than ``radius`` are masked.
+    A bias for ``local_attention`` is one float per head and entry of this array. ``window`` is
+    block_size (1 + 2 ceil(radius / block_size)); keys farther than ``radius`` are masked.
     """
     sides = -(-radius // block_size)
     keys = np.arange(-sides * block_size, (sides + 1) * block_size)
@@ -63,25 +62,27 @@ def local_attention(
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends to the tokens within ``radius`` positions and to ``extra`` keys, in one softmax.
 
-    The local attention of LongT5 (Guo et al. 2022, section 3.1) and, with ``extra``, the core of
-    its transient global attention and of Longformer's (Beltagy et al. 2020, section 3.1).
+    This is the local attention of LongT5 (Guo et al. 2022, section 3.1) and, with ``extra``, the
+    core of its transient global attention and of Longformer's attention (Beltagy et al. 2020,
+    section 3.1).
 
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens.
-        radius: tokens to each side; may be traced if ``max_radius`` is given.
-        max_radius: upper bound of a traced ``radius``; it decides the layout in blocks.
-        block_size: ``local_block_size`` of the (maximal) radius when not given.
-        bias: added to the scores of the window, one float per head and entry of
+        radius: number of tokens to each side; may be traced if ``max_radius`` is given.
+        max_radius: upper bound of a traced ``radius``; it determines the layout in blocks.
+        block_size: number of tokens of a block; defaults to ``local_block_size`` of the maximum
+            radius.
+        bias: bias of the window's scores, one float per head and entry of
             ``local_distances(block_size, max_radius or radius)``.
         key_mask: True on tokens that may be attended to; default ``mask``.
-        extra: more keys, for all tokens or for each block (``KeySet``), with masks and biases.
-        scale: factor of the products.
-        dropout: applied to the weights.
+        extra: additional keys, for all tokens or for each block (``KeySet``), with mask and bias.
+        scale: factor of the query-key products.
+        dropout: dropout of the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
             blocks.
-        fused: a kernel that computes this; without a traced ``radius``, biases and ``dropout``, and
-            for ``extra`` keys that all tokens share.
+        fused: kernel for this attention; not with a traced ``radius``, biases or ``dropout``, and
+            only for ``extra`` keys that all tokens share.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
@@ -99,7 +100,7 @@ def local_attention(
     distances = local_distances(block_size, widest)
     sides = -(-widest // block_size)
     num_blocks = -(-q.shape[1] // block_size) * count_shards(axes)
-    # Neighbors that lie beyond both ends of the sequence for every block are left out.
+    # Neighbors that are beyond both ends of the sequence for every block are left out.
     unused_blocks = max(0, sides - (num_blocks - 1))
     sides = sides - unused_blocks
     unused = unused_blocks * block_size
@@ -108,8 +109,8 @@ def local_attention(
     def windows(x: AnyArray) -> Array:
         return neighbors(to_blocks(x, block_size), sides, sides, axes)
 
-    # The radius is a bias, the same for all blocks. The boolean mask is then one of keys alone,
-    # which ``blockwise`` folds into the products on CPUs.
+    # The radius is a bias, the same for all blocks. The boolean mask then depends on keys only, and
+    # ``blockwise`` folds it into the products on CPUs.
     within_radius = abs(distances[:, window]) <= radius
     window_bias = 0.0 if bias is None else bias[:, :, window]
     reach = jnp.where(within_radius, window_bias, FOLDED_MASK)
@@ -124,9 +125,9 @@ class _Window(NamedTuple):
     """The pattern of a window (``fused.Pattern``): keys within the radius, and all extra keys.
 
     Attributes:
-        radius: tokens to each side.
-        margin: keys of a row before its first query.
-        num_keys: keys of the text in a row; extra keys follow.
+        radius: number of tokens to each side.
+        margin: number of keys of a row before its first query.
+        num_keys: number of keys of the text in a row; extra keys follow.
     """
 
     radius: int
@@ -152,8 +153,9 @@ def _attend_in_rows(
     length = key_mask.shape[1]
     size = row_size(length, margin=2 * radius, multiple=8)
     num_rows = -(-length // size)
-    margin = radius if num_rows * count_shards(axes) > 1 else 0
+    margin = radius if num_rows * count_shards(axes) > 1 else 0  # a single row has no neighbors
 
+    # [batch, length, ...] -> [batch, num_rows, size + 2 margin, ...]
     def rows(x: AnyArray) -> Array:
         return overlapping(x, -margin, size, 2 * margin, num_rows, axes).swapaxes(0, 1)
 
@@ -178,7 +180,7 @@ def transient_blocks(
 
     Args:
         mask: True on real tokens.
-        size: tokens of a block; ``num_globals`` is length // size.
+        size: number of tokens of a block; ``num_globals`` is length // size.
 
     Returns:
         block_ids: int32 block of every token, -1 for padding and for tokens without a block.
@@ -192,7 +194,7 @@ def transient_blocks(
 
 
 def _ends_block(places: Int[AnyArray, " length"], size: int) -> Bool[Array, " length"]:
-    """Tells which places are the last of a block."""
+    """Returns True for the last position of each block."""
     return places % size == size - 1
 
 
@@ -205,13 +207,13 @@ def block_sums(
 ) -> Float[Array, "batch num_blocks *features"]:
     """Sums the vectors of each block of ``transient_blocks``, in float32.
 
-        tokens   a b c d | e f g h | i j - -      size 4; two full blocks, the rest joins the last
+        tokens   a b c d | e f g h | i j - -      size 4; i and j join the second full block
         sums     a+b+c+d   e+f+g+h+i+j
 
     Args:
         x: vectors of tokens.
         mask: True on real tokens.
-        size: tokens of a block.
+        size: number of tokens of a block.
         num_blocks: number of blocks.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``).
 
@@ -221,6 +223,7 @@ def block_sums(
     places = first_position(mask.shape[1], axes) + jnp.arange(mask.shape[1])
     ends_of_blocks = jnp.sum(mask & _ends_block(places, size), 1)
     num_full = sum_over(ends_of_blocks, axes)[:, None]
+    # Tokens after the last full block are added to it.
     sums = _sums_at_places(jnp.where(_columns(mask, x), x, 0), size, num_blocks + 1, axes)
     is_full = _columns(jnp.arange(num_blocks + 1) < num_full, sums)
     rest = jnp.where(is_full, 0, sums).sum(1, keepdims=True)
@@ -233,18 +236,20 @@ def block_sums(
 def _sums_at_places(
     x: Float[AnyArray, "batch length *features"], size: int, count: int, axes: Axes
 ) -> Float[Array, "batch count *features"]:
-    """Sums every ``size`` tokens of the sequence, in float32; the first ``count`` of these sums."""
+    """Sums every ``size`` tokens of the sequence, in float32; returns the first ``count`` sums."""
     batch, length, *features = x.shape
     local_count = -(-length // size)
     place: Array | int = 0
     if axes:  # shards may begin and end inside a block
         first = first_position(length, axes)
+        # Pads the shard so that its first token is at the right offset within a block.
         local_count = length // size + 2
         place = first // size
         padded = jnp.zeros((batch, local_count * size, *features), x.dtype)
         x = lax.dynamic_update_slice_in_dim(padded, x, first % size, 1)
     x = append_zeros(x, local_count * size - x.shape[1])
     local = x.reshape(batch, local_count, size, *features).sum(2, dtype=jnp.float32)
+    # Adds the partial sums of all shards at the offset of their first block.
     whole = max(count, count_shards(axes) * length // size + 2)
     sums = jnp.zeros((batch, whole, *features), jnp.float32)
     sums = lax.dynamic_update_slice_in_dim(sums, local, place, 1)
@@ -252,15 +257,15 @@ def _sums_at_places(
 
 
 def _columns(mask: AnyArray, x: AnyArray) -> AnyArray:
-    """Returns ``mask`` [batch, length] with the axes of ``x``."""
+    """Returns ``mask`` [batch, length] and axes of size 1, as many axes as ``x``."""
     return mask.reshape(*mask.shape, *(1,) * (x.ndim - mask.ndim))
 
 
 def side_distances(num_globals: int) -> Int[np.ndarray, " entries"]:
-    """Returns all values of global block - block of the query, from 1 - num_globals to num_globals.
+    """Returns all values of global block - query block, from 1 - num_globals to num_globals.
 
     A query without a block counts as block -1. A ``side_bias`` is one float per head and entry of
-    this array, of 2 num_globals entries.
+    this array, which has 2 num_globals entries.
     """
     return np.arange(2 * num_globals) - (num_globals - 1)
 
@@ -288,9 +293,9 @@ def transient_global_attention(
         tokens: arrays [batch, length, heads, head_dim].
         mask, radius, block_size, bias, scale, dropout, axes, fused: see ``local_attention``.
         block_ids: blocks of the tokens, from ``transient_blocks``.
-        global_keys: keys and values [batch, num_globals, heads, head_dim] of the (normalised)
+        global_keys: keys and values [batch, num_globals, heads, head_dim] of the (normalized)
             ``block_sums``, masked by the ``global_mask`` of ``transient_blocks``.
-        side_bias: added to the scores of global tokens, one float per head and entry of
+        side_bias: bias of the scores of global tokens, one float per head and entry of
             ``side_distances(num_globals)``.
 
     Returns:
@@ -300,7 +305,7 @@ def transient_global_attention(
         block_size = local_block_size(radius)
     num_globals = global_keys.k.shape[1]
     if side_bias is not None:
-        starts = num_globals - 1 - to_blocks(block_ids, block_size)
+        starts = num_globals - 1 - to_blocks(block_ids, block_size)  # entry of global block 0
         global_keys = global_keys._replace(bias=sliced_bias(side_bias, starts, num_globals))
     return local_attention(
         *tokens,

@@ -1,4 +1,4 @@
-"""Longformer and LED attention: a window and chosen global tokens."""
+"""Longformer and LED attention: a window and selected global tokens."""
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,11 @@ def gather_positions(
     indices: Int[AnyArray, "batch num_globals"],
     axes: Axes = (),
 ) -> Shaped[Array, "batch num_globals ..."]:
-    """Returns the rows of ``x`` at ``indices``; zeros (False) where the index is negative.
+    """Returns the rows of ``x`` at ``indices``, and zeros (False) for negative indices.
 
     Args:
         x: vectors of tokens.
-        indices: positions in the full sequence, also where ``axes`` shard it.
+        indices: positions in the full sequence, even if ``axes`` shard it.
         axes: mesh axes that shard the sequence; every device gets all rows.
     """
     indices = _shard_positions(indices, x.shape[1], axes)
@@ -53,7 +53,8 @@ def scatter_positions(
 
 
 def _shard_positions(indices: AnyArray, length: int, axes: Axes) -> Array:
-    """Returns positions within this shard, ``length`` for those outside it."""
+    """Returns positions within this shard, ``length`` for positions outside it."""
+    # ``length`` is out of bounds, so that gather and scatter skip it.
     positions = indices - first_position(length, axes)
     return jnp.where((positions < 0) | (positions >= length), length, positions)
 
@@ -73,10 +74,10 @@ def longformer_attention(
     axes: Axes = (),
     fused: FusedAttention | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
-    """Attends from tokens to a window and the global tokens, from global tokens to everything.
+    """Attends from tokens to a window and the global tokens, and from global tokens to all keys.
 
-    Beltagy et al. 2020, section 3.1. Global tokens have projections of their own. A global token
-    inside a window counts once.
+    Beltagy et al. 2020, section 3.1. Global tokens have separate projections. A global token inside
+    a window counts once.
 
     Args:
         tokens: projections for local attention, arrays [batch, length, heads, head_dim].
@@ -84,20 +85,21 @@ def longformer_attention(
             head_dim] of the rows at ``global_indices`` (``gather_positions``), keys and values
             [batch, length, heads, head_dim] of all tokens.
         mask: True on real tokens.
-        global_indices: positions, none twice in a row; -1, or the index of padding, stands for
-            none.
+        global_indices: positions, each at most once per row; -1 or the index of padding stands for
+            no token.
         radius: half of Hugging Face's ``attention_window``; see ``local_attention``.
         max_radius, block_size, scale, dropout, axes, fused: see ``local_attention``; the queries of
-            global tokens are few, and left to the reference.
-        bias: of the window, see ``local_attention``; global keys have none.
+            the few global tokens use the reference implementation.
+        bias: bias of the window, see ``local_attention``; global keys have no bias.
 
     Returns:
         The attended values in the type of ``tokens.v``; zeros for padding.
     """
     q, k, v = tokens
     global_mask = gather_positions(mask, global_indices, axes)
+    # A global token on padding is not a token.
     indices = jnp.where(global_mask, global_indices, -1)
-    # Global tokens are keys of every query, so that windows leave them out.
+    # Global tokens are keys of every query, so the windows leave them out.
     key_mask = scatter_positions(mask, jnp.zeros_like(global_mask), indices, axes)
     global_k = gather_positions(k, indices, axes)
     global_v = gather_positions(v, indices, axes)
@@ -119,6 +121,7 @@ def longformer_attention(
         axes=axes,
         fused=fused,
     )
+    # Global queries, with their separate projections, attend to all tokens.
     all_keys = KeySet(global_tokens.k, global_tokens.v, mask[:, None, None, None])
     rows = attend_shared_keys(
         global_tokens.q, [all_keys], scale=scale, dropout=global_dropout, axes=axes

@@ -5,13 +5,13 @@ For each block of queries the keys are [globals | sparse keys to the left | spar
 | three blocks], all in one softmax, in memory linear in the length. ``ops.attention.lsg_selection``
 makes the sparse keys.
 
-Three defects of the published code are corrected here, following the text of the paper:
+This module corrects three defects of the published code, following the text of the paper:
 
 - Every query attends to the ``sparse_block_size`` sparse keys nearest to its local window on either
-  side, each once, for every factor that divides the block. The published code is wrong if the
+  side, once each, for every factor that divides the block. The published code is wrong if the
   factor is the block size or if ``sparse_block_size`` is below 3/4 of block_size / factor, and
   raises an error if block_size / factor is odd.
-- Causal attention works for short inputs, too; the published code raises an error.
+- Causal attention also works for short inputs; the published code raises an error.
 - No query attends to padding; in the published code ``bos_pooling`` does.
 
 ``reference_quirks`` reproduces the defects of the published code, for comparison with it.
@@ -44,7 +44,7 @@ from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, sum_over
 from longsum_jax.typing import AnyArray
 
-# Below this size, the overlap of neighboring pieces would be larger than the pieces.
+# With smaller pieces, the overlap of neighboring pieces would be larger than the pieces.
 MIN_PIECE_BLOCKS = 8
 
 
@@ -52,14 +52,16 @@ class LsgSpec(NamedTuple):
     """The static options of LSG attention.
 
     Attributes:
-        block_size: tokens of a block; the window is the block of the query and both neighbors.
-        sparse_block_size: sparse keys on either side of the window; 0 for none.
-        sparsity_factor: tokens for each sparse key, a divisor of ``block_size``; 0 for none.
-        sparsity_type: the selection of sparse keys, see ``ops.attention.lsg_selection``.
-        causal: queries attend to no later token.
-        reference_quirks: the published behavior where it is wrong: with a factor equal to the block
-            size the right sparse keys begin two blocks too early, ``bos_pooling`` attends to
-            padding, and outputs of padding are not zeros.
+        block_size: number of tokens of a block; the window is the block of the query and both
+            neighbors.
+        sparse_block_size: number of sparse keys on either side of the window; 0 for none.
+        sparsity_factor: number of tokens per sparse key, a divisor of ``block_size``; 0 for no
+            sparse keys.
+        sparsity_type: selection of the sparse keys, see ``ops.attention.lsg_selection``.
+        causal: True if queries attend to no later token.
+        reference_quirks: True to reproduce defects of the published code: with a factor equal to
+            the block size the right sparse keys begin two blocks too early, ``bos_pooling`` attends
+            to padding, and outputs of padding are not zeros.
     """
 
     block_size: int
@@ -137,15 +139,15 @@ def lsg_attention(
         spec: sizes and selection of the keys.
         key_mask: True on tokens that may be attended to; default ``mask``.
         projections: result of ``lsh_projections``, for the selection "lsh".
-        bias: added to the scores of the window; globals and sparse keys have none. Shape [heads,
+        bias: bias of the window's scores; globals and sparse keys have none. Shape [heads,
             block_size, 3 * block_size], one number for each entry of ``local_distances(block_size,
             block_size)``; or [heads, length, length] for at most two blocks.
-        scale: factor of the products.
-        dropout: applied to the weights.
+        scale: factor of the query-key products.
+        dropout: dropout of the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
             blocks; ``bias`` then has the first of its two shapes.
-        fused: a kernel that computes the tokens' attention in texts of more than two blocks;
-            without ``bias`` and ``dropout``.
+        fused: kernel for the attention of the tokens in texts of more than two blocks; not with
+            ``bias`` or ``dropout``.
 
     Returns:
         Outputs of the tokens and of the global tokens, in the type of ``tokens.v``.
@@ -160,6 +162,7 @@ def lsg_attention(
         key_mask = mask
     token_dropout, global_dropout = split_dropout(dropout)
     globals_ = KeySet(global_tokens.k, global_tokens.v)
+    # Every token is then in the window of every other, so that attention is dense.
     if q.shape[1] <= 2 * block_size and not axes:
         key_sets = [globals_, _all_keys(k, v, key_mask, bias, causal)]
         out = attend_key_sets(q[:, None], key_sets, scale=scale, dropout=token_dropout)[:, 0]
@@ -204,19 +207,20 @@ def lsg_attention(
 def lsg_self_attention(
     tokens: QKV, mask: Bool[AnyArray, "batch length"], spec: LsgSpec, **options: Any
 ) -> Float[Array, "batch length heads head_dim"]:
-    """Attends as a layer of its own, for models without learned global tokens: the first token is
+    """Attends as a standalone layer, for models without learned global tokens: the first token is
     the global one.
 
-    The layer that the authors of LSG (Condevaux and Harispe 2022) published beside their models:
-    every token attends to the first one, once, and the first one to all. A text of at most two
-    blocks gets dense attention. In causal attention the first token attends to itself alone, where
-    the published layer lets it see all later ones.
+    This is the layer that the authors of LSG (Condevaux and Harispe 2022) published with their
+    models: every token attends to the first one, once, and the first one to all. A text of at most
+    two blocks gets dense attention. In causal attention the first token attends only to itself; in
+    the published layer it sees all later tokens.
 
     Args:
         tokens: arrays [batch, length, heads, head_dim].
-        mask: True on real tokens, of which the first of a row must be one.
+        mask: True on real tokens; the first token of each row must be real.
         spec: sizes and selection of the keys.
-        **options: ``projections``, ``scale`` and ``dropout`` of ``lsg_attention``.
+        **options: keyword arguments ``projections``, ``scale`` and ``dropout`` of
+            ``lsg_attention``.
 
     Returns:
         Outputs in the type of ``tokens.v``.
@@ -225,6 +229,7 @@ def lsg_self_attention(
         InputError: see ``LsgSpec.selection``.
     """
     first = QKV(*(x[:, :1] for x in tokens))
+    # The first token is a key through ``global_tokens``, so the window must not count it again.
     behind = mask & (jnp.arange(mask.shape[1]) > 0)
     out, first_out = lsg_attention(tokens, first, mask, spec, key_mask=behind, **options)
     return out if spec.causal else jnp.concatenate([first_out, out[:, 1:]], 1)
@@ -268,15 +273,15 @@ class _Run(NamedTuple):
     """A run of neighboring blocks of keys for every block of queries.
 
     Block n of the queries attends to blocks n + first to n + first + blocks - 1 of the keys. A
-    block of keys has ``step`` entries: tokens, or sparse keys.
+    block of keys has ``step`` entries, which are tokens or sparse keys.
 
     Attributes:
         k, v: keys and values of all blocks.
-        key_mask: bool [batch, num_blocks, step], or with a last axis of heads or 1.
-        first, blocks: first block relative to that of the queries, and number of blocks.
-        used: the part of a run's keys that is used, where it is not a whole number of blocks.
-        mask, bias: for queries of a block and keys of a run, broadcastable to [batch, num_blocks,
-            heads, block_size, num_keys].
+        key_mask: boolean mask [batch, num_blocks, step], or with a last axis of heads or 1.
+        first, blocks: first block relative to the block of the queries, and number of blocks.
+        used: slice of a run's keys that is used, if it is not a whole number of blocks.
+        mask, bias: mask and bias for queries of a block and keys of a run, broadcastable to [batch,
+            num_blocks, heads, block_size, num_keys].
     """
 
     k: Float[Array, "batch num_blocks step heads head_dim"]
@@ -316,7 +321,7 @@ def _window(
     bias: AnyArray | None,
     causal: bool,
 ) -> _Run:
-    """Returns the block of each query, the one before and, unless ``causal``, the one after it."""
+    """Returns the block of each query, the previous one and, unless ``causal``, the next one."""
     count, mask = (2, jnp.tri(size, 2 * size, size, dtype=bool)) if causal else (3, None)
     if bias is not None:
         bias = bias[None, None, :, :, : count * size]
@@ -332,7 +337,7 @@ def _side_runs(
     k, v, mask = (to_blocks(x, step) for x in sparse)
     after = 0 if selection.reference_quirks and step == 1 else 2
     total = k.shape[1] * count_shards(axes)
-    blocks = min(-(-count // step), total - after)  # farther blocks are outside for every query
+    blocks = min(-(-count // step), total - after)  # farther blocks are always out of range
     if blocks < 1:
         return []
     count = min(count, blocks * step)
@@ -350,7 +355,7 @@ def _attend_runs(
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
     """Attends from blocks of queries to their runs of keys, some blocks at a time.
 
-    A run copies its keys, ``blocks`` times each: all runs at once would take that much more memory.
+    A run copies its keys ``blocks`` times; all runs at once would take that much more memory.
     """
     blocks, pieces = q.shape[1], _count_pieces(q, runs)
     size = -(-blocks // pieces)
@@ -374,15 +379,15 @@ def _attend_runs(
 
 
 class _RunPattern(NamedTuple):
-    """The pattern of rows of blocks (``fused.Pattern``): keys of runs, one run after the other.
+    """The pattern of rows of blocks (``fused.Pattern``): the keys of several runs, in sequence.
 
     Query block n of a row reads the entries n * step + first to n * step + end - 1 of a run, and
-    all keys behind the runs.
+    all keys after the runs.
 
     Attributes:
-        block_size: tokens of a block.
+        block_size: number of tokens of a block.
         runs: number of keys in a row, step, first and end of each run; the window comes first.
-        causal: queries see no later keys of the window.
+        causal: True if queries see no later keys of the window.
     """
 
     block_size: int
@@ -390,11 +395,11 @@ class _RunPattern(NamedTuple):
     causal: bool
 
     def __call__(self, queries: AnyArray, keys: AnyArray) -> AnyArray:
-        block = queries - queries % self.block_size
+        block = queries - queries % self.block_size  # first token of the query's block
         start = 0
         reads: AnyArray | bool = False
         for number, (num_keys, step, first, end) in enumerate(self.runs):
-            factor = self.block_size // step  # compared in tokens, which takes no division
+            factor = self.block_size // step  # compared in tokens, which needs no division
             places = (keys - start) * factor - block
             in_run = (places >= first * factor) & (places < end * factor)
             if self.causal and number == 0:
@@ -412,13 +417,14 @@ def _attend_in_rows(
     fused: FusedAttention,
     axes: Axes,
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
-    """Computes ``_attend_runs`` by a kernel, in rows of some blocks with all that their runs
-    read."""
+    """Computes ``_attend_runs`` by a kernel, in rows of several blocks with all keys of their
+    runs."""
     num_blocks, block_size = q.shape[1:3]
     margin = block_size * (max(run.blocks for run in runs) - 1)
     size = row_size(num_blocks * block_size, margin=margin, multiple=block_size) // block_size
     num_rows = -(-num_blocks // size)
 
+    # [num_rows, batch, row_blocks, step, ...] -> [batch, num_rows, row_blocks * step, ...]
     def rows(x: Array) -> Array:
         return x.swapaxes(0, 1).reshape(x.shape[1], num_rows, -1, *x.shape[4:])
 
@@ -443,7 +449,7 @@ def _of_scores(
 
 
 def _count_pieces(q: AnyArray, runs: Sequence[_Run]) -> int:
-    """Returns the number of pieces: with scores of limited size, none shorter than its overlap."""
+    """Returns the number of pieces: limited scores, and no piece shorter than its overlap."""
     batch, blocks, size, heads, _ = q.shape
     width = sum(run.k.shape[2] * run.blocks for run in runs)
     most = max(MIN_PIECE_BLOCKS, max_score_bytes() // (4 * batch * size * heads * width))
@@ -454,7 +460,7 @@ def _count_pieces(q: AnyArray, runs: Sequence[_Run]) -> int:
 def _join_neighbors(
     x: Shaped[AnyArray, "batch num_blocks step ..."], count: int
 ) -> Shaped[Array, "batch num_runs num_keys ..."]:
-    """Joins every ``count`` neighboring blocks to a run: num_blocks - count + 1 runs."""
+    """Joins every ``count`` neighboring blocks into a run: num_blocks - count + 1 runs."""
     num_runs = x.shape[1] - count + 1
     shifted = [x[:, i : i + num_runs] for i in range(count)]
     return jnp.concatenate(shifted, axis=2)

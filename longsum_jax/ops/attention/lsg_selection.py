@@ -1,4 +1,4 @@
-"""Sparse keys of LSG attention: fewer keys by a factor, selected for every head on its own.
+"""Sparse keys of LSG attention: fewer keys by a factor, selected separately for each head.
 
 A selection (Condevaux and Harispe 2022, section 3.2) reduces groups of tokens to fewer keys: some
 of the tokens (``norm``, ``stride``, ``block_stride``), means of neighbors (``pooling``,
@@ -26,12 +26,12 @@ class Selection(NamedTuple):
     """Static options of the selection of sparse keys.
 
     Attributes:
-        sparsity_type: one of ``SELECTIONS``.
-        factor: tokens per sparse key; it divides ``block_size``.
-        block_size: tokens of a block; lengths are multiples of it.
-        chunk: tokens among which ``norm`` and ``lsh`` choose, see ``chunk_size``.
-        reference_quirks: ``bos_pooling`` makes keys of groups that are padding alone, as the
-            published code does.
+        sparsity_type: selection method, one of ``SELECTIONS``.
+        factor: number of tokens per sparse key; it divides ``block_size``.
+        block_size: number of tokens of a block; lengths are multiples of it.
+        chunk: number of tokens from which ``norm`` and ``lsh`` select, see ``chunk_size``.
+        reference_quirks: True if ``bos_pooling`` makes keys for groups that are only padding, as in
+            the published code.
     """
 
     sparsity_type: SparsityType
@@ -42,12 +42,12 @@ class Selection(NamedTuple):
 
     @property
     def clusters(self) -> int:
-        """Sparse keys per chunk."""
+        """Number of sparse keys per chunk."""
         return self.chunk // self.factor
 
 
 class SparseKeys(NamedTuple):
-    """Sparse keys and values; the mask is True on those with a real token.
+    """Sparse keys and values; the mask is True on keys with a real token.
 
     ``num_keys`` is length / factor; ``mask_heads`` is heads, or 1 for the same mask in all heads.
     """
@@ -58,7 +58,7 @@ class SparseKeys(NamedTuple):
 
 
 def chunk_size(block_size: int, sparse_block_size: int, factor: int) -> int:
-    """Returns the number of tokens among which ``norm`` and ``lsh`` choose.
+    """Returns the number of tokens from which ``norm`` and ``lsh`` select.
 
     It is min(block_size, sparse_block_size), or the next smaller size that fits: a multiple of the
     factor that divides the block, so that no chunk reaches into a block in which it is not used.
@@ -83,17 +83,18 @@ def sparse_keys(
     Args:
         k, v: keys and values; the length is a multiple of the block size.
         mask: False on padding.
-        selection: type and sizes.
-        first_query: query of the first token, which gives ``bos_pooling`` its weights.
+        selection: type and sizes of the selection.
+        first_query: query of the first token, which determines the weights of ``bos_pooling``.
         scale: factor of the products with it.
-        projections: random directions of ``lsh``, see ``lsh_projections``.
+        projections: random directions for ``lsh``, see ``lsh_projections``.
     """
     if selection.factor == 1:
         return SparseKeys(k, v, mask[..., None])
     sparsity_type = selection.sparsity_type
     if sparsity_type == "lsh" and selection.clusters >= 2:
         return _clusters(k, v, mask, selection, projections)
-    # A single cluster of "lsh" has no directions to choose from; the published code pools, too.
+    # A single cluster of "lsh" has no directions to choose from; the published code also pools
+    # here.
     if sparsity_type in ("bos_pooling", "lsh"):
         return _bos_pooled(k, v, mask, selection, first_query, scale)
     if sparsity_type == "norm":
@@ -113,15 +114,15 @@ def _groups(
 def _join_groups(
     x: Shaped[Array, "batch num_groups group_size ..."],
 ) -> Shaped[Array, "batch length ..."]:
-    """Joins groups to a sequence: the inverse of ``_groups``."""
+    """Joins groups into a sequence: the inverse of ``_groups``."""
     return x.reshape(x.shape[0], -1, *x.shape[3:])
 
 
 def _largest(k: Array, v: Array, mask: Array, selection: Selection) -> SparseKeys:
-    """Selects the keys of largest norm in each chunk, padding only if real keys are too few."""
+    """Selects the keys of largest norm in each chunk, and padding only if real keys are too few."""
     k, v, mask = (_groups(x, selection.chunk) for x in (k, v, mask[..., None]))
     squares = jnp.square(lax.stop_gradient(k).astype(jnp.float32)).sum(-1)
-    squares = jnp.where(mask, squares, -1).swapaxes(2, 3)
+    squares = jnp.where(mask, squares, -1).swapaxes(2, 3)  # [batch, num_chunks, heads, chunk]
     # Sorts and gathers are slow on accelerators, small products on CPUs.
     pick = _gathered_largest if target_platform() == "cpu" else _multiplied_largest
     take = pick(squares, selection.clusters)
@@ -130,25 +131,28 @@ def _largest(k: Array, v: Array, mask: Array, selection: Selection) -> SparseKey
     return SparseKeys(k, v, is_key[..., 0] > 0)
 
 
-# Of an array [batch, num_chunks, chunk, heads, width] those tokens that stand for their chunk.
+# Selects, from an array [batch, num_chunks, chunk, heads, width], the tokens that represent a
+# chunk.
 _Take = Callable[[AnyArray], Array]
 
 
 def _gathered_largest(x: Float[AnyArray, "batch num_chunks heads chunk"], count: int) -> _Take:
-    """Returns what takes the ``count`` largest of each chunk in their order, by their places."""
+    """Returns a function that gathers the ``count`` largest of each chunk, in their order."""
     _, places = lax.top_k(x, count)
     places = jnp.sort(places, axis=-1).swapaxes(2, 3)[..., None]
     return lambda x: jnp.take_along_axis(x, places, axis=2)
 
 
 def _multiplied_largest(x: Float[AnyArray, "batch num_chunks heads chunk"], count: int) -> _Take:
-    """Returns what ``_gathered_largest`` does, by comparisons and a product."""
+    """Returns the function of ``_gathered_largest``, computed by comparisons and a product."""
     order = np.arange(x.shape[-1])
-    is_first = order < order[:, None]  # of two equal entries the second gives way to the first
+    is_first = order < order[:, None]  # ties are won by the earlier entry
     larger = x[..., None, :] > x[..., None]
     equal = x[..., None, :] == x[..., None]
+    # Rank of each entry within its chunk; then the output index of each selected entry.
     is_taken = (larger | (equal & is_first)).sum(-1) < count
     places = jnp.where(is_taken, jnp.cumsum(is_taken, -1) - 1, count)
+    # One-hot [batch, num_chunks, heads, count, chunk]: output index by position.
     is_there = places[..., None, :] == np.arange(count)[:, None]
 
     def take(x: AnyArray) -> Array:
@@ -159,7 +163,7 @@ def _multiplied_largest(x: Float[AnyArray, "batch num_chunks heads chunk"], coun
 
 
 def _runs(selection: Selection, heads: int) -> tuple[int, int, np.ndarray]:
-    """Returns the sizes of a group and of a run in it, and where the run of each head begins."""
+    """Returns the sizes of a group and of a run in it, and the start of the run for each head."""
     head, factor, size = np.arange(heads), selection.factor, selection.block_size
     if selection.sparsity_type == "stride":
         return factor, 1, head % factor
@@ -253,12 +257,13 @@ def _clusters(
     selection: Selection,
     projections: Sequence[AnyArray],
 ) -> SparseKeys:
-    """Averages tokens that share a bucket of a random projection, round after round."""
+    """Averages tokens that share a bucket of a random projection, over several rounds."""
     size = k.shape[-1]
     counts = jnp.broadcast_to(mask[..., None, None], (*k.shape[:-1], 1)).astype(jnp.float32)
     x = jnp.where(counts > 0, jnp.concatenate([k, v], -1), 0)
     x = jnp.concatenate([x, counts], -1)
-    # [batch, num_chunks, heads, chunk, 2 head_dim + 1]: sums of keys, of values, and their number.
+    # [batch, num_chunks, heads, chunk, 2 head_dim + 1]: sums of keys and of values, and token
+    # counts.
     x = _groups(x, selection.chunk).swapaxes(2, 3)
     last = len(projections) - 1
     for number, directions in enumerate(projections):
@@ -275,6 +280,7 @@ def _nearest_directions(
     directions: Float[AnyArray, "heads head_dim num_directions"],
 ) -> Int[Array, "batch num_chunks heads chunk"]:
     """Returns the index of the direction, or its opposite, nearest to each key."""
+    # Normalized, so that the product is the cosine; then the argmax over directions and opposites.
     k = k / jnp.maximum(jnp.linalg.norm(k, axis=-1, keepdims=True), 1e-12)
     products = jnp.einsum("bnhck,hkr->bnhcr", k, directions.astype(k.dtype))
     return jnp.argmax(jnp.concatenate([products, -products], -1), -1)
@@ -285,6 +291,6 @@ def _bucket_sums(
     buckets: Int[AnyArray, "batch num_chunks heads chunk"],
     count: int,
 ) -> Float[Array, "batch num_chunks heads buckets width"]:
-    """Returns the sum of the entries of each of ``count`` buckets, as a product."""
+    """Returns the sum of the entries of each of ``count`` buckets, computed as a matrix product."""
     is_inside = (buckets[..., None] == np.arange(count)).astype(x.dtype)
     return jnp.einsum("bnhcw,bnhcs->bnhsw", x, is_inside, precision=lax.Precision.HIGHEST)

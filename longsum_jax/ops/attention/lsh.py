@@ -1,16 +1,16 @@
 """Attention among tokens with similar hashes (Reformer, Kitaev et al. 2020, section 2).
 
-In the form that Hepos uses. Queries and keys are the same vectors. In each round tokens are sorted
-by bucket, and every chunk attends to itself and to the chunk before it, the first chunk of a round
-to the last of the round before (of the last round, in the first):
+This is the variant used by Hepos. Queries and keys are the same vectors. In each round tokens are
+sorted by bucket, and every chunk attends to itself and to the previous chunk; the first chunk of a
+round attends to the last chunk of the previous round (in the first round, of the last round):
 
     position      0  1  2  3  4  5
     bucket        1  0  1  2  0  0
     sorted        1  4 | 5  0 | 2  3         chunks of two; 5 attends to 1 4 5 0
     buckets       0  0 | 0  1 | 1  2
 
-Rounds are merged by their log-sum-exp. Whether two tokens of a chunk are in one bucket is
-not checked.
+Rounds are merged by their log-sum-exp. Tokens of a chunk attend to each other even if they are in
+different buckets.
 """
 
 import jax
@@ -32,8 +32,10 @@ from longsum_jax.ops.attention.relative_position import distance_entries
 from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
-LEAST_SQUARE = 1e-12  # of the length of a vector that is scaled to 1
-SELF_BIAS = -1e5  # a token attends to itself only where it has no other key
+# Lower bound of the squared norm of a vector that is scaled to length 1.
+LEAST_SQUARE = 1e-12
+# A token attends to itself only if it has no other key.
+SELF_BIAS = -1e5
 
 
 def draw_rotations(
@@ -51,12 +53,13 @@ def hash_buckets(
     """Returns the bucket of every token in every round, without gradients.
 
     Args:
-        vectors: queries, which are the keys as well.
-        mask: True on real tokens; padding has a bucket of its own behind the others.
-        rotations: from ``draw_rotations``. The bucket is the index of the largest among the
-            products with them and the negatives of these products.
+        vectors: queries, which are also the keys.
+        mask: True on real tokens; padding has a separate bucket after the others.
+        rotations: projections from ``draw_rotations``. The bucket is the index of the largest among
+            the products with them and the negatives of these products.
     """
     vectors = lax.stop_gradient(vectors).astype(jnp.float32)
+    # [batch, heads, rounds, length, half_buckets]
     rotated = jnp.einsum("blhk,hkrn->bhrln", vectors, rotations)
     buckets = jnp.argmax(jnp.concatenate([rotated, -rotated], -1), -1).astype(jnp.int32)
     return jnp.where(mask[:, None, None], buckets, 2 * rotations.shape[-1])
@@ -75,18 +78,18 @@ def lsh_attention(
     """Attends within sorted chunks and merges the rounds.
 
     Keys are ``vectors`` scaled to length 1; products are not scaled. The last chunk of a round is
-    the last with real tokens, so that padding changes nothing. A text of one chunk attends to
-    itself alone.
+    the last with real tokens, so that padding changes nothing. A text of one chunk attends only to
+    itself.
 
     Args:
-        vectors: queries, which are the keys as well.
+        vectors: queries, which are also the keys.
         v: values.
         mask: True on real tokens.
         buckets: from ``hash_buckets``.
-        chunk_length: tokens of a chunk.
-        distance_bias: added by key position - query position, from 1 - length to length - 1, so
-            that ``distances`` is 2 length - 1.
-        dropout: applied to the weights.
+        chunk_length: number of tokens of a chunk.
+        distance_bias: bias by key position - query position, from 1 - length to length - 1, so that
+            ``distances`` is 2 length - 1.
+        dropout: dropout of the weights.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
@@ -96,14 +99,14 @@ def lsh_attention(
     """
     check_whole("lsh_chunk_length", chunk_length, 1)
     batch, heads, rounds, length = buckets.shape
-    order = jnp.argsort(buckets, -1, stable=True)  # by bucket, by position
+    order = jnp.argsort(buckets, -1, stable=True)  # by bucket, then by position
 
-    # Every head and round is a sequence of one head: S = batch heads rounds.
+    # Every head and round becomes a sequence of one head: S = batch heads rounds.
     def sort(x: AnyArray) -> Array:  # [batch, length, heads, K] -> [S, num_chunks, C, 1, K]
         x = jnp.take_along_axis(jnp.moveaxis(x, 2, 1)[:, :, None], order[..., None], 3)
         return to_blocks(x.reshape(-1, length, 1, x.shape[-1]), chunk_length)
 
-    # The root is of a positive number also for a vector of zeros, whose gradient would be NaN.
+    # The clamp keeps the gradient of the square root finite for a vector of zeros.
     squares = jnp.sum(vectors.astype(jnp.float32) ** 2, axis=-1, keepdims=True)
     keys = (vectors / jnp.sqrt(jnp.maximum(squares, LEAST_SQUARE))).astype(vectors.dtype)
     num_real = jnp.repeat(mask.sum(1), heads * rounds)
@@ -111,6 +114,7 @@ def lsh_attention(
     positions = order.reshape(-1, length)
     key_sets = _chunk_key_sets(sort(keys), sort(v), positions, num_real, rounds, bias)
     softmax = attend_partially(sort(vectors), key_sets, dropout=dropout)
+    # The inverse permutation restores the order of the text.
     inverse = jnp.argsort(order, -1)[..., None]
 
     # [S, num_chunks, C, 1, ...] -> [rounds, batch, length, heads, ...]
@@ -138,14 +142,14 @@ def _chunk_key_sets(
     rounds: int,
     bias: tuple[AnyArray, AnyArray] | None,
 ) -> tuple[KeySet, KeySet]:
-    """Returns the keys of each chunk, and those of the chunk before it.
+    """Returns the keys of each chunk, and the keys of the previous chunk.
 
     Args:
         k, v: [S, num_chunks, C, 1, head_dim], sorted.
         positions: [S, length], positions in the text of the sorted tokens.
         num_real: [S], numbers of real tokens.
-        rounds: that follow one another in S.
-        bias: from ``_bias_rows``.
+        rounds: number of rounds, which follow one another in S.
+        bias: result of ``_bias_rows``.
     """
     num_chunks, size = k.shape[1:3]
     last = jnp.maximum(-(-num_real // size) - 1, 0)  # the last chunk with real tokens
@@ -153,13 +157,14 @@ def _chunk_key_sets(
     mask = places < num_real[:, None, None]  # real tokens come first
     positions = to_blocks(positions, size)
 
+    # Chunk n gets chunk n - 1; chunk 0 gets the last real chunk of the previous round.
     def before(x: AnyArray) -> Array:
         first = jnp.take_along_axis(x, last.reshape(-1, *(1,) * (x.ndim - 1)), 1)
         of_rounds = first.reshape(-1, rounds, *first.shape[1:])
         first = jnp.roll(of_rounds, 1, axis=1).reshape(first.shape)
         return jnp.concatenate([first, x[:, :-1]], 1)
 
-    has_before = (jnp.arange(num_chunks) > 0) | (last[:, None] > 0)  # a single chunk has none
+    has_before = (jnp.arange(num_chunks) > 0) | (last[:, None] > 0)  # False for a single chunk
     before_mask = (before(mask) & has_before[..., None])[:, :, None, None]
     biases = _position_biases(positions, before(positions), rounds, bias)
     own = KeySet(k, v, mask[:, :, None, None], biases[0])
@@ -172,7 +177,8 @@ def _position_biases(
     rounds: int,
     bias: tuple[AnyArray, AnyArray] | None,
 ) -> tuple[LazyBias, LazyBias | None]:
-    """Returns the biases of a chunk's own keys and of those before: by distance, and of itself.
+    """Returns the biases by distance and of a token itself, for the keys of a chunk and of the
+    previous one.
 
     In the last chunk of another round a token may meet itself.
 
@@ -191,7 +197,7 @@ def _self_bias(queries: AnyArray, keys: AnyArray) -> LazyBias:
     """Returns the bias of a token's attention to itself.
 
     Args:
-        queries, keys: [S, num_chunks, C], positions.
+        queries, keys: positions [S, num_chunks, C].
     """
 
     def compare(blocks: AnyArray) -> Array:
@@ -201,17 +207,17 @@ def _self_bias(queries: AnyArray, keys: AnyArray) -> LazyBias:
 
 
 def _of_itself(queries: AnyArray, keys: AnyArray) -> Array:
-    """Returns SELF_BIAS where positions [..., C] of queries and of keys are equal, [..., C, C]."""
+    """Returns SELF_BIAS if positions [..., C] of queries and of keys are equal, [..., C, C]."""
     return jnp.where(queries[..., None] == keys[..., None, :], SELF_BIAS, 0.0)
 
 
 def _distance_bias(table: AnyArray, rows: AnyArray, queries: AnyArray, keys: AnyArray) -> LazyBias:
-    """Returns the bias by distance, and of a token's attention to itself.
+    """Returns the bias by distance, plus the bias of a token's attention to itself.
 
     Args:
         table: [heads, 2 length - 1].
-        rows: [S], row of the table of each sequence.
-        queries, keys: [S, num_chunks, C], positions.
+        rows: row of the table for each sequence, [S].
+        queries, keys: positions [S, num_chunks, C].
     """
     rows = jnp.broadcast_to(rows[:, None, None], queries.shape)
 

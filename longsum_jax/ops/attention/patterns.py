@@ -1,4 +1,4 @@
-"""Attention to windows, spans, global tokens, strides and random blocks, alone or combined.
+"""Attention to windows, spans, global tokens, strides and random blocks, or combinations of them.
 
 The fixed patterns of Huang et al. (2021, section 2.1) and adaptive spans (Sukhbaatar et al. 2019),
 in one softmax. A key in several patterns counts once: it belongs to the first of global, window,
@@ -8,7 +8,7 @@ stride of 3 and random blocks of two tokens, of which tokens 6 and 7 were drawn:
     key       0  1  2  3  4  5  6  7  8  9
     global    g
     window                w  w  w
-    stride          s                 s         5 belongs to the window already
+    stride          s                 s         5 already belongs to the window
     random                         r            so does 6
 
 Without strides, cost is linear in the length; with a stride S, every query has length / S keys.
@@ -42,8 +42,8 @@ from longsum_jax.ops.padding import zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, first_position
 from longsum_jax.typing import AnyArray
 
-STRIDE_BLOCK = 64  # queries of one residue class that are computed together
-GLOBAL_BLOCK = 64  # global tokens that are computed together
+STRIDE_BLOCK = 64  # queries of one residue class computed together
+GLOBAL_BLOCK = 64  # global tokens computed together
 
 
 class KeyPattern(NamedTuple):
@@ -51,16 +51,17 @@ class KeyPattern(NamedTuple):
 
     Attributes:
         radius: tokens of a window on either side; may be traced if ``max_radius`` is given.
-        max_radius: upper bound of ``radius``, ``radius`` itself when None.
-        span: float [heads], adaptive span of every head inside the window, in tokens
+        max_radius: upper bound of ``radius``; defaults to ``radius``.
+        span: adaptive span of each head inside the window, float [heads], in tokens
             (``soft_span``).
-        ramp: tokens over which the weights of a span fall to 0.
-        num_global: global tokens, the first ones of the sequence: all queries attend to them, and
-            they attend to all keys.
-        stride: token i attends to all j with (i - j) mod stride = 0.
-        draws: float [batch or 1, num_blocks, heads, count] in [0, 1). Every block of queries
-            attends to ``count`` blocks of keys, drawn among the real blocks (``drawn_blocks``).
-        block_size: tokens of a block for ``draws``; the window then works in the same blocks.
+        ramp: number of tokens over which the weights of a span fall to 0.
+        num_global: number of global tokens, the first tokens of the sequence: all queries attend to
+            them, and they attend to all keys.
+        stride: distance between keys; token i attends to all j with (i - j) mod stride = 0.
+        draws: random numbers [batch or 1, num_blocks, heads, count] in [0, 1). Every block of
+            queries attends to ``count`` blocks of keys, drawn among the real blocks
+            (``drawn_blocks``).
+        block_size: number of tokens of a block for ``draws``; the window then uses the same blocks.
     """
 
     radius: int | AnyArray | None = None
@@ -74,34 +75,34 @@ class KeyPattern(NamedTuple):
 
     @property
     def radius_bound(self) -> int:
-        """The largest value that ``radius`` can have, of a pattern with a window."""
+        """Largest value that ``radius`` can have, for a pattern with a window."""
         return cast(int, self.radius) if self.max_radius is None else self.max_radius
 
     @property
     def query_block_size(self) -> int:
-        """Queries of a block."""
+        """Number of queries of a block."""
         if self.draws is not None or self.radius is None:
             return self.block_size
         return local_block_size(self.radius_bound)
 
     @property
     def is_shardable(self) -> bool:
-        """True if a sequence may be sharded: with windows and global tokens alone."""
+        """True if a sequence may be sharded: only with windows and global tokens."""
         return not self.stride and self.draws is None
 
     @property
     def is_fusable(self) -> bool:
-        """True for a window that is known while compiling, with global tokens or without."""
+        """True for a window of static radius, with or without global tokens."""
         return self.is_shardable and isinstance(self.radius, int) and self.span is None
 
     def in_window(self, i: Int[AnyArray, "..."], j: Int[AnyArray, "..."]) -> Bool[Array, "..."]:
-        """Returns True where key ``j`` is in the window of query ``i``; both broadcast."""
+        """Returns True if key ``j`` is in the window of query ``i``; both broadcast."""
         if self.radius is None:
             return jnp.zeros_like(i - j, bool)
         return jnp.abs(i - j) <= self.radius
 
     def in_stride(self, i: Int[AnyArray, "..."], j: Int[AnyArray, "..."]) -> Bool[Array, "..."]:
-        """Returns True where query ``i`` and key ``j`` are a multiple of the stride apart."""
+        """Returns True if query ``i`` and key ``j`` are a multiple of the stride apart."""
         if not self.stride:
             return jnp.zeros_like(i - j, bool)
         return (i - j) % self.stride == 0
@@ -117,8 +118,8 @@ def soft_span(
 
     Args:
         distance: key position - query position.
-        span: reach of every head in tokens.
-        ramp: tokens over which the weights fall.
+        span: span of every head in tokens.
+        ramp: number of tokens over which the weights fall.
     """
     reach = jnp.maximum(jnp.abs(distance) - 1, 0)
     return jnp.clip((span[:, None, None] - reach) / ramp + 1, 0, 1)
@@ -129,13 +130,14 @@ def drawn_blocks(
     mask: Bool[AnyArray, "batch length"],
     block_size: int,
 ) -> Int[Array, "batch num_blocks heads count"]:
-    """Turns draws in [0, 1) into indices of blocks with real tokens, whatever the padding.
+    """Converts draws in [0, 1) to indices of blocks with real tokens, independently of the padding.
 
     Args:
         draws: positions among the real blocks, as fractions of their number.
         mask: True on real tokens, padding on the right.
-        block_size: tokens of a block.
+        block_size: number of tokens of a block.
     """
+    # Number of blocks with real tokens, [batch, 1, 1, 1].
     num_real = -(-mask.sum(1) // block_size)[:, None, None, None]
     return jnp.clip((draws * num_real).astype(jnp.int32), 0, jnp.maximum(num_real - 1, 0))
 
@@ -163,30 +165,31 @@ def pattern_attention(
     axes: Axes = (),
     fused: FusedAttention | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
-    """Attends to the union of the keys of all patterns, each key once.
+    """Attends to the union of the keys of all patterns; each key counts once.
 
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens, padding on the right.
-        pattern: the keys of every query.
-        distance_bias: added by key position - query position, from 1 - length to length - 1, so
-            that ``distances`` is 2 length - 1; that of the whole sequence where it is sharded.
-        scale: factor of the products.
-        dropout: applied to the weights.
+        pattern: keys of every query.
+        distance_bias: bias by key position - query position, from 1 - length to length - 1, so that
+            ``distances`` is 2 length - 1; the length of the whole sequence if it is sharded.
+        scale: factor of the query-key products.
+        dropout: dropout of the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
-            blocks (``pattern.query_block_size``); for shardable patterns alone.
-        fused: a kernel that computes all but the queries of global tokens; for fusable patterns,
-            without ``distance_bias`` and ``dropout``.
+            blocks (``pattern.query_block_size``); only for shardable patterns.
+        fused: kernel for all queries except global tokens; for fusable patterns, not with
+            ``distance_bias`` or ``dropout``.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding and for queries without a key.
     """
     stride_dropout, block_dropout, global_dropout = [None] * 3
     if dropout is not None:
+        # Independent draws for the three softmaxes.
         stride_dropout, block_dropout, global_dropout = [dropout.fold(i) for i in range(3)]
     length = q.shape[1]
     if distance_bias is not None and axes:
-        # Shards of whole blocks may end beyond the sequence, where the bias has no entries.
+        # Shards of whole blocks may end beyond the sequence, for which the bias has no entries.
         total = length * count_shards(axes)
         missing = total - 1 - distance_bias.shape[1] // 2
         distance_bias = jnp.pad(distance_bias, ((0, 0), (missing, missing)), mode="edge")
@@ -206,6 +209,7 @@ def _fused_window(x: _Inputs, pattern: KeyPattern, fused: FusedAttention) -> Arr
     """Computes a window and global tokens by a kernel."""
     length = x.mask.shape[1]
     assert pattern.radius is not None
+    # Global tokens are extra keys, and therefore masked in the window.
     is_local = jnp.arange(length) + first_position(length, x.axes) >= pattern.num_global
     return local_attention(
         *x.qkv,
@@ -225,13 +229,14 @@ def _attend_to_union(
     stride_dropout: Dropout | None,
     block_dropout: Dropout | None,
 ) -> Array:
-    """Attends from all tokens, as if none were global, to the keys of all patterns."""
+    """Attends from all tokens, global tokens included, to the keys of all patterns."""
     (q, _, v), length = x.qkv, x.mask.shape[1]
     key_sets = _block_key_sets(x, pattern)
     blocks = to_blocks(q, pattern.query_block_size)
     if not pattern.stride:
         out = attend_key_sets(blocks, key_sets, scale=x.scale, dropout=block_dropout)
         return from_blocks(out, length)
+    # Strided keys have a different layout, so two partial softmaxes are merged.
     softmaxes = [_attend_strided(x, pattern, stride_dropout)]
     if key_sets:
         softmax = attend_partially(blocks, key_sets, scale=x.scale, dropout=block_dropout)
@@ -256,7 +261,7 @@ def _block_key_sets(x: _Inputs, pattern: KeyPattern) -> list[KeySet]:
 
 
 def _global_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray | None = None) -> KeySet:
-    """Returns the global tokens as keys of all queries, which are at ``positions`` for a bias."""
+    """Returns the global tokens as keys of all queries; a bias needs the queries' ``positions``."""
     arrays = (x.qkv.k, x.qkv.v, x.mask)
     k, v, mask = (_first_rows(array, pattern.num_global, x.axes) for array in arrays)
     bias = None
@@ -267,7 +272,7 @@ def _global_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray | None = N
 
 
 def _window_keys(x: _Inputs, pattern: KeyPattern) -> KeySet:
-    """Returns the keys within the radius, global tokens left out."""
+    """Returns the keys within the radius, without the global tokens."""
     size, length = pattern.query_block_size, x.mask.shape[1]
     assert pattern.radius is not None
     sides = -(-pattern.radius_bound // size)  # neighboring blocks on either side
@@ -282,7 +287,7 @@ def _window_keys(x: _Inputs, pattern: KeyPattern) -> KeySet:
         soft = soft_span(distances, pattern.span, pattern.ramp)
         in_reach = in_reach & (soft > 0)
         bias = bias + jnp.log(jnp.where(soft > 0, soft, 1.0))
-    # The reach is a bias, as in ``local.local_attention``, which leaves a mask of keys alone.
+    # The reach is a bias, as in ``local.local_attention``, so that the mask depends on keys only.
     bias = jnp.where(in_reach, bias, FOLDED_MASK)
     positions = jnp.arange(length) + first_position(length, x.axes)
     mask = window(x.mask & (positions >= pattern.num_global))[:, :, None, None]
@@ -291,16 +296,16 @@ def _window_keys(x: _Inputs, pattern: KeyPattern) -> KeySet:
 
 
 def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet:
-    """Returns the drawn blocks of keys, without those that another pattern has.
+    """Returns the drawn blocks of keys, without the keys that another pattern has.
 
     Args:
-        positions: int [1, num_blocks, block_size], those of the queries.
+        positions: positions of the queries, int [1, num_blocks, block_size].
     """
     size, batch = pattern.block_size, x.mask.shape[0]
     assert pattern.draws is not None
     block_ids = drawn_blocks(pattern.draws, x.mask, size)  # [batch, num_blocks, heads, count]
     num_blocks, heads, count = block_ids.shape[1:]
-    # Every head gathers its own blocks. For each sequence: [num_blocks, size, heads, head_dim] and
+    # Every head gathers other blocks. For each sequence: [num_blocks, size, heads, head_dim] and
     # [num_blocks, heads, count] -> [num_blocks, count, size, heads, head_dim].
     take = jax.vmap(jax.vmap(lambda x, ids: x[ids], in_axes=(2, 1), out_axes=3))
 
@@ -317,6 +322,7 @@ def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet
     is_equal = block_ids[..., :, None] == block_ids[..., None, :]
     is_repeated = jnp.tril(is_equal, -1).any(-1)  # an earlier draw is the same block
     mask = is_real & (key_positions >= pattern.num_global)
+    # Each key counts once: drop keys of repeated draws, of the window and of the stride.
     mask = mask & ~jnp.repeat(is_repeated, size, -1)[..., None, :]
     query_positions = positions[:, :, None, :, None]
     mask = mask & ~pattern.in_window(query_positions, key_positions)
@@ -330,10 +336,10 @@ def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet
 
 
 def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) -> PartialSoftmax:
-    """Attends to the keys of the query's residue class, without window and global tokens.
+    """Attends to the keys of the query's residue class, without the window and global tokens.
 
-    With a stride of 3, the classes of ten tokens are 0 3 6 9, 1 4 7 and 2 5 8; each is a sequence
-    of its own with dense attention.
+    With a stride of 3, the classes of ten tokens are 0 3 6 9, 1 4 7 and 2 5 8; each becomes a
+    separate sequence with dense attention.
     """
     (batch, length), stride = x.mask.shape, pattern.stride
     num_keys = -(-length // stride)
@@ -350,15 +356,16 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
         return rows.reshape(batch, -1, *blocks.shape[3:])[:, :length]
 
     blocks = to_blocks(to_classes(x.qkv.q), min(STRIDE_BLOCK, num_keys))
-    # Places of the queries in their class.
+    # Indices of the queries within their class.
     places = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, -1, 1, blocks.shape[2])
     table: tuple[AnyArray, ...] = ()
     if x.distance_bias is not None:
         table = (_bias_at(x.distance_bias, stride * jnp.arange(1 - num_keys, num_keys)),)
+    # A radius of -1 excludes no key.
     radius = jnp.asarray([-1 if pattern.radius is None else pattern.radius])
 
     def mask_or_bias(places: AnyArray, radius: Any, *table: AnyArray) -> Array:
-        """Returns FOLDED_MASK inside the window, else the bias.
+        """Returns FOLDED_MASK inside the window, the bias outside it.
 
         Its shape is [1, num_blocks, heads or 1, block_size, num_keys].
         """
@@ -389,18 +396,20 @@ def _attend_from_globals(x: _Inputs, global_q: AnyArray, dropout: Dropout | None
     start = first_position(length, x.axes)
     bias = None
     if x.distance_bias is not None:
+        # The keys of this shard begin at position ``start``.
         starts = first_entries(x.distance_bias, positions) + start
         bias = sliced_bias(x.distance_bias, starts, length)
     keys = [KeySet(x.qkv.k, x.qkv.v, x.mask[:, None, None, None], bias)]
     if not x.axes:
         out = attend_key_sets(blocks, keys, scale=x.scale, dropout=dropout)
         return from_blocks(out, num_globals)
+    # Each shard attends to its own keys; the partial softmaxes are merged.
     softmax = attend_partially(blocks, keys, scale=x.scale, dropout=dropout)
     out = merge_shards(softmax, x.axes).out
     return from_blocks(out.astype(x.qkv.v.dtype), num_globals)
 
 
-# The first tokens of a sequence, which the first shards hold
+# The first tokens of a sequence, which are on the first shards
 
 
 def _first_rows(x: AnyArray, count: int, axes: Axes) -> AnyArray:
@@ -409,7 +418,7 @@ def _first_rows(x: AnyArray, count: int, axes: Axes) -> AnyArray:
 
 
 def _replace_first_rows(x: AnyArray, rows: AnyArray, axes: Axes) -> Array:
-    """Puts ``rows`` in place of the first rows of the sequence."""
+    """Replaces the first rows of the sequence with ``rows``."""
     if axes:
         return scatter_positions(x, rows, _first_indices(x, rows.shape[1]), axes)
     return jnp.concatenate([rows, x[:, rows.shape[1] :]], 1)
@@ -434,10 +443,11 @@ def _bias_of_offsets(size: int) -> Callable[[Array, Array], Array]:
         """Returns the bias [batch, num_blocks, heads, size, count * size] of drawn blocks.
 
         Args:
-            offsets: [batch, num_blocks, heads, count], from first query to first key.
-            bias: [heads, distances].
+            offsets: distances from first query to first key, [batch, num_blocks, heads, count].
+            bias: bias table [heads, distances].
         """
         places = jnp.arange(size)
+        # Distance of each query of a block to each key of a drawn block, flattened over the draws.
         distances = offsets[:, :, :, None, :, None] + places - places[:, None, None]
         distances = distances.reshape(*distances.shape[:4], -1)
 

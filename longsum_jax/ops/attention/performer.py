@@ -23,7 +23,8 @@ FEATURE_FLOOR = 1e-4  # added to every feature as in the published code, against
 def draw_projection(
     rng: PRNGKeyArray, num_features: int, head_dim: int
 ) -> Float[Array, "features head_dim"]:
-    """Draws rows that are orthogonal in groups of ``head_dim``, and as long as normal vectors.
+    """Draws rows that are orthogonal in groups of ``head_dim`` and have the norms of normal
+    vectors.
 
     The signs of the triangular factors make directions uniform (Mezzadri 2007, section 5).
     """
@@ -31,6 +32,7 @@ def draw_projection(
     num_groups = -(-num_features // head_dim)
     normal = jax.random.normal(direction_rng, (num_groups, head_dim, head_dim), jnp.float32)
     orthogonal, triangular = jnp.linalg.qr(normal)
+    # QR with signs fixed by the diagonal of R draws from the Haar measure.
     signs = jnp.sign(jnp.diagonal(triangular, axis1=1, axis2=2))
     directions = (orthogonal * signs[:, None]).swapaxes(1, 2).reshape(-1, head_dim)[:num_features]
     vectors = jax.random.normal(length_rng, (num_features, head_dim), jnp.float32)
@@ -49,8 +51,8 @@ def performer_attention(
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends with weights that approximate softmax(scale q k).
 
-    Exponents are taken relative to the largest one, of a query over its features, of keys over
-    features and real tokens of a document, so that none overflows.
+    Exponents are taken relative to their maximum, so that no exponential overflows: for a query
+    over its features, for keys over the features and real tokens of a document.
 
     Args:
         q, k, v: queries, keys and values.
@@ -69,7 +71,8 @@ def performer_attention(
     k_largest = lax.stop_gradient(k_exponents.max((1, 3), keepdims=True))
     if axes:
         k_largest = lax.pmax(k_largest, axes)
-    k_largest = jnp.where(jnp.isfinite(k_largest), k_largest, 0)  # of a document without tokens
+    # A document without tokens has a maximum of minus infinity.
+    k_largest = jnp.where(jnp.isfinite(k_largest), k_largest, 0)
     q_features = jnp.exp(q_exponents - q_largest) + FEATURE_FLOOR
     k_features = jnp.exp(k_exponents - k_largest) + FEATURE_FLOOR
     return mix_by_features(q_features, k_features, v, mask, axes=axes)
@@ -82,4 +85,5 @@ def _exponents(
 ) -> Float[AnyArray, "batch length heads features"]:
     """Returns the logarithms of the features, in float32."""
     x = x.astype(jnp.float32) * scale**0.5
+    # The second term makes the mean of f(q) f(k) over the projections equal to exp(q k).
     return x @ projection.T - jnp.square(x).sum(-1, keepdims=True) / 2

@@ -1,6 +1,6 @@
-"""Relative positions: T5's buckets, and tables with a bias for each distance.
+"""Relative positions: T5's buckets, and tables with one bias per distance.
 
-Such a table has an entry for every key position - query position in a text of ``length`` tokens,
+A table has an entry for every key position - query position in a text of ``length`` tokens,
 from 1 - length to length - 1: float [heads, 2 length - 1].
 """
 
@@ -25,10 +25,10 @@ def relative_position_bucket(
 
     Args:
         distance: key position - query position.
-        bidirectional: whether keys after the query have buckets of their own; otherwise they all
-            share bucket 0.
-        num_buckets: buckets of both directions together.
-        max_distance: the distance, in tokens, from which on all are in one bucket.
+        bidirectional: True if keys after the query have separate buckets; otherwise they all share
+            bucket 0.
+        num_buckets: total number of buckets, over both directions.
+        max_distance: distance in tokens; all distances from there on share one bucket.
     """
     distance = jnp.asarray(distance)
     offset: Array | int = 0
@@ -41,6 +41,7 @@ def relative_position_bucket(
 
     num_exact = num_buckets // 2
     starts = _logarithmic_starts(num_exact, num_buckets - num_exact, max_distance)
+    # Exact distances are their own bucket; beyond them, each range start passed adds one.
     range_of = jnp.searchsorted(starts, distance, side="right", method="compare_all")
     bucket = jnp.minimum(distance, num_exact) + range_of
     return offset + bucket
@@ -49,14 +50,14 @@ def relative_position_bucket(
 def _logarithmic_starts(
     num_exact: int, num_ranges: int, max_distance: int
 ) -> Int[np.ndarray, " ranges"]:
-    """Returns the first distance of every logarithmic range but the first.
+    """Returns the first distance of every logarithmic range except the first.
 
-    Compared with distances, whole numbers give the same buckets on every device: a logarithm in
-    float32 may fall to either side of the number at which a range begins.
+    Distances are compared with integers, which gives the same buckets on every device: a logarithm
+    in float32 may fall on either side of the number at which a range begins.
     """
     ratio = max_distance / max(num_exact, 1)
     parts = np.arange(1, num_ranges) / num_ranges
-    # Less than the rounding of float64 above a whole number is that number.
+    # Values within the rounding error of float64 above an integer count as that integer.
     return np.ceil(num_exact * ratio**parts - 1e-6).astype(np.int32)
 
 
@@ -64,7 +65,7 @@ def distance_entries(
     table: Float[AnyArray, "heads distances"],
     distances: Int[AnyArray, "..."] | Int[np.ndarray, "..."],
 ) -> Int[Array, "..."]:
-    """Returns the places of ``distances`` in a table; only padding is farther, and is clipped."""
+    """Returns the table indices of ``distances``; only padding is farther away, and is clipped."""
     last = table.shape[1] // 2
     return jnp.clip(distances, -last, last) + last
 
@@ -72,8 +73,8 @@ def distance_entries(
 def first_entries(
     table: Float[AnyArray, "heads distances"], positions: Int[AnyArray, "..."]
 ) -> Int[Array, "..."]:
-    """Returns, for queries at ``positions``, the place of their distance from key 0 in a table.
+    """Returns, for queries at ``positions``, the table index of their distance from key 0.
 
-    Those of the keys 1, 2, ... follow. Queries in padding get any place.
+    The indices for the keys 1, 2, ... follow. Queries in padding may get any index.
     """
     return jnp.maximum(table.shape[1] // 2 - positions, 0)

@@ -1,6 +1,6 @@
 """Sinkhorn attention: every block attends to itself and to a softly sorted block.
 
-After Tay et al. (2020), in the form that Hepos uses (Huang et al. 2021).
+After Tay et al. (2020), in the variant used by Hepos (Huang et al. 2021).
 """
 
 import jax
@@ -29,13 +29,13 @@ def soft_permutation(
     """Computes a nearly doubly stochastic matrix over blocks (Tay et al. 2020, section 3.1).
 
     Blocks are compared by the means of their queries and keys, without parameters. Rows and then
-    columns are normalised ``iterations`` times.
+    columns are normalized ``iterations`` times.
 
     Args:
         q, k: queries and keys.
         mask: True on real tokens; rows and columns of blocks of padding are zeros.
-        block_size: tokens of a block.
-        iterations: normalisations of rows and columns.
+        block_size: number of tokens of a block.
+        iterations: number of normalizations of rows and columns.
         temperature: divisor of the log scores.
         noise: Gumbel noise, added in training.
 
@@ -44,9 +44,11 @@ def soft_permutation(
     """
     token_mask = to_blocks(mask, block_size)
     means = [_block_means(to_blocks(x, block_size), token_mask) for x in (q, k)]
+    # [batch, heads, num_blocks, num_blocks], from queries to keys.
     similarity = jax.nn.relu(jnp.einsum("bihk,bjhk->bhij", *means) * q.shape[-1] ** -0.5)
     scores = (jnp.log(similarity + 1e-6) + (0 if noise is None else noise)) / temperature
     block_mask = token_mask.any(-1)
+    # Sinkhorn iterations in log space, over pairs of blocks with real tokens.
     pair_mask = (block_mask[:, :, None] & block_mask[:, None])[:, None]
     for _ in range(iterations):
         for axis in (-1, -2):
@@ -81,13 +83,13 @@ def sinkhorn_attention(
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens.
-        permutation: weights of the mixtures, from ``soft_permutation``. The mask of mixed keys is
-            that of the block with the largest weight.
-        block_size: tokens of a block.
-        distance_bias: added by key position - query position, from 1 - length to length - 1, so
-            that ``distances`` is 2 length - 1; mixed keys have none.
-        scale: factor of the products.
-        dropout: applied to the weights.
+        permutation: weights of the mixtures, from ``soft_permutation``. Mixed keys have the mask of
+            the block with the largest weight.
+        block_size: number of tokens of a block.
+        distance_bias: bias by key position - query position, from 1 - length to length - 1, so that
+            ``distances`` is 2 length - 1; mixed keys have no bias.
+        scale: factor of the query-key products.
+        dropout: dropout of the weights.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
@@ -104,6 +106,7 @@ def sinkhorn_attention(
     if distance_bias is not None:
         entries = distance_entries(distance_bias, local_distances(block_size, 0))
         bias = distance_bias[:, entries][None, None]
+    # One softmax over the mixture and the block itself.
     mixed = KeySet(mix(k), mix(v), mixed_mask)
     own = KeySet(k, v, token_mask[:, :, None, None], bias)
     out = attend_key_sets(q, [mixed, own], scale=scale, dropout=dropout)

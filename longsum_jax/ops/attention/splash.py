@@ -1,6 +1,6 @@
 """Splash attention, JAX's Pallas kernel for TPUs; other devices interpret it, for tests.
 
-Imported where it is called, because importing Pallas takes a third of a second.
+The module is imported on first use, because importing Pallas takes a third of a second.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from longsum_jax.ops.precision import define_gradient, scaled
 from longsum_jax.ops.remat import MARK
 from longsum_jax.typing import AnyArray
 
-_LANES = 128  # lengths of blocks are multiples of it
+_LANES = 128  # block sizes are multiples of it
 _MAX_BLOCK = 512  # queries and keys of a block
 
 
@@ -41,7 +41,7 @@ def splash_attention(
     query_block, padded_queries = _blocks(num_queries)
     key_block, padded_keys = _blocks(num_keys)
     if mask is None and padded_keys > num_keys and not causal:
-        mask = jnp.ones((len(q), num_keys), bool)  # padding is later than all queries if causal
+        mask = jnp.ones((len(q), num_keys), bool)  # causal attention never reads the padding
     if mask is not None:
         mask = jnp.pad(mask, ((0, 0), (0, padded_keys - num_keys)))
     shape = (padded_queries, padded_keys)
@@ -62,24 +62,24 @@ def splash_attention(
             block_q_dq=query_block,
             block_kv_dq=key_block,
         ),
-        residual_checkpoint_name=MARK,  # as ``save_for_backward``
+        residual_checkpoint_name=MARK,  # the name that ``save_for_backward`` uses
         interpret=target_platform() != "tpu",
     )
     q = _padded_heads_first(scaled(q, scale), padded_queries)
     k = _padded_heads_first(k, padded_keys)
     v = _padded_heads_first(v, padded_keys)
-    # For plans of compiled programs, which see no tables of blocks.
+    # For plans of compiled programs, in which the tables of blocks are not visible.
     with jax.named_scope(f"pairs_{_count_pairs(pairs, query_block, key_block)}"):
         out = _call(kernel, q, k, v, mask)
     return out[:, :, :num_queries].swapaxes(1, 2)
 
 
 class _PatternMask(masks.Mask):
-    """The keys that each query reads: blocks without any are skipped, those of others computed.
+    """The keys that each query reads: blocks without any are skipped, all others are computed.
 
     Attributes:
-        q_sequence: what the kernel gives ``mask_function`` as positions of queries.
-        mask_function: a pattern, see ``fused.Pattern``.
+        q_sequence: positions of the queries, which the kernel passes to ``mask_function``.
+        mask_function: pattern, see ``fused.Pattern``.
     """
 
     def __init__(self, shape: tuple[int, int], pattern: Callable[..., Any]) -> None:
@@ -96,7 +96,7 @@ class _PatternMask(masks.Mask):
         places = np.arange(keys.start, keys.stop, dtype=np.int32)
         return self.mask_function(self.q_sequence[queries, None], places)
 
-    # JAX keeps the tables of blocks of the last masks.
+    # JAX caches the tables of blocks of recent masks, and compares masks for it.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _PatternMask) and self._key() == other._key()
 
@@ -109,7 +109,7 @@ class _PatternMask(masks.Mask):
 
 @functools.lru_cache(maxsize=12)
 def _count_pairs(pairs: masks.Mask, query_block: int, key_block: int) -> int:
-    """Returns the pairs of queries and keys of a row that the kernel computes; half if causal."""
+    """Returns the number of query-key pairs of a row that the kernel computes; half if causal."""
     num_queries, num_keys = pairs.shape
     if isinstance(pairs, masks.FullMask):
         return num_queries * num_keys
@@ -125,10 +125,10 @@ def _count_pairs(pairs: masks.Mask, query_block: int, key_block: int) -> int:
 
 @jax.custom_vjp
 def _call(kernel: Callable[..., Array], q: Array, k: Array, v: Array, mask: Array | None) -> Array:
-    """Calls a kernel and its gradients with the products that its operands allow.
+    """Calls a kernel and its gradients with the matmul precision that its operands allow.
 
-    Mosaic refuses bfloat16 operands under a default precision above that of bfloat16, under which
-    their products are exact already.
+    Mosaic rejects bfloat16 operands under a default precision higher than bfloat16, although
+    their products are exact anyway.
     """
     return _call_forward(kernel, q, k, v, mask)[0]
 
@@ -138,12 +138,12 @@ def _call_forward(
 ) -> tuple[Array, Any]:
     segments = axes = None
     if mask is not None:
-        # Queries see the keys of their own segment: all of them are in segment 1.
+        # Queries see the keys of their segment: all of them are in segment 1.
         queries = jnp.ones(q.shape[2], jnp.int32)
         segments = splash.SegmentIds(queries, mask.astype(jnp.int32))
         axes = splash.SegmentIds(None, 0)  # type: ignore[arg-type] # axes of arrays
-    # A sink adds to the sum of exponentials, here what counts only for a query without a key: its
-    # result and its gradients are zeros then.
+    # A sink adds to the sum of exponentials. This one is so small that it only matters for a query
+    # without a key, whose result and gradients are then zeros.
     sinks = jnp.full(q.shape[1], MASK_VALUE)
 
     def call(q: Array, k: Array, v: Array) -> Array:
@@ -156,7 +156,7 @@ def _call_forward(
 
 def _call_backward(pull_back: Any, gradient: Array) -> tuple[Any, ...]:
     with _products_of(gradient.dtype):
-        return None, *pull_back(gradient), None  # a kernel is a tree of tables of blocks
+        return None, *pull_back(gradient), None  # the kernel is a pytree of tables of blocks
 
 
 define_gradient(_call, _call_forward, _call_backward)
@@ -168,7 +168,7 @@ def _products_of(dtype: Any) -> contextlib.AbstractContextManager[Any]:
 
 
 def _blocks(length: int) -> tuple[int, int]:
-    """Returns the size of equal blocks for ``length`` positions, and the length padded to them."""
+    """Returns the size of equal blocks for ``length`` positions, and the padded length."""
     num_blocks = -(-length // _MAX_BLOCK)
     lanes = -(-length // (num_blocks * _LANES))
     return lanes * _LANES, lanes * _LANES * num_blocks

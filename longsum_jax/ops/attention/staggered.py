@@ -1,4 +1,4 @@
-"""Block-staggered attention of PEGASUS-X: a block and global tokens as keys."""
+"""Block-staggered attention of PEGASUS-X: the keys are a block and the global tokens."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ def block_staggered_attention(
 ) -> tuple[
     Float[Array, "batch length heads head_dim"], Float[Array, "batch num_globals heads head_dim"]
 ]:
-    """Attends from tokens to their block and all global tokens, from global tokens to everything.
+    """Attends from tokens to their block and all global tokens, and from global tokens to all keys.
 
     PEGASUS-X, Phang et al. 2022, section 4.1.
 
@@ -38,16 +38,16 @@ def block_staggered_attention(
         tokens: arrays [batch, length, heads, head_dim].
         global_tokens: arrays [batch, num_globals, heads, head_dim].
         mask: True on real tokens.
-        block_size: tokens of a block.
-        stagger: whether blocks begin half a block earlier, so that they cross the borders of plain
+        block_size: number of tokens of a block.
+        stagger: True if blocks begin half a block earlier, so that they cross the borders of plain
             blocks; may be traced, because it alternates from layer to layer.
-        bias: added to the scores, per place of the query and of the key in a block; global keys
-            have none.
-        scale: factor of the products.
-        dropout: applied to the weights.
+        bias: bias of the scores, by offset of the query and of the key in a block; global keys have
+            no bias.
+        scale: factor of the query-key products.
+        dropout: dropout of the weights.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
             blocks.
-        fused: a kernel that computes the tokens' attention; without ``bias`` and ``dropout``.
+        fused: kernel for the attention of the tokens; not with ``bias`` or ``dropout``.
 
     Returns:
         Attended values of tokens and of global tokens, in the type of ``tokens.v``; zeros for
@@ -67,6 +67,7 @@ def block_staggered_attention(
         following = block_size  # tokens of the next shard
     padded_length = length + following
 
+    # [batch, length, ...] -> [batch, num_blocks, block_size, ...], begun ``shift`` tokens earlier
     def blocked(x: AnyArray) -> Array:
         x = halo_exchange(x, half, following, axes)
         x = lax.dynamic_slice_in_dim(x, half - shift, padded_length, 1)
@@ -82,7 +83,9 @@ def block_staggered_attention(
         out = attend_key_sets(blocked(q), key_sets, scale=scale, dropout=token_dropout)
     else:
         out = fused_key_sets(blocked(q), key_sets, fused, scale=scale)
+    # Undoes the shift and removes the halo.
     out = lax.dynamic_slice_in_dim(from_blocks(out, padded_length), shift, length, 1)
+    # Global tokens are equal on all shards, so that as keys they must count only once.
     all_keys = KeySet(k, v, mask[:, None, None, None])
     global_out = attend_shared_keys(
         global_tokens.q,

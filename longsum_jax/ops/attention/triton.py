@@ -1,16 +1,16 @@
-"""Attention to the keys of a pattern by Pallas kernels for NVIDIA's GPUs, which Triton compiles;
-other devices interpret them, for tests.
+"""Attention to the keys of a pattern by Pallas kernels for NVIDIA GPUs, compiled by Triton; other
+devices interpret them, for tests.
 
-Blocks of queries go with a running softmax over those blocks of keys of which they read any; for
-the gradients they go there once more, and blocks of keys over blocks of queries (FlashAttention-2,
-Dao 2023). A window of one block on either side, and the table of its blocks:
+A block of queries loops over the blocks of keys from which it reads any key, with a running
+softmax; the gradients take a second such loop, and one of blocks of keys over blocks of queries
+(FlashAttention-2, Dao 2023). A window of one block on either side, and the table of its blocks:
 
     keys          0 1 2 3 4
     queries 0     x x . . .        0 1
     queries 1     x x x . .        0 1 2
     queries 2     . x x x .        1 2 3
 
-Imported where it is called, because importing Pallas takes a third of a second.
+The module is imported on first use, because importing Pallas takes a third of a second.
 """
 
 import functools
@@ -31,19 +31,20 @@ from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.typing import AnyArray
 
-_BLOCK = 64  # queries and keys of a block; Triton has powers of two, of at least 16, alone
+_BLOCK = 64  # queries and keys of a block; Triton only has powers of two, of at least 16
 _LEAST = 16
 
 
 class _Problem(NamedTuple):
-    """What the kernels know when they are compiled.
+    """Static arguments of the kernels.
 
     Attributes:
-        pattern: see ``fused.Pattern``.
-        scale: factor of the products.
-        rows, heads, num_queries, num_keys, width: sizes, multiples of blocks; ``width`` of a head.
-        block: queries and keys of a block.
-        interpret: runs them without Triton.
+        pattern: keys that each query reads, see ``fused.Pattern``.
+        scale: factor of the query-key products.
+        rows, heads, num_queries, num_keys, width: sizes, multiples of blocks; ``width`` is the
+            padded head dimension.
+        block: number of queries and of keys of a block.
+        interpret: True to run the kernels without Triton.
     """
 
     pattern: Callable[..., Any]
@@ -85,7 +86,7 @@ def triton_attention(
         _BLOCK,
         target_platform() != "gpu",
     )
-    # For plans of compiled programs, which see no tables of blocks.
+    # For plans of compiled programs, in which the tables of blocks are not visible.
     num_pairs = _block_pairs(problem).sum() * _BLOCK**2
     with jax.named_scope(f"pairs_{num_pairs}"):
         return _attend(problem, q, k, v, mask)[:, :length, :, :head_dim]
@@ -107,8 +108,9 @@ def _padded(x: AnyArray, width: int) -> Array:
 
 @functools.lru_cache(maxsize=12)
 def _block_pairs(problem: _Problem) -> Bool[np.ndarray, "query_blocks key_blocks"]:
-    """Tells for every block of queries of which blocks of keys it reads any."""
+    """Returns True for each pair of blocks in which a query reads a key."""
     keys = np.arange(problem.num_keys, dtype=np.int32)
+    # One block of queries at a time, so that no array [num_queries, num_keys] is built.
     found = []
     for start in range(0, problem.num_queries, problem.block):
         queries = np.arange(start, start + problem.block, dtype=np.int32)
@@ -118,8 +120,9 @@ def _block_pairs(problem: _Problem) -> Bool[np.ndarray, "query_blocks key_blocks
 
 
 def _table(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the places of every row's pairs, int32 [rows, most pairs], and how many it has."""
+    """Returns the indices of the pairs of each row, int32 [rows, most pairs], and their counts."""
     counts = pairs.sum(1)
+    # A stable sort puts the indices of True entries first, in ascending order.
     places = np.argsort(~pairs, axis=1, kind="stable")[:, : max(counts.max(), 1)]
     return places.astype(np.int32), counts.astype(np.int32)
 
@@ -146,6 +149,7 @@ def _attend_forward(
         [q, sums],
         [q, k, v, mask],
     )
+    # With both saved, rematerialized layers do not run the kernel again.
     out, log_sums = save_for_backward(out), save_for_backward(log_sums)
     return out, (q, k, v, mask, out, log_sums)
 
@@ -154,10 +158,11 @@ def _attend_backward(
     problem: _Problem, kept: tuple[AnyArray, ...], gradient: AnyArray
 ) -> tuple[Array | None, ...]:
     q, k, v, mask, out, log_sums = kept
-    # Of every query, the sum of its probabilities times their gradients.
+    # Sum over the keys of probability times gradient, for each query; equals out . gradient.
     sums = jnp.einsum("rqhd,rqhd->rhq", out, gradient, preferred_element_type=jnp.float32)
     pairs = _block_pairs(problem)
     arrays = [q, k, v, mask, gradient, log_sums, sums]
+    # Gradients of queries: an instance has a block of queries and loops over keys.
     own, keys = _Instances(problem, problem.num_queries), problem.num_keys
     parts = [own.part("rlhd"), own.part("rlhd", keys), own.part("rlhd", keys)]
     parts += [own.part("rl", keys), own.part("rlhd"), own.part("rhl"), own.part("rhl")]
@@ -165,6 +170,7 @@ def _attend_backward(
     (of_q,) = _call(
         "triton_attention_queries", _queries_kernel, own, pairs, parts, results, [q], arrays
     )
+    # Gradients of keys and values: an instance has a block of keys and loops over queries.
     own, queries = _Instances(problem, problem.num_keys), problem.num_queries
     parts = [own.part("rlhd", queries), own.part("rlhd"), own.part("rlhd"), own.part("rl")]
     parts += [own.part("rlhd", queries), own.part("rhl", queries), own.part("rhl", queries)]
@@ -179,10 +185,10 @@ define_gradient(_attend, _attend_forward, _attend_backward)
 
 
 class _Instances(NamedTuple):
-    """The instances of a kernel: one for every block of ``length`` positions, head and row.
+    """The program instances of a kernel: one for every block of ``length`` positions, head and row.
 
-    They are counted in one number, blocks first: CUDA takes more than 65,535 along one axis alone,
-    and those that read the same keys run at about the same time.
+    They are numbered along one axis, blocks first: CUDA allows more than 65,535 instances only
+    along one axis, and instances that read the same keys run at about the same time.
     """
 
     problem: _Problem
@@ -190,23 +196,25 @@ class _Instances(NamedTuple):
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of a row."""
+        """Number of blocks of a row."""
         return self.length // self.problem.block
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Total number of instances."""
         return self.num_blocks * self.problem.heads * self.problem.rows
 
     def part(self, axes: str, whole: int = 0) -> pl.BlockSpec:
-        """Returns the part of an array that an instance has: its row and head, of those its block.
+        """Returns the part of an array that an instance reads: its row and head, and its block.
 
         Args:
-            axes: of the array: (r)ow, (h)ead, (l)ength, (d)imension of the head.
-            whole: the length of arrays of which it has all positions.
+            axes: axes of the array: (r)ow, (h)ead, (l)ength, (d)imension of the head.
+            whole: length of arrays of which an instance reads all positions, 0 for its own block
+                only.
         """
         sizes = {"r": None, "h": None, "l": whole or self.problem.block, "d": self.problem.width}
 
+        # Decodes the instance number: block within the row first, then head, then row.
         def place(instance: Any) -> tuple[Any, ...]:
             row_and_head = lax.div(instance, self.num_blocks)
             places = {"r": lax.div(row_and_head, self.problem.heads), "d": 0}
@@ -230,23 +238,24 @@ def _call(
     """Runs a kernel for every instance.
 
     Args:
-        name: of the kernel.
-        kernel: takes the problem, an instance's block, the other blocks that this one goes over,
-            and its parts of arrays and results.
-        instances: of the kernel.
-        pairs: which other blocks go with which of its own.
-        parts, results: of the arrays and the results that an instance has.
-        shapes: of the results.
-        arrays: what the kernel reads.
+        name: name of the kernel.
+        kernel: function of the problem, an instance's block, the blocks that it loops over, and its
+            parts of the arrays and results.
+        instances: program instances of the kernel.
+        pairs: True for each pair of an instance's block and a block that it loops over.
+        parts, results: block specifications of the arrays and of the results.
+        shapes: shapes and dtypes of the results.
+        arrays: inputs of the kernel.
     """
     places, counts = _table(pairs)
     problem = instances.problem
 
     def run(places: Any, counts: Any, *parts: Any) -> None:
+        # The block of this instance in its row; see ``_Instances.part``.
         own = lax.rem(pl.program_id(0), instances.num_blocks)
         kernel(problem, own, _Others(places, counts[own], own), *parts)
 
-    run.__name__ = name  # of the function on the device
+    run.__name__ = name  # name of the function on the device
 
     def whole(table: np.ndarray) -> pl.BlockSpec:
         return pl.BlockSpec(table.shape, lambda _: (0,) * table.ndim)
@@ -261,19 +270,20 @@ def _call(
         interpret=problem.interpret,
         name=name,
     )
-    # Layers that are computed again leave out a whole function whose results they have, no kernel.
+    # Under jit, so that rematerialized layers can skip the whole call if its results were saved; a
+    # bare kernel would run again.
     return jax.jit(call)(jnp.asarray(places), jnp.asarray(counts), *arrays)
 
 
 class _Others(NamedTuple):
-    """The blocks that an instance goes over."""
+    """The blocks that an instance loops over."""
 
     places: Any
     count: Any
     own: Any
 
     def over(self, step: Callable[[Any, Any], Any], start: Any) -> Any:
-        """Returns what ``step`` makes of (block, value), for one block after the other."""
+        """Folds ``step``(block, value) over the blocks, from ``start``."""
 
         def body(n: Any, value: Any) -> Any:
             return step(self.places[self.own, n], value)
@@ -284,7 +294,7 @@ class _Others(NamedTuple):
 def _scores(
     problem: _Problem, q: AnyArray, k: AnyArray, mask: AnyArray, query_block: Any, key_block: Any
 ) -> tuple[Array, Array]:
-    """Returns the scores of a block of queries and one of keys, and which of them count."""
+    """Returns the scores of a block of queries and a block of keys, and a mask of the keys read."""
     positions = jnp.arange(problem.block)
     queries = (query_block * problem.block + positions)[:, None]
     keys = (key_block * problem.block + positions)[None]
@@ -293,7 +303,7 @@ def _scores(
 
 
 def _product(a: AnyArray, b: AnyArray, a_axis: int, b_axis: int) -> Array:
-    """Returns the sums over an axis of each matrix of their products, in float32."""
+    """Returns the product of two matrices, summed over one axis of each, in float32."""
     axes = ((a_axis,), (b_axis,)), ((), ())
     return lax.dot_general(a, b, axes, preferred_element_type=jnp.float32)
 
@@ -312,6 +322,7 @@ def _forward_kernel(
     queries = q[...]
 
     def step(other: Any, kept: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        # Running softmax: rescale the previous sums to the new maximum, then add this block.
         values, sums, largest = kept
         place = pl.ds(other * problem.block, problem.block)
         scores, reads = _scores(problem, queries, k[place], mask[place], own, other)
@@ -327,18 +338,18 @@ def _forward_kernel(
         jnp.full(problem.block, MASK_VALUE, jnp.float32),
     )
     values, sums, largest = others.over(step, start)
-    sums = jnp.where(sums > 0, sums, 1.0)  # a query without a key gets zeros
+    sums = jnp.where(sums > 0, sums, 1.0)  # zeros for a query without a key
     out[...] = (values / sums[:, None]).astype(out.dtype)
     log_sums[...] = largest + jnp.log(sums)
 
 
 class _Queries(NamedTuple):
-    """A block of queries, and what gradients need of its outputs.
+    """A block of queries, with the values that their gradients need.
 
     Attributes:
-        q: the queries.
+        q: queries.
         of_out: gradients of the outputs.
-        log_sums, sums: of every query, see ``_attend_forward`` and ``_attend_backward``.
+        log_sums, sums: statistics of every query, see ``_attend_forward`` and ``_attend_backward``.
     """
 
     q: Any
@@ -347,7 +358,7 @@ class _Queries(NamedTuple):
     sums: Any
 
     def at(self, place: Any) -> "_Queries":
-        """Reads those at some places of whole rows."""
+        """Reads the entries at some positions of whole rows."""
         return _Queries(*(x[place] for x in self))
 
 
@@ -360,7 +371,8 @@ def _weights_and_gradients(
     query_block: Any,
     key_block: Any,
 ) -> tuple[Array, Array]:
-    """Returns the weights of a block of queries and one of keys, and gradients of their scores."""
+    """Returns weights and score gradients of a block of queries and a block of keys."""
+    # weight = exp(score - log_sum); score gradient = weight * (weight gradient - sum of products)
     scores, reads = _scores(problem, queries.q, k, mask, query_block, key_block)
     weights = jnp.where(reads, jnp.exp(scores - queries.log_sums[:, None]), 0.0)
     of_weights = _product(queries.of_out, v, 1, 1)
@@ -391,6 +403,7 @@ def _queries_kernel(
         return found + _product(of_scores.astype(keys.dtype), keys, 1, 0)
 
     start = jnp.zeros((problem.block, problem.width), jnp.float32)
+    # The scale of the scores, once for the whole sum.
     of_q[...] = (problem.scale * others.over(step, start)).astype(of_q.dtype)
 
 

@@ -1,7 +1,7 @@
-"""Choice of a convolution's backend, and of blocks of channels that fit a budget of memory.
+"""Selection of a convolution's backend, and of blocks of channels that fit a memory budget.
 
-A block of channels holds temporary memory in proportion to its channels. As many go together as fit
-the budget, in blocks of about equal size:
+The temporary memory of a block is proportional to its channels. Blocks are as large as fits the
+budget, and of about equal size:
 
     768 channels, 100 of which fit   ->   8 blocks of 96
 """
@@ -20,17 +20,18 @@ from longsum_jax.ops.ssm.matmul import chunk_length, count_chunks
 
 Backend = Literal["fft", "matmul"]
 
-# Platform to batch to the first length at which "matmul" is the faster one. CPUs: the FFT always
-# was, see benchmarks/results/ssm_backends.json. TPUs are an expectation, not a measurement: XLA's
-# FFT is slow there.
+# Platform to batch size to the first length at which "matmul" is faster. On CPUs the FFT was always
+# faster, see benchmarks/results/ssm_backends.json. For TPUs this is an expectation, not a
+# measurement: XLA's FFT is slow there.
 _MATMUL_FROM: Mapping[str, Mapping[int, int]] = {"tpu": {1: 1}}
-# Temporary memory that a block of channels may always take, and an eighth of the input where that
-# is more: on CPUs what caches hold, on TPUs what XLA keeps on the chip (BUILD_NOTES.md), elsewhere
-# a share of the device's memory.
+# Minimum budget for the temporary memory of a block of channels; an eighth of the input if that is
+# more. On CPUs it is the size of caches, on TPUs what XLA keeps on the chip (BUILD_NOTES.md),
+# elsewhere a fraction of the device's memory.
 MIN_BLOCK_BYTES: Mapping[str, int] = {"cpu": 2**25, "tpu": 2**27}
 _MEMORY_SHARES: Mapping[str, int] = {"fft": 128, "matmul": 32}
-MOST_CHANNELS_ON_CPU = 16  # of a block with its powers, so that these stay in caches
-# Bytes of spectra, of all channels, that a CPU saves for the gradient: little beside activations.
+MOST_CHANNELS_ON_CPU = 16  # channels of a block, so that its tables of powers stay in caches
+# Bytes of spectra, over all channels, that a CPU saves for the gradient: little compared with
+# activations.
 MOST_SPECTRUM_BYTES_ON_CPU = 2**28
 
 
@@ -38,11 +39,11 @@ class ConvolutionPlan(NamedTuple):
     """The static options of a convolution.
 
     Attributes:
-        backend: of all blocks.
-        block: channels of a block.
-        group: of "matmul", chunks whose states are in memory at once.
-        operands: of "matmul", the type that factors are rounded to.
-        saves_spectrum: of "fft", whether the forward pass saves spectra for the gradient.
+        backend: backend of all blocks.
+        block: number of channels of a block.
+        group: for "matmul", number of chunks whose states are in memory at once.
+        operands: for "matmul", type that factors are rounded to.
+        saves_spectrum: for "fft", True if the forward pass saves spectra for the gradient.
     """
 
     backend: Backend
@@ -60,15 +61,15 @@ def plan_convolution(
     block: int | None,
     operands: str,
 ) -> ConvolutionPlan:
-    """Chooses for the target's devices what is left open.
+    """Selects the options that are not given, for the target's devices.
 
     Args:
-        shape: [batch, length, channels] of the inputs.
-        modes: modes of the channels; only their number counts.
+        shape: shape of the inputs, [batch, length, channels].
+        modes: modes of the channels; only their number matters.
         backend, block, operands: see ``convolution.ssm_convolution``.
 
     Raises:
-        InputError: a block of no channel.
+        InputError: ``block`` is less than one channel.
     """
     batch, length, channels = shape
     if block is not None and (not isinstance(block, Integral) or block < 1):
@@ -87,22 +88,22 @@ def plan_convolution(
 
 
 def choose_backend(platform: str, length: int, batch: int) -> Backend:
-    """Returns the backend that was measured (on TPUs: is expected) to be the faster one."""
+    """Returns the backend that was measured (on TPUs: is expected) to be faster."""
     measured = _MATMUL_FROM.get(platform, {})
     batches = [size for size in measured if size <= batch]
     return "matmul" if batches and length >= measured[max(batches)] else "fft"
 
 
 def caches_kernels(platform: str, backend: Backend | Literal["auto"]) -> bool:
-    """Tells whether layers of ``backend`` reuse the spectra of their kernels in later calls.
+    """Returns True if layers of ``backend`` reuse the spectra of their kernels in later calls.
 
-    Those of "auto" do, except on platforms where FFTs are the slower backend at any length.
+    Layers of "auto" do, except on platforms where FFTs are the slower backend at any length.
     """
     return backend == "fft" or (backend == "auto" and choose_backend(platform, 1, 1) == "fft")
 
 
 def channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) -> int:
-    """Returns the channels of a block that makes its kernels and convolves inputs of ``shape``."""
+    """Returns the channels per block for a convolution of ``shape`` that also makes its kernels."""
     if backend == "matmul":
         return _channels_within(_bytes_by_matmul(shape, modes), shape, backend)
     channels = _channels_within(_bytes_by_fft(shape, modes), shape, backend)
@@ -112,13 +113,13 @@ def channels_per_block(shape: tuple[int, ...], modes: Modes, backend: Backend) -
 
 
 def channels_per_block_of_spectra(shape: tuple[int, ...]) -> int:
-    """Returns the channels of a block that convolves inputs of ``shape`` with known spectra."""
+    """Returns the channels per block for a convolution of ``shape`` with precomputed spectra."""
     batch, length, _ = shape
     return _channels_within(16 * smooth_length(length) * batch, shape, "fft")
 
 
 def _bytes_by_fft(shape: tuple[int, ...], modes: Modes) -> int:
-    """Returns the bytes of a channel: powers; texts and kernels, padded, and their spectra."""
+    """Returns the bytes per channel: powers; padded texts and kernels, and their spectra."""
     batch, length, _ = shape
     sets, _, groups, size = modes.Ct.shape
     inner = inner_steps(length)
@@ -128,21 +129,21 @@ def _bytes_by_fft(shape: tuple[int, ...], modes: Modes) -> int:
 
 
 def _bytes_by_matmul(shape: tuple[int, ...], modes: Modes) -> int:
-    """Returns the bytes of a channel: Toeplitz matrices, powers, inputs and sums."""
+    """Returns the bytes per channel: Toeplitz matrices, powers, inputs and sums."""
     batch, length, _ = shape
     size = modes.Ct.shape[-1]
     chunk = chunk_length(batch, length)
-    powers = 8 * size * chunk  # of one direction at a time
+    powers = 8 * size * chunk  # for one direction at a time
     return 4 * (2 * chunk**2 + powers) + 16 * batch * length
 
 
 def _channels_within(per_channel: int, shape: tuple[int, ...], backend: Backend) -> int:
-    """Returns the channels of a block that take ``per_channel`` bytes each within the budget."""
+    """Returns the channels per block that fit the budget at ``per_channel`` bytes each."""
     eighth_of_input = math.prod(shape) * 4 // 8  # in float32
     budget = max(_least_block_bytes(backend), eighth_of_input)
     channels = shape[2]
     most = max(1, min(channels, budget // per_channel))
-    # Of about equal size: the last block is moved back and would compute channels again.
+    # Blocks of about equal size: the last block is moved back and would recompute channels.
     num_blocks = -(-channels // most)
     return -(-channels // num_blocks)
 
@@ -161,7 +162,7 @@ def _least_block_bytes(backend: Backend) -> int:
 
 
 def _can_save_spectrum(shape: tuple[int, ...]) -> bool:
-    """Tells whether spectra are saved for the gradient, instead of being made again."""
+    """Returns True if spectra are saved for the gradient instead of being recomputed."""
     _, length, channels = shape
     size = 4 * smooth_length(length) * channels
     return target_platform() == "cpu" and size <= MOST_SPECTRUM_BYTES_ON_CPU

@@ -2,9 +2,9 @@
 
     y[j] = sum_{l<=j} kf[j-l] u[l] + sum_{l>=j} kb[l-j] u[l] + D u[j]
 
-A loop goes over blocks of channels, and temporary memory is that of one block. ``fft.py`` and
-``matmul.py`` are the two backends that convolve a block; ``backends.py`` chooses between them and
-sets the size of blocks. The backward pass computes blocks again; its residuals are inputs and
+A loop runs over blocks of channels, so that temporary memory is for a single block. ``fft.py``
+and ``matmul.py`` are the two backends that convolve a block; ``backends.py`` selects the backend
+and the size of blocks. The backward pass recomputes blocks; its residuals are inputs and
 parameters, and on CPUs the spectra of kernels of moderate length.
 """
 
@@ -59,30 +59,31 @@ def ssm_convolution(
 ) -> Float[Array, "batch length channels"]:
     """Convolves every channel of ``u`` with its kernel.
 
-    LOCOST, section 4.1, equation 3, and the published skip D.
+    LOCOST, section 4.1, equation 3, with the skip D of the published code.
 
     Args:
         u: inputs of any float type; computed in float32.
         ssm: parameters of the channels, float32.
-        D: weight of the input itself, float32.
-        causal: use the first direction alone, so that output j depends on inputs 0..j; implied by
-            one direction.
+        D: skip weights, float32.
+        causal: True to use only the first direction, so that output j depends on inputs 0..j;
+            implied by a single direction.
         discretization: see ``kernel.discretize``.
-        block: channels per step of the loop, or all where there are fewer; chosen from the memory
-            of one channel when not given.
+        block: number of channels per step of the loop, at most all of them; chosen from the memory
+            of one channel by default.
         backend: "fft", "matmul", or "auto" for the faster one, see ``backends.choose_backend``.
-        operands: of "matmul", the type that factors are rounded to; "bfloat16" costs three digits.
+        operands: for "matmul", type that factors are rounded to; "bfloat16" costs three digits.
 
     Returns:
         The outputs in the type of ``u``.
 
     Raises:
-        InputError: a block of no channel.
+        InputError: ``block`` is less than one channel.
     """
     if causal:
         ssm = first_direction(ssm)
     modes = discretize(ssm, discretization)
     plan = plan_convolution(u.shape, modes, backend=backend, block=block, operands=operands)
+    # The integers ``high`` and ``low`` have no gradients and are separate arguments.
     floats = _Floats(u, modes.decay, modes.theta, modes.Ct, D)
     return _convolve(plan, floats, modes.high, modes.low)
 
@@ -96,10 +97,9 @@ def ssm_convolution_sharded(
 ) -> Float[Array, "batch length channels"]:
     """Computes ``ssm_convolution`` of ``u`` sharded as ``spec`` over the active mesh.
 
-    Before jax 0.12 XLA does not partition FFTs by itself, and gathers the batch on every device;
-    inside ``shard_map`` each device convolves its own rows and channels. Where ``spec`` shards the
-    length, devices swap it for channels and back: two all-to-alls, exactly what one device
-    computes.
+    Before JAX 0.12 XLA does not partition FFTs, and gathers the batch on every device; inside
+    ``shard_map`` each device convolves its own rows and channels. If ``spec`` shards the length,
+    two all-to-alls exchange it for channels and back, with exactly the result of a single device.
 
     Args:
         u, ssm, D: see ``ssm_convolution``.
@@ -120,17 +120,19 @@ def ssm_convolution_sharded(
         swap = partial(lax.all_to_all, axis_name=_axes(length), tiled=True)
         if not length:
             return ssm_convolution(u, ssm, D, **options)
+        # [batch, shard_length, channels] -> [batch, length, channels / shards]
         u = swap(u, split_axis=2, concat_axis=1)
         y = ssm_convolution(u, ssm, D, **options)
         return swap(y, split_axis=1, concat_axis=2)
 
     layout = PartitionSpec(batch, length, channels)
+    # Parameters are [sets, channels, ...].
     parameters = jax.tree.map(lambda _: PartitionSpec(None, axes or None), ssm)
     return jax.shard_map(
         convolve,
         in_specs=(layout, parameters, PartitionSpec(axes or None)),
         out_specs=layout,
-        # A custom_vjp inside: the cotangents of replicated parameters are summed on the way out.
+        # With a custom_vjp inside, shard_map sums the cotangents of replicated parameters.
         check_vma=False,
     )(u, ssm, D)
 
@@ -151,14 +153,14 @@ def ssm_spectrum(
 ) -> Complex[Array, "channels num_frequencies"]:
     """Computes the spectra of the kernels, for ``convolve_with_spectrum``.
 
-    They depend on the parameters and the length only, so that calls may share them.
+    They only depend on the parameters and the length, so that calls may share them.
 
     Args:
         ssm, D, discretization: as for ``ssm_convolution``.
         length: length of the inputs to convolve.
 
     Returns:
-        complex64, the spectra of the circular kernels: 8 bytes a channel and position.
+        complex64 spectra of the circular kernels: 8 bytes per channel and position.
     """
     modes = discretize(ssm, discretization)
     channels = ssm.log_dt.shape[1]
@@ -182,13 +184,13 @@ def convolve_with_spectrum(
 
     Args:
         u: inputs of any float type.
-        spectrum: complex64, made for this length and these channels.
+        spectrum: complex64 spectra for this length and these channels.
 
     Returns:
         The outputs in the type of ``u``.
 
     Raises:
-        ValueError: the spectrum was made for another length or other channels.
+        ValueError: the spectrum was computed for another length or other channels.
     """
     _, length, channels = u.shape
     if spectrum.shape != (channels, count_frequencies(length)):
@@ -207,7 +209,7 @@ def convolve_with_spectrum(
 
 
 class _Floats(NamedTuple):
-    """What a convolution has gradients for: inputs, the floats of ``Modes``, and the skip."""
+    """The differentiable inputs of a convolution: inputs, the floats of ``Modes``, and the skip."""
 
     u: Float[AnyArray, "batch length channels"]
     decay: Float[Array, "sets channels modes"]
@@ -216,7 +218,7 @@ class _Floats(NamedTuple):
     D: Float[AnyArray, " channels"]
 
 
-_CHANNEL_AXES = (2, 1, 1, 1, 0)  # of the arrays of _Floats
+_CHANNEL_AXES = (2, 1, 1, 1, 0)  # axis of channels in each array of _Floats
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -261,6 +263,7 @@ def _convolve_backward(
             saved = lax.dynamic_slice_in_dim(spectrum, start, plan.block)
         return _block_gradients(plan, *block, saved, block_dy)
 
+    # Every block writes the gradients of its channels.
     zeros = map(jnp.zeros_like, inputs[0])
     outputs = zip(zeros, _CHANNEL_AXES, strict=True)
     gradients = _fill_blocks(differentiate_block, plan.block, *outputs)
@@ -281,7 +284,7 @@ def _block_gradients(
         du, dmodes, dD = pull_back(dy)
     else:
         make_spectrum = partial(kernel_spectrum, length=u.shape[1])
-        # Where the spectrum was saved, ``made`` is not used, and XLA removes what computes it.
+        # If the spectrum was saved, ``made`` is not used, and XLA removes its computation.
         made, pull_back_parameters = jax.vjp(make_spectrum, modes, D)
         _, pull_back = jax.vjp(apply_spectrum, made if spectrum is None else spectrum, u)
         dspectrum, du = pull_back(dy)
@@ -313,7 +316,7 @@ def _fill_blocks(
     block: int,
     *outputs: tuple[Array, int],
 ) -> tuple[Array, ...]:
-    """Fills arrays of all channels with what a function returns for each block of them.
+    """Fills arrays of all channels with the results of a function for each block of channels.
 
     The last block is moved back to fit. Seven channels in blocks of three:
 
@@ -321,11 +324,12 @@ def _fill_blocks(
         block 1         3 4 5
         block 2           4 5 6
 
-    Channels 4 and 5 are computed twice, which changes nothing: blocks write and never add.
+    Channels 4 and 5 are computed twice, which is harmless: blocks overwrite and never add.
 
     Args:
-        compute_block: takes the first channel of a block; returns its part of every output.
-        block: channels of a block.
+        compute_block: function of the first channel of a block that returns its part of every
+            output.
+        block: number of channels of a block.
         *outputs: arrays to fill, each with the index of its axis of channels.
     """
     arrays = tuple(array for array, _ in outputs)

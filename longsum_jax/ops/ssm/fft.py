@@ -1,8 +1,8 @@
 """Convolution with the two-sided state-space kernel by FFT.
 
-Both directions and the skip D form ONE circular kernel, so a forward pass costs one FFT of the
-input, one of the kernel and one inverse. Three inputs, with lags 0 to 2 of the kernels kf (forward)
-and kb (backward):
+Both directions and the skip D form a single circular kernel, so a forward pass takes one FFT of the
+input, one of the kernel and one inverse FFT. Three inputs, with lags 0 to 2 of the kernels kf
+(forward) and kb (backward):
 
     lag       0              1     2     3     -2    -1
     kernel    kf0 + kb0 + D  kf1   kf2   0     kb2   kb1
@@ -25,7 +25,7 @@ def convolve_by_fft(
     Args:
         u: inputs, float32.
         modes: modes of the channels.
-        D: weights of the inputs themselves, float32.
+        D: skip weights, float32.
 
     Returns:
         float32.
@@ -48,20 +48,22 @@ def circular_kernel(
 
     Args:
         modes: modes of the channels.
-        D: added at lag 0, float32.
-        length: number of lags of either direction.
-        fft_length: entries of a kernel, at least 2 length - 1.
+        D: skip weights added at lag 0, float32.
+        length: number of lags per direction.
+        fft_length: number of entries of a kernel, at least 2 length - 1.
 
     Returns:
         float32.
     """
     kernel = kernel_of_modes(modes, length)
+    # The skip is a kernel with a single lag, 0.
     forward = kernel[0].at[:, 0].add(D)
     if kernel.shape[0] == 1:
         return jnp.pad(forward, ((0, 0), (0, fft_length - length)))
     forward = forward.at[:, 0].add(kernel[1, :, 0])
+    # The kernel is circular: lag -1 is its last entry.
     gap = jnp.zeros((forward.shape[0], fft_length - 2 * length + 1), forward.dtype)
-    backward = kernel[1, :, :0:-1]
+    backward = kernel[1, :, :0:-1]  # lags length - 1 down to 1
     return jnp.concatenate([forward, gap, backward], axis=1)
 
 
@@ -69,16 +71,17 @@ def apply_spectrum(
     spectrum: Complex[AnyArray, "channels num_frequencies"],
     u: Float[AnyArray, "batch length channels"],
 ) -> Float[Array, "batch length channels"]:
-    """Convolves inputs, float32, with the kernels of ``kernel_spectrum``."""
+    """Convolves float32 inputs with the kernels of ``kernel_spectrum``."""
     length = u.shape[1]
     fft_length = smooth_length(length)
+    # [batch, channels, num_frequencies]; the FFT pads the inputs with zeros to its length.
     product = jnp.fft.rfft(u.swapaxes(1, 2), n=fft_length) * spectrum
     y = jnp.fft.irfft(product, n=fft_length)[..., :length]
     return y.swapaxes(1, 2)
 
 
 def count_frequencies(length: int) -> int:
-    """Returns the frequencies in the spectra of kernels for inputs of ``length``."""
+    """Returns the number of frequencies in the spectra of kernels for inputs of ``length``."""
     return smooth_length(length) // 2 + 1
 
 

@@ -1,14 +1,14 @@
 """The bidirectional diagonal state-space kernel (LOCOST, Le Bronnec et al. 2024, section 4.1 and
 appendix E; S4D, Gu et al. 2022).
 
-A channel holds M complex modes. Per mode, with ``A = A_real + i A_imag`` and step ``dt =
+A channel has M complex modes. Per mode, with ``A = A_real + i A_imag`` and step ``dt =
 exp(log_dt)``:
 
     w = exp(dt A)          Ct = B C (w - 1) / A     (zero-order hold)
     k[l] = 2 Re sum_m Ct[m] w[m]**l                 l = 0 .. L-1
 
-Modes stand for conjugate pairs, hence the 2 Re. Two directions have kernels of their own and
-share, in the published model, everything but C; the convolution in ``convolution.py`` adds both.
+Modes represent conjugate pairs, hence the 2 Re. The two directions have separate kernels and, in
+the published model, share everything except C; ``convolution.py`` adds both.
 
 The two-level form of a kernel of L = 12 lags with S = 4 lags in a row, for one mode:
 
@@ -38,7 +38,7 @@ from longsum_jax.ops.ssm.phases import cis, turns_per_step
 from longsum_jax.typing import AnyArray
 
 Discretization = Literal["zoh", "none"]
-MAX_LENGTH = 2**24  # what the fixed-point phases are exact for
+MAX_LENGTH = 2**24  # largest length for which the fixed-point phases are exact
 SMALL_ANGLE = 2**-6  # radians
 
 
@@ -46,8 +46,8 @@ class DiagonalSSM(NamedTuple):
     """Parameters of diagonal state-space channels, all float32.
 
     ``sets`` is 1 if the directions share the parameters, else the number of directions, which is 1
-    for causal use and 2 for bidirectional use. The last axis of B and C holds real and imaginary
-    part.
+    for causal use and 2 for bidirectional use. The last axis of B and C has real and imaginary
+    parts.
 
     Attributes:
         log_dt: log of the step size.
@@ -77,10 +77,10 @@ class Modes(NamedTuple):
     """A discretized DiagonalSSM; ``groups`` is the number of directions that share a set.
 
     Attributes:
-        decay: float32, dt A_real, the log-magnitude per step.
-        theta: float32, dt A_imag, radians per step; it carries the gradient.
-        high, low: uint32, fixed-point turns per step; they carry the phase.
-        Ct: complex64, discretized coefficient.
+        decay: log-magnitude per step, dt A_real, float32.
+        theta: radians per step, dt A_imag, float32; it carries the gradient.
+        high, low: fixed-point turns per step, uint32; they carry the phase.
+        Ct: discretized coefficient, complex64.
     """
 
     decay: Float[Array, "sets channels modes"]
@@ -105,8 +105,9 @@ def discretize(ssm: DiagonalSSM, discretization: Discretization = "zoh") -> Mode
     if discretization == "zoh":
         B = B * _power_minus_one(decay, theta, high, low) / lax.complex(ssm.A_real, ssm.A_imag)
     num_sets = ssm.log_dt.shape[0]
+    # [sets, channels, 1, modes], for all directions of a set.
     B = B[:, :, None]
-    C = C.reshape(num_sets, -1, *C.shape[1:]).swapaxes(1, 2)
+    C = C.reshape(num_sets, -1, *C.shape[1:]).swapaxes(1, 2)  # [sets, channels, groups, modes]
     return Modes(decay, theta, high, low, Ct=B * C)
 
 
@@ -116,8 +117,8 @@ def ssm_kernel(
     """Computes the kernels of every direction and channel by the two-level Vandermonde product.
 
     With ``l = n S + s`` and S near the square root of L, ``k[n S + s] = Re((2 Ct w**(n S))
-    (w**s))``: a batched real matrix product whose factors take O(H M sqrt(L)) memory; nothing of
-    size H M L exists (H channels, M modes, L lags). Phases are exact integers (``phases.py``).
+    (w**s))`` is a batched real matrix product whose factors take O(H M sqrt(L)) memory; no array of
+    size H M L is built (H channels, M modes, L lags). Phases are exact integers (``phases.py``).
 
     Args:
         ssm: parameters of the channels.
@@ -144,7 +145,7 @@ def ssm_kernel(
 
 
 def slice_channels(modes: Modes, start: Int[AnyArray, ""] | int, width: int) -> Modes:
-    """Returns ``width`` channels from ``start`` on, which is clamped to fit."""
+    """Returns ``width`` channels, beginning at ``start``, which is clamped to fit."""
     return Modes(*(lax.dynamic_slice_in_dim(x, start, width, 1) for x in modes))
 
 
@@ -175,14 +176,16 @@ def _kernel(length: int, decay: Array, theta: Array, high: Array, low: Array, Ct
 def _kernel_jvp(
     length: int, primals: Sequence[Any], tangents: Sequence[Any]
 ) -> tuple[Array, Array]:
-    """A step more multiplies by w, so that decay and phase change lag l by l times themselves.
+    """Computes the kernel and its tangent.
 
-    The kernel is linear in the coefficients: its tangent is two more kernels, and the gradient of
-    these is sums over lags, not gradients of every power.
+    Each step multiplies by w, so decay and phase change lag l by l times themselves. The kernel is
+    linear in the coefficients: its tangent consists of two more kernels, whose gradients are sums
+    over lags instead of gradients of every power.
     """
     modes = Modes(*primals)
     decay, theta, _, _, Ct = tangents
     tables = _PowerTables.of(modes, length)
+    # The tangent of w**l is l (decay + i theta) w**l with the tangents of decay and theta.
     turned = modes.Ct * lax.complex(decay, theta)[:, :, None]
     lags = jnp.arange(length, dtype=jnp.float32)
     tangent = tables.sums(Ct, length) + lags * tables.sums(turned, length)
@@ -192,8 +195,8 @@ def _kernel_jvp(
 class _PowerTables(NamedTuple):
     """Powers of modes in two levels: w**(S n + s) is ``rows[n] * columns[s]``.
 
-    The axis J is for sets and channels: a leading axis of 1 makes sums of products on CPUs ten
-    times as slow.
+    The axis J joins sets and channels: with a leading axis of 1, sums of products on CPUs are ten
+    times slower.
     """
 
     rows: Complex[Array, "J outer modes"]
@@ -204,6 +207,7 @@ class _PowerTables(NamedTuple):
         """Computes the powers for ``length`` lags."""
         inner = inner_steps(length)
         outer = -(-length // inner)
+        # [sets, channels, ...] -> [J, ...]
         modes = Modes(*(x.reshape(-1, *x.shape[2:]) for x in modes))
         rows = mode_powers(modes, inner * jnp.arange(outer, dtype=jnp.int32), axis=-2)
         columns = mode_powers(modes, jnp.arange(inner, dtype=jnp.int32), axis=-1)
@@ -212,14 +216,15 @@ class _PowerTables(NamedTuple):
     def sums(
         self, Ct: Complex[AnyArray, "sets channels groups modes"], length: int
     ) -> Float[Array, "directions channels length"]:
-        """Returns 2 Re sum_m Ct w**l of every lag l."""
+        """Returns 2 Re sum_m Ct w**l for every lag l."""
         sets, channels, groups, _ = Ct.shape
         rows, columns = self.rows[:, None], self.columns
-        # Real products: XLA on CPUs sums complex ones, for gradients, eight times as slowly.
+        # Real products: XLA on CPUs sums complex products, for gradients, eight times slower.
         scale = 2.0 * Ct.reshape(-1, groups, Ct.shape[-1])[:, :, None]  # [J, G, 1, M]
         real = scale.real * rows.real - scale.imag * rows.imag  # [J, G, N, M]
         imag = scale.real * rows.imag + scale.imag * rows.real
         kernel = _real_product(real, columns.real) - _real_product(imag, columns.imag)
+        # [J, G, N, S] -> [sets, channels, groups, length]
         kernel = kernel.reshape(sets, channels, groups, -1)[..., :length]
         return kernel.swapaxes(1, 2).reshape(sets * groups, channels, length)
 
@@ -239,10 +244,10 @@ def _power_minus_one(decay: AnyArray, theta: AnyArray, high: AnyArray, low: AnyA
     With dt A = a + i b it is expm1(a) cos b - 2 sin(b/2)**2 + i exp(a) sin b.
     """
     turn = cis(theta, high, low, jnp.ones((), jnp.int32))
-    # A small angle has more digits in float32 than in fixed point.
+    # A small angle is more precise in float32 than in fixed point.
     sine = jnp.where(jnp.abs(theta) < SMALL_ANGLE, jnp.sin(theta), turn.imag)
     growth = jnp.expm1(decay)
-    # 1 - cos b = sin(b)**2 / (1 + cos b) away from b = pi, where plain subtraction is accurate.
+    # 1 - cos b = sin(b)**2 / (1 + cos b), except near b = pi, where plain subtraction is accurate.
     is_accurate = turn.real > 0
     divisor = jnp.where(is_accurate, 1 + turn.real, 1.0)
     versine = jnp.where(is_accurate, sine**2 / divisor, 1 - turn.real)
@@ -257,7 +262,7 @@ def mode_powers(
     Args:
         modes: modes of any number of channels.
         steps: int32 step numbers, 0 to ``MAX_LENGTH``.
-        axis: place of the new axis: -1 after the axis of the modes, -2 before it.
+        axis: position of the new axis: -1 after the axis of the modes, -2 before it.
     """
     decay, theta, high, low = (jnp.expand_dims(x, axis) for x in modes[:4])
     steps = steps[:, None] if axis == -2 else steps
@@ -269,7 +274,7 @@ def ssm_kernel_direct(
 ) -> Float[Array, "directions channels length"]:
     """Computes ``ssm_kernel`` from all powers [sets, channels, modes, length].
 
-    Slow, for tests and benchmarks.
+    Slow; for tests and benchmarks only.
     """
     modes = discretize(ssm, discretization)
     powers = mode_powers(modes, jnp.arange(length, dtype=jnp.int32), axis=-1)
@@ -289,6 +294,7 @@ def ssm_recurrence(ssm: DiagonalSSM, *, discretization: Discretization = "zoh") 
     """Returns the coefficients of ``ssm`` for ``ssm_step``."""
     modes = discretize(ssm, discretization)
     w = mode_powers(modes, jnp.ones((1,), jnp.int32), axis=-1)[..., 0]
+    # [directions, channels, modes]; directions may share w.
     shape = ssm.C.shape[:-1]
     return Recurrence(jnp.broadcast_to(w, shape), modes.Ct.swapaxes(1, 2).reshape(shape))
 
@@ -303,9 +309,10 @@ def ssm_step(
 
     Args:
         recurrence: from ``ssm_recurrence``.
-        state: complex64; zeros before the first step.
-        u: the input of this step, float32.
-        direction: index of the kernel: 0 reads from the first step on, 1 from the last step back.
+        state: complex64 state; zeros before the first step.
+        u: input of this step, float32.
+        direction: index of the kernel: 0 reads from the first step forward, 1 from the last step
+            back.
 
     Returns:
         (state, y): the new state, and the output without the skip ``D u``.

@@ -2,18 +2,18 @@
 Dao and Gu 2024).
 
 The input is cut into chunks of T positions. Inside a chunk the kernel is a Toeplitz matrix of T
-lags; contributions of other chunks go through the states of the modes: one product into them, a
-recurrence from chunk to chunk, and one product out. That takes 16 M + 2 T operations for each
-element with M modes, and no kernel of the full length is ever built.
+lags; contributions of other chunks pass through the states of the modes: one product into the
+states, a recurrence from chunk to chunk, and one product out of them. This takes 16 M + 2 T
+operations per element with M modes, and no kernel of the full length is ever built.
 
-The recurrence has two levels. Chunks come in groups, as many as memory allows; inside a group
-states are combined pairwise, in a logarithm of steps (Blelloch 1990), and a loop hands the state
+The recurrence has two levels. Chunks are grouped, as many as memory allows; inside a group states
+are combined pairwise, in logarithmically many steps (Blelloch 1990), and a loop passes the state
 from group to group:
 
     group 0   [chunk 0  chunk 1  chunk 2  chunk 3]  ->  state
     group 1   [chunk 4  chunk 5  chunk 6  chunk 7]  ->  state
 
-The gradient computes groups again, so that states of one group are in memory at a time.
+The gradient recomputes groups, so that only the states of one group are in memory at a time.
 """
 
 import math
@@ -30,19 +30,22 @@ from longsum_jax.ops.ssm.kernel import Modes, kernel_of_modes, mode_powers
 from longsum_jax.typing import AnyArray
 
 CHUNK_ON_CPU = 128  # positions of a chunk, T
-# On accelerators, states of modes move through memory, 1 / T of them for each position of the
-# batch, and Toeplitz matrices of T**2 entries a channel. So T grows with the third root of the
-# positions. The factor: compiled for a TPU v5e, gradients of the base model's layer over 131,072,
-# 32,768 and 4,096 positions move least memory with 512, 256 to 512, and 64 to 128.
+# On accelerators, memory traffic consists of the states of modes, 1 / T of them per position of the
+# batch, and of Toeplitz matrices with T**2 entries per channel. So the best T grows with the cube
+# root of the positions. The factor: compiled for a TPU v5e, gradients of the base model's layer
+# over 131,072, 32,768 and 4,096 positions have the least traffic with 512, 256 to 512, and 64 to
+# 128.
 _CHUNK_OF_ROOT = 10
 _LEAST_CHUNK, _LARGEST_CHUNK = 64, 1024
-# Tiles of Toeplitz matrices on TPUs, where a skew of whole ones is written and read five times.
+# Tile size of Toeplitz matrices on TPUs, where a skew of whole matrices is written and read five
+# times.
 _TILE = 64
-_LEAST_TILE = 8  # matrices of odd sizes are one tile
+# A matrix whose size has no common divisor with _TILE of at least this is a single tile.
+_LEAST_TILE = 8
 
 
 class _Planes(NamedTuple):
-    """Real and imaginary part as two arrays, because hardware multiplies real matrices."""
+    """Real and imaginary parts as two arrays, because hardware multiplies real matrices."""
 
     real: Float[Array, "..."]
     imag: Float[Array, "..."]
@@ -61,9 +64,9 @@ def convolve_by_matmul(
     Args:
         u: inputs, float32.
         modes: modes of the channels.
-        D: weights of the inputs themselves, float32.
+        D: skip weights, float32.
         operands: type that the factors of products are rounded to; sums are float32.
-        group: chunks whose states are in memory at once; None for all.
+        group: number of chunks whose states are in memory at once; None for all.
 
     Returns:
         float32.
@@ -76,11 +79,12 @@ def convolve_by_matmul(
     x = append_zeros(u, num_groups * group * chunk - length)
     x = x.reshape(batch, num_groups, group, chunk, channels)
     x = jnp.moveaxis(x, 1, 0)
+    # Inside a chunk: h channel, g group, b batch, n chunk, i input and j output position.
     product = _Product(operands)
     y = product("hji,gbnih->gbnjh", _toeplitz(modes, D, chunk), x)
     sets, groups = modes.Ct.shape[0], modes.Ct.shape[2]
     for direction in range(sets * groups):
-        index, which = divmod(direction, groups)
+        index, which = divmod(direction, groups)  # the set, and the direction within it
         dynamics, Ct = _of_set(modes, index), modes.Ct[index, :, which]
         y = y + _from_other_chunks(product, x, dynamics, Ct, backward=direction == 1)
     y = jnp.moveaxis(y, 0, 1)
@@ -88,7 +92,7 @@ def convolve_by_matmul(
 
 
 def chunk_length(batch: int, length: int) -> int:
-    """Returns the positions of a chunk of inputs [batch, length] on the target's devices."""
+    """Returns the chunk length for inputs [batch, length] on the target's devices."""
     if target_platform() == "cpu":
         return CHUNK_ON_CPU
     best = _CHUNK_OF_ROOT * (batch * length) ** (1 / 3)
@@ -96,14 +100,14 @@ def chunk_length(batch: int, length: int) -> int:
 
 
 def count_chunks(batch: int, length: int) -> int:
-    """Returns the chunks that each of ``batch`` inputs of ``length`` is cut into."""
+    """Returns the number of chunks of each of ``batch`` inputs of ``length``."""
     return -(-length // chunk_length(batch, length))
 
 
 def _toeplitz(modes: Modes, D: AnyArray, chunk: int) -> Float[Array, "channels chunk chunk"]:
-    """Returns the weights of position i of a chunk in output j of the same chunk, at [:, j, i]."""
+    """Returns the weight of input i of a chunk in output j of the same chunk, at [:, j, i]."""
     kernel = kernel_of_modes(modes, chunk)
-    # Lags -(T - 1) to T - 1 in a row; every row of the matrix is a window of it.
+    # Lags T - 1 down to -(T - 1) in a row; every row of the matrix is a window of it.
     past = kernel[0].at[:, 0].add(D + (kernel[1, :, 0] if len(kernel) == 2 else 0))
     future = kernel[1, :, 1:] if len(kernel) == 2 else jnp.zeros_like(past[:, 1:])
     lags = jnp.concatenate([past[:, ::-1], future], 1)  # lag j - i at T - 1 - (j - i)
@@ -113,7 +117,7 @@ def _toeplitz(modes: Modes, D: AnyArray, chunk: int) -> Float[Array, "channels c
 def _windows(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
     """Returns matrices whose row j is ``lags[:, size - 1 - j : 2 * size - 1 - j]``.
 
-    On TPUs they are put together from tiles, one for every diagonal of tiles:
+    On TPUs they are assembled from tiles, one for every diagonal of tiles:
 
         lags    [a b c d e f g]        [d e | f g]      tiles   [b c]  [d e]  [f g]
                                        [c d | e f]              [a b]  [c d]  [e f]
@@ -121,7 +125,7 @@ def _windows(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
                                        [a b | c d]
 
     Args:
-        lags: [channels, 2 size - 1].
+        lags: lags of each channel, [channels, 2 size - 1].
     """
     if target_platform() != "tpu":
         return _skewed(lags, size)
@@ -131,20 +135,22 @@ def _windows(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
     count = size // tile
     channels = len(lags)
     pieces = jnp.pad(lags, ((0, 0), (0, 1))).reshape(channels, 2 * count, tile)
+    # [channels, 2 * count - 1, 2 * tile - 1]: the lags of each diagonal of tiles.
     diagonals = jnp.concatenate([pieces[:, :-1], pieces[:, 1:]], 2)[:, :, :-1]
+    # One-hot in lag: the lag on its diagonal that each entry of a tile reads.
     lag, row, column = (jnp.arange(n) for n in (2 * tile - 1, tile, tile))
     is_read = lag[:, None, None] == column + tile - 1 - row[:, None]
     tiles = jnp.einsum(
         "hnk,kji->hjni", diagonals, is_read.astype(lags.dtype), precision=lax.Precision.HIGHEST
     )
-    # A row of tiles reads as many diagonals, each one before those of the row above it.
+    # A row of tiles reads ``count`` diagonals, shifted by one from the row above it.
     firsts = range(count - 1, -1, -1)
     rows = [tiles[:, :, n : n + count].reshape(channels, tile, size) for n in firsts]
     return jnp.concatenate(rows, 1)
 
 
 def _skewed(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
-    """Computes ``_windows`` by a skew: repetitions of 2 size entries, read in rows of one less."""
+    """Computes ``_windows`` by a skew: repeats 2 size entries, and reads them in shorter rows."""
     channels, width = lags.shape
     lags = jnp.pad(lags, ((0, 0), (0, 1)))[:, None]
     repeated = jnp.broadcast_to(lags, (channels, size, 2 * size)).reshape(channels, -1)
@@ -177,12 +183,12 @@ def _from_other_chunks(
     Ct: Complex[AnyArray, "channels modes"],
     backward: bool,
 ) -> Float[Array, "groups batch num_chunks chunk channels"]:
-    """Returns the contribution of the chunks before (or, ``backward``, after) to every position."""
+    """Returns the contribution of the previous (``backward``: later) chunks to every position."""
     _, batch, _, chunk, _ = x.shape
     steps = jnp.arange(chunk + 1, dtype=jnp.int32)
     powers = mode_powers(modes, steps)[0]  # [channels, modes, chunk + 1]
-    # Steps from a position to the chunk's end (its beginning), and from there to a position of the
-    # next chunk.
+    # Powers from a position to the end of its chunk (backward: its beginning), and from there to a
+    # position of the next chunk.
     into = powers[..., :chunk] if backward else powers[..., chunk - 1 :: -1]
     out = 2 * Ct[..., None] * (powers[..., :0:-1] if backward else powers[..., 1:])
     step = _Planes(powers[..., chunk].real, powers[..., chunk].imag)
@@ -195,7 +201,7 @@ def _from_other_chunks(
         return state, real - product("hmt,nbhm->bnth", out.imag, states.imag)
 
     zeros = jnp.zeros((batch, *step.real.shape), jnp.float32)
-    # The loop already keeps a group from being merged with its repetition.
+    # The loop already keeps XLA from merging a group with its recomputation.
     of_group = jax.checkpoint(advance, prevent_cse=False)
     _, y = lax.scan(of_group, _Planes(zeros, zeros), x, reverse=backward)
     return y
@@ -204,16 +210,17 @@ def _from_other_chunks(
 def _states(
     entering: _Planes, state: _Planes, step: _Planes, backward: bool
 ) -> tuple[_Planes, _Planes]:
-    """Returns the states at the start of each chunk of a group, and the one after the group.
+    """Returns the states at the start of each chunk of a group, and the state after the group.
 
-    They are s[0] = ``state`` and s[n] = step s[n-1] + entering[n-1]; from the last chunk on when
-    ``backward``.
+    They are s[0] = ``state`` and s[n] = step s[n-1] + entering[n-1]; if ``backward``, from the last
+    chunk to the first.
 
     Args:
-        entering: [num_chunks, batch, channels, modes].
-        state: [batch, channels, modes].
-        step: [channels, modes].
+        entering: contribution of each chunk to the state, [num_chunks, batch, channels, modes].
+        state: state before the group, [batch, channels, modes].
+        step: factor of the state per chunk, [channels, modes].
     """
+    # Composition of the affine maps s -> factor s + value, which is associative.
 
     def combine(first: tuple[_Planes, _Planes], then: tuple[_Planes, _Planes]) -> Any:
         (factor, value), (next_factor, next_value) = first, then

@@ -1,7 +1,7 @@
 """Phases of complex exponentials that stay exact over sixteen million steps.
 
 A mode turns by ``theta = exp(log_dt) * frequency`` radians per step. Over a long sequence
-float32 loses the phase: the rounding of ``exp(log_dt)`` and of the product alone reaches 1e-4
+float32 loses the phase: the rounding of ``exp(log_dt)`` and of the product already reaches 1e-4
 radians within the memory of one mode. Here the turns per step are computed in double-float
 arithmetic (pairs of float32), stored as 48-bit fixed point and multiplied by the integer step with
 natural wrap-around; sine and cosine get the wrapped phase. After 2**24 steps it is off by 4e-7
@@ -24,9 +24,9 @@ from longsum_jax.typing import AnyArray
 DoubleFloat = tuple[AnyArray, AnyArray]
 
 _LOW_BITS = 16  # fixed point: 32 bits of a turn in the high word, 16 more in the low word
-# ln 2 as 12 + 12 + 24 bits: the first two products with a small integer are exact.
+# ln 2 in parts of 12 + 12 + 24 bits: the first two products with a small integer are exact.
 _LN2_PARTS = (0.693115234375, 3.193318843841553e-05, 1.2996506893889889e-08)
-# 1/13!, ..., 1/1!, 1/0! as double-floats; |r| <= ln(2) / 2, so the first term left out is below
+# 1/13!, ..., 1/1!, 1/0! as double-floats; |r| <= ln(2) / 2, so the first omitted term is below
 # 1e-17.
 _COEFFICIENTS = np.array([1 / math.factorial(n) for n in range(13, -1, -1)])
 _ROUNDED = _COEFFICIENTS.astype(np.float32)
@@ -43,8 +43,8 @@ def turns_per_step(
         frequency: radians per unit of time, float32.
 
     Returns:
-        (high, low): uint32, in fixed point; the value is ``high / 2**32 + low / 2**48`` turns,
-        exact to about 2**-44.
+        (high, low): uint32 fixed point; the value is ``high / 2**32 + low / 2**48`` turns, exact to
+        about 2**-44.
     """
     log_dt, frequency = lax.stop_gradient(log_dt), lax.stop_gradient(frequency)
     frequency_double = (frequency, jnp.zeros_like(frequency))
@@ -61,7 +61,7 @@ def cis(
 ) -> Complex[Array, "*shape"]:
     """Computes exp(i theta steps), with the phase from fixed-point turns, in complex64.
 
-    The gradient is that with respect to ``theta``.
+    The gradient is with respect to ``theta``.
 
     Args:
         theta: radians per step, float32; only its tangent is used.
@@ -82,8 +82,8 @@ def _cis_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Array, Ar
 
 def _cis_of_turns(high: AnyArray, low: AnyArray, steps: AnyArray) -> Array:
     steps = steps.astype(jnp.uint32)
-    # What the product of the low word and the steps, up to 40 bits, adds to the high word. Products
-    # with the upper and the lower 12 bits of the steps stay inside 32.
+    # Carry of the product of the low word and the steps, up to 40 bits, into the high word.
+    # Products with the upper and the lower 12 bits of the steps each fit in 32 bits.
     upper = (low * (steps >> 12)) >> (_LOW_BITS - 12)
     lower = (low * (steps & 0xFFF)) >> _LOW_BITS
     word = high * steps + upper + lower
@@ -93,7 +93,7 @@ def _cis_of_turns(high: AnyArray, low: AnyArray, steps: AnyArray) -> Array:
 def _cis_of_word(word: AnyArray) -> Array:
     """Computes exp(2 pi i word / 2**32) for int32.
 
-    By an exact reduction to an eighth of a turn and Taylor series: much faster than general sine
+    Uses an exact reduction to an eighth of a turn and Taylor series: much faster than general sine
     and cosine, whose range reduction is not needed here.
     """
     quarter = (word + (1 << 29)) >> 30  # nearest quarter turn; the sum wraps, so -2 stands for 2
@@ -125,6 +125,7 @@ def exp_double(
     x: Float[AnyArray, "*shape"],
 ) -> tuple[Float[AnyArray, "*shape"], Float[AnyArray, "*shape"]]:
     """Computes exp(x) as a double-float, for float32 |x| <= 80; relative error about 2**-46."""
+    # exp(x) = 2**k exp(r) with |r| <= ln(2) / 2, r as a double-float.
     k = jnp.round(x * (1 / math.log(2)))
     r = _add(_two_sum(x, -k * _LN2_PARTS[0]), _two_sum(-k * _LN2_PARTS[1], -k * _LN2_PARTS[2]))
     high, low = map(jnp.asarray, _TAYLOR)
@@ -133,7 +134,7 @@ def exp_double(
     def add_term(n: AnyArray, y: DoubleFloat) -> DoubleFloat:
         return _add(_multiply(y, r), (high[n], low[n]))
 
-    # A loop, because unrolled it is hundreds of operations that XLA copies into every consumer.
+    # A loop, because XLA would copy hundreds of unrolled operations into every consumer.
     result = lax.fori_loop(1, len(high), add_term, first)
     scale = lax.bitcast_convert_type((k.astype(jnp.int32) + 127) << 23, jnp.float32)  # exactly 2**k
     return result[0] * scale, result[1] * scale
@@ -153,11 +154,11 @@ def _to_fixed_point(x: DoubleFloat) -> tuple[Array, Array]:
     word = (upper.astype(jnp.int32) << 16) + (lower + integer + carry).astype(jnp.int32)
     high_word = word.astype(jnp.uint32)
     low_word = ((fraction - carry) * 2.0**_LOW_BITS).astype(jnp.uint32)
-    return high_word, low_word  # type: ignore[return-value] # what is added to an Array is one
+    return high_word, low_word  # type: ignore[return-value] # sums with an Array are Arrays
 
 
 def _two_sum(a: AnyArray, b: AnyArray) -> DoubleFloat:
-    """Adds two float32 without an error (Knuth)."""
+    """Adds two float32 numbers without rounding error (Knuth)."""
     total = a + b
     shadow = total - a
     return total, (a - (total - shadow)) + (b - shadow)
@@ -171,9 +172,9 @@ def _halves(a: AnyArray) -> tuple[Array, AnyArray]:
 
 
 def _two_product(a: AnyArray, b: AnyArray) -> DoubleFloat:
-    """Multiplies two float32 to about 2**-47.
+    """Multiplies two float32 numbers to about 2**-47.
 
-    Only exact partial products are formed, so a compiler that fuses multiply and add changes
+    Only exact partial products are formed, so that a compiler that fuses multiply and add changes
     nothing.
     """
     (a1, a0), (b1, b0) = _halves(a), _halves(b)
