@@ -26,7 +26,8 @@ from longsum_jax.readers.html import declared_encoding
 from longsum_jax.readers.source import Source
 from longsum_jax.readers.xml_tree import table_row
 
-# Suffixes of pandoc's formats that have no reader here. Man pages are recognized by their content.
+# Names and suffixes of pandoc's formats that have no other reader here. Manual pages, whose suffix is
+# the number of a section, are recognized by their content.
 MARKUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "latex": ("LaTeX", (".tex", ".latex", ".ltx")),
     "typst": ("Typst", (".typ", ".typst")),
@@ -127,7 +128,7 @@ def read(source: Source, markup: str, what: str) -> Iterator[Document]:
 
 
 def _find_executable() -> str | None:
-    """Returns the path of pandoc: of the package pypandoc_binary, else on PATH."""
+    """Returns the path of pandoc in the package pypandoc_binary or on PATH, or None."""
     folders = [os.environ.get("PATH", os.defpath)]
     package = importlib.util.find_spec("pypandoc")
     if package is not None and package.origin is not None:

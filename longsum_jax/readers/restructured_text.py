@@ -168,7 +168,7 @@ class _Reader:
 
 
 def _is_empty_comment(lines: Sequence[str], place: int) -> bool:
-    """Returns True if two dots only end what is before them; indented lines after are a quote."""
+    """Returns True if a comment is empty: indented lines after it are a quote."""
     return lines[place].strip() == ".." and not "".join(lines[place + 1 : place + 2]).strip()
 
 

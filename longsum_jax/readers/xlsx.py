@@ -25,7 +25,7 @@ _COLUMN = re.compile(r"([A-Z]{1,3})\d+")  # of a cell: "AB12"
 
 
 def read(source: Source) -> Iterator[Document | Failure]:
-    """Reads the documents of a workbook, a document a row, as of CSV.
+    """Reads the documents of a workbook, one per row, as the reader of CSV does.
 
     The first row of a sheet that is not empty has the names of columns.
 
