@@ -9,6 +9,7 @@ import io
 import json
 import lzma
 import os
+import re
 import stat
 import zipfile
 import zlib
@@ -31,6 +32,8 @@ DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zlib.
 # What a zip archive raises besides: RuntimeError for a password and (its subclass
 # NotImplementedError) for an unknown method, the other for a name that is no UTF-8.
 DAMAGED_ZIP = (*DAMAGED, RuntimeError, UnicodeDecodeError)
+# Characters that JSON allows in strings and terminals obey, see ``errors.terminal_text``.
+_OBEYED = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def open_regular(path: str | Path) -> io.BufferedReader:
@@ -88,6 +91,17 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
         return json.loads(text, **options)
     except RecursionError:
         raise ValueError("objects or lists nested too deeply") from None
+
+
+def json_text(value: Any, **options: Any) -> str:
+    """Returns a value as JSON that any terminal shows, with letters of all scripts unescaped.
+
+    Args:
+        value: anything that ``json.dumps`` takes.
+        **options: options of ``json.dumps``.
+    """
+    text = json.dumps(value, ensure_ascii=False, **options)
+    return _OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def read_json(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from collections.abc import (
 from pathlib import Path
 from typing import Any, NoReturn
 
-from longsum_jax.errors import InputError, in_one_line
+from longsum_jax.errors import InputError, in_one_line, terminal_text
 from longsum_jax.schema import LARGEST, Range, check_number, shortened
 
 
@@ -309,9 +309,20 @@ def unwritable(path: str | Path, error: OSError, flag: str = "out") -> InputErro
     return InputError(f"{path}: cannot be written ({error.strerror}); give another --{flag}")
 
 
+def print_stdout(text: str = "", *, end: str = "\n", flush: bool = False) -> None:
+    """Prints a text on standard output, without characters that control a terminal.
+
+    Args:
+        text: lines, which may hold words of documents, names and answers of models.
+        end: text after it.
+        flush: True to write it at once.
+    """
+    print(terminal_text(text), end=end, flush=flush)
+
+
 def print_stderr(message: str) -> None:
-    """Prints a line on standard error."""
-    print(message, file=sys.stderr, flush=True)
+    """Prints a line on standard error, without characters that control a terminal."""
+    print(terminal_text(message), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -324,6 +335,7 @@ def spinner(message: str) -> Iterator[None]:
         print_stderr(f"{message} ...")
         yield
         return
+    message = terminal_text(message)
     done = threading.Event()
 
     def tick() -> None:
