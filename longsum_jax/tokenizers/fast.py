@@ -52,8 +52,8 @@ _NOT_SAVED = (
 class JsonTokenizer(SpecialTokenTemplate):
     """A tokenizer.json, run by the `tokenizers` library.
 
-    The truncation and padding of the file are switched off. Unigram models with a piece `<n>` are
-    those of PEGASUS, which write line breaks so; ``decode`` undoes that.
+    The truncation and padding of the file are switched off. Unigram models with a piece `<n>`, as
+    PEGASUS has, write line breaks as that; ``decode`` undoes it.
 
     Args:
         content: the text of a tokenizer.json.
