@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,8 @@ def main(argv: Sequence[str]) -> None:
         target = devices.find_target(args.device)
         _write(args.out, {"model": args.model, **_plan_model(args, model, target)})
     if args.out:
-        console.print_stderr(f"{args.out}: longsum plots plan {args.out} --out=plan.png draws it")
+        command = shlex.join(["longsum", "plots", "plan", args.out, "--out=plan.png"])
+        console.print_stderr(f"{args.out}: {command} draws it")
 
 
 def _write(out: str | None, report: Mapping[str, Any]) -> None:
