@@ -116,6 +116,7 @@ class Reader:
         prefix: text before every input.
         longest_whole: tokens of a document up to which "auto" reads it whole; None for any.
         longest_input: tokens of an input where documents are cut, special ones included.
+        is_longest_input: True if the model reads no longer inputs, whatever is asked for.
         max_new_tokens: of a summary where no length is asked for.
         longest_summary: tokens that the model can write; None for any number.
         length: of the whole summary; None for what the model makes of it.
@@ -130,6 +131,7 @@ class Reader:
     longest_whole: int | None = None
     longest_summary: int | None = None
     length: Length | None = None
+    is_longest_input: bool = False
     separator: str = BLANK_LINE
     on_segment: Callable[[str], None] | None = None
 
@@ -193,10 +195,13 @@ class Source:
         room = limit - self._lead
         if room < SHORTEST_ROOM:
             query = self.request.query
-            what, remedy = "special ones leave", "raise segment_length"
+            what = "special ones leave"
             if query or self.reader.prefix:
                 what = f'the query "{query[:60]}" leaves' if query else "the model's prefix leaves"
-                remedy = f"shorten it or {remedy}"
+            remedies = ["shorten it"] if query else []
+            if not self.reader.is_longest_input:
+                remedies.append("raise segment_length")
+            remedy = " or ".join(remedies) or "give another model"
             raise InputError(
                 f"{self.request.name}: {what} {max(room, 0)} of the {limit} tokens of an input, "
                 f"fewer than {SHORTEST_ROOM}; {remedy}"

@@ -126,11 +126,14 @@ def summarize_all(
 
 def _lengths(model: SummarizingModel, call: SummaryOptions) -> dict[str, Any]:
     """Returns the fields of a ``Reader`` that depend on the model's positions."""
-    limits = (call.segment_length, max_input_length(model.config), kernel_limit(model.config))
-    longest = min((limit for limit in limits if limit is not None), default=None)
+    of_model = (max_input_length(model.config), kernel_limit(model.config))
+    limits = [limit for limit in of_model if limit is not None]
+    asked = [] if call.segment_length is None else [call.segment_length]
+    longest = min([*limits, *asked], default=None)
     return {
         "longest_whole": longest,
         "longest_input": longest or SEGMENT_LENGTH,
+        "is_longest_input": longest in limits,
         "longest_summary": model.config.max_target_length,
     }
 
