@@ -11,6 +11,7 @@ import lzma
 import os
 import re
 import stat
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -32,8 +33,9 @@ DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zlib.
 # What a zip archive raises besides: RuntimeError for a password and (its subclass
 # NotImplementedError) for an unknown method, the other for a name that is no UTF-8.
 DAMAGED_ZIP = (*DAMAGED, RuntimeError, UnicodeDecodeError)
-# Characters that JSON allows in strings and terminals obey, see ``errors.terminal_text``.
-_OBEYED = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# Characters that JSON allows in strings and terminals obey, see ``errors.terminal_text``, and
+# surrogates, which files in UTF-8 cannot hold.
+_OBEYED = re.compile("[\ud800-\udfff\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def open_regular(path: str | Path) -> io.BufferedReader:
@@ -91,6 +93,22 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
         return json.loads(text, **options)
     except RecursionError:
         raise ValueError("objects or lists nested too deeply") from None
+
+
+def check_utf8_name(path: str | Path) -> None:
+    """Raises InputError for a path that libraries in C++ would not find.
+
+    They take its text for UTF-8, while Python encodes it as the locale has it.
+    """
+    try:
+        is_utf8 = os.fsencode(path) == str(path).encode()
+    except UnicodeEncodeError:  # bytes that the locale cannot decode
+        is_utf8 = False
+    if not is_utf8:
+        raise InputError(
+            f"{path}: names of checkpoints and shards must be UTF-8, and the locale has "
+            f"{sys.getfilesystemencoding()}; set PYTHONUTF8=1, or give an ASCII name"
+        )
 
 
 def json_text(value: Any, **options: Any) -> str:

@@ -211,7 +211,7 @@ class PegasusTokenizer(SentencePieceTokenizer):
         content = unigram_json(
             self._vocabulary(), self._special.by_text, self.unk_id, self._model_bytes
         )
-        (directory / JSON).write_text(content)
+        (directory / JSON).write_text(content, encoding="utf-8")
 
     def _prepared(self, text: str) -> str:
         return text
