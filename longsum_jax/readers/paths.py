@@ -15,9 +15,7 @@ STDIN = "-"
 
 def printable(path: str) -> str:
     """Returns a path in one line that any terminal shows; strange characters are escaped."""
-    # Bytes of a name that the locale cannot decode are surrogates; UTF-8 may decode them.
-    content = path.encode("utf-8", "surrogateescape")
-    return in_one_line(content.decode("utf-8", "backslashreplace"))
+    return in_one_line(path)
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
