@@ -297,6 +297,8 @@ def main() -> None:
 
         return call
 
+    if args.verbose:
+        return
     seconds = fastest({name: run(extract) for name, extract in extractors.items()}, 5)
     size = sum(len(page.html.encode()) for page in pages)
     speeds = [
