@@ -24,12 +24,12 @@ read-next read-more up-next most-read most-popular more-stories more-posts next-
 recirculation upsell upsells cross-sell cross-sells also-like similar promo promotion promoted
 sponsored sponsor sponsors ad ads adsense advert adverts advertising advertisement taboola outbrain
 affiliate-disclosure newsletter newsletters subscribe subscription-box subscription-widget sign-up
-signup opt-in optin email-signup bookmark-card recent-posts recent-entries popular-posts see-also
-also-viewed
+signup opt-in optin email-signup bookmark-card recent-posts recent-entries popular-posts
+also-viewed disclosure affiliate
 """
 _PEOPLE = """
 author-bio author-bios author-info author-profile about-author author-box author-card
-author-description signature user-profile post-profile postprofile tag-list post-tags entry-tags
+author-description signature user-profile post-profile postprofile user-title user-info user-details tag-list post-tags entry-tags
 post-categories post-meta entry-meta article-meta feedback helpful article-votes comments
 comment-list comment-thread comment-respond respond disqus
 """
@@ -44,7 +44,7 @@ COMMENT_WORDS = frozenset(
 # Words that a name has besides. Other ones come from a heading, as in "related-work".
 _OTHER_NAMES = """
 area article articles bar block blocks blog body bottom box btn button buttons card cards carousel
-col column comp component confirmation container content cover ctl desktop dialog doc docs element
+col column comp component confirmation container content cover ctl desktop dropdown dialog doc docs element
 embed entry external field fixed form full global grid group head header heading home hook icons
 image inline info inner injected item items js large layer layout left link links list lists main
 medium mega message messages mobile module modules more msg my new news notice outer page pages
@@ -56,6 +56,7 @@ unit user users view views widget widgets window wp wrap wrapper the this your o
 _BESIDE_NAMES = frozenset(_OTHER_NAMES.split())
 # Words of classes that tell the state of a page, as in "has-sidebar".
 _STATES = frozenset({"has", "is", "no", "not", "with", "without"})
+_ADS = frozenset({"ad", "ads"})  # after the name of any program
 _NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _LONGEST_NAME = 100  # characters of a name
 _FEWEST_LETTERS = 3  # shorter words are prefixes of programs, as in "hs-eu-cookie"
@@ -63,7 +64,8 @@ _FEWEST_LETTERS = 3  # shorter words are prefixes of programs, as in "hs-eu-cook
 # Classes of the element that holds an article, between its title and what follows it.
 BODY_NAME = re.compile(
     r"(?:[a-z]+[-_])*(?:entry|post|article|story|news|blog|item|node|page|main|wiki)[-_]{1,2}"
-    r"(?:content|body|text|copy)|e-content|markdown-body|mw-parser-output|articlebody|storybody",
+    r"(?:content|body|text|copy)(?:[-_]{1,2}[a-z]+){0,2}|e-content|markdown-body|mw-parser-output|"
+    r"articlebody|storybody",
     re.IGNORECASE,
 )
 # Classes and labels of remarks, which are parts of the text although they are called asides.
@@ -141,7 +143,9 @@ def box_words(name: str, namespaces: frozenset[str] = frozenset()) -> frozenset[
     words: list[str] = []
     for part in _NAME_WORD.findall(name[:_LONGEST_NAME]):
         words += _joined_words(part.lower()) or [part.lower()]
-    if len(words) > 1 and words[0] in namespaces:
+    if words and words[-1] in _ADS and len(words) == 2 and words[0] not in _STATES:
+        return frozenset(words[1:])
+    if len(words) > 1 and words[0] in namespaces and words[0] not in _BESIDE_NAMES:
         words = words[1:]
     result = set()
     position = 0

@@ -27,7 +27,7 @@ _BOILERPLATE = (
     "nav, footer, dialog, menu, "
     '[role="navigation"], [role="banner"], [role="contentinfo"], [role="search"], '
     '[role="complementary"], [role="dialog"], [role="alertdialog"], [role="menu"], '
-    '[role="menubar"], [role="toolbar"], [role="tablist"], [role="status"], del, '
+    '[role="menubar"], [role="toolbar"], [role="status"], del, '
     ".mw-editsection, a.headerlink, rp, rt"
 )
 _HIDDEN = '[aria-hidden="true"], [hidden], [style*="display:none"], [style*="display: none"]'
@@ -69,6 +69,7 @@ _XML_CHARSET = re.compile(rb"\A\s*<\?xml[^>]+encoding\s*=\s*[\"']([\w-]+)")
 _SELF_CLOSED = re.compile(
     r"<(script|style|title|iframe|textarea|noscript|a|div|p|span|i|b)\b([^<>]*)/>", re.IGNORECASE
 )
+_OWN_TAG = re.compile(r"<([a-z]+(?:-[a-z]+)+)\b", re.IGNORECASE)
 # Time to build the tree grows with the square of the depth of these.
 _NESTED = re.compile(
     r"<(/?)(?:div|section|article|ul|ol|dl|blockquote|table|center|form|fieldset|details|main|"
@@ -85,7 +86,8 @@ _MOST_BY_NAME = 0.5  # share of a page's text that a class name may condemn
 _LONGEST_CELL = 300  # characters of a cell whose paragraphs are one text
 _LINK_SHARE = 0.75  # of the characters of a list that are links, which makes it a menu
 _FEWEST_LINKS = 3
-_MENU_ELEMENTS = "ul, ol, dl, table, div, section, p, center, tr, small, span"
+_MENU_ELEMENTS = "ul, ol, dl, table, div, section, p, center, tr, small, span, td, font"
+_PAGE_HEADERS = "#header, #site-header, #page-header, #top-bar, #topbar"
 _LIST_TAGS = frozenset({"ul", "ol", "dl", "table"})
 _PARTS_OF_LISTS = frozenset("li td th dt dd h1 h2 h3 h4 h5 h6".split())
 _LINK_SHARE_OF_BOX = 0.25  # of the characters below a heading such as "Related articles"
@@ -100,9 +102,10 @@ _CONSENT_BUTTON = re.compile(
 )
 _LONGEST_DIALOGUE = 600  # characters of a box that asks users for something
 _MOST_OF_DIALOGUE = 0.2  # share of a page's text
-_COPYRIGHT = re.compile(
-    r"(?:©|\(c\) ?\d{4}|copyright (?:©|\(c\)|\d{4}))|all rights reserved", re.IGNORECASE
-)
+_COPYRIGHT = re.compile(r"(?:©|\(c\)|copyright) ?\d{4}|all rights reserved", re.IGNORECASE)
+_SIGNATURE = re.compile(r"\s*(?:_{8,}|-{12,})")
+_MOST_BEFORE_TITLE = 0.25  # share of a page's text
+_LEAST_RATIO_OF_COLUMNS = 3  # of the characters of a main column to a narrow one
 _LEAST_OF_BODY = 0.7  # share of a page's text in the element that holds an article
 
 
@@ -158,6 +161,9 @@ class Page:
         self._root = tree.body or tree.root
         if self._root is not None:
             _remove(self._root, _NEVER_SHOWN)
+        # Elements of a site's own whose tags name boxes, as in "amp-ad" and "share-button".
+        tags = {tag.lower() for tag in _OWN_TAG.findall(text)}
+        self._box_tags = ", ".join(sorted(filter(_is_box_tag, tags)))
         self._tree = tree  # nodes live as long as it does
 
     def drop_boilerplate(self) -> list[str]:
@@ -186,7 +192,9 @@ class Page:
         self._drop_cards()
         self._drop_links()
         self._source.check_time()
+        self._drop_columns()
         self._narrow()
+        self._drop_before_title()
         dropped = before - self._length(self._root)
         return [f"boilerplate of {dropped:,} characters left out"] if dropped > 0 else []
 
@@ -284,6 +292,9 @@ class Page:
             is_panel = node.attributes.get("role") == "tabpanel"
             if not is_panel and node.attributes.get("id") not in panels - {None}:
                 nodes.append(node)
+        for node in self._root.css('[role="tablist"]'):
+            if node.css_first('[role="tabpanel"]') is None:
+                nodes.append(node)
         for node in self._root.css('aside, [role="alert"]'):
             names = (node.attributes.get("class"), node.attributes.get("aria-label"))
             is_note = any(NOTE_NAME.fullmatch(name or "") for name in names)
@@ -297,12 +308,13 @@ class Page:
         most = _MOST_BY_NAME * self._length(self._root)
         named = self._root.css(_BY_NAME)
         namespaces = _namespaces(named)
-        boxes = []
+        boxes = self._root.css(self._box_tags) if self._box_tags else []
+        for node in self._root.css(_PAGE_HEADERS):
+            if not _has_title(node):
+                boxes.append(node)
         comments = []
         for node in named:
             words = _box_words(node, namespaces)
-            if self._is_box_element(node):
-                words |= box_words(node.tag, namespaces)
             if words and words <= COMMENT_WORDS:
                 if not _is_about_product(node):
                     comments.append(node)
@@ -314,11 +326,6 @@ class Page:
         for node in _outermost(boxes):
             if self._length(node) <= most:
                 node.decompose()
-
-    @staticmethod
-    def _is_box_element(node: Any) -> bool:
-        """Returns True for an element of a site's own, as in "share-button"."""
-        return "-" in node.tag
 
     def _drop_by_heading(self) -> None:
         """Removes boxes with headings such as "Related articles", "Comments" or "Subscribe"."""
@@ -342,7 +349,10 @@ class Page:
                 return False
             if kind is not BoxHeading.LINKS:
                 return True
-            linked = sum(self._length(link) for node in nodes for link in node.css("a[href]"))
+            links = [link for node in nodes for link in node.css("a[href]")]
+            if len(links) >= _FEWEST_LINKS and length <= _LONGEST_CARD * len(links):
+                return True
+            linked = sum(map(self._length, links))
             return linked >= _LINK_SHARE_OF_BOX * max(1, length - self._length(heading))
 
         result: list[Any] = []
@@ -403,8 +413,7 @@ class Page:
     def _drop_links(self) -> None:
         """Removes menus: blocks and lists whose text is links."""
         counts = _count_links(self._root)
-        _, total_linked, _ = counts[self._root.mem_id]
-        total = counts[self._root.mem_id][0]
+        total, total_linked, _ = counts[self._root.mem_id]
         is_overview = total_linked > _MOST_BY_NAME * total
         nodes = []
         for node in self._root.css(_MENU_ELEMENTS):
@@ -415,40 +424,77 @@ class Page:
             if num_links >= _FEWEST_LINKS and linked >= _LINK_SHARE * max(1, length):
                 if is_list or length <= _MOST_BY_NAME * total:
                     nodes.append(node)
-            elif 0 < linked == length and not is_list and node.parent.tag not in _PARTS_OF_LISTS:
+            elif node.tag in _PARTS_OF_LISTS or node.parent.tag in _PARTS_OF_LISTS:
+                continue
+            elif 0 < linked == length and not is_list and node.tag != "span":
                 if length <= _LONGEST_CARD and _leads_away(node):
                     nodes.append(node)
             elif 0 < length <= _LONGEST_CARD and node.tag != "tr":
-                if _COPYRIGHT.match(node.text().strip()):
+                if _COPYRIGHT.search(node.text()):
                     nodes.append(node)
         for node in _outermost(nodes):
             node.decompose()
 
     def _narrow(self) -> None:
-        """Removes what stands before the title of an article and after its end."""
+        """Removes what follows the end of an article."""
         total = self._length(self._root)
         bodies = [node for node in self._root.css("article") if not _has_twin(self._root, node)]
         bodies += self._root.css('[itemprop="articleBody"]')
-        for node in self._root.css("div[class], section[class], div[id], section[id]"):
+        for node in self._root.css("div, section"):
             if any(map(BODY_NAME.fullmatch, _names(node))) and not _has_twin(self._root, node):
                 bodies.append(node)
         bodies = [node for node in bodies if node.mem_id != self._root.mem_id]
         bodies = [node for node in bodies if self._length(node) >= _LEAST_OF_BODY * total]
         if not bodies:
             return
-        body = min(bodies, key=self._length)
-        title = self._root.css_first("h1")
-        node = body
+        node = min(bodies, key=self._length)
         while node.mem_id != self._root.mem_id:
             while node.next is not None:
                 node.next.decompose()
             node = node.parent
-        if title is not None:
-            node = title
-            while node.mem_id != self._root.mem_id:
-                while node.prev is not None:
-                    node.prev.decompose()
-                node = node.parent
+
+    def _drop_before_title(self) -> None:
+        """Removes what stands before the title, unless that is much."""
+        node = self._find_title()
+        if node is None:
+            return
+        before = []
+        while node.mem_id != self._root.mem_id:
+            sibling = node.prev
+            while sibling is not None:
+                before.append(sibling)
+                sibling = sibling.prev
+            node = node.parent
+        if sum(map(self._length, before)) <= _MOST_BEFORE_TITLE * self._length(self._root):
+            for node in before:
+                node.decompose()
+
+    def _find_title(self) -> Any:
+        """Returns the heading that the head of the page names, or the only one of level 1."""
+        title = _letters(self.title or "")
+        for selector in ("h1", "h2", 'h3, [class*="title"], b'):
+            for node in self._root.css(selector):
+                heading = _letters(node.text())
+                if len(heading) >= _SHORTEST_HEADLINE and heading in title:
+                    return node
+        headings = self._root.css("h1")
+        return headings[0] if len(headings) == 1 else None
+
+    def _drop_columns(self) -> None:
+        """Removes narrow columns of tables that lay out pages or posts, and signatures."""
+        nodes = []
+        for cell in self._root.css("td[width]"):
+            length = self._length(cell)
+            neighbours = [node for node in cell.parent.css("td") if node.parent == cell.parent]
+            longest = max(map(self._length, neighbours))
+            is_text = cell.css_first("div, br, table") is None
+            if longest >= max(_LONGEST_CELL, _LEAST_RATIO_OF_COLUMNS * length) and not is_text:
+                nodes.append(cell)
+        for node in self._root.css("div, p, span"):
+            if _SIGNATURE.match(node.text()) and self._length(node) <= _LONGEST_CARD:
+                nodes.append(node)
+        for node in _outermost(nodes):
+            node.decompose()
 
     def _is_inside(self, node: Any) -> bool:
         """Returns True if an element lies in the page, below its root."""
@@ -492,10 +538,16 @@ def _outermost(nodes: list[Any]) -> list[Any]:
     return found
 
 
+def _is_box_tag(tag: str) -> bool:
+    """Returns True if the tag of a site's own element names a box, its prefix left out or not."""
+    return bool(box_words(tag) or box_words(tag.partition("-")[2]))
+
+
 def _names(node: Any) -> list[str]:
-    """Returns the class names and the id of an element."""
-    names = (node.attributes.get("class") or "").split()
-    return [*names, node.attributes.get("id") or ""]
+    """Returns the class names of an element, and its other names."""
+    attributes = node.attributes
+    names = (attributes.get("class") or "").split()
+    return [*names, *(attributes.get(key) or "" for key in ("id", "name", *_NAME_ATTRIBUTES))]
 
 
 def _namespaces(named: list[Any]) -> frozenset[str]:
@@ -547,7 +599,8 @@ def _text_before(node: Any) -> bool:
 
 def _leads_away(node: Any) -> bool:
     """Returns True if no link of an element leads to a place of the same page."""
-    return not any((a.attributes["href"] or "#")[:1] == "#" for a in node.css("a[href]"))
+    targets = [link.attributes["href"] or "" for link in node.css("a[href]")]
+    return not any(target.startswith("#") and len(target) > 1 for target in targets)
 
 
 def _count_links(root: Any) -> dict[int, tuple[int, int, int]]:
