@@ -42,13 +42,17 @@ bridge harbour council library orchard railway museum valley market school hospi
 reservoir factory garden station cathedral lighthouse mill
 """.split()
 VERBS = "closed opened replaced moved measured repaired sold painted rebuilt inspected".split()
-REASONS = """
+REASONS = (
+    """
 because the old one had become too small for the town|although the first plan had been refused
 twice|after a long winter in which little work was done|so that visitors can reach the river on
 foot|which nobody had expected when the work began|while the engineers measured how the ground
 moves|before the money of the region was spent on other things|and most people in the valley
 agree that it was right
-""".replace("\n", " ").strip().split("|")
+""".replace("\n", " ")
+    .strip()
+    .split("|")
+)
 ARTICLE_FRAMES = """
 In {year} the {noun} of {name} was {verb}, {reason}.
 Nobody in {name} remembers who {verb} the {noun}, {reason}.

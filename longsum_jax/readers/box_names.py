@@ -93,14 +93,14 @@ _LINKS_HEADING = re.compile(
     r"viewed|bought|purchased|read|searched|looked at|recommend)\b.{0,30}|"
     r"(?:more|also|latest|next) (?:from|in|on|by|about|to)\b.{0,40}|"
     rf"(?:more|related|similar|recommended|popular|recent|latest|next|trending)(?: {_OBJECTS})?|"
-    r"(?:recommended|trending|similar|related) .{0,40}|"
+    r"(?:recommended|trending|similar|related) (?:for|from|in|on|by|content|products)\b.{0,40}|"
     r"(?:read|keep|continue|start)(?: \w+)? (?:more|next|also|reading|exploring)|up next|"
     r"most (?:popular|read|viewed|shared|recent|commented)|see also|what to read next|"
     r"explore (?:more|the topic)\b.{0,40}|articles in this section|quick links|on this page|"
     r"contents|table of contents|post navigation|tags|categories|filed under|resources"
 )
 _COMMENTS_HEADING = re.compile(
-    r"(?:(?:all|top|reader|readers|user|\d+) )*comments?(?: \d+)?|\d+ (?:responses?|replies|thoughts?"
+    r"(?:(?:all|top|reader|readers|user|\d+) ){0,2}comments?(?: \d+)?|\d+ (?:responses?|replies|thoughts?"
     r"\b.{0,80})|responses \d+|reader interactions|leave a (?:reply|comment)|"
     r"(?:add|post|write) a(?: new)? comment|join the (?:discussion|conversation)|"
     r"discussion about this post|have your say"
@@ -116,11 +116,14 @@ _REQUEST_HEADING = re.compile(
     r"(?:was|is) this .{0,30}helpful|rate this .{0,30}|who is online|posting rules|how to cite|"
     r"rights and permissions|your answer"
 )
+_NUMBERED = re.compile(r"\s*\d+[.)]")  # a heading of a chapter
 _BRACKETS_AND_MARKS = re.compile(r"\W+")
 
 
 def heading_of_box(text: str) -> BoxHeading | None:
     """Returns the kind of box that a heading begins, None for a heading of the text."""
+    if _NUMBERED.match(text):
+        return None
     words = _BRACKETS_AND_MARKS.sub(" ", text[:120]).strip().lower()
     for kind, pattern in (
         (BoxHeading.COMMENTS, _COMMENTS_HEADING),

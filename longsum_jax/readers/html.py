@@ -94,6 +94,9 @@ _LINK_SHARE_OF_BOX = 0.25  # of the characters below a heading such as "Related 
 _HEADING_TAGS = frozenset("h1 h2 h3 h4 h5 h6".split())
 _HEADING_LIKE = f'{_HEADINGS}, [class*="title"], [class*="heading"], strong, b, th, legend'
 _LONGEST_CARD = 300  # characters of a headline and its teaser
+_LONGEST_HEADING = 200  # characters of a heading that names a box
+_MOST_ANCESTORS = 12  # of a heading or field that are looked at
+_LONGEST_LINK = 150  # characters for a link in a box of links to other pages
 _SHORTEST_HEADLINE = 15
 _ASKING = 'input[type="email"], input[type="password"], button'
 _CONSENT_BUTTON = re.compile(
@@ -103,7 +106,9 @@ _CONSENT_BUTTON = re.compile(
 _LONGEST_DIALOGUE = 600  # characters of a box that asks users for something
 _MOST_OF_DIALOGUE = 0.2  # share of a page's text
 _COPYRIGHT = re.compile(r"(?:©|\(c\)|copyright) ?\d{4}|all rights reserved", re.IGNORECASE)
-_SIGNATURE = re.compile(r"\s*(?:_{8,}|-{12,})")
+_SIGNATURE = re.compile(r"_{8,}|-{12,}")
+_REVIEW = re.compile("review", re.IGNORECASE)
+_POST = re.compile(r"post|message|comment|mail", re.IGNORECASE)
 _MOST_BEFORE_TITLE = 0.25  # share of a page's text
 _LEAST_RATIO_OF_COLUMNS = 3  # of the characters of a main column to a narrow one
 _LEAST_OF_BODY = 0.7  # share of a page's text in the element that holds an article
@@ -179,9 +184,9 @@ class Page:
         self._drop_marked()
         self.drop_captions()
         self.drop_note_marks()
-        for node in self._root.css("header"):
-            if not node.css("h1, h2"):
-                node.decompose()
+        headers = [node for node in self._root.css("header") if not node.css("h1, h2")]
+        for node in _outermost(headers):
+            node.decompose()
         for link in self._root.css("a[href]"):
             if link.text().strip() in _PERMALINKS:
                 link.decompose()
@@ -257,12 +262,10 @@ class Page:
             if field.tag != "input" and not _CONSENT_BUTTON.fullmatch(field.text().strip()):
                 continue
             box = None
-            parent = field.parent
-            while self._is_inside(parent) and self._length(parent) <= most:
-                if parent.css_first("h1") is not None:
+            for parent in self._ancestors(field):
+                if self._length(parent) > most or parent.css_first("h1") is not None:
                     break
                 box = parent
-                parent = parent.parent
             # Consent is asked for in sentences about cookies, other buttons accept other things.
             if box is not None and (field.tag == "input" or "cookie" in box.text().lower()):
                 boxes.append(box)
@@ -278,8 +281,8 @@ class Page:
             is_text = len(paragraphs) >= _FEWEST_PARAGRAPHS and not form.css(_TEXT_FIELDS)
             if self._length(form) <= most and form.css(_CONTROLS) and not is_text:
                 forms.append(form)
-        for node in _outermost([*forms, *self._root.css("button, fieldset")]):
-            if node.tag in ("form", "fieldset") or not _is_in_heading(node):
+        for node in _outermost([*forms, *self._root.css("button")]):
+            if node.tag == "form" or not _is_in_heading(node):
                 node.decompose()
 
     def _drop_marked(self) -> None:
@@ -316,8 +319,12 @@ class Page:
         for node in named:
             words = _box_words(node, namespaces)
             if words and words <= COMMENT_WORDS:
-                if not _is_about_product(node):
+                if not _is_below(node, _REVIEW):
                     comments.append(node)
+            elif words == {"signature"}:
+                # Functions have signatures, too.
+                if _is_below(node, _POST):
+                    boxes.append(node)
             elif words:
                 boxes.append(node)
         # The text of a forum or of a page of reviews is comments.
@@ -330,12 +337,14 @@ class Page:
     def _drop_by_heading(self) -> None:
         """Removes boxes with headings such as "Related articles", "Comments" or "Subscribe"."""
         total = self._length(self._root)
+        boxes = []
         for heading in self._root.css(_HEADING_LIKE):
-            kind = heading_of_box(heading.text()) if len(heading.text()) < 200 else None
-            if kind is None or not self._is_inside(heading):
-                continue
-            for node in self._box_of(heading, kind, total):
-                node.decompose()
+            text = heading.text()
+            kind = heading_of_box(text) if len(text) <= _LONGEST_HEADING else None
+            if kind is not None:
+                boxes += self._box_of(heading, kind, total)
+        for node in _outermost(boxes):
+            node.decompose()
 
     def _box_of(self, heading: Any, kind: BoxHeading, total: int) -> list[Any]:
         """Returns the nodes of the box that a heading begins; [] for a heading of the text."""
@@ -347,32 +356,30 @@ class Page:
             length = sum(map(self._length, nodes))
             if length > most or any(_has_title(node) for node in nodes):
                 return False
+            if kind is BoxHeading.COMMENTS:
+                return any(map(_has_repeated_parts, nodes))
             if kind is not BoxHeading.LINKS:
                 return True
             links = [link for node in nodes for link in node.css("a[href]")]
-            if len(links) >= _FEWEST_LINKS and length <= _LONGEST_CARD * len(links):
+            if len(links) >= _FEWEST_LINKS and length <= _LONGEST_LINK * len(links):
                 return True
             linked = sum(map(self._length, links))
             return linked >= _LINK_SHARE_OF_BOX * max(1, length - self._length(heading))
 
         result: list[Any] = []
-        first = heading
-        while self._is_inside(first):
+        for first in (heading, *self._ancestors(heading)):
             if first.tag in _NEVER_BY_NAME and first.tag not in _HEADING_TAGS:
                 break
-            if first.mem_id != heading.mem_id:
-                if not is_box([first]):
-                    if self._length(first) > most:
-                        break
-                else:
-                    result = [first]
+            if first.mem_id != heading.mem_id and is_box([first]):
+                result = [first]
+            elif self._length(first) > most:
+                break
             if not result:
                 flat = self._until_heading(first, heading)
                 if len(flat) > 1 and is_box(flat):
                     result = flat
             if _text_before(first):
                 break
-            first = first.parent
         return result
 
     @staticmethod
@@ -392,17 +399,18 @@ class Page:
     def _drop_cards(self) -> None:
         """Removes rows of cards: a headline that links to another page, and a teaser."""
         groups: dict[int, list[Any]] = {}
-        for link in self._root.css("h2 a[href], h3 a[href], h4 a[href], h5 a[href]"):
-            headline = link.text().strip()
-            if len(headline) < _SHORTEST_HEADLINE or link.attributes["href"][:1] == "#":
+        for heading in self._root.css("h2, h3, h4, h5"):
+            link = heading.css_first("a[href]")
+            headline = heading.text().strip()
+            if link is None or len(headline) < _SHORTEST_HEADLINE or not _leads_away(heading):
                 continue
-            card = link.parent
-            parent = card.parent
-            while self._is_inside(parent) and self._length(parent) <= _LONGEST_CARD:
-                if len(parent.css("h2, h3, h4, h5")) > 1:
+            if link.text().strip() != headline:
+                continue
+            card = heading
+            for parent in self._ancestors(heading):
+                if self._length(parent) > _LONGEST_CARD or len(parent.css("h2, h3, h4, h5")) > 1:
                     break
                 card = parent
-                parent = card.parent
             groups.setdefault(card.parent.mem_id, []).append(card)
         cards = [card for group in groups.values() if len(group) > 1 for card in group]
         # A page of nothing else is an overview, of which the cards are the text.
@@ -415,6 +423,7 @@ class Page:
         counts = _count_links(self._root)
         total, total_linked, _ = counts[self._root.mem_id]
         is_overview = total_linked > _MOST_BY_NAME * total
+        has_copyright = _COPYRIGHT.search(self._root.text()) is not None
         nodes = []
         for node in self._root.css(_MENU_ELEMENTS):
             length, linked, num_links = counts[node.mem_id]
@@ -422,36 +431,46 @@ class Page:
             if node.mem_id == self._root.mem_id or (is_overview and not is_list):
                 continue
             if num_links >= _FEWEST_LINKS and linked >= _LINK_SHARE * max(1, length):
-                if is_list or length <= _MOST_BY_NAME * total:
-                    nodes.append(node)
-            elif node.tag in _PARTS_OF_LISTS or node.parent.tag in _PARTS_OF_LISTS:
+                is_menu = is_list or length <= _MOST_BY_NAME * total
+            elif length > _LONGEST_CARD or node.tag in _PARTS_OF_LISTS:
                 continue
-            elif 0 < linked == length and not is_list and node.tag != "span":
-                if length <= _LONGEST_CARD and _leads_away(node):
-                    nodes.append(node)
-            elif 0 < length <= _LONGEST_CARD and node.tag != "tr":
-                if _COPYRIGHT.search(node.text()):
-                    nodes.append(node)
+            elif node.parent.tag in _PARTS_OF_LISTS:
+                continue
+            elif 0 < linked == length and node.tag not in ("span", *_LIST_TAGS):
+                is_menu = _leads_away(node)
+            else:
+                is_menu = has_copyright and _COPYRIGHT.search(node.text()) is not None
+            if is_menu and (is_list or node.css_first("pre, code") is None):
+                nodes.append(node)
         for node in _outermost(nodes):
             node.decompose()
 
     def _narrow(self) -> None:
         """Removes what follows the end of an article."""
-        total = self._length(self._root)
-        bodies = [node for node in self._root.css("article") if not _has_twin(self._root, node)]
-        bodies += self._root.css('[itemprop="articleBody"]')
-        for node in self._root.css("div, section"):
-            if any(map(BODY_NAME.fullmatch, _names(node))) and not _has_twin(self._root, node):
-                bodies.append(node)
-        bodies = [node for node in bodies if node.mem_id != self._root.mem_id]
-        bodies = [node for node in bodies if self._length(node) >= _LEAST_OF_BODY * total]
-        if not bodies:
+        least = _LEAST_OF_BODY * self._length(self._root)
+        body = None
+        node = self._root
+        while node is not None:
+            node = next((part for part in node.iter() if self._length(part) >= least), None)
+            if node is not None and self._is_body(node):
+                body = node
+            self._source.check_time()
+        if body is None:
             return
-        node = min(bodies, key=self._length)
+        node = body
         while node.mem_id != self._root.mem_id:
             while node.next is not None:
                 node.next.decompose()
             node = node.parent
+
+    def _is_body(self, node: Any) -> bool:
+        """Returns True if an element holds an article, by its tag or names, as the only one."""
+        if node.attributes.get("itemprop") == "articleBody":
+            return True
+        if node.tag not in ("article", "div", "section"):
+            return False
+        is_named = node.tag == "article" or any(map(BODY_NAME.fullmatch, _names(node)))
+        return is_named and not _has_twin(self._root, node)
 
     def _drop_before_title(self) -> None:
         """Removes what stands before the title, unless that is much."""
@@ -485,24 +504,25 @@ class Page:
         nodes = []
         for cell in self._root.css("td[width]"):
             length = self._length(cell)
-            neighbours = [node for node in cell.parent.css("td") if node.parent == cell.parent]
-            longest = max(map(self._length, neighbours))
-            is_text = cell.css_first("div, br, table") is None
-            if longest >= max(_LONGEST_CELL, _LEAST_RATIO_OF_COLUMNS * length) and not is_text:
+            if cell.css_first("div, br, table") is None:
+                continue
+            longest = max(map(self._length, cell.parent.iter()))
+            if longest >= max(_LONGEST_CELL, _LEAST_RATIO_OF_COLUMNS * length):
                 nodes.append(cell)
-        for node in self._root.css("div, p, span"):
-            if _SIGNATURE.match(node.text()) and self._length(node) <= _LONGEST_CARD:
-                nodes.append(node)
+        if _SIGNATURE.search(self._root.text()):
+            for node in self._root.css("div, p, span"):
+                if _SIGNATURE.match(node.text().lstrip()) and self._length(node) <= _LONGEST_CARD:
+                    nodes.append(node)
         for node in _outermost(nodes):
             node.decompose()
 
-    def _is_inside(self, node: Any) -> bool:
-        """Returns True if an element lies in the page, below its root."""
-        while node is not None:
-            if node.parent is not None and node.parent.mem_id == self._root.mem_id:
-                return True
+    def _ancestors(self, node: Any) -> Iterator[Any]:
+        """Yields the nearest ancestors of an element, below the root."""
+        for _ in range(_MOST_ANCESTORS):
             node = node.parent
-        return False
+            if node is None or node.mem_id == self._root.mem_id:
+                return
+            yield node
 
     @staticmethod
     def _length(node: Any) -> int:
@@ -559,14 +579,14 @@ def _namespaces(named: list[Any]) -> frozenset[str]:
     return frozenset(word for word, count in counts.items() if count >= _FEWEST_IN_NAMESPACE)
 
 
-def _is_about_product(comments: Any) -> bool:
-    """Returns True if comments are reviews of a product."""
-    node = comments
-    while node is not None:
-        if any("review" in name.lower() for name in _names(node)):
+def _is_below(node: Any, name: re.Pattern[str]) -> bool:
+    """Returns True if the class or id of an element or of one around it has a word."""
+    while node is not None and node.is_element_node:
+        attributes = node.attributes
+        if name.search(f"{attributes.get('class')} {attributes.get('id')}"):
             return True
         node = node.parent
-    return comments.css_first(".review, [itemprop=review]") is not None
+    return False
 
 
 def _is_in_heading(node: Any) -> bool:
@@ -585,6 +605,19 @@ def _has_twin(root: Any, node: Any) -> bool:
     name = node.attributes.get("class")
     twins = [other for other in root.css(selector) if other.attributes.get("class") == name]
     return len(twins) > 1
+
+
+def _has_repeated_parts(box: Any) -> bool:
+    """Returns True if an element holds parts of one tag and class in a row, as comments are."""
+    for node in box.css("li, article, div, section, details"):
+        following = node.next
+        while following is not None and not following.is_element_node:
+            following = following.next
+        if following is None or following.tag != node.tag:
+            continue
+        if following.attributes.get("class") == node.attributes.get("class"):
+            return True
+    return box.css_first("li, article, .comment") is not None
 
 
 def _text_before(node: Any) -> bool:
@@ -661,22 +694,29 @@ def _box_words(node: Any, namespaces: frozenset[str]) -> set[str]:
     """
     if node.tag in _NEVER_BY_NAME:
         return set()
-    attributes = node.attributes
     words: set[str] = set()
-    for name in (attributes.get("class") or "").split():
-        words |= box_words(name, namespaces)
-    for key in _NAME_ATTRIBUTES:
-        words |= box_words(attributes.get(key) or "", namespaces)
-    name = attributes.get("id") or ""
-    if name and not _is_named_by_heading(node, name):
-        words |= box_words(name, namespaces)
+    for key, value in node.attributes.items():
+        if not value:
+            continue
+        if key == "class":
+            for name in value.split():
+                words |= box_words(name, namespaces)
+        elif key in _NAME_ATTRIBUTES:
+            words |= box_words(value, namespaces)
+        elif key == "id":
+            id_words = box_words(value, namespaces)
+            if id_words and not _is_named_by_heading(node, value):
+                words |= id_words
     return words
 
 
 def _is_named_by_heading(node: Any, name: str) -> bool:
     """Returns True if the id of an element is made of its first heading, as of a report's parts."""
     heading = node.css_first(_HEADINGS)
-    return heading is not None and _letters(heading.text()).lower() == _letters(name).lower()
+    if heading is None:
+        return False
+    words = _letters(heading.text()).lower()
+    return _letters(name).lower() in (words, words.lstrip("0123456789"))
 
 
 def _is_named_caption(node: Any) -> bool:
