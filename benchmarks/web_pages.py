@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from common import fastest, print_table, write_report
@@ -38,7 +38,9 @@ HELD = 3  # every third template
 LATE = "late"  # file of templates of several kinds
 ARTICLE = re.compile(r"[0-9hx]")
 
-SYLLABLES = "ba bre dol fen gar hul ist kor lan mer nol pas rin sol tav ul ver wen yor zel".split()
+SYLLABLES = """
+ba bre dol fen gar hul ist kor lan mer nol pas rin sol tav ul ver wen yor zel
+""".split()
 NOUNS = """
 bridge harbour council library orchard railway museum valley market school hospital tunnel forest
 reservoir factory garden station cathedral lighthouse mill
@@ -262,7 +264,7 @@ def rows_of(name: str, pages: Sequence[Page], extract: Extract, *, verbose: bool
         shares = score(page, text)
         for group in ((page.kind, "all"), ("all", page.part), ("all", "all")):
             groups.setdefault(group, []).append(shares)
-        if verbose and page.part == "seen" and (shares[0] < 1 or shares[1] > 0):
+        if verbose and page.part != "held" and (shares[0] < 1 or shares[1] > 0):
             print(f"\n{page.kind}/{page.name}: {shares[0]:.3f} {shares[1]:.3f}")
             show(page, text)
     rows = []

@@ -1,4 +1,4 @@
-"""Names and headings of boxes beside the text of a web page: menus, consent, promotion, comments."""
+"""Names and headings of boxes of web pages: menus, consent, promotion, comments, and the rest."""
 
 import functools
 import re
@@ -29,9 +29,9 @@ also-viewed disclosure affiliate
 """
 _PEOPLE = """
 author-bio author-bios author-info author-profile about-author author-box author-card
-author-description signature user-profile post-profile postprofile user-title user-info user-details tag-list post-tags entry-tags
-post-categories post-meta entry-meta article-meta feedback helpful article-votes comments
-comment-list comment-thread comment-respond respond disqus
+author-description signature user-profile post-profile postprofile user-title user-info user-details
+tag-list post-tags entry-tags post-categories post-meta entry-meta article-meta feedback helpful
+article-votes comments comment-list comment-thread comment-respond respond disqus
 """
 _NOT_SHOWN = """
 sr-only screen-reader visually-hidden assistive assistive-text no-print noprint print-only
@@ -41,17 +41,20 @@ _BOX_WORDS = frozenset(" ".join((_NAVIGATION, _CONSENT, _PROMOTION, _PEOPLE, _NO
 COMMENT_WORDS = frozenset(
     {"comments", "comment-list", "comment-thread", "comment-respond", "respond", "disqus"}
 )
+# Words of boxes that are lists of links, and of windows before the page.
+LIST_WORDS = frozenset({"nav", "navs", "menu", "menubar", "toc", "skip", "jump"})
+WINDOW_WORDS = frozenset({"modal", "popup", "overlay"})
 # Words that a name has besides. Other ones come from a heading, as in "related-work".
 _OTHER_NAMES = """
 area article articles bar block blocks blog body bottom box btn button buttons card cards carousel
-col column comp component confirmation container content cover ctl desktop dropdown dialog doc docs element
-embed entry external field fixed form full global grid group head header heading home hook icons
-image inline info inner injected item items js large layer layout left link links list lists main
-medium mega message messages mobile module modules more msg my new news notice outer page pages
-panel placeholder post posts primary product products question questions reader readers
-region right root row sdk secondary section sections shell single site slot small space sticky story
-stories tab tabs tag tags teaser text theme thread title toggle tool tools top topic topics trail
-unit user users view views widget widgets window wp wrap wrapper the this your our zone
+col column comp component confirmation container content cover ctl desktop dialog doc docs dropdown
+element embed entry external field fixed form full global grid group head header heading home hook
+icons image info injected inline inner item items js large layer layout left link links list lists
+main medium mega message messages mobile module modules more msg my new news notice our outer page
+pages panel placeholder post posts primary product products question questions reader readers region
+right root row sdk secondary section sections shell single site slot small space sticky stories
+story tab tabs tag tags teaser text the theme this thread title toggle tool tools top topic topics
+trail unit user users view views widget widgets window wp wrap wrapper your zone
 """
 _BESIDE_NAMES = frozenset(_OTHER_NAMES.split())
 # Words of classes that tell the state of a page, as in "has-sidebar".
@@ -100,8 +103,8 @@ _LINKS_HEADING = re.compile(
     r"contents|table of contents|post navigation|tags|categories|filed under|resources"
 )
 _COMMENTS_HEADING = re.compile(
-    r"(?:(?:all|top|reader|readers|user|\d+) ){0,2}comments?(?: \d+)?|\d+ (?:responses?|replies|thoughts?"
-    r"\b.{0,80})|responses \d+|reader interactions|leave a (?:reply|comment)|"
+    r"(?:(?:all|top|reader|readers|user|\d+) ){0,2}comments?(?: \d+)?|"
+    r"\d+ (?:responses?|replies|thoughts?\b.{0,80})|responses \d+|reader interactions|leave a (?:reply|comment)|"
     r"(?:add|post|write) a(?: new)? comment|join the (?:discussion|conversation)|"
     r"discussion about this post|have your say"
 )

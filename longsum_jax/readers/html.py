@@ -10,7 +10,9 @@ from longsum_jax.extra import import_extra
 from longsum_jax.readers.box_names import (
     BODY_NAME,
     COMMENT_WORDS,
+    LIST_WORDS,
     NOTE_NAME,
+    WINDOW_WORDS,
     BoxHeading,
     box_words,
     heading_of_box,
@@ -46,14 +48,12 @@ _CAPTION_NAME = re.compile(
 _LONGEST_CAPTION = 1000  # characters of an element that its class calls one
 _NOTE_MARKS = 'sup.reference, [role="doc-noteref"], [epub\\:type~="noteref"]'
 # Attributes besides class and id that name the parts of a page.
-_NAME_ATTRIBUTES = (
-    "aria-label data-testid data-test data-component data-hook data-module data-name data-role "
-    "data-qa data-block data-area data-region data-zone data-gu-name"
-).split()
-_NEVER_BY_NAME = frozenset("html body main article h1 h2 h3 h4 h5 h6 td th tr tbody thead".split())
+_DATA_NAMES = "testid test component hook module name role qa block area region zone gu-name"
+_NAME_ATTRIBUTES = ("aria-label", *(f"data-{name}" for name in _DATA_NAMES.split()))
+_HEADING_TAGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_NEVER_BY_NAME = _HEADING_TAGS | {"html", "body", "main", "article", "td", "th", "tr", "tbody"}
 _BY_NAME = ", ".join(f"[{name}]" for name in ("class", "id", *_NAME_ATTRIBUTES))
 _FEWEST_IN_NAMESPACE = 5  # class names of a page that begin with one word
-_INLINE = frozenset("b br em font i img s small span strong sub sup u wbr".split())
 
 _BLOCK = re.compile(
     r"address|article|aside|blockquote|body|caption|center|dd|details|dialog|div|dl|dt|fieldset|"
@@ -89,11 +89,11 @@ _FEWEST_LINKS = 3
 _MENU_ELEMENTS = "ul, ol, dl, table, div, section, p, center, tr, small, span, td, font"
 _PAGE_HEADERS = "#header, #site-header, #page-header, #top-bar, #topbar"
 _LIST_TAGS = frozenset({"ul", "ol", "dl", "table"})
-_PARTS_OF_LISTS = frozenset("li td th dt dd h1 h2 h3 h4 h5 h6".split())
+_PARTS_OF_LISTS = _HEADING_TAGS | {"li", "td", "th", "dt", "dd"}
 _LINK_SHARE_OF_BOX = 0.25  # of the characters below a heading such as "Related articles"
-_HEADING_TAGS = frozenset("h1 h2 h3 h4 h5 h6".split())
 _HEADING_LIKE = f'{_HEADINGS}, [class*="title"], [class*="heading"], strong, b, th, legend'
 _LONGEST_CARD = 300  # characters of a headline and its teaser
+_LEAST_TEXT_OF_MENU = 200  # characters besides links of a part of the text named like a menu
 _LONGEST_HEADING = 200  # characters of a heading that names a box
 _MOST_ANCESTORS = 12  # of a heading or field that are looked at
 _LONGEST_LINK = 150  # characters for a link in a box of links to other pages
@@ -177,6 +177,9 @@ class Page:
             return []
         before = self._length(self._root)
         self._root = self._main(before)
+        controls = self._root.css("[aria-controls]:not(input)")
+        panels = {control.attributes.get("aria-controls") for control in controls}
+        self._panels = panels - {None}
         self._drop_dialogues()
         self._source.check_time()
         _remove(self._root, _BOILERPLATE)
@@ -273,7 +276,7 @@ class Page:
             box.decompose()
 
     def _drop_forms(self) -> None:
-        """Removes forms and buttons; some servers and forums put whole pages or posts into forms."""
+        """Removes buttons, and forms unless a server or forum put its pages or posts into them."""
         most = _MOST_BY_NAME * self._length(self._root)
         forms = []
         for form in self._root.css("form"):
@@ -287,13 +290,10 @@ class Page:
 
     def _drop_marked(self) -> None:
         """Removes hidden elements, asides and alerts, except those that are parts of the text."""
-        panels = set()
-        for control in self._root.css("[aria-controls]"):
-            panels.add(control.attributes.get("aria-controls"))
         nodes = []
         for node in self._root.css(_HIDDEN):
             is_panel = node.attributes.get("role") == "tabpanel"
-            if not is_panel and node.attributes.get("id") not in panels - {None}:
+            if not is_panel and node.attributes.get("id") not in self._panels:
                 nodes.append(node)
         for node in self._root.css('[role="tablist"]'):
             if node.css_first('[role="tabpanel"]') is None:
@@ -325,7 +325,7 @@ class Page:
                 # Functions have signatures, too.
                 if _is_below(node, _POST):
                     boxes.append(node)
-            elif words:
+            elif words and not self._is_text(node, words):
                 boxes.append(node)
         # The text of a forum or of a page of reviews is comments.
         if sum(map(self._length, _outermost(comments))) <= most:
@@ -333,6 +333,15 @@ class Page:
         for node in _outermost(boxes):
             if self._length(node) <= most:
                 node.decompose()
+
+    def _is_text(self, node: Any, words: set[str]) -> bool:
+        """Returns True for parts of the text that are named like menus or dialogues."""
+        if words <= WINDOW_WORDS:
+            return node.attributes.get("id") in self._panels
+        if not words <= LIST_WORDS:
+            return False
+        linked = sum(map(self._length, node.css("a[href]")))
+        return self._length(node) - linked > max(linked, _LEAST_TEXT_OF_MENU)
 
     def _drop_by_heading(self) -> None:
         """Removes boxes with headings such as "Related articles", "Comments" or "Subscribe"."""
@@ -385,13 +394,14 @@ class Page:
     @staticmethod
     def _until_heading(first: Any, heading: Any) -> list[Any]:
         """Returns an element and what follows it up to the next heading."""
+        is_marked = heading.tag in _HEADING_TAGS
         nodes = [first]
         node = first.next
         while node is not None:
             if node.is_element_node:
-                if node.tag in _HEADING_TAGS or node.css_first(_HEADINGS) is not None:
-                    if heading.tag not in _HEADING_TAGS or node.tag in _HEADING_TAGS:
-                        break
+                is_heading = node.tag in _HEADING_TAGS
+                if is_heading or (is_marked and node.css_first(_HEADINGS) is not None):
+                    break
                 nodes.append(node)
             node = node.next
         return nodes
@@ -428,13 +438,12 @@ class Page:
         for node in self._root.css(_MENU_ELEMENTS):
             length, linked, num_links = counts[node.mem_id]
             is_list = node.tag in _LIST_TAGS
+            tags = (node.tag, node.parent.tag)
             if node.mem_id == self._root.mem_id or (is_overview and not is_list):
                 continue
             if num_links >= _FEWEST_LINKS and linked >= _LINK_SHARE * max(1, length):
                 is_menu = is_list or length <= _MOST_BY_NAME * total
-            elif length > _LONGEST_CARD or node.tag in _PARTS_OF_LISTS:
-                continue
-            elif node.parent.tag in _PARTS_OF_LISTS:
+            elif length > _LONGEST_CARD or not _PARTS_OF_LISTS.isdisjoint(tags):
                 continue
             elif 0 < linked == length and node.tag not in ("span", *_LIST_TAGS):
                 is_menu = _leads_away(node)
