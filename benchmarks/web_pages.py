@@ -10,8 +10,8 @@ letters stand for boilerplate: ``m`` menus, ``c`` cookies, ``n`` newsletters, ``
 headlines and teasers of other pages, ``w`` authors, ``k`` readers' comments, ``s`` sharing, ``p``
 advertisements, ``u`` directions for users, ``f`` footers. ``[[3|...]]`` repeats markup. Titles,
 bylines, captions, code and pull quotes are not counted. In forums and shops, posts and reviews are
-the article. Every third template is held out: its errors were not looked at while the rules were written. The
-templates of ``late.html`` were written after the rules.
+the article. A template is "seen" or "held": the errors of the latter were not looked at while the
+rules were written. Those marked "late" were written when the rules were complete.
 
 ``recall`` is the share of the article's letters and digits that an extractor returns, in whole
 sentences, ``boilerplate`` the share of the boilerplate's; both are means over pages. Peers run if
@@ -34,28 +34,23 @@ from longsum_jax.readers.source import ReadOptions, Source
 
 TEMPLATES = Path(__file__).parent / "web_pages"
 OURS = "longsum_jax"
-HELD = 3  # every third template
-LATE = "late"  # file of templates of several kinds
 ARTICLE = re.compile(r"[0-9hx]")
 
-SYLLABLES = """
-ba bre dol fen gar hul ist kor lan mer nol pas rin sol tav ul ver wen yor zel
-""".split()
-NOUNS = """
-bridge harbour council library orchard railway museum valley market school hospital tunnel forest
-reservoir factory garden station cathedral lighthouse mill
-""".split()
-VERBS = "closed opened replaced moved measured repaired sold painted rebuilt inspected".split()
+WORDS = {
+    "syllable": "ba bre dol fen gar hul ist kor lan mer nol pas rin sol tav ul ver wen yor zel",
+    "noun": "bridge harbour council library orchard railway museum valley market school hospital "
+    "tunnel forest reservoir factory garden station cathedral lighthouse mill",
+    "verb": "closed opened replaced moved measured repaired sold painted rebuilt inspected",
+}
 REASONS = (
-    """
-because the old one had become too small for the town|although the first plan had been refused
-twice|after a long winter in which little work was done|so that visitors can reach the river on
-foot|which nobody had expected when the work began|while the engineers measured how the ground
-moves|before the money of the region was spent on other things|and most people in the valley
-agree that it was right
-""".replace("\n", " ")
-    .strip()
-    .split("|")
+    "because the old one had become too small for the town",
+    "although the first plan had been refused twice",
+    "after a long winter in which little work was done",
+    "so that visitors can reach the river on foot",
+    "which nobody had expected when the work began",
+    "while the engineers measured how the ground moves",
+    "before the money of the region was spent on other things",
+    "and most people in the valley agree that it was right",
 )
 ARTICLE_FRAMES = """
 In {year} the {noun} of {name} was {verb}, {reason}.
@@ -110,6 +105,7 @@ You must be logged in to {name} to reply to this {noun}.
 {name} is a registered charity of the {noun}, number {number}, and part of the {name} group.
 """,
 }
+PAGE_START = re.compile(r"<!-- page ([\w-]+) (\w+) -->\n")
 PLACEHOLDER = re.compile(r"\{(\d+|[a-z]|title)\}")
 REPEATED = re.compile(r"\[\[(\d+)\|((?:(?!\[\[).)*?)\]\]", re.DOTALL)
 Extract = Callable[[str], str]
@@ -152,8 +148,8 @@ class Writer:
         draw = self._random.choice
         return draw(frames).format(
             name=self._name(),
-            noun=draw(NOUNS),
-            verb=draw(VERBS),
+            noun=draw(WORDS["noun"].split()),
+            verb=draw(WORDS["verb"].split()),
             reason=draw(REASONS),
             year=self._random.randrange(1850, 2020),
             number=self._random.randrange(12, 990),
@@ -161,7 +157,7 @@ class Writer:
 
     def _name(self) -> str:
         while True:
-            name = "".join(self._random.choices(SYLLABLES, k=3)).capitalize()
+            name = "".join(self._random.choices(WORDS["syllable"].split(), k=3)).capitalize()
             if name not in self._names:
                 self._names.add(name)
                 return name
@@ -172,7 +168,7 @@ def letters(text: str) -> str:
     return "".join(filter(str.isalnum, text))
 
 
-def fill(kind: str, name: str, template: str, part: str) -> Page:
+def fill(kind: str, name: str, part: str, template: str) -> Page:
     """Returns the page of a template."""
     writer = Writer(f"{kind}/{name}")
     article: list[str] = []
@@ -201,12 +197,9 @@ def read_pages() -> list[Page]:
     """Returns all pages."""
     pages: list[Page] = []
     for path in sorted(TEMPLATES.glob("*.html")):
-        parts = re.split(r"<!-- page ([\w-]+) -->\n", path.read_text(encoding="utf-8"))
-        for name, template in zip(parts[1::2], parts[2::2], strict=True):
-            part = "held" if len(pages) % HELD == HELD - 1 else "seen"
-            if path.stem == LATE:
-                part = LATE
-            pages.append(fill(path.stem, name, template, part))
+        _, *fields = PAGE_START.split(path.read_text(encoding="utf-8"))
+        for name, part, template in zip(fields[::3], fields[1::3], fields[2::3], strict=True):
+            pages.append(fill(path.stem, name, part, template))
     return pages
 
 

@@ -104,7 +104,8 @@ _LINKS_HEADING = re.compile(
 )
 _COMMENTS_HEADING = re.compile(
     r"(?:(?:all|top|reader|readers|user|\d+) ){0,2}comments?(?: \d+)?|"
-    r"\d+ (?:responses?|replies|thoughts?\b.{0,80})|responses \d+|reader interactions|leave a (?:reply|comment)|"
+    r"\d+ (?:responses?|replies|thoughts?\b.{0,80})|responses \d+|reader interactions|"
+    r"leave a (?:reply|comment)|"
     r"(?:add|post|write) a(?: new)? comment|join the (?:discussion|conversation)|"
     r"discussion about this post|have your say"
 )
