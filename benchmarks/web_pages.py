@@ -19,6 +19,7 @@ they are installed (pip install trafilatura readability-lxml); comments are off 
 """
 
 import argparse
+import contextlib
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -257,7 +258,7 @@ def rows_of(name: str, pages: Sequence[Page], extract: Extract, *, verbose: bool
         shares = score(page, text)
         for group in ((page.kind, "all"), ("all", page.part), ("all", "all")):
             groups.setdefault(group, []).append(shares)
-        if verbose and page.part != "held" and (shares[0] < 1 or shares[1] > 0):
+        if verbose and page.part == "seen" and (shares[0] < 1 or shares[1] > 0):
             print(f"\n{page.kind}/{page.name}: {shares[0]:.3f} {shares[1]:.3f}")
             show(page, text)
     rows = []
@@ -309,9 +310,11 @@ def main() -> None:
     ]
     print_table(speeds)
     if args.out:
-        packages = ("selectolax", "trafilatura", "readability-lxml")
-        versions = {name: metadata.version(name) for name in packages}
-        write_report(args.out, [*rows, *speeds], versions=versions)
+        versions = []
+        for package in ("selectolax", "trafilatura", "readability-lxml"):
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                versions.append(f"{package} {metadata.version(package)}")
+        write_report(args.out, [*rows, *speeds], note=", ".join(versions))
 
 
 if __name__ == "__main__":
