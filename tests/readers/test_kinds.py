@@ -868,6 +868,75 @@ def test_pages_of_comments_keep_them(read_one):
     assert read_one("b.html", few).text.count(MANY_WORDS) == 4
 
 
+LINKS = "".join(f'<li><a href="/{i}">Another page of this site</a></li>' for i in range(4))
+CARDS = "".join(
+    f'<div class="c"><h3><a href="/{i}">A headline elsewhere</a></h3><p>Its teaser.</p></div>'
+    for i in range(3)
+)
+PROGRAM = "".join(f'<p class="acme-{name}"></p>' for name in ("one", "two", "six", "ten", "red"))
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        '<section aria-label="Cookie banner"><p>Some text.</p></section>',
+        '<div data-testid="inline-newsletter"><p>Some text.</p></div>',
+        f'{PROGRAM}<div class="acme-share-buttons"><p>Some text.</p></div>',
+        '<div class="acme-ad"><p>Some text.</p></div>',
+        "<amp-ad><div>Some text.</div></amp-ad>",
+        f"<div><h2>You may also like</h2></div><ul>{LINKS}<li>Some text.</li></ul>",
+        "<div><h2>Comments (2)</h2><ul><li><p>Some text.</p></li><li>More text.</li></ul></div>",
+        "<h3>Subscribe to our newsletter</h3><p>Some text.</p>",
+        '<div><p>Some text.</p><div><input type="email"></div></div>',
+        "<div><p>We use cookies.</p><button>Accept all</button></div>",
+        CARDS,
+        f"<div>{LINKS.replace('li>', 'span>')}</div>",
+        '<div><p><a href="/next">An article that is somewhere else.</a></p></div>',
+        "<p>© 2020 Some Company</p>",
+        "<div>__________<br>Some text.</div>",
+        '<article class="teaser"><p>Some text.</p></article>',
+    ],
+)
+def test_boxes_of_web_pages_by_their_structure(read_one, box):
+    article = f"<article class='a'><h1>A title</h1>{f'<p>{MANY_WORDS}</p>' * 5}</article>"
+    page = f"<body><div>Before it.</div>{article}{box}</body>"
+    assert read_one("a.html", page).text.split("\n\n") == ["A title", *[MANY_WORDS] * 5]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<form><div>{}</div></form>",
+        '<form><input name="q"><p>{0}</p><p>{0}</p><p>{0}</p><p>{0}</p></form>',
+        '<ul role="tablist"><li role="tab">One</li></ul><div role="tabpanel" hidden>{}</div>',
+        '<div role="tablist"><div role="tabpanel">{}</div></div>',
+        '<i aria-controls="p1">One</i><div id="p1" aria-hidden="true">{}</div>',
+        '<i aria-controls="p1">One</i><div id="p1" class="modal-body">{}</div>',
+        '<aside class="admonition tip">{}</aside>',
+        '<main><div class="alert" role="alert">{}</div></main>',
+        "<h2>Comments</h2><p>{}</p>",
+        "<h2>2. Related articles</h2><p>{}</p>",
+        "<h2>Recommended Message Style</h2><p>{}</p>",
+        "<h2>Chocolate cookies</h2><p>{}</p>",
+        '<div class="toc-section"><h2>Methods</h2>{}</div>',
+        '<div class="signature">{}</div>',
+        '<div id="reviews"><div id="comments">{}</div></div>',
+        '<table><tr><td width="50">One<td><p>{}</p></table>',
+    ],
+)
+def test_parts_of_the_text_that_look_like_boxes(read_one, part):
+    page = f"<body><p>{MANY_WORDS}</p>{part.format(MANY_WORDS)}</body>"
+    if "<main>" in part:
+        page = part.format(f"<p>{MANY_WORDS}</p>{MANY_WORDS}")
+    text = read_one("a.html", page).text
+    assert text.count(MANY_WORDS) == 1 + part.count("{")
+
+
+def test_narrow_columns_of_layout_tables_are_left_out(read_one):
+    row = f'<tr><td width="150"><b>Ann</b><br>Member<td>{MANY_WORDS * 6}</tr>'
+    assert read_one("a.html", f"<table>{row * 2}</table>").text.count("Member") == 0
+
+
 def test_deleted_text_of_pages_is_left_out(read_one):
     page = f"<p>{MANY_WORDS} It is <del>red</del> <ins>blue</ins>.</p>"
     assert "red" not in read_one("a.html", page).text
