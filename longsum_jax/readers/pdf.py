@@ -16,8 +16,8 @@ from longsum_jax.readers.source import Source
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
 from longsum_jax.text.ngrams import num_words
 
-# PDFium writes these for a hyphen that it takes for one at the end of a line, and no line end.
-_LINE_HYPHENS = str.maketrans({"\x02": "-\n", "\ufffe": "-\n"})
+# A line end, which PDFium writes as one of the latter two after a hyphen that it leaves out.
+_LINE_END = re.compile("\r\n|[\x02\ufffe]")
 _SPACES = re.compile(r"[ \t\xa0\u2000-\u200a]+")
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+\S")
 _ENDS = (".", "!", "?", ":", '"', "”", "\u2019", "。")
@@ -27,7 +27,7 @@ _LARGER = 1.12  # size of a heading over that of the text
 _BOLDER = 150  # weight of a heading over that of the text
 _LONGEST_HEADING = 120  # characters
 _WIDER_GAP = 1.35  # distance between paragraphs over that between lines
-_SCAN_CHARS = 16  # on average on a page, below which a document of images is a scan
+_STAMP_LINES = 4  # at most on a scanned page, of the library or web site that it comes from
 _SHORT_LINE = 0.75  # characters of a last line over those of a full one
 _LEVELS = 6
 
@@ -58,15 +58,22 @@ def read(source: Source) -> Iterator[Document]:
         InputError: a damaged or encrypted file, a scan without a text layer, too many pages.
     """
     with _pdfium_lock:
-        pages, title, bookmarks, without_text = _read_pages(source)
+        pages, title, bookmarks, pages_with_images = _read_pages(source)
+    marks, dropped = lines_to_leave_out([[line.text for line in page] for page in pages])
+    texts = []
+    for page, marked in zip(pages, marks, strict=True):
+        texts.append(
+            [line for line, is_left_out in zip(page, marked, strict=True) if not is_left_out]
+        )
+    # The stamp of a library is not the text of a page.
+    scans = [number + 1 for number in pages_with_images if not texts[number]]
     notes = []
-    if without_text:
-        notes.append(_about_images(without_text, len(pages)))
+    if scans:
+        _check_scans(source, len(scans), sum(map(bool, texts)), len(pages))
+        notes.append(_about_images(scans, len(pages)))
     if not source.options.keep_all:
-        marks, dropped = lines_to_leave_out([[line.text for line in page] for page in pages])
+        pages = texts
         notes += dropped
-        for number, (page, marked) in enumerate(zip(pages, marks, strict=True)):
-            pages[number] = [line for line, gone in zip(page, marked, strict=True) if not gone]
     assembler = _Assembler(pages, bookmarks, keep_all=source.options.keep_all)
     blocks = assembler.blocks()
     if assembler.num_captions:
@@ -74,10 +81,22 @@ def read(source: Source) -> Iterator[Document]:
     yield source.document(blocks, title=title, num_pages=len(pages), notes=notes)
 
 
+def _check_scans(source: Source, num_scans: int, num_texts: int, num_pages: int) -> None:
+    """Raises InputError if more pages are images than text."""
+    if num_scans <= num_texts or (num_texts and source.options.keep_all):
+        return
+    others = "; --keep_all reads the other pages" if num_texts else ""
+    raise InputError(
+        f"{source.name}: a scan ({num_scans} of {num_pages} pages are images without a text "
+        "layer); run an OCR program on it, for example ocrmypdf, or register a reader with OCR "
+        f'as longsum_jax.readers.KINDS["pdf"]{others}'
+    )
+
+
 def _read_pages(
     source: Source,
 ) -> tuple[list[list[_Line]], str | None, dict[tuple[int, str], int], list[int]]:
-    """Returns lines of all pages, title, bookmarks, and numbers of pages with images alone."""
+    """Returns lines of all pages, title, bookmarks, and indices of pages of images with few lines."""
     pdfium = import_extra("pypdfium2", source.name, "PDF")
     document = _open(pdfium, source)
     try:
@@ -88,21 +107,15 @@ def _read_pages(
                 f"max_pages={source.options.max_pages}; raise it (--max_pages)"
             )
         pages = []
-        without_text = []
+        with_images = []
         for number in range(num_pages):
             source.check_time()
             lines, has_images = _read_page(pdfium, document, number, source.name)
             pages.append(lines)
-            if not lines and has_images:
-                without_text.append(number + 1)
-        chars = sum(len(line.text) for page in pages for line in page)
-        if without_text and chars < _SCAN_CHARS * num_pages:
-            raise InputError(
-                f"{source.name}: a scan, pages are images without a text layer; recognise its "
-                "text first, for example with ocrmypdf"
-            )
+            if has_images:
+                with_images.append(number)
         title = (document.get_metadata_dict().get("Title") or "").strip()
-        return pages, title or None, _bookmarks(document), without_text
+        return pages, title or None, _bookmarks(document), with_images
     finally:
         document.close()
 
@@ -119,7 +132,7 @@ def _open(pdfium: Any, source: Source) -> Any:
 
 
 def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list[_Line], bool]:
-    """Returns the lines of a page, and whether it has images."""
+    """Returns the lines of a page, and whether it has few lines and an image."""
     try:
         page = document[number]
     except pdfium.PdfiumError as error:
@@ -129,7 +142,8 @@ def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list
     try:
         lines = list(_lines(pdfium.raw, page.get_textpage()))
         image = pdfium.raw.FPDF_PAGEOBJ_IMAGE
-        has_images = not lines and any(page.get_objects(filter=[image], max_depth=3))
+        has_few_lines = len(lines) <= _STAMP_LINES
+        has_images = has_few_lines and any(page.get_objects(filter=[image], max_depth=3))
         return lines, has_images
     finally:
         page.close()
@@ -137,20 +151,29 @@ def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list
 
 def _lines(raw: Any, textpage: Any) -> Iterator[_Line]:
     text = textpage.get_text_range()
-    place = 0
     box = raw.FS_RECTF()
-    for line in text.split("\r\n"):
+    start = 0
+    for end, following in _line_ends(text):
+        line = text[start:end]
         shown = _SPACES.sub(" ", line).strip()
         if shown:
-            # The first character that is no space says where the line stands and in what size.
-            first = place + len(line) - len(line.lstrip())
+            # The first character that is not a space has the position and size of the line.
+            first = start + len(line) - len(line.lstrip())
             index = raw.FPDFText_GetCharIndexFromTextIndex(textpage.raw, first)
             raw.FPDFText_GetLooseCharBox(textpage.raw, index, ctypes.byref(box))
             weight = raw.FPDFText_GetFontWeight(textpage.raw, index)
             # Half points: boxes of letters in one size differ a little.
             size = round(2 * (box.top - box.bottom)) / 2
-            yield _Line(shown, box.left, box.bottom, size, weight)
-        place += len(line) + 2
+            hyphen = "-" if following - end == 1 else ""
+            yield _Line(shown + hyphen, box.left, box.bottom, size, weight)
+        start = following
+
+
+def _line_ends(text: str) -> Iterator[tuple[int, int]]:
+    """Yields the offsets of each line's end and of the following line's start."""
+    for match in _LINE_END.finditer(text):
+        yield match.span()
+    yield len(text), len(text)
 
 
 def _bookmarks(document: Any) -> dict[tuple[int, str], int]:
@@ -309,7 +332,6 @@ class _Assembler:
             while page + len(breaks) < number:
                 breaks.append(len(text))
             text += line.text
-        text = text.replace("\x02\n", "-\n").translate(_LINE_HYPHENS)
         if not self._keep_all and "-\n" in text:
             text, breaks = _joined(text, breaks, self._words)
         return Block(text.replace("-\n", "-").replace("\n", " "), level, page + 1, tuple(breaks))

@@ -956,6 +956,16 @@ def test_pages_of_a_pdf_that_are_scans_are_named(read_one, make):
     assert len(document.pages) == 2
 
 
+def test_a_cover_with_scanned_pages_is_a_scan(read_one, make):
+    scan = make.pdf([*body("a")] * 9, [], ["From the library"], *[["From the library"]] * 3)
+    assert "This page a" in read_one("a.pdf", scan).text  # without images
+    scan = make.pdf([*body("a")] * 9, [], *[["From the library"]] * 4, image=True)
+    with pytest.raises(InputError, match=r"a scan \(5 of 6 .* ocrmypdf, or .*KINDS.*keep_all"):
+        read_one("b.pdf", scan)
+    kept = read_one("c.pdf", scan, keep_all=True)
+    assert kept.notes == ("5 of 6 pages are images without a text layer (2, 3, 4, 5, 6)",)
+
+
 def test_contents_with_dots_are_left_out_of_pdf(read_one, make):
     lines = ["1 Introduction . . . . . . . . . 3", "2 Method . . . . . . . . . . . 17"]
     document = read_one("a.pdf", make.pdf([*lines, "", *body("a"), *body("b")]))
