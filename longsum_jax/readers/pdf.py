@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 from longsum_jax.errors import InputError, counted
 from longsum_jax.extra import import_extra
-from longsum_jax.readers.cleaning import join_hyphens, lines_to_leave_out, words_of
+from longsum_jax.readers.cleaning import (
+    join_hyphens,
+    lines_to_leave_out,
+    list_marks,
+    without_line_numbers,
+    words_of,
+)
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
@@ -59,12 +65,13 @@ def read(source: Source) -> Iterator[Document]:
     """
     with _pdfium_lock:
         pages, title, bookmarks, pages_with_images = _read_pages(source)
-    marks, dropped = lines_to_leave_out([[line.text for line in page] for page in pages])
-    texts = []
-    for page, marked in zip(pages, marks, strict=True):
-        texts.append(
-            [line for line, is_left_out in zip(page, marked, strict=True) if not is_left_out]
-        )
+    texts, dropped = _without_line_numbers(pages)
+    marks, notes = lines_to_leave_out([[line.text for line in page] for page in texts])
+    dropped += notes
+    for number, (page, marked) in enumerate(zip(texts, marks, strict=True)):
+        texts[number] = [
+            line for line, is_left_out in zip(page, marked, strict=True) if not is_left_out
+        ]
     # The stamp of a library is not the text of a page.
     scans = [number + 1 for number in pages_with_images if not texts[number]]
     notes = []
@@ -79,6 +86,15 @@ def read(source: Source) -> Iterator[Document]:
     if assembler.num_captions:
         notes.append(f"{counted(assembler.num_captions, 'caption')} left out")
     yield source.document(blocks, title=title, num_pages=len(pages), notes=notes)
+
+
+def _without_line_numbers(pages: Sequence[Sequence[_Line]]) -> tuple[list[list[_Line]], list[str]]:
+    texts, notes = without_line_numbers([[line.text for line in page] for page in pages])
+    results = []
+    for page, page_texts in zip(pages, texts, strict=True):
+        lines = zip(page, page_texts, strict=True)
+        results.append([line._replace(text=text) for line, text in lines if text])
+    return results, notes
 
 
 def _check_scans(source: Source, num_scans: int, num_texts: int, num_pages: int) -> None:
@@ -96,7 +112,7 @@ def _check_scans(source: Source, num_scans: int, num_texts: int, num_pages: int)
 def _read_pages(
     source: Source,
 ) -> tuple[list[list[_Line]], str | None, dict[tuple[int, str], int], list[int]]:
-    """Returns lines of all pages, title, bookmarks, and indices of pages of images with few lines."""
+    """Returns lines of all pages, title, bookmarks, and indices of pages with images, few lines."""
     pdfium = import_extra("pypdfium2", source.name, "PDF")
     document = _open(pdfium, source)
     try:
@@ -155,7 +171,7 @@ def _lines(raw: Any, textpage: Any) -> Iterator[_Line]:
     start = 0
     for end, following in _line_ends(text):
         line = text[start:end]
-        shown = _SPACES.sub(" ", line).strip()
+        shown = list_marks(_SPACES.sub(" ", line).strip())
         if shown:
             # The first character that is not a space has the position and size of the line.
             first = start + len(line) - len(line.lstrip())
@@ -308,6 +324,8 @@ class _Assembler:
             near = 0 < last.bottom - line.bottom < 1.6 * max(last.size, 1.0)
             is_numbered = _NUMBERED.match(line.text) is not None
             return level == level_before and page == here and near and not is_numbered
+        if last.text.endswith(("-", "\u2010")) and line.text[0].islower():  # inside of a word
+            return True
         if _LIST_ITEM.match(line.text):
             return False
         ended = last.text.endswith(_ENDS)

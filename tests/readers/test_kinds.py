@@ -209,6 +209,77 @@ def test_hyphens_by_the_words_of_other_pages(read_one, make):
     assert "is well-known." in read_one("a.pdf", make.pdf(lines)).text
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the har\xad\nbour dam", "the harbour\ndam"),
+        ("the har\xad  \n  bour.\nIt", "the harbour.\nIt"),
+        ("the har\xad bour dam, co\xadope\xadrate", "the harbour dam, cooperate"),
+        ("two\xad and three\xad year plans", "two and threeyear plans"),
+        ("\uf0b7 one\n\uf0a7\ttwo\n  \uf0d8three \uf0e0", "\u2022 one\n\u2022 two\n\u2022 three"),
+        ("at \uf0b3 3 \uf06dm", "at \u2265 3 \u03bcm"),
+    ],
+)
+def test_characters_of_typesetting(read_one, text, expected):
+    assert read_one("a.txt", text).text.rstrip() == expected
+    assert read_one("b.jsonl", json.dumps({"text": text})).text.rstrip() == expected
+
+
+def test_soft_hyphens_of_other_kinds(read_one, make):
+    assert read_one("a.md", "the har\xad\nbour dam").text == "the harbour dam"
+    assert read_one("b.html", "<p>the har\xad\nbour dam").text == "the harbour dam"
+    paragraph = "<w:p><w:r><w:t>the har\xad</w:t><w:br/><w:t>bour dam</w:t></w:r></w:p>"
+    assert read_one("c.docx", make.docx(paragraph)).text == "the harbour\ndam"
+
+
+NUMBERED = [f"{MANY_WORDS} and", "goes on with the line."] * 8
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"{number} {line}" for number, line in enumerate(NUMBERED, 3)],
+        [f"{number % 8 + 1} {line}" for number, line in enumerate(NUMBERED)],
+        [f"  {number}   {line}" for number, line in enumerate(NUMBERED, 95)],
+        [f"{line}   {number}" for number, line in enumerate(NUMBERED, 1)],
+        [
+            f"{number} {line}" if number % 5 == 0 else line
+            for number, line in enumerate(NUMBERED, 5)
+        ],
+        [
+            f"{line} {number}" if number % 5 == 0 else line
+            for number, line in enumerate(NUMBERED, 5)
+        ],
+        [part for number, line in enumerate(NUMBERED, 1) for part in (line, str(number))],
+        [*map(str, range(1, 17)), *NUMBERED],
+    ],
+)
+def test_line_numbers_are_left_out(read_one, make, lines):
+    whole = " ".join(NUMBERED)
+    text = "\n".join(lines)
+    document = read_one("a.txt", text)
+    assert " ".join(document.text.split()) == whole
+    assert "line numbers left out" in document.notes[0]
+    assert read_one("b.txt", text, keep_all=True).text == text.strip("\n")
+    if "   " not in text:
+        assert " ".join(read_one("c.pdf", make.pdf(lines)).text.split()) == whole
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"{number} Another item of the list" for number in range(1, 15)],
+        [f"{number}. a step of the list" for number in range(1, 15)],
+        [f"{year} {year % 7}.5" for year in range(1990, 2015)],
+        [f"Chapter of the book {page}" for page in range(1, 15)],
+        [f"A line that ends in {number}" for number in (5, 3, 10, 15, 1, 20)],
+        [f"{number} eggs" for number in (1, 2, 3)],
+    ],
+)
+def test_other_numbers_stay(read_one, lines):
+    assert read_one("a.txt", "\n".join(lines)).text == "\n".join(lines)
+
+
 def test_joined_hyphens_leave_the_lines_short(read_one):
     text = f"{MANY_WORDS} exam-\nple {MANY_WORDS}."
     assert max(map(len, read_one("a.txt", text).text.split("\n"))) <= LONGEST_WRAPPED_LINE
