@@ -279,17 +279,24 @@ class _Numbered(NamedTuple):
     is_apart: bool = True
 
 
+_NOT_NUMBERED = _Numbered(None)
+
+
 def _number_before(line: str) -> _Numbered:
-    number, *rest = line.split(None, 1) or [""]
+    if not line.lstrip()[:1].isdigit():
+        return _NOT_NUMBERED
+    number, *rest = line.split(None, 1)
     if not _is_line_number(number):
-        return _Numbered(None)
+        return _NOT_NUMBERED
     return _Numbered(int(number), "".join(rest))
 
 
 def _number_after(line: str) -> _Numbered:
-    *rest, number = line.rsplit(None, 1) or [""]
+    if not line.rstrip()[-1:].isdigit():
+        return _NOT_NUMBERED
+    *rest, number = line.rsplit(None, 1)
     if not rest or not _is_line_number(number):
-        return _Numbered(None)
+        return _NOT_NUMBERED
     is_apart = len(line.rstrip()) > len(rest[0]) + 1 + len(number)
     return _Numbered(int(number), rest[0], True, is_apart)
 
@@ -322,13 +329,15 @@ def _numbered_lines(lines: Sequence[_Numbered]) -> set[int]:
 
 def _counts_lines(lines: Sequence[_Numbered], chain: Sequence[int], step: int) -> bool:
     """Returns True if a chain of numbers counts lines, and not items, rows or years."""
+    if len(chain) < _FEWEST_FIFTHS:
+        return False
     span = lines[chain[0] : chain[-1] + 1]
     if step > 1:
         distances = [after - before for before, after in itertools.pairwise(chain)]
         num_regular = sum(step - 2 <= distance <= step + 1 for distance in distances)
         num_others = sum(line.number is not None for line in span) - len(chain)
         is_regular = num_regular >= 0.75 * len(distances)
-        return len(chain) >= _FEWEST_FIFTHS and is_regular and num_others < len(chain)
+        return is_regular and num_others < len(chain)
     if len(chain) < max(_FEWEST_LINES, 0.4 * len(span)):
         return False
     if lines[chain[0]].is_last:

@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import math
 import re
 import threading
 from collections import Counter
@@ -17,6 +18,7 @@ from longsum_jax.readers.cleaning import (
     without_line_numbers,
     words_of,
 )
+from longsum_jax.readers.columns import FEWEST_ROWS, order_columns
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
@@ -29,6 +31,8 @@ _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+\S")
 _ENDS = (".", "!", "?", ":", '"', "”", "\u2019", "。")
 _LIST_ITEM = re.compile(r"(?:[•●▪◦‣·\u2013-]|\(?\d{1,3}[.)]|\[\d{1,3}\]|\(?[a-z][.)])\s")
 
+_GAP = 1.0  # distance of two pieces of a line over the size of the text
+_NARROWEST = 5  # width of a column over the size of the text
 _LARGER = 1.12  # size of a heading over that of the text
 _BOLDER = 150  # weight of a heading over that of the text
 _LONGEST_HEADING = 120  # characters
@@ -41,13 +45,14 @@ _pdfium_lock = threading.Lock()  # PDFium runs in one thread at a time
 
 
 class _Line(NamedTuple):
-    """A line of a page: its text, and where and how large it stands, in points."""
+    """A line of a page: its text, and its position and size in points."""
 
     text: str
     left: float
     bottom: float
     size: float
     weight: int
+    right: float = 0.0  # measured on pages that may have columns
 
 
 class _Style(NamedTuple):
@@ -90,6 +95,8 @@ def read(source: Source) -> Iterator[Document]:
 
 def _without_line_numbers(pages: Sequence[Sequence[_Line]]) -> tuple[list[list[_Line]], list[str]]:
     texts, notes = without_line_numbers([[line.text for line in page] for page in pages])
+    if not notes:
+        return list(map(list, pages)), []
     results = []
     for page, page_texts in zip(pages, texts, strict=True):
         lines = zip(page, page_texts, strict=True)
@@ -156,7 +163,7 @@ def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list
             f"{name}: page {number + 1} is damaged ({error}); copy the file again"
         ) from None
     try:
-        lines = list(_lines(pdfium.raw, page.get_textpage()))
+        lines = _lines(pdfium.raw, page.get_textpage())
         image = pdfium.raw.FPDF_PAGEOBJ_IMAGE
         has_few_lines = len(lines) <= _STAMP_LINES
         has_images = has_few_lines and any(page.get_objects(filter=[image], max_depth=3))
@@ -165,24 +172,122 @@ def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list
         page.close()
 
 
-def _lines(raw: Any, textpage: Any) -> Iterator[_Line]:
+def _lines(raw: Any, textpage: Any) -> list[_Line]:
+    """Returns the lines of a page in reading order."""
     text = textpage.get_text_range()
-    box = raw.FS_RECTF()
+    measure = _Measure(raw, textpage, text)
+    spans = []
+    lines = []
     start = 0
     for end, following in _line_ends(text):
         line = text[start:end]
-        shown = list_marks(_SPACES.sub(" ", line).strip())
-        if shown:
-            # The first character that is not a space has the position and size of the line.
-            first = start + len(line) - len(line.lstrip())
-            index = raw.FPDFText_GetCharIndexFromTextIndex(textpage.raw, first)
-            raw.FPDFText_GetLooseCharBox(textpage.raw, index, ctypes.byref(box))
-            weight = raw.FPDFText_GetFontWeight(textpage.raw, index)
-            # Half points: boxes of letters in one size differ a little.
-            size = round(2 * (box.top - box.bottom)) / 2
+        if line.strip():
+            span = start + len(line) - len(line.lstrip()), start + len(line.rstrip())
+            spans.append(span)
             hyphen = "-" if following - end == 1 else ""
-            yield _Line(shown + hyphen, box.left, box.bottom, size, weight)
+            lines.append(measure.line(*span, hyphen))
         start = following
+    size = _style_of([lines]).size
+    if not _may_have_columns(measure, spans, lines, size):
+        return lines
+    rows = [measure.pieces(*span, line, size) for span, line in zip(spans, lines, strict=True)]
+    return [_joined_pieces(row) for row in order_columns(rows)]
+
+
+def _may_have_columns(
+    measure: "_Measure", spans: Sequence[tuple[int, int]], lines: Sequence[_Line], size: float
+) -> bool:
+    """Returns True if lines have gaps at one position, for which every other one is measured."""
+    num_level = 0
+    for before, line in itertools.pairwise(lines):
+        is_level = abs(before.bottom - line.bottom) < size
+        num_level += is_level and line.left > before.left + _NARROWEST * size
+    starts: Counter[int] = Counter()
+    for span, line in zip(spans[::2], lines[::2], strict=True):
+        for edge, following in measure.gaps(*span, size):
+            starts[round(following)] += edge - line.left > _NARROWEST * size
+    return 2 * max(starts.values(), default=0) + num_level >= FEWEST_ROWS
+
+
+def _joined_pieces(row: Sequence[_Line]) -> _Line:
+    if len(row) == 1:
+        return row[0]
+    return row[0]._replace(text=" ".join(piece.text for piece in row), right=row[-1].right)
+
+
+class _Measure:
+    """Measures parts of the text of a page.
+
+    Args:
+        raw: functions of PDFium.
+        textpage: the page.
+        text: the text of the page.
+    """
+
+    def __init__(self, raw: Any, textpage: Any, text: str) -> None:
+        self._raw = raw
+        self._page = textpage.raw
+        self._text = text
+        self._box = raw.FS_RECTF()
+        self._edges = [ctypes.c_double() for _ in range(4)]
+
+    def line(self, start: int, end: int, hyphen: str = "") -> _Line:
+        """Returns the line ``text[start:end]``, with a hyphen at its end."""
+        raw, box = self._raw, self._box
+        # The first character has the position and size of the line.
+        index = self._index(start)
+        raw.FPDFText_GetLooseCharBox(self._page, index, ctypes.byref(box))
+        weight = raw.FPDFText_GetFontWeight(self._page, index)
+        # Half points: boxes of letters in one size differ a little.
+        size = round(2 * (box.top - box.bottom)) / 2
+        text = list_marks(_SPACES.sub(" ", self._text[start:end]).strip())
+        return _Line(text + hyphen, box.left, box.bottom, size, weight)
+
+    def gaps(self, start: int, end: int, size: float) -> list[tuple[float, float]]:
+        """Returns the left and right edges of wide gaps in a line."""
+        # Rectangles are parts of a line that a file draws in one piece.
+        count = self._raw.FPDFText_CountRects(self._page, self._index(start), end - start)
+        if count < 2:
+            return []
+        left, top, right, bottom = self._edges
+        gaps = []
+        edge = math.inf
+        for i in range(count):
+            self._raw.FPDFText_GetRect(self._page, i, left, top, right, bottom)
+            if left.value - edge > _GAP * size:
+                gaps.append((edge, left.value))
+            edge = right.value
+        return gaps
+
+    def pieces(self, start: int, end: int, line: _Line, size: float) -> list[_Line]:
+        """Returns the pieces of a line between its gaps, with their right edges."""
+        left, right, bottom, top = self._edges
+        pieces = []
+        for edge, following in self.gaps(start, end, size):
+            middle = self._first_right_of(following - 0.5, start, end)
+            if start < middle < end:
+                pieces.append(self.line(start, middle)._replace(right=edge))
+                start = middle
+        hyphen = "-" if self._text[end : end + 1] in ("\x02", "\ufffe") else ""
+        last = self.line(start, end, hyphen) if pieces else line
+        self._raw.FPDFText_GetCharBox(self._page, self._index(end - 1), left, right, bottom, top)
+        return [*pieces, last._replace(right=max(right.value, last.left))]
+
+    def _index(self, offset: int) -> int:
+        """Returns the index of a character of the page by its offset in the text."""
+        index: int = self._raw.FPDFText_GetCharIndexFromTextIndex(self._page, offset)
+        return index
+
+    def _first_right_of(self, position: float, start: int, end: int) -> int:
+        """Returns the offset of the first character right of a position."""
+        left, right, bottom, top = self._edges
+        for offset in range(start, end):
+            if self._text[offset].isspace():
+                continue
+            self._raw.FPDFText_GetCharBox(self._page, self._index(offset), left, right, bottom, top)
+            if left.value >= position:
+                return offset
+        return end
 
 
 def _line_ends(text: str) -> Iterator[tuple[int, int]]:
@@ -208,7 +313,7 @@ def _bookmarks(document: Any) -> dict[tuple[int, str], int]:
 
 def _key(title: str) -> str:
     """Returns a title without numbers, spaces and case, which bookmarks write their own way."""
-    return "".join(char for char in title.casefold() if char.isalpha())
+    return "".join(filter(str.isalpha, title.casefold()))
 
 
 class _Assembler:
@@ -232,6 +337,7 @@ class _Assembler:
     ) -> None:
         self._pages = pages
         self._bookmarks = bookmarks
+        self._pages_of_bookmarks = {page for page, _ in bookmarks}
         self._keep_all = keep_all
         self.num_captions = 0
         self._words = words_of("\n".join(line.text for page in pages for line in page))
@@ -285,9 +391,10 @@ class _Assembler:
 
     def _level(self, number: int, line: _Line) -> int:
         """Returns the level of a line that is a heading, else 0."""
-        known = self._bookmarks.get((number, _key(line.text)))
-        if known is not None:
-            return known
+        if number in self._pages_of_bookmarks:
+            level = self._bookmarks.get((number, _key(line.text)))
+            if level is not None:
+                return level
         if len(line.text) > _LONGEST_HEADING or not any(map(str.isalpha, line.text)):
             return 0
         if line.size in self._sizes:

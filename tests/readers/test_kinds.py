@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import itertools
 import json
 import lzma
 import tarfile
@@ -1035,6 +1036,45 @@ def test_a_cover_with_scanned_pages_is_a_scan(read_one, make):
         read_one("b.pdf", scan)
     kept = read_one("c.pdf", scan, keep_all=True)
     assert kept.notes == ("5 of 6 pages are images without a text layer (2, 3, 4, 5, 6)",)
+
+
+def prose(name):
+    """Returns a sentence of 20 lines that begin with small letters but for the first."""
+    lines = [f"and the {name} goes on in line {number}" for number in range(2, 20)]
+    return [f"The {name} begins in its first line", *lines, f"until it has an end in {name} 20."]
+
+
+def in_rows(*columns, distance=240, up=0):
+    rows = zip(*columns, strict=True)
+    return [[(text, 10, i * distance, i * up) for i, text in enumerate(row)] for row in rows]
+
+
+@pytest.mark.parametrize("up", [0, -5])
+@pytest.mark.parametrize("names", [("left", "right"), ("first", "second", "third")])
+def test_columns_of_pdf_that_are_drawn_row_by_row(read_one, make, names, up):
+    columns = [prose(name) for name in names]
+    title = "A line of the page that is as wide as all of the columns below it, and above it, too,"
+    rows = in_rows(*columns, distance=240 if len(names) == 2 else 175, up=up)
+    document = read_one("a.pdf", make.pdf([title, *rows]))
+    text = " ".join(document.text.split())
+    assert text == " ".join([title, *itertools.chain(*columns)])
+
+
+def test_tables_and_wide_gaps_of_pdf_stay_in_rows(read_one, make):
+    cells = [["Cost of the dam", "12.5"], ["of it, wood", "3.5"], ["and stone for it", "9.0"]] * 5
+    words = [
+        ["red apples", "to eat"],
+        ["pears of the north", "for wine and oil"],
+        ["nuts", "a"],
+    ] * 5
+    columns = zip(prose("text"), range(20), strict=True)
+    gaps = [
+        [(f"{line} of some words", 10, 0, 0), ("goes on", 10, 250 + 3 * i, 0)]
+        for line, i in columns
+    ]
+    for rows in (in_rows(*zip(*cells, strict=True)), in_rows(*zip(*words, strict=True)), gaps):
+        text = " ".join(read_one("a.pdf", make.pdf(rows)).text.split())
+        assert text == " ".join(piece[0] for row in rows for piece in row)
 
 
 def test_contents_with_dots_are_left_out_of_pdf(read_one, make):
