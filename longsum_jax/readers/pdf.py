@@ -29,10 +29,25 @@ _LINE_END = re.compile("\r\n|[\x02\ufffe]")
 _SPACES = re.compile(r"[ \t\xa0\u2000-\u200a]+")
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+\S")
 _ENDS = (".", "!", "?", ":", '"', "”", "\u2019", "。")
+# A number that may be the mark of a footnote, raised digits in lines, and a footnote.
+_DIGITS_AFTER = re.compile(r"(?:[^\W\d_]|[.,;:!?)\"\u201d\u2019])[ ]?(\d{1,3})(?![\w%]|[.,]\d)")
+_RAISED_DIGITS = {digit: chr(0xF0000 + ord(digit)) for digit in "0123456789"}  # private use
+_TO_RAISED = str.maketrans(_RAISED_DIGITS)
+_FROM_RAISED = str.maketrans({raised: digit for digit, raised in _RAISED_DIGITS.items()})
+_RAISED_NUMBER = re.compile("[ ]?([\U000f0030-\U000f0039]+)")
+_SIGNS = "*\u2217\u2020\u2021\xa7\xb6"
+_SIGN_AFTER = re.compile(rf"(?<=[^\s{_SIGNS}])([{_SIGNS}]{{1,3}})(?=[\s,;.]|\Z)")
+_FOOTNOTE = re.compile(
+    rf"(?!\d+(?:st|nd|rd|th)\b)(\d{{1,3}}|[{_SIGNS}]{{1,3}})[.)\]]?\s?(?=[^\W\d_]|[\"\u201c\u2018(])"
+)
 _LIST_ITEM = re.compile(r"(?:[•●▪◦‣·\u2013-]|\(?\d{1,3}[.)]|\[\d{1,3}\]|\(?[a-z][.)])\s")
 
 _GAP = 1.0  # distance of two pieces of a line over the size of the text
 _NARROWEST = 5  # width of a column over the size of the text
+_SMALLER = 0.93  # size of a footnote over that of the text
+_RAISED = 0.85  # size of a raised digit over that of the letter before it
+_FULL_LINE = 30  # characters of a line of the text, which a footnote has above it
+_SAME_COLUMN = 60  # points between the left edges of lines in one column
 _LARGER = 1.12  # size of a heading over that of the text
 _BOLDER = 150  # weight of a heading over that of the text
 _LONGEST_HEADING = 120  # characters
@@ -84,8 +99,9 @@ def read(source: Source) -> Iterator[Document]:
         _check_scans(source, len(scans), sum(map(bool, texts)), len(pages))
         notes.append(_about_images(scans, len(pages)))
     if not source.options.keep_all:
-        pages = texts
-        notes += dropped
+        pages, footnotes = _without_footnotes(texts)
+        notes += [*dropped, *footnotes]
+    pages = [[_with_digits(line) for line in page] for page in pages]
     assembler = _Assembler(pages, bookmarks, keep_all=source.options.keep_all)
     blocks = assembler.blocks()
     if assembler.num_captions:
@@ -102,6 +118,79 @@ def _without_line_numbers(pages: Sequence[Sequence[_Line]]) -> tuple[list[list[_
         lines = zip(page, page_texts, strict=True)
         results.append([line._replace(text=text) for line, text in lines if text])
     return results, notes
+
+
+def _without_footnotes(
+    pages: Sequence[Sequence[_Line]],
+) -> tuple[list[list[_Line]], list[str]]:
+    """Returns the lines of each page without footnotes and their marks, and a note."""
+    size = _style_of(pages).size
+    chars: Counter[float] = Counter()
+    for line in itertools.chain(*pages):
+        chars[line.size] += len(line.text)
+    # A size that much of the document has is not one of footnotes.
+    small = {
+        other
+        for other, count in chars.items()
+        if other <= _SMALLER * size and count < 0.2 * chars.total()
+    }
+    results = []
+    count = 0
+    for page in pages:
+        indices, marks = _footnotes(page, small)
+        count += len(marks)
+        lines = [line for i, line in enumerate(page) if i not in indices]
+        results.append([_without_marks(line, marks) for line in lines] if marks else lines)
+    return results, [f"{counted(count, 'footnote')} left out"] if count else []
+
+
+def _footnotes(page: Sequence[_Line], small: Set[float]) -> tuple[set[int], set[str]]:
+    """Returns the indices of lines of footnotes, and the marks of the footnotes.
+
+    Footnotes are smaller than the text, begin with a mark, and have no text below them.
+
+    Args:
+        page: lines of a page.
+        small: sizes of lines that may be footnotes.
+    """
+    indices: set[int] = set()
+    marks: set[str] = set()
+    groups = itertools.groupby(range(len(page)), lambda i: page[i].size in small)
+    for is_small, group in groups:
+        run = list(group) if is_small else []
+        while run and _FOOTNOTE.match(page[run[0]].text) is None:
+            run.pop(0)
+        is_long = 2 * len(run) > len(page)
+        if not run or is_long or _has_text_below(page, run[0], small):
+            continue
+        matches = [_FOOTNOTE.match(page[i].text) for i in run]
+        indices.update(run)
+        marks.update(match.group(1) for match in matches if match is not None)
+    return indices, marks
+
+
+def _has_text_below(page: Sequence[_Line], start: int, small: Set[float]) -> bool:
+    note = page[start]
+    return any(
+        line.bottom < note.bottom
+        and abs(line.left - note.left) < _SAME_COLUMN
+        and line.size not in small
+        and len(line.text) >= _FULL_LINE
+        for line in page
+    )
+
+
+def _without_marks(line: _Line, marks: Set[str]) -> _Line:
+    def replaced(match: re.Match[str]) -> str:
+        return "" if match.group(1).translate(_FROM_RAISED) in marks else match.group()
+
+    text = _SIGN_AFTER.sub(replaced, _RAISED_NUMBER.sub(replaced, line.text))
+    return line._replace(text=text)
+
+
+def _with_digits(line: _Line) -> _Line:
+    """Returns a line with digits in place of raised ones."""
+    return line if line.text.isascii() else line._replace(text=line.text.translate(_FROM_RAISED))
 
 
 def _check_scans(source: Source, num_scans: int, num_texts: int, num_pages: int) -> None:
@@ -233,6 +322,7 @@ class _Measure:
 
     def line(self, start: int, end: int, hyphen: str = "") -> _Line:
         """Returns the line ``text[start:end]``, with a hyphen at its end."""
+        text = list_marks(_SPACES.sub(" ", self._with_raised(start, end)).strip())
         raw, box = self._raw, self._box
         # The first character has the position and size of the line.
         index = self._index(start)
@@ -240,8 +330,27 @@ class _Measure:
         weight = raw.FPDFText_GetFontWeight(self._page, index)
         # Half points: boxes of letters in one size differ a little.
         size = round(2 * (box.top - box.bottom)) / 2
-        text = list_marks(_SPACES.sub(" ", self._text[start:end]).strip())
         return _Line(text + hyphen, box.left, box.bottom, size, weight)
+
+    def _with_raised(self, start: int, end: int) -> str:
+        """Returns ``text[start:end]`` with raised digits as such, which may mark footnotes."""
+        text = self._text[start:end]
+        for match in _DIGITS_AFTER.finditer(text):
+            if self._is_raised(start + match.start(1), start + match.start()):
+                before, after = text[: match.start(1)], text[match.end() :]
+                text = before + match.group(1).translate(_TO_RAISED) + after
+        return text
+
+    def _is_raised(self, offset: int, before: int) -> bool:
+        """Returns True if a character is smaller and higher than one before it."""
+        box = self._box
+        sizes = []
+        for place in (before, offset):
+            self._raw.FPDFText_GetLooseCharBox(self._page, self._index(place), ctypes.byref(box))
+            sizes.append((box.top - box.bottom, box.bottom, box.top))
+        (height, bottom, top), (raised_height, raised_bottom, raised_top) = sizes
+        is_higher = raised_bottom > bottom and raised_top > top - 0.25 * height
+        return raised_height < _RAISED * height and is_higher
 
     def gaps(self, start: int, end: int, size: float) -> list[tuple[float, float]]:
         """Returns the left and right edges of wide gaps in a line."""

@@ -1049,8 +1049,10 @@ def in_rows(*columns, distance=240, up=0):
     return [[(text, 10, i * distance, i * up) for i, text in enumerate(row)] for row in rows]
 
 
-@pytest.mark.parametrize("up", [0, -5])
-@pytest.mark.parametrize("names", [("left", "right"), ("first", "second", "third")])
+@pytest.mark.parametrize(
+    ("names", "up"),
+    [(("left", "right"), 0), (("left", "right"), -5), (("first", "second", "third"), 0)],
+)
 def test_columns_of_pdf_that_are_drawn_row_by_row(read_one, make, names, up):
     columns = [prose(name) for name in names]
     title = "A line of the page that is as wide as all of the columns below it, and above it, too,"
@@ -1075,6 +1077,41 @@ def test_tables_and_wide_gaps_of_pdf_stay_in_rows(read_one, make):
     for rows in (in_rows(*zip(*cells, strict=True)), in_rows(*zip(*words, strict=True)), gaps):
         text = " ".join(read_one("a.pdf", make.pdf(rows)).text.split())
         assert text == " ".join(piece[0] for row in rows for piece in row)
+
+
+def test_footnotes_of_pdf_are_left_out(read_one, make):
+    marked = [
+        [
+            ("The dam was built of stone,", 11, 0, 0),
+            ("12", 6, 135, 4),
+            (" not of wood*", 11, 142, 0),
+        ],
+        [
+            ("and covers 3 km", 11, 0, 0),
+            ("2", 6, 79, 4),
+            (" of the bay, see Figure 12, which has", 11, 83, 0),
+        ],
+    ]
+    notes = [
+        [("12", 5, 0, 3), ("A note on the stone.", 8, 6, 0)],
+        ("that goes on.", 8),
+        ("* Oak.", 8),
+    ]
+    following = ["been drawn in the year in which it was built. It is the", "end of it."]
+    content = make.pdf([*body("a"), "", *marked, "", *notes], [*following, *body("b")])
+    document = read_one("a.pdf", content)
+    whole = (
+        "The dam was built of stone, not of wood and covers 3 km2 of the bay, see Figure 12, which "
+        f"has {' '.join(following)}"
+    )
+    assert whole in document.text
+    assert "note" not in document.text
+    assert document.notes == ("2 footnotes left out",)
+    kept = read_one("b.pdf", content, keep_all=True).text
+    assert "stone,12 not of wood*" in kept
+    assert "A note on the stone." in kept
+    small = [*body("a"), "", ("1 A small line in the middle", 8), *body("b")]
+    assert "A small line" in read_one("c.pdf", make.pdf(small)).text
 
 
 def test_contents_with_dots_are_left_out_of_pdf(read_one, make):
