@@ -65,6 +65,12 @@ _FEWEST_LINES, _FEWEST_FIFTHS = 8, 4  # numbered lines in a chain
 _HYPHEN_AT_END = re.compile(
     r"(?<!\w)(?<!\w-)(\w++(?:-\w++)*)[-\u2010]\n[ \t]*(\w++)(\S*+)((?<!-)[ \t]++(?=\S))?"
 )
+# The two parts of a word after a line end became a space.
+_HYPHEN_AND_SPACE = re.compile(
+    rf"(?<![\w-])([^\W\d_]++(?:-[^\W\d_]++)*)[-\u2010][ \n](?!{_SUSPENDED})([^\W\d_]++)(?!-)"
+)
+_HYPHEN_ENDS = ("- ", "-\n", "\u2010 ", "\u2010\n")
+_FEWEST_CUT_WORDS = 2  # that a document has elsewhere, from which on it was copied from pages
 _WORD = re.compile(r"\w+(?:-\w+)*")
 
 
@@ -76,6 +82,7 @@ def clean(blocks: Iterable[Block], *, keep_all: bool) -> tuple[list[Block], list
     found, notes = _without_control_characters(blocks)
     if keep_all:
         return found, notes
+    found = _with_whole_words(found)
     for rule in (_without_license, _without_references):
         found, note = rule(found)
         if note:
@@ -133,6 +140,36 @@ def _substitute(
                 breaks[i] += len(new) - len(match.group())
     text = "".join([*parts, block.text[end:]])
     return block._replace(text=text, breaks=tuple(breaks))
+
+
+def _with_whole_words(blocks: list[Block]) -> list[Block]:
+    """Joins words that a hyphen and a space cut in two, as in text that was copied from a page.
+
+    They are joined if the document has the whole word elsewhere. If it has several of them, the
+    others are joined as well whose second part is not a word of the document.
+    """
+    pairs = []
+    for block in blocks:
+        if any(end in block.text for end in _HYPHEN_ENDS):
+            pairs += _HYPHEN_AND_SPACE.finditer(block.text)
+    if not pairs:
+        return blocks
+    words = words_of("\n".join(_HYPHEN_AND_SPACE.sub(" ", block.text) for block in blocks))
+
+    def is_word(first: str, second: str) -> bool:
+        whole = f"{first}{second}".casefold(), f"{first}-{second}".casefold()
+        return not words.isdisjoint(whole)
+
+    num_words = sum(is_word(*pair.groups()) for pair in pairs)
+    is_copied = num_words >= max(_FEWEST_CUT_WORDS, len(pairs) / 4)
+
+    def joined(match: re.Match[str]) -> str:
+        first, second = match.groups()
+        if not is_word(first, second) and not (is_copied and second.casefold() not in words):
+            return match.group()
+        return f"{first}{'-' if _keeps_hyphen(first, second, words) else ''}{second}"
+
+    return [_substitute(block, _HYPHEN_AND_SPACE, joined) for block in blocks]
 
 
 def _without_license(blocks: list[Block]) -> tuple[list[Block], str | None]:

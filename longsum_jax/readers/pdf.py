@@ -132,8 +132,10 @@ def _without_footnotes(
     small = {
         other
         for other, count in chars.items()
-        if other <= _SMALLER * size and count < 0.2 * chars.total()
+        if other <= _SMALLER * size and count < 0.3 * chars.total()
     }
+    if chars[size] < 0.4 * chars.total():  # boxes of a font whose heights are those of letters
+        small = set()
     results = []
     count = 0
     for page in pages:
@@ -319,6 +321,10 @@ class _Measure:
         self._text = text
         self._box = raw.FS_RECTF()
         self._edges = [ctypes.c_double() for _ in range(4)]
+        # PDFium counts characters beyond U+FFFF twice; the number of these before each offset.
+        self._num_wide = None
+        if not text.isascii() and max(text) > "\uffff":
+            self._num_wide = [0, *itertools.accumulate(char > "\uffff" for char in text)]
 
     def line(self, start: int, end: int, hyphen: str = "") -> _Line:
         """Returns the line ``text[start:end]``, with a hyphen at its end."""
@@ -355,7 +361,9 @@ class _Measure:
     def gaps(self, start: int, end: int, size: float) -> list[tuple[float, float]]:
         """Returns the left and right edges of wide gaps in a line."""
         # Rectangles are parts of a line that a file draws in one piece.
-        count = self._raw.FPDFText_CountRects(self._page, self._index(start), end - start)
+        index = self._index(start)
+        length = self._index(end - 1) - index + 1
+        count = self._raw.FPDFText_CountRects(self._page, index, length)
         if count < 2:
             return []
         left, top, right, bottom = self._edges
@@ -384,6 +392,8 @@ class _Measure:
 
     def _index(self, offset: int) -> int:
         """Returns the index of a character of the page by its offset in the text."""
+        if self._num_wide is not None:
+            offset += self._num_wide[offset]
         index: int = self._raw.FPDFText_GetCharIndexFromTextIndex(self._page, offset)
         return index
 

@@ -233,6 +233,30 @@ def test_soft_hyphens_of_other_kinds(read_one, make):
     assert read_one("c.docx", make.docx(paragraph)).text == "the harbour\ndam"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("an intro- duction to it, the introduction", "an introduction to it, the introduction"),
+        ("a well- known man, as well-known", "a well-known man, as well-known"),
+        ("an intro- duction to it", "an intro- duction to it"),
+        ("two- and three-year plans, twoand", "two- and three-year plans, twoand"),
+        ("pre- and post- war, preand postwar", "pre- and postwar, preand postwar"),
+        ("a high- quality product, quality", "a high- quality product, quality"),
+        (
+            "har- bour, dis- pute, meas- ure of a high- quality: harbour, dispute, quality",
+            "harbour, dispute, measure of a high- quality: harbour, dispute, quality",
+        ),
+    ],
+)
+def test_hyphens_before_spaces(read_one, make, text, expected):
+    assert read_one("a.md", text).text == expected
+    assert read_one("b.md", text.replace("- ", "-\n")).text.split() == expected.split()
+    assert read_one("c.epub", make.epub([f"<h1>A</h1><p>{text}</p>"])).text == f"A\n\n{expected}"
+    paragraph = f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
+    assert read_one("d.docx", make.docx(paragraph)).text == expected
+    assert read_one("e.md", text, keep_all=True).text == text
+
+
 NUMBERED = [f"{MANY_WORDS} and", "goes on with the line."] * 8
 
 
