@@ -6,7 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from longsum_jax.errors import counted
-from longsum_jax.readers.cleaning import join_hyphens, lines_to_leave_out
+from longsum_jax.readers.cleaning import (
+    join_hyphens,
+    lines_to_leave_out,
+    without_line_numbers,
+)
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 from longsum_jax.text.sentences import (
@@ -54,6 +58,9 @@ def read(source: Source) -> Iterator[Document]:
     text, notes = source.decoded()
     pages = text.split("\f")
     if not source.options.keep_all:
+        lines, dropped = without_line_numbers([page.split("\n") for page in pages])
+        pages = ["\n".join(page) for page in lines]
+        notes += dropped
         if len(pages) > 1:
             pages, dropped = _without_running_lines(pages)
             notes += dropped

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import itertools
 import json
 import lzma
 import tarfile
@@ -207,6 +208,101 @@ def test_hyphens_by_the_words_of_other_pages(read_one, make):
     assert read_one("a.txt", "a well-\nknown man\fwell-known").text.startswith("a well-known")
     lines = ["A man who is well-", "known.", "", "", "He is well-known."]
     assert "is well-known." in read_one("a.pdf", make.pdf(lines)).text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the har\xad\nbour dam", "the harbour\ndam"),
+        ("the har\xad  \n  bour.\nIt", "the harbour.\nIt"),
+        ("the har\xad bour dam, co\xadope\xadrate", "the harbour dam, cooperate"),
+        ("two\xad and three\xad year plans", "two and threeyear plans"),
+        ("\uf0b7 one\n\uf0a7\ttwo\n  \uf0d8three \uf0e0", "\u2022 one\n\u2022 two\n\u2022 three"),
+        ("at \uf0b3 3 \uf06dm", "at \u2265 3 \u03bcm"),
+    ],
+)
+def test_characters_of_typesetting(read_one, text, expected):
+    assert read_one("a.txt", text).text.rstrip() == expected
+    assert read_one("b.jsonl", json.dumps({"text": text})).text.rstrip() == expected
+
+
+def test_soft_hyphens_of_other_kinds(read_one, make):
+    assert read_one("a.md", "the har\xad\nbour dam").text == "the harbour dam"
+    assert read_one("b.html", "<p>the har\xad\nbour dam").text == "the harbour dam"
+    paragraph = "<w:p><w:r><w:t>the har\xad</w:t><w:br/><w:t>bour dam</w:t></w:r></w:p>"
+    assert read_one("c.docx", make.docx(paragraph)).text == "the harbour\ndam"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("an intro- duction to it, the introduction", "an introduction to it, the introduction"),
+        ("a well- known man, as well-known", "a well-known man, as well-known"),
+        ("an intro- duction to it", "an intro- duction to it"),
+        ("two- and three-year plans, twoand", "two- and three-year plans, twoand"),
+        ("pre- and post- war, preand postwar", "pre- and postwar, preand postwar"),
+        ("a high- quality product, quality", "a high- quality product, quality"),
+        (
+            "har- bour, dis- pute, meas- ure of a high- quality: harbour, dispute, quality",
+            "harbour, dispute, measure of a high- quality: harbour, dispute, quality",
+        ),
+    ],
+)
+def test_hyphens_before_spaces(read_one, make, text, expected):
+    assert read_one("a.md", text).text == expected
+    assert read_one("b.md", text.replace("- ", "-\n")).text.split() == expected.split()
+    assert read_one("c.epub", make.epub([f"<h1>A</h1><p>{text}</p>"])).text == f"A\n\n{expected}"
+    paragraph = f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
+    assert read_one("d.docx", make.docx(paragraph)).text == expected
+    assert read_one("e.md", text, keep_all=True).text == text
+
+
+NUMBERED = [f"{MANY_WORDS} and", "goes on with the line."] * 8
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"{number} {line}" for number, line in enumerate(NUMBERED, 3)],
+        [f"{number % 8 + 1} {line}" for number, line in enumerate(NUMBERED)],
+        [f"  {number}   {line}" for number, line in enumerate(NUMBERED, 95)],
+        [f"{line}   {number}" for number, line in enumerate(NUMBERED, 1)],
+        [
+            f"{number} {line}" if number % 5 == 0 else line
+            for number, line in enumerate(NUMBERED, 5)
+        ],
+        [
+            f"{line} {number}" if number % 5 == 0 else line
+            for number, line in enumerate(NUMBERED, 5)
+        ],
+        [part for number, line in enumerate(NUMBERED, 1) for part in (line, str(number))],
+        [*map(str, range(1, 17)), *NUMBERED],
+    ],
+)
+def test_line_numbers_are_left_out(read_one, make, lines):
+    whole = " ".join(NUMBERED)
+    text = "\n".join(lines)
+    document = read_one("a.txt", text)
+    assert " ".join(document.text.split()) == whole
+    assert "line numbers left out" in document.notes[0]
+    assert read_one("b.txt", text, keep_all=True).text == text.strip("\n")
+    if "   " not in text:
+        assert " ".join(read_one("c.pdf", make.pdf(lines)).text.split()) == whole
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"{number} Another item of the list" for number in range(1, 15)],
+        [f"{number}. a step of the list" for number in range(1, 15)],
+        [f"{year} {year % 7}.5" for year in range(1990, 2015)],
+        [f"Chapter of the book {page}" for page in range(1, 15)],
+        [f"A line that ends in {number}" for number in (5, 3, 10, 15, 1, 20)],
+        [f"{number} eggs" for number in (1, 2, 3)],
+    ],
+)
+def test_other_numbers_stay(read_one, lines):
+    assert read_one("a.txt", "\n".join(lines)).text == "\n".join(lines)
 
 
 def test_joined_hyphens_leave_the_lines_short(read_one):
@@ -1031,6 +1127,92 @@ def test_pages_of_a_pdf_that_are_scans_are_named(read_one, make):
     document = read_one("b.pdf", make.pdf([*body("a")] * 3, [], image=True))
     assert document.notes == ("1 of 2 pages are images without a text layer (2)",)
     assert len(document.pages) == 2
+
+
+def test_a_cover_with_scanned_pages_is_a_scan(read_one, make):
+    scan = make.pdf([*body("a")] * 9, [], ["From the library"], *[["From the library"]] * 3)
+    assert "This page a" in read_one("a.pdf", scan).text  # without images
+    scan = make.pdf([*body("a")] * 9, [], *[["From the library"]] * 4, image=True)
+    with pytest.raises(InputError, match=r"a scan \(5 of 6 .* ocrmypdf, or .*KINDS.*keep_all"):
+        read_one("b.pdf", scan)
+    kept = read_one("c.pdf", scan, keep_all=True)
+    assert kept.notes == ("5 of 6 pages are images without a text layer (2, 3, 4, 5, 6)",)
+
+
+def prose(name):
+    """Returns a sentence of 20 lines that begin with small letters but for the first."""
+    lines = [f"and the {name} goes on in line {number}" for number in range(2, 20)]
+    return [f"The {name} begins in its first line", *lines, f"until it has an end in {name} 20."]
+
+
+def in_rows(*columns, distance=240, up=0):
+    rows = zip(*columns, strict=True)
+    return [[(text, 10, i * distance, i * up) for i, text in enumerate(row)] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("names", "up"),
+    [(("left", "right"), 0), (("left", "right"), -5), (("first", "second", "third"), 0)],
+)
+def test_columns_of_pdf_that_are_drawn_row_by_row(read_one, make, names, up):
+    columns = [prose(name) for name in names]
+    title = "A line of the page that is as wide as all of the columns below it, and above it, too,"
+    rows = in_rows(*columns, distance=240 if len(names) == 2 else 175, up=up)
+    document = read_one("a.pdf", make.pdf([title, *rows]))
+    text = " ".join(document.text.split())
+    assert text == " ".join([title, *itertools.chain(*columns)])
+
+
+def test_tables_and_wide_gaps_of_pdf_stay_in_rows(read_one, make):
+    cells = [["Cost of the dam", "12.5"], ["of it, wood", "3.5"], ["and stone for it", "9.0"]] * 5
+    words = [
+        ["red apples", "to eat"],
+        ["pears of the north", "for wine and oil"],
+        ["nuts", "a"],
+    ] * 5
+    columns = zip(prose("text"), range(20), strict=True)
+    gaps = [
+        [(f"{line} of some words", 10, 0, 0), ("goes on", 10, 250 + 3 * i, 0)]
+        for line, i in columns
+    ]
+    for rows in (in_rows(*zip(*cells, strict=True)), in_rows(*zip(*words, strict=True)), gaps):
+        text = " ".join(read_one("a.pdf", make.pdf(rows)).text.split())
+        assert text == " ".join(piece[0] for row in rows for piece in row)
+
+
+def test_footnotes_of_pdf_are_left_out(read_one, make):
+    marked = [
+        [
+            ("The dam was built of stone,", 11, 0, 0),
+            ("12", 6, 135, 4),
+            (" not of wood*", 11, 142, 0),
+        ],
+        [
+            ("and covers 3 km", 11, 0, 0),
+            ("2", 6, 79, 4),
+            (" of the bay, see Figure 12, which has", 11, 83, 0),
+        ],
+    ]
+    notes = [
+        [("12", 5, 0, 3), ("A note on the stone.", 8, 6, 0)],
+        ("that goes on.", 8),
+        ("* Oak.", 8),
+    ]
+    following = ["been drawn in the year in which it was built. It is the", "end of it."]
+    content = make.pdf([*body("a"), "", *marked, "", *notes], [*following, *body("b")])
+    document = read_one("a.pdf", content)
+    whole = (
+        "The dam was built of stone, not of wood and covers 3 km2 of the bay, see Figure 12, which "
+        f"has {' '.join(following)}"
+    )
+    assert whole in document.text
+    assert "note" not in document.text
+    assert document.notes == ("2 footnotes left out",)
+    kept = read_one("b.pdf", content, keep_all=True).text
+    assert "stone,12 not of wood*" in kept
+    assert "A note on the stone." in kept
+    small = [*body("a"), "", ("1 A small line in the middle", 8), *body("b")]
+    assert "A small line" in read_one("c.pdf", make.pdf(small)).text
 
 
 def test_contents_with_dots_are_left_out_of_pdf(read_one, make):
