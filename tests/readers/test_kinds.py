@@ -1201,6 +1201,89 @@ def test_what_outlook_answers_is_left_out(read_one, quoted):
     assert "From: the first day on it was open." in kept.replace("\n", " ")
 
 
+@pytest.mark.parametrize(
+    "added",
+    [
+        "From: Bob\nSent: Friday, 2 May 2025\nTo: Ann\nSubject: Plans\n\nOld.",
+        "Da: Bob <b@c.d>\nInviato: venerdì 2 maggio\nA: Ann\nOggetto: Piani\n\nOld.",
+        "*Van:* Bob\n*Verzonden:* vrijdag 2 mei\n*Aan:* Ann\n\nOld.",
+        "-----Mensagem original-----\nDe: Bob\nEnviada em: sexta-feira\n\nOld.",
+        "\u53d1\u4ef6\u4eba\uff1aBob\n\u53d1\u9001\u65f6\u95f4\uff1a5\n\nOld.",
+        "Date: Friday\nFrom: Bob <b@c.d>\nTo: Ann\n\nOld.",
+        "-----Bob/ACME wrote: -----\nTo: Ann\n\nOld.",
+        "On 2 May 2025, Bob Berg of the Harbour <\nb@c.d> wrote:\n\n> Old.",
+        "Am 2. Mai 2025 um 8:00 schrieb Bob\n<b@c.d>:\n> Old.",
+        "Em sex., 2 de mai. de 2025, Bob <b@c.d>\nescreveu:\n\n> Old.",
+        "pt., 2 maj 2025 o 08:00 Bob <b@c.d> napisał(a):\n\n> Old.",
+        "Bob <b@c.d> wrote (at 2 May):\n> Old.",
+        "On Fri, 2 May 2025, Bob <b@c.d> wrote:\n\nOld.",
+        "Sent from my iPhone\n\n> On 2 May 2025, at 08:00, Bob wrote:\n>\n> Old.",
+        "Von meinem iPhone gesendet",
+        "Get Outlook for iOS<https://a.b>\n________________________________\nFrom: Bob\nSent: May",
+        "--\nAnn\n\n____________________\nplans mailing list\nhttps://a.b/listinfo/plans",
+        "To unsubscribe from this list, write to a@b.c with the word unsubscribe in it.",
+        "This mail is confidential. If you are not the intended recipient, delete it.",
+        "This mail is confidential and\nintended only for Ann.\n\n"
+        "Please consider the environment before printing this e-mail.",
+    ],
+)
+def test_what_programs_and_lists_add_is_left_out(read_one, added):
+    assert read_one("a.eml", f"Subject: S\n{PLAIN}\n\nMine.\n\n{added}\n").text == "S\n\nMine."
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "From: Lund\nTo: Malmö\nDate: 6 May\n\nPlease book it.",
+        "The offers are confidential and privileged; delete the copies.",
+        "To unsubscribe from that newsletter took me an hour.",
+        "Sent from my iPhone? Yes.",
+        "My answers to what you asked on 6 May 2025:",
+    ],
+)
+def test_what_looks_like_an_addition_stays(read_one, own):
+    text = read_one("a.eml", f"Subject: S\n{PLAIN}\n\nMine.\n\n{own}\n\n> Old.\n").text
+    assert text.split() == f"S Mine. {own}".split()
+
+
+def test_answers_between_quoted_lines_stay(read_one):
+    plain = (
+        "On Monday Bob wrote:\n> One?\n\nYes.\n\n> Two?\n\nNo.\n-- \nAnn\n\n> Three?\n\nPerhaps."
+    )
+    assert read_one("a.eml", f"Subject: S\n\n{plain}").text == "S\n\nYes.\n\nNo.\n\nPerhaps."
+    quote = '<blockquote class="gmail_quote">Old.</blockquote>'
+    page = (
+        f'<div class="gmail_quote"><div>On Monday Bob wrote:</div>{quote}<p>Yes.</p>{quote}</div>'
+    )
+    assert read_one("b.eml", f"Subject: S\n{HTML}\n\n{page}").text == "S\n\nYes."
+
+
+OUTLOOK = "<b>From:</b> Bob<br><b>Sent:</b> May 2<br><b>Subject:</b> Plans"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        f'<p>Mine.</p><hr><div id="divRplyFwdMsg">{OUTLOOK}</div><p>Old.</p>',
+        f"<p>Mine.</p><div><p>{OUTLOOK}</p></div><table><tr><td>Old.</td></tr></table>",
+        '<div>Mine.</div><div class="protonmail_signature_block">Ann</div><div '
+        'class="protonmail_quote">On Monday, Bob wrote:<br><blockquote>Old.</blockquote></div>',
+        '<div>Mine.<div class="gmail_signature">Ann</div></div>',
+    ],
+)
+def test_what_programs_add_to_pages_is_left_out(read_one, page):
+    assert read_one("a.eml", f"Subject: S\n{HTML}\n\n{page}").text == "S\n\nMine."
+
+
+def test_signed_mail_lacks_its_armor(read_one):
+    begin, signature, end = (
+        f"-----{part}-----"
+        for part in ("BEGIN PGP SIGNED MESSAGE", "BEGIN PGP SIGNATURE", "END PGP SIGNATURE")
+    )
+    mail = f"Subject: S\n\n{begin}\nHash: SHA256\n\nMine.\n{signature}\n\niQ\n{end}\n"
+    assert read_one("a.eml", mail).text == "S\n\nMine."
+
+
 def test_mail(read_one, tmp_path):
     document = read_one("a.eml", MESSAGE)
     assert document.text == "Café plans\n\nIt opens at nün."
@@ -1275,7 +1358,7 @@ def test_quoted_mail_of_html_is_left_out(read_one):
     mail = f"Subject: Re: S\n{HTML}\n\n<p>Yes.</p>{QUOTE}"
     document = read_one("a.eml", mail)
     assert document.text == "Re: S\n\nYes."
-    assert document.notes == ("quoted mail of 21 characters left out",)
+    assert document.notes == ("quoted mail of 27 characters left out",)
     assert "Old." in read_one("b.eml", mail, keep_all=True).text
     assert "Old." in read_one("c.eml", f"Subject: S\n{HTML}\n\n{QUOTE}").text
 
@@ -1286,6 +1369,22 @@ def test_forwarded_mail_is_read(read_one):
     assert "We won." not in read_one("b.eml", f"Subject: RE: S\n{PLAIN}\n\n{outlook}").text
     page = f"<p>FYI.</p>{QUOTE}"
     assert "Old." in read_one("c.eml", f"Subject: Fwd: S\n{HTML}\n\n{page}").text
+
+
+@pytest.mark.parametrize(
+    ("subject", "own"), [("Fwd: S", ""), ("Fwd: S", "FYI."), ("[a] Fwd: S", "FYI."), ("S", "")]
+)
+@pytest.mark.parametrize(
+    "header",
+    [
+        "---------- Forwarded message ---------\nFrom: Bob\nDate: May 2\nTo: Ann\n\nWe won.",
+        "Begin forwarded message:\n\n> From: Bob\n> Date: May 2\n>\n> We won.",
+        "From: Bob\nSent: Friday\nSubject: S\n\nWe won.",
+    ],
+)
+def test_forwarded_mail_lacks_its_header(read_one, subject, own, header):
+    text = read_one("a.eml", f"Subject: {subject}\n{PLAIN}\n\n{own}\n\n{header}\n").text
+    assert text.split() == f"{subject} {own} We won.".split()
 
 
 def test_two_dashes_far_from_the_end_are_a_rule(read_one):
