@@ -33,8 +33,8 @@ _ORIGINAL = (
     "message d['\u2019]origine|message original|mensaje original|mensagem original|"
     "messaggio originale|oorspronkelijk bericht|ursprungligt meddelande|originalmeddelande|"
     "oprindelig meddelelse|opprinnelig melding|wiadomość oryginalna|oryginalna wiadomość|"
-    "исходное сообщение|původní zpráva|alkuperäinen viesti|özgün ileti|eredeti üzenet|原始邮件|元のメッセージ|"
-    "원본 메시지"
+    "исходное сообщение|původní zpráva|alkuperäinen viesti|özgün ileti|eredeti üzenet|原始邮件|"
+    "元のメッセージ|원본 메시지"
 )
 _PASSED_ON = (
     "forwarded message|forwarded by .{1,60}|weitergeleitete nachricht|"

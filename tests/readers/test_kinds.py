@@ -99,7 +99,7 @@ def test_paragraphs_of_a_line_are_no_double_spacing(read_one):
 def test_messages_of_a_chat_are_turns(read_one, line):
     said = ["The meeting is at ten, as it was before", "Ok", "Who brings the numbers for it"]
     document = read_one("a.txt", "\n".join(line + text for text in said))
-    assert document.text.split("\n\n") == [f"Anna Berg: {text}" for text in said]
+    assert document.text.split("\n\n") == [f"Anna Berg: {said[0]}", *said[1:]]
     assert document.notes == ("3 messages of an exported chat",)
     kept = read_one("b.txt", "\n".join(line + text for text in said), keep_all=True)
     assert kept.text.startswith(line)
@@ -993,6 +993,23 @@ def test_docx(read_one, make):
     assert document.notes == ("headers and footers left out",)
 
 
+def test_transcripts_in_docx_are_turns(read_one, make):
+    paragraphs = ["Weekly meeting"]
+    for number, (name, said) in enumerate([("Eva", "One."), ("Jan", "Two."), ("Eva", "Three.")]):
+        paragraphs += [
+            f"0:{number}:3.420 --&gt; 0:{number}:41.90",
+            f"{name}</w:t></w:r><w:r><w:br/></w:r><w:r><w:t>{said} Yes.",
+        ]
+    paragraphs += ["0:4:3.420 --&gt; 0:4:41.90", "Jan</w:t><w:br/><w:t>Four."]
+    body = "".join(f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>" for text in paragraphs)
+    document = read_one("a.docx", make.docx(body))
+    assert document.text.split("\n\n") == [
+        *("Weekly meeting", "Eva: One. Yes.", "Jan: Two. Yes.", "Eva: Three. Yes.", "Jan: Four.")
+    ]
+    assert document.notes == ("4 turns of a transcript",)
+    assert "-->" in read_one("b.docx", make.docx(body), keep_all=True).text
+
+
 @pytest.mark.parametrize("level", ["²", "9" * 5000, "-1", ""])
 def test_levels_that_are_no_numbers_make_no_headings(read_one, make, level):
     properties = f'<w:pPr><w:outlineLvl w:val="{level}"/></w:pPr>'
@@ -1138,10 +1155,30 @@ def cues_of(*cues):
         (("We go.", "BOB: No.", "Why not?"), ["We go.", "BOB: No. Why not?"]),
         (("- Hi there.\n- Hello, is it\nyou?",), ["- Hi there.", "- Hello, is it you?"]),
         ((">> One.", ">> One.", "Two."), [">> One. Two."]),
+        (
+            ("Speaker 1: We go", "Speaker 1: home.", "Speaker 2: No.", "Speaker 2: Why is it so?"),
+            ["Speaker 1: We go home.", "Speaker 2: No. Why is it so?"],
+        ),
+        (
+            (
+                "Eva (she/her): We go",
+                "Eva (she/her): home.",
+                "iPhone of Jan: No.",
+                "iPhone of Jan: Go.",
+            ),
+            ["Eva: We go home.", "iPhone of Jan: No. Go."],
+        ),
     ],
 )
 def test_what_speakers_say_is_a_paragraph(read_one, cues, expected):
     assert read_one("a.vtt", cues_of(*cues)).text.split("\n\n") == expected
+
+
+def test_pauses_of_a_speaker_are_in_the_turn(read_one):
+    times = [f"00:{i}0.000 --> 00:{i}1.000" for i in range(1, 4)]
+    said = ["<v Ann>One.", "<v Ann>Two.", "<v Bob>Three."]
+    vtt = "WEBVTT\n\n" + "\n\n".join(map("\n".join, zip(times, said, strict=True)))
+    assert read_one("a.vtt", vtt).text == "Ann: One.\n\nTwo.\n\nBob: Three."
 
 
 def test_cues_without_empty_lines_and_with_them_inside(read_one):
