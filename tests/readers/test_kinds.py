@@ -1163,10 +1163,10 @@ def cues_of(*cues):
             (
                 "Eva (she/her): We go",
                 "Eva (she/her): home.",
-                "iPhone of Jan: No.",
-                "iPhone of Jan: Go.",
+                "iPhone of Jan: Why not?",
+                "iPhone of Jan: We must go.",
             ),
-            ["Eva: We go home.", "iPhone of Jan: No. Go."],
+            ["Eva: We go home.", "iPhone of Jan: Why not? We must go."],
         ),
     ],
 )
