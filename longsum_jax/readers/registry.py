@@ -25,6 +25,7 @@ from longsum_jax.readers import (
     plain_text,
     restructured_text,
     rtf,
+    slack,
     subtitles,
     xml_article,
 )
@@ -68,6 +69,7 @@ KINDS: dict[str, Kind] = {
     "subtitles": Kind("subtitles", (".srt", ".vtt"), read=subtitles.read),
     "mail": Kind("e-mail", (".eml",), read=mail.read),
     "mailbox": Kind("a mailbox", (".mbox",), unpack=mail.messages),
+    "slack": Kind("a Slack export", (), read=slack.read),
     "json_lines": Kind("JSON lines", (".jsonl", ".ndjson"), read=json_lines.read),
     "json": Kind("JSON", (".json",), read=json_lines.read_json),
     "csv": Kind("CSV", (".csv", ".tsv"), read=comma_separated.read),
@@ -215,7 +217,7 @@ def _kind_of_zip(source: Source) -> Kind:
     ):
         if member in names:
             raise InputError(f"{source.name}: is {what}")
-    return KINDS["zip"]
+    return KINDS["slack" if slack.is_export(names) else "zip"]
 
 
 def _damaged_zip(source: Source) -> Kind:

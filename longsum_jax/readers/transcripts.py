@@ -188,6 +188,19 @@ def find_transcript(blocks: Iterable[Block]) -> Transcript | None:
     return None
 
 
+def chat_blocks(messages: Iterable[tuple[str, str]]) -> list[Block]:
+    """Returns the turns of a chat.
+
+    Args:
+        messages: name of the sender, and text.
+    """
+    builder = _Builder(is_chat=True)
+    for name, text in messages:
+        builder.begin(_Turn(name, text), _Line(text, 0, 0, True))
+    builder.end()
+    return [part.block for part in builder.parts]
+
+
 def joined_lines(lines: Sequence[str]) -> str:
     """Joins the lines of a turn, which stay lines if no stops divide what is said."""
     text = " ".join(lines)

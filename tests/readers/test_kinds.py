@@ -1481,6 +1481,60 @@ def test_attachments_without_a_message(tmp_path):
     assert found == [(f"{path}/a.txt", "Only this."), (f"{path}/2-a.txt", "And that.")]
 
 
+def slack_export(**days):
+    """Members of an export of Slack, by the last digit of each day."""
+    users = [
+        {"id": "U1", "real_name": "Eva Roth"},
+        {"id": "U2", "name": "jan", "profile": {"display_name": "Jan"}},
+    ]
+    members = {"users.json": json.dumps(users), "channels.json": "[]"}
+    for number, day in days.items():
+        members[f"cellar/2024-05-0{number[1]}.json"] = json.dumps(day)
+    return members
+
+
+def message(time, user, text, **fields):
+    return {"type": "message", "ts": f"{time}.0", "user": user, "text": text, **fields}
+
+
+SLACK = slack_export(
+    d1=[
+        message(1, "U1", "The pump is <https://a.b|broken>. :cry:"),
+        message(2, "U2", "joined", subtype="channel_join"),
+        message(3, "U2", "Again &amp; again, <@U1>?", thread_ts="1.0"),
+        message(4, "U1", "Who buys another"),
+    ],
+    d2=[message(9, "U1", "Yes.", thread_ts="1.0"), message(10, "U1", "<!here> <#C1|cellar>")],
+)
+SLACK_TEXT = (
+    "Eva Roth: The pump is broken.\n\nJan: Again & again, @Eva Roth?\n\n"
+    "Eva Roth: Yes. Who buys another\n\n@here #cellar"
+)
+
+
+@pytest.mark.parametrize("root", ["", "export/"])
+def test_exports_of_slack_are_conversations(tmp_path, read_one, make, root):
+    packed = {f"{root}{name}": content for name, content in SLACK.items()}
+    document = read_one("a.zip", make.zip(packed))
+    assert (document.text, document.title) == (SLACK_TEXT, "cellar")
+    assert document.name == f"{tmp_path / 'a.zip'}/{root}cellar"
+    assert document.notes == ("5 messages of an exported chat", "1 notice left out")
+    for name, content in packed.items():
+        path = tmp_path / "folder" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    [document] = read(tmp_path / "folder")
+    assert document.text == SLACK_TEXT
+    assert document.name == f"{tmp_path / 'folder' / root}".rstrip("/") + "/cellar"
+
+
+def test_one_day_of_slack_is_a_conversation(read_one):
+    day = [message(1, "U1", "Yes."), message(2, "U3", "No.", user_profile={"real_name": "Jan"})]
+    document = read_one("a.json", json.dumps(day))
+    assert document.text == "U1: Yes.\n\nJan: No."
+    assert document.notes == ("2 messages of an exported chat", "no name for 1 user id")
+
+
 # Tables
 
 
