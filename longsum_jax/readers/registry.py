@@ -137,6 +137,8 @@ _MARKDOWN = tuple(
     )
 )
 _FEWEST_MARKS = 2
+# The first cue of SubRip, also under the name of plain text.
+_CUE = re.compile(rb"(?:\xef\xbb\xbf)?\s*\d+[ \t]*\r?\n\d{1,2}:\d\d:\d\d[,.]\d{1,3} *-->")
 _XML_ROOTS = (b"<!doctype article", b"<article", b"<pmc-articleset", b"<tei")
 
 
@@ -162,6 +164,8 @@ def kind_of(source: Source) -> Kind:
         return KINDS["pdf"]
     if head[_TAR_PLACE:].startswith(_TAR_MAGIC):
         return KINDS["tar"]
+    if named in (None, KINDS["text"]) and _are_subtitles(source.content):
+        return KINDS["subtitles"]
     return KINDS[_look(source.content)] if named is None else _named(named, suffix, source)
 
 
@@ -183,6 +187,12 @@ def _named(kind: Kind, suffix: str, source: Source) -> Kind:
     return kind if source.content else KINDS["text"]
 
 
+def _are_subtitles(content: bytes) -> bool:
+    """Returns True if a text begins as subtitles do."""
+    is_vtt = content.removeprefix(b"\xef\xbb\xbf").startswith(b"WEBVTT")
+    return is_vtt or _CUE.match(content[:_SNIFFED]) is not None
+
+
 def _look(content: bytes) -> str:
     text = content[:_SNIFFED].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     is_markup = text.startswith((b"<?xml", b"<!--"))
@@ -190,8 +200,6 @@ def _look(content: bytes) -> str:
         return "html"
     if is_markup and any(root in text for root in _XML_ROOTS):
         return "xml"
-    if text.startswith(b"webvtt"):
-        return "subtitles"
     beginning = content[:_BEGINNING]
     marks = sum(mark.search(beginning) is not None for mark in _MARKDOWN)
     return "markdown" if marks >= _FEWEST_MARKS else "text"

@@ -1135,6 +1135,13 @@ def test_subtitles(read_one):
     assert read_one("b.vtt", escaped).text == ">> Salt & pepper"
 
 
+@pytest.mark.parametrize("name", ["a.txt", "transcript"])
+def test_subtitles_under_other_names(read_one, name):
+    srt = "1\n00:00:01,000 --> 00:00:02,000\nHello\n\n2\n00:00:02,500 --> 00:00:03,000\nthere."
+    assert read_one(name, srt).text == "Hello there."
+    assert read_one(name, "WEBVTT\n\n00:01.000 --> 00:02.000\nHello").text == "Hello"
+
+
 def cues_of(*cues):
     times = [f"00:{i:02d}.000 --> 00:{i + 1:02d}.000\n{cue}\n" for i, cue in enumerate(cues)]
     return "\n".join(["WEBVTT\n", *times])
