@@ -60,6 +60,9 @@ def plain_name(name: str) -> str:
 
 def split_turn(line: str) -> tuple[str, str] | None:
     """Returns what may be a speaker's name at the beginning of a line, and what follows it."""
+    head = line[: LONGEST_NAME + 10]
+    if ":" not in head and "\uff1a" not in head and "[" not in head:  # faster than the pattern
+        return None
     match = NAMED.match(line)
     if match is None:
         return None

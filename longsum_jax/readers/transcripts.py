@@ -77,6 +77,7 @@ _EDITED = re.compile(
     r" ?\u200e?<[^<>\n]*(?:edit|bearbeitet|modifi|edita|attached)[^<>\n]*>\s*\Z", re.I
 )
 
+_FIRST_OF_TIMES = frozenset("[(0123456789上下오")
 _BARE_TIME = re.compile(
     rf"[\[(]?{_TIME}[\])]?"
     r"|\d{1,3}(?::\d{1,2}){1,2}(?:[.,]\d{1,3})? ?(?:-->|[-\u2013]) ?"
@@ -181,7 +182,10 @@ def find_transcript(blocks: Iterable[Block]) -> Transcript | None:
     if messages:
         count = sum(turn.name is not None for turn in messages.values())
         return _transcript(lines, messages, [f"{counted(count, 'message')} of an exported chat"])
-    for find in (_heads, _names_near_times, _timed_names, _names, _times):
+    num_times = sum(len(_COLON.findall(line.text[:_LONGEST_HEAD])) for line in lines)
+    has_times = num_times >= max(_FEWEST_TURNS, _FEWEST_HEADS * len(lines))
+    timed = (_heads, _names_near_times, _timed_names)
+    for find in (*timed, _names, _times) if has_times else (_names,):
         turns = find(lines)
         if turns:
             return _transcript(lines, turns, [], is_chat=False)
@@ -486,7 +490,8 @@ def _seconds(text: str) -> float:
 
 
 def _is_bare_time(line: _Line) -> bool:
-    return len(line.text) <= _LONGEST_TIME and _BARE_TIME.fullmatch(line.text) is not None
+    is_short = len(line.text) <= _LONGEST_TIME and line.text[0] in _FIRST_OF_TIMES
+    return is_short and _BARE_TIME.fullmatch(line.text) is not None
 
 
 def _is_name(name: str) -> bool:
