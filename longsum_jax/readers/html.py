@@ -236,6 +236,23 @@ class Page:
             node.decompose()
         return len(nodes), length
 
+    def replace_quotations(self, selector: str, boxes: str, mark: str) -> int:
+        """Replaces quotations by a line with a mark; returns how many characters they have.
+
+        Args:
+            selector: quotations.
+            boxes: elements that are quotations if no ``blockquote`` lies in them.
+            mark: content of the line.
+        """
+        if self._root is None:
+            return 0
+        whole = [node for node in self._root.css(boxes) if node.css_first("blockquote") is None]
+        nodes = _outermost([*self._root.css(selector), *whole])
+        length = sum(map(self._length, nodes))
+        for node in nodes:
+            node.replace_with(f"\v{mark}\v")  # see _block_text
+        return length
+
     def drop_captions(self) -> int:
         """Removes captions of pictures and tables; returns how many had words."""
         if self._root is None:

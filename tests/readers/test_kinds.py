@@ -100,7 +100,7 @@ def test_paragraphs_of_a_line_are_no_double_spacing(read_one):
 def test_messages_of_a_chat_are_turns(read_one, line):
     said = ["The meeting is at ten, as it was before", "Ok", "Who brings the numbers for it"]
     document = read_one("a.txt", "\n".join(line + text for text in said))
-    assert document.text.split("\n\n") == [f"Anna Berg: {text}" for text in said]
+    assert document.text.split("\n\n") == [f"Anna Berg: {said[0]}", *said[1:]]
     assert document.notes == ("3 messages of an exported chat",)
     kept = read_one("b.txt", "\n".join(line + text for text in said), keep_all=True)
     assert kept.text.startswith(line)
@@ -1252,6 +1252,23 @@ def test_docx(read_one, make):
     assert document.notes == ("headers and footers left out",)
 
 
+def test_transcripts_in_docx_are_turns(read_one, make):
+    paragraphs = ["Weekly meeting"]
+    for number, (name, said) in enumerate([("Eva", "One."), ("Jan", "Two."), ("Eva", "Three.")]):
+        paragraphs += [
+            f"0:{number}:3.420 --&gt; 0:{number}:41.90",
+            f"{name}</w:t></w:r><w:r><w:br/></w:r><w:r><w:t>{said} Yes.",
+        ]
+    paragraphs += ["0:4:3.420 --&gt; 0:4:41.90", "Jan</w:t><w:br/><w:t>Four."]
+    body = "".join(f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>" for text in paragraphs)
+    document = read_one("a.docx", make.docx(body))
+    assert document.text.split("\n\n") == [
+        *("Weekly meeting", "Eva: One. Yes.", "Jan: Two. Yes.", "Eva: Three. Yes.", "Jan: Four.")
+    ]
+    assert document.notes == ("4 turns of a transcript",)
+    assert "-->" in read_one("b.docx", make.docx(body), keep_all=True).text
+
+
 @pytest.mark.parametrize("level", ["²", "9" * 5000, "-1", ""])
 def test_levels_that_are_no_numbers_make_no_headings(read_one, make, level):
     properties = f'<w:pPr><w:outlineLvl w:val="{level}"/></w:pPr>'
@@ -1516,6 +1533,13 @@ def test_subtitles(read_one):
     assert read_one("b.vtt", escaped).text == ">> Salt & pepper"
 
 
+@pytest.mark.parametrize("name", ["a.txt", "transcript"])
+def test_subtitles_under_other_names(read_one, name):
+    srt = "1\n00:00:01,000 --> 00:00:02,000\nHello\n\n2\n00:00:02,500 --> 00:00:03,000\nthere."
+    assert read_one(name, srt).text == "Hello there."
+    assert read_one(name, "WEBVTT\n\n00:01.000 --> 00:02.000\nHello").text == "Hello"
+
+
 def cues_of(*cues):
     times = [f"00:{i:02d}.000 --> 00:{i + 1:02d}.000\n{cue}\n" for i, cue in enumerate(cues)]
     return "\n".join(["WEBVTT\n", *times])
@@ -1536,10 +1560,30 @@ def cues_of(*cues):
         (("We go.", "BOB: No.", "Why not?"), ["We go.", "BOB: No. Why not?"]),
         (("- Hi there.\n- Hello, is it\nyou?",), ["- Hi there.", "- Hello, is it you?"]),
         ((">> One.", ">> One.", "Two."), [">> One. Two."]),
+        (
+            ("Speaker 1: We go", "Speaker 1: home.", "Speaker 2: No.", "Speaker 2: Why is it so?"),
+            ["Speaker 1: We go home.", "Speaker 2: No. Why is it so?"],
+        ),
+        (
+            (
+                "Eva (she/her): We go",
+                "Eva (she/her): home.",
+                "iPhone of Jan: Why not?",
+                "iPhone of Jan: We must go.",
+            ),
+            ["Eva: We go home.", "iPhone of Jan: Why not? We must go."],
+        ),
     ],
 )
 def test_what_speakers_say_is_a_paragraph(read_one, cues, expected):
     assert read_one("a.vtt", cues_of(*cues)).text.split("\n\n") == expected
+
+
+def test_pauses_of_a_speaker_are_in_the_turn(read_one):
+    times = [f"00:{i}0.000 --> 00:{i}1.000" for i in range(1, 4)]
+    said = ["<v Ann>One.", "<v Ann>Two.", "<v Bob>Three."]
+    vtt = "WEBVTT\n\n" + "\n\n".join(map("\n".join, zip(times, said, strict=True)))
+    assert read_one("a.vtt", vtt).text == "Ann: One.\n\nTwo.\n\nBob: Three."
 
 
 def test_cues_without_empty_lines_and_with_them_inside(read_one):
@@ -1597,6 +1641,89 @@ def test_what_outlook_answers_is_left_out(read_one, quoted):
     letter = "From: the first day on\nit was open.\n"
     kept = read_one("b.eml", message.replace(quoted, letter)).text
     assert "From: the first day on it was open." in kept.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "From: Bob\nSent: Friday, 2 May 2025\nTo: Ann\nSubject: Plans\n\nOld.",
+        "Da: Bob <b@c.d>\nInviato: venerdì 2 maggio\nA: Ann\nOggetto: Piani\n\nOld.",
+        "*Van:* Bob\n*Verzonden:* vrijdag 2 mei\n*Aan:* Ann\n\nOld.",
+        "-----Mensagem original-----\nDe: Bob\nEnviada em: sexta-feira\n\nOld.",
+        "\u53d1\u4ef6\u4eba\uff1aBob\n\u53d1\u9001\u65f6\u95f4\uff1a5\n\nOld.",
+        "Date: Friday\nFrom: Bob <b@c.d>\nTo: Ann\n\nOld.",
+        "-----Bob/ACME wrote: -----\nTo: Ann\n\nOld.",
+        "On 2 May 2025, Bob Berg of the Harbour <\nb@c.d> wrote:\n\n> Old.",
+        "Am 2. Mai 2025 um 8:00 schrieb Bob\n<b@c.d>:\n> Old.",
+        "Em sex., 2 de mai. de 2025, Bob <b@c.d>\nescreveu:\n\n> Old.",
+        "pt., 2 maj 2025 o 08:00 Bob <b@c.d> napisał(a):\n\n> Old.",
+        "Bob <b@c.d> wrote (at 2 May):\n> Old.",
+        "On Fri, 2 May 2025, Bob <b@c.d> wrote:\n\nOld.",
+        "Sent from my iPhone\n\n> On 2 May 2025, at 08:00, Bob wrote:\n>\n> Old.",
+        "Von meinem iPhone gesendet",
+        "Get Outlook for iOS<https://a.b>\n________________________________\nFrom: Bob\nSent: May",
+        "--\nAnn\n\n____________________\nplans mailing list\nhttps://a.b/listinfo/plans",
+        "To unsubscribe from this list, write to a@b.c with the word unsubscribe in it.",
+        "This mail is confidential. If you are not the intended recipient, delete it.",
+        "This mail is confidential and\nintended only for Ann.\n\n"
+        "Please consider the environment before printing this e-mail.",
+    ],
+)
+def test_what_programs_and_lists_add_is_left_out(read_one, added):
+    assert read_one("a.eml", f"Subject: S\n{PLAIN}\n\nMine.\n\n{added}\n").text == "S\n\nMine."
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "From: Lund\nTo: Malmö\nDate: 6 May\n\nPlease book it.",
+        "The offers are confidential and privileged; delete the copies.",
+        "To unsubscribe from that newsletter took me an hour.",
+        "Sent from my iPhone? Yes.",
+        "My answers to what you asked on 6 May 2025:",
+    ],
+)
+def test_what_looks_like_an_addition_stays(read_one, own):
+    text = read_one("a.eml", f"Subject: S\n{PLAIN}\n\nMine.\n\n{own}\n\n> Old.\n").text
+    assert text.split() == f"S Mine. {own}".split()
+
+
+def test_answers_between_quoted_lines_stay(read_one):
+    plain = (
+        "On Monday Bob wrote:\n> One?\n\nYes.\n\n> Two?\n\nNo.\n-- \nAnn\n\n> Three?\n\nPerhaps."
+    )
+    assert read_one("a.eml", f"Subject: S\n\n{plain}").text == "S\n\nYes.\n\nNo.\n\nPerhaps."
+    quote = '<blockquote class="gmail_quote">Old.</blockquote>'
+    page = (
+        f'<div class="gmail_quote"><div>On Monday Bob wrote:</div>{quote}<p>Yes.</p>{quote}</div>'
+    )
+    assert read_one("b.eml", f"Subject: S\n{HTML}\n\n{page}").text == "S\n\nYes."
+
+
+OUTLOOK = "<b>From:</b> Bob<br><b>Sent:</b> May 2<br><b>Subject:</b> Plans"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        f'<p>Mine.</p><hr><div id="divRplyFwdMsg">{OUTLOOK}</div><p>Old.</p>',
+        f"<p>Mine.</p><div><p>{OUTLOOK}</p></div><table><tr><td>Old.</td></tr></table>",
+        '<div>Mine.</div><div class="protonmail_signature_block">Ann</div><div '
+        'class="protonmail_quote">On Monday, Bob wrote:<br><blockquote>Old.</blockquote></div>',
+        '<div>Mine.<div class="gmail_signature">Ann</div></div>',
+    ],
+)
+def test_what_programs_add_to_pages_is_left_out(read_one, page):
+    assert read_one("a.eml", f"Subject: S\n{HTML}\n\n{page}").text == "S\n\nMine."
+
+
+def test_signed_mail_lacks_its_armor(read_one):
+    begin, signature, end = (
+        f"-----{part}-----"
+        for part in ("BEGIN PGP SIGNED MESSAGE", "BEGIN PGP SIGNATURE", "END PGP SIGNATURE")
+    )
+    mail = f"Subject: S\n\n{begin}\nHash: SHA256\n\nMine.\n{signature}\n\niQ\n{end}\n"
+    assert read_one("a.eml", mail).text == "S\n\nMine."
 
 
 def test_mail(read_one, tmp_path):
@@ -1673,7 +1800,7 @@ def test_quoted_mail_of_html_is_left_out(read_one):
     mail = f"Subject: Re: S\n{HTML}\n\n<p>Yes.</p>{QUOTE}"
     document = read_one("a.eml", mail)
     assert document.text == "Re: S\n\nYes."
-    assert document.notes == ("quoted mail of 21 characters left out",)
+    assert document.notes == ("quoted mail of 27 characters left out",)
     assert "Old." in read_one("b.eml", mail, keep_all=True).text
     assert "Old." in read_one("c.eml", f"Subject: S\n{HTML}\n\n{QUOTE}").text
 
@@ -1684,6 +1811,22 @@ def test_forwarded_mail_is_read(read_one):
     assert "We won." not in read_one("b.eml", f"Subject: RE: S\n{PLAIN}\n\n{outlook}").text
     page = f"<p>FYI.</p>{QUOTE}"
     assert "Old." in read_one("c.eml", f"Subject: Fwd: S\n{HTML}\n\n{page}").text
+
+
+@pytest.mark.parametrize(
+    ("subject", "own"), [("Fwd: S", ""), ("Fwd: S", "FYI."), ("[a] Fwd: S", "FYI."), ("S", "")]
+)
+@pytest.mark.parametrize(
+    "header",
+    [
+        "---------- Forwarded message ---------\nFrom: Bob\nDate: May 2\nTo: Ann\n\nWe won.",
+        "Begin forwarded message:\n\n> From: Bob\n> Date: May 2\n>\n> We won.",
+        "From: Bob\nSent: Friday\nSubject: S\n\nWe won.",
+    ],
+)
+def test_forwarded_mail_lacks_its_header(read_one, subject, own, header):
+    text = read_one("a.eml", f"Subject: {subject}\n{PLAIN}\n\n{own}\n\n{header}\n").text
+    assert text.split() == f"{subject} {own} We won.".split()
 
 
 def test_two_dashes_far_from_the_end_are_a_rule(read_one):
@@ -1773,6 +1916,60 @@ def test_attachments_without_a_message(tmp_path):
     path.write_bytes(bytes(message))
     found = [(document.name, document.text) for document in read(path)]
     assert found == [(f"{path}/a.txt", "Only this."), (f"{path}/2-a.txt", "And that.")]
+
+
+def slack_export(**days):
+    """Members of an export of Slack, by the last digit of each day."""
+    users = [
+        {"id": "U1", "real_name": "Eva Roth"},
+        {"id": "U2", "name": "jan", "profile": {"display_name": "Jan"}},
+    ]
+    members = {"users.json": json.dumps(users), "channels.json": "[]"}
+    for number, day in days.items():
+        members[f"cellar/2024-05-0{number[1]}.json"] = json.dumps(day)
+    return members
+
+
+def message(time, user, text, **fields):
+    return {"type": "message", "ts": f"{time}.0", "user": user, "text": text, **fields}
+
+
+SLACK = slack_export(
+    d1=[
+        message(1, "U1", "The pump is <https://a.b|broken>. :cry:"),
+        message(2, "U2", "joined", subtype="channel_join"),
+        message(3, "U2", "Again &amp; again, <@U1>?", thread_ts="1.0"),
+        message(4, "U1", "Who buys another"),
+    ],
+    d2=[message(9, "U1", "Yes.", thread_ts="1.0"), message(10, "U1", "<!here> <#C1|cellar>")],
+)
+SLACK_TEXT = (
+    "Eva Roth: The pump is broken.\n\nJan: Again & again, @Eva Roth?\n\n"
+    "Eva Roth: Yes. Who buys another\n\n@here #cellar"
+)
+
+
+@pytest.mark.parametrize("root", ["", "export/"])
+def test_exports_of_slack_are_conversations(tmp_path, read_one, make, root):
+    packed = {f"{root}{name}": content for name, content in SLACK.items()}
+    document = read_one("a.zip", make.zip(packed))
+    assert (document.text, document.title) == (SLACK_TEXT, "cellar")
+    assert document.name == f"{tmp_path / 'a.zip'}/{root}cellar"
+    assert document.notes == ("5 messages of an exported chat", "1 notice left out")
+    for name, content in packed.items():
+        path = tmp_path / "folder" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    [document] = read(tmp_path / "folder")
+    assert document.text == SLACK_TEXT
+    assert document.name == f"{tmp_path / 'folder' / root}".rstrip("/") + "/cellar"
+
+
+def test_one_day_of_slack_is_a_conversation(read_one):
+    day = [message(1, "U1", "Yes."), message(2, "U3", "No.", user_profile={"real_name": "Jan"})]
+    document = read_one("a.json", json.dumps(day))
+    assert document.text == "U1: Yes.\n\nJan: No."
+    assert document.notes == ("2 messages of an exported chat", "no name for 1 user id")
 
 
 # Tables
