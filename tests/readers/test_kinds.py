@@ -505,9 +505,9 @@ def test_a_quote_after_an_empty_comment(read_one, comment, text):
     ids=["directives", "code", "roles", "rules", "quotes"],
 )
 def test_odd_restructured_text_takes_little_time(read_one, text):
-    start = time.perf_counter()
+    start = time.process_time()
     assert read_one("a.rst", text).text.endswith("end")
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 # XML
