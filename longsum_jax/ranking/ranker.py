@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.ranking.explanations import explain
 from longsum_jax.ranking.features import feature_table, sentence_features
 from longsum_jax.ranking.fragments import are_fragments
 from longsum_jax.ranking.parsing import ParsedDocument, parse_document
@@ -63,8 +64,12 @@ class Ranker:
             document: of n sentences.
             query: what the summary should tell about; None for the whole document.
         """
+        return self.trees.sums(self._reached(document, query))
+
+    def _reached(self, document: ParsedDocument, query: str | None) -> np.ndarray:
+        """Returns the leaves that each of n sentences reaches, int16 [trees, n]."""
         features = sentence_features(document, query)
-        return self.trees.predict(feature_table(features, self.trees.names))
+        return self.trees.reached(feature_table(features, self.trees.names))
 
     @property
     def fingerprint(self) -> str:
@@ -98,10 +103,16 @@ class Ranker:
         if query is not None and not query.strip():
             raise InputError("the query is blank; give a question or leave it out")
         document = parse_document(join_wrapped_lines(text))
-        scores = without_fragments(document, self.scores(document, query))
+        reached = self._reached(document, query)
+        scores = without_fragments(document, self.trees.sums(reached))
         scores[_is_layout(document, outline)] = -np.inf
         chosen = select_sentences(document, scores, wanted)
         statements = _statements(_placed(text, document, outline), chosen)
+        explanations = explain(self.trees, reached, chosen)
+        statements = [
+            statement._replace(explanation=explanation)
+            for statement, explanation in zip(statements, explanations, strict=True)
+        ]
         return Extract(
             text="\n".join(statement.text for statement in statements),
             statements=statements,

@@ -34,8 +34,8 @@ class Length:
         highest = 100 if self.unit == "percent" else float("inf")
         if self.unit not in get_args(Unit) or not whole or not 0 < self.value <= highest:
             raise InputError(
-                f"a length of {self.value:g} {self.unit}; give words or sentences from 1 on, or up "
-                "to 100 percent"
+                f"a length of {self.value:g} {self.unit}; give a whole number of words or "
+                "sentences, at least 1, or more than 0 and at most 100 percent"
             )
 
     def __str__(self) -> str:

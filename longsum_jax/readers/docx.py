@@ -10,6 +10,7 @@ from longsum_jax.errors import InputError, counted
 from longsum_jax.readers.archives import open_zip
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
+from longsum_jax.readers.transcripts import find_transcript
 from longsum_jax.readers.xml_tree import inherited, read_xml, table_row, whole_number
 
 # Transitional documents and strict ones.
@@ -55,6 +56,10 @@ def read(source: Source) -> Iterator[Document]:
     reader = _Reader(styles, source)
     blocks = list(reader.blocks(body))
     notes = reader.notes()
+    transcript = None if source.options.keep_all else find_transcript(blocks)
+    if transcript is not None:
+        blocks = [part.block for part in transcript.parts]
+        notes += transcript.notes
     if any(name.startswith(("word/header", "word/footer")) for name in members):
         notes.append("headers and footers left out")
     for path in _NOTES:

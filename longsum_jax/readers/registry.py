@@ -27,6 +27,7 @@ from longsum_jax.readers import (
     pptx,
     restructured_text,
     rtf,
+    slack,
     subtitles,
     xlsx,
     xml_article,
@@ -74,6 +75,7 @@ KINDS: dict[str, Kind] = {
     "mail": Kind("e-mail", (".eml",), read=mail.read),
     "mhtml": Kind("a saved web page (MHTML)", (".mht", ".mhtml"), read=mail.read_page),
     "mailbox": Kind("a mailbox", (".mbox",), unpack=mail.messages),
+    "slack": Kind("a Slack export", (), read=slack.read),
     "json_lines": Kind("JSON lines", (".jsonl", ".ndjson"), read=json_lines.read),
     "json": Kind("JSON", (".json",), read=json_lines.read_json),
     "csv": Kind("CSV", (".csv", ".tsv"), read=comma_separated.read),
@@ -186,6 +188,8 @@ _XML_MARKS = {
     "opml": (b"<opml",),
     "docbook": (b"docbook.org/ns/docbook", b"dtd docbook"),
 }
+# The first cue of SubRip, also under the name of plain text.
+_CUE = re.compile(rb"(?:\xef\xbb\xbf)?\s*\d+[ \t]*\r?\n\d{1,2}:\d\d:\d\d[,.]\d{1,3} *-->")
 _XML_ROOTS = (b"<!doctype article", b"<article", b"<pmc-articleset", b"<tei")
 
 
@@ -211,6 +215,8 @@ def kind_of(source: Source) -> Kind:
         return KINDS["pdf"]
     if head[_TAR_PLACE:].startswith(_TAR_MAGIC):
         return KINDS["tar"]
+    if named in (None, KINDS["text"]) and _are_subtitles(source.content):
+        return KINDS["subtitles"]
     if named is None:
         return KINDS[_look(source.content)]
     if named is KINDS["xml"]:
@@ -236,6 +242,12 @@ def _named(kind: Kind, suffix: str, source: Source) -> Kind:
     return kind if source.content else KINDS["text"]
 
 
+def _are_subtitles(content: bytes) -> bool:
+    """Returns True if a text begins as subtitles do."""
+    is_vtt = content.removeprefix(b"\xef\xbb\xbf").startswith(b"WEBVTT")
+    return is_vtt or _CUE.match(content[:_SNIFFED]) is not None
+
+
 def _look(content: bytes) -> str:
     text = content[:_SNIFFED].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     is_markup = text.startswith((b"<?xml", b"<!--"))
@@ -248,8 +260,6 @@ def _look(content: bytes) -> str:
         return "xml"
     if text.startswith(b"from: <") and any(mark in text for mark in _MHTML_MARKS):
         return "mhtml"
-    if text.startswith(b"webvtt"):
-        return "subtitles"
     beginning = content[:_BEGINNING].removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
     for markup, pattern in _BEGINNINGS.items():
         if pattern.match(beginning):
@@ -285,7 +295,7 @@ def _kind_of_zip(source: Source) -> Kind:
             return KINDS[kind]
     if "Index/Document.iwa" in names:
         raise InputError(f"{source.name}: is a document of Apple's iWork; save it as .docx or PDF")
-    return KINDS["zip"]
+    return KINDS["slack" if slack.is_export(names) else "zip"]
 
 
 def _damaged_zip(source: Source) -> Kind:

@@ -82,5 +82,5 @@ def test_texts_that_are_no_length(text):
 
 @pytest.mark.parametrize("text", ["0", "0%", "101%", "1.5 sentences", "0.5 words"])
 def test_lengths_out_of_range(text):
-    with pytest.raises(InputError, match="give words or sentences from 1 on, or up to 100 percent"):
+    with pytest.raises(InputError, match="or more than 0 and at most 100 percent"):
         parse_length(text)

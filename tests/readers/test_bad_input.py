@@ -47,6 +47,15 @@ def one(name, content):
     return lambda make, folder: {name: content(make) if callable(content) else content}
 
 
+SLACK_USERS = '[{"id": "U1", "real_name": "Eva"}]'
+SLACK_DAY = '[{"type": "message", "ts": "x", "user": "U1", "text": "Good."}]'
+
+
+def slack(days):
+    """A folder with an export of Slack."""
+    return one("a.zip", lambda make: make.zip({"users.json": SLACK_USERS} | days))
+
+
 def link_loop(make, folder):
     (folder / "below").mkdir()
     (folder / "below" / "up").symlink_to(folder)
@@ -175,7 +184,7 @@ CASES = [
     Case(
         "an encrypted PDF", one("a.pdf", lambda make: make.pdf(["x"], encrypted=True)), "password"
     ),
-    Case("a scan", one("a.pdf", lambda make: make.pdf([], [], image=True)), "a scan, .* ocrmypdf"),
+    Case("a scan", one("a.pdf", lambda make: make.pdf([], [], image=True)), "a scan .* ocrmypdf"),
     Case("a book of pictures", one("a.epub", lambda make: make.epub([PICTURE])), PICTURES),
     Case("a page of pictures", one("a.html", PICTURE), PICTURES),
     Case(
@@ -309,6 +318,28 @@ CASES = [
     Case("an empty field", one("a.jsonl", '{"text": " "}'), '"text" is empty; remove the row'),
     Case("half a character", one("a.jsonl", r'{"text": "a\ud800b"}'), text="a\ufffdb"),
     Case("very deep JSON", one("a.jsonl", "[" * 100_000), "not valid JSON"),
+    Case(
+        "a damaged day of Slack",
+        slack({"a/2024-05-01.json": "{bad", "a/2024-05-02.json": SLACK_DAY}),
+        r"a.zip/a/2024-05-01.json: not valid JSON .*; export the workspace again",
+        "Eva: Good.",
+    ),
+    Case(
+        "another list in a day of Slack",
+        slack({"a/2024-05-01.json": "[1]", "b/2024-05-02.json": SLACK_DAY}),
+        'expected messages with the fields "type" and "ts" of Slack; export',
+        "Eva: Good.",
+    ),
+    Case(
+        "users of Slack that are not a list",
+        slack({"users.json": "{}", "a/2024-05-01.json": SLACK_DAY}),
+        "users.json: expected a list, got dict; export",
+    ),
+    Case(
+        "an export of Slack without messages",
+        slack({"a/2024-05-01.json": "[]"}),
+        "a.zip: a Slack export without messages; export the workspace again",
+    ),
     Case("an empty table", one("a.csv", ""), "the file is empty"),
     Case("names of columns alone", one("a.csv", "id,text\n"), "the file is empty; give rows"),
     Case("no such column", one("a.csv", "a,b\n1,2\n3,4\n"), '/a.csv: no field "document"'),
