@@ -26,7 +26,7 @@ from longsum_jax.readers.html import declared_encoding
 from longsum_jax.readers.source import Source
 from longsum_jax.readers.xml_tree import table_row
 
-# Names and suffixes of pandoc's formats that have no other reader here. Manual pages whose suffix is
+# Names and suffixes of pandoc's formats that have no other reader. Manual pages whose suffix is
 # the number of a section are recognized by their content.
 MARKUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "latex": ("LaTeX", (".tex", ".latex", ".ltx")),
