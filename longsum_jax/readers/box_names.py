@@ -172,6 +172,7 @@ def box_words(name: str, namespaces: frozenset[str] = frozenset()) -> frozenset[
     return frozenset(result)
 
 
+@functools.lru_cache(maxsize=10_000)
 def name_space(name: str) -> str | None:
     """Returns the word with which a class name of two words or more begins; None for a box's."""
     words = _NAME_WORD.findall(name[:_LONGEST_NAME])

@@ -95,6 +95,8 @@ _HEADING_LIKE = f'{_HEADINGS}, [class*="title"], [class*="heading"], strong, b, 
 _LONGEST_CARD = 300  # characters of a headline and its teaser
 _LEAST_TEXT_OF_MENU = 200  # characters besides links of a part of the text named like a menu
 _LONGEST_HEADING = 200  # characters of a heading that names a box
+_MOST_SIBLINGS = 50  # elements after a heading that make one box with it
+_MOST_LEVELS = 100  # of elements inside one another, of which one holds the article
 _MOST_ANCESTORS = 12  # of a heading or field that are looked at
 _LONGEST_LINK = 150  # characters for a link in a box of links to other pages
 _SHORTEST_HEADLINE = 15
@@ -406,6 +408,8 @@ class Page:
             return linked >= _LINK_SHARE_OF_BOX * max(1, length - self._length(heading))
 
         result: list[Any] = []
+        if heading.tag not in _HEADING_TAGS and _text_before(heading):
+            return result
         for first in (heading, *self._ancestors(heading)):
             if first.tag in _NEVER_BY_NAME and first.tag not in _HEADING_TAGS:
                 break
@@ -433,6 +437,8 @@ class Page:
                 if is_heading or (is_marked and node.css_first(_HEADINGS) is not None):
                     break
                 nodes.append(node)
+            if len(nodes) > _MOST_SIBLINGS:
+                return []
             node = node.next
         return nodes
 
@@ -487,13 +493,16 @@ class Page:
     def _narrow(self) -> None:
         """Removes what follows the end of an article."""
         least = _LEAST_OF_BODY * self._length(self._root)
+        names = Counter(map(_tag_and_class, self._root.css("article, div, section")))
         body = None
         node = self._root
-        while node is not None:
+        for _ in range(_MOST_LEVELS):
             node = next((part for part in node.iter() if self._length(part) >= least), None)
-            if node is not None and self._is_body(node):
+            if node is None:
+                break
+            # Other elements of the same name hold texts of the same kind, such as posts.
+            if _is_body(node) and names[_tag_and_class(node)] <= 1:
                 body = node
-            self._source.check_time()
         if body is None:
             return
         node = body
@@ -501,15 +510,6 @@ class Page:
             while node.next is not None:
                 node.next.decompose()
             node = node.parent
-
-    def _is_body(self, node: Any) -> bool:
-        """Returns True if an element holds an article, by its tag or names, as the only one."""
-        if node.attributes.get("itemprop") == "articleBody":
-            return True
-        if node.tag not in ("article", "div", "section"):
-            return False
-        is_named = node.tag == "article" or any(map(BODY_NAME.fullmatch, _names(node)))
-        return is_named and not _has_twin(self._root, node)
 
     def _drop_before_title(self) -> None:
         """Removes what stands before the title, unless that is much."""
@@ -541,12 +541,15 @@ class Page:
     def _drop_columns(self) -> None:
         """Removes narrow columns of tables that lay out pages or posts, and signatures."""
         nodes = []
+        longest: dict[int, int] = {}  # cell of a row, by row
         for cell in self._root.css("td[width]"):
             length = self._length(cell)
             if cell.css_first("div, br, table") is None:
                 continue
-            longest = max(map(self._length, cell.parent.iter()))
-            if longest >= max(_LONGEST_CELL, _LEAST_RATIO_OF_COLUMNS * length):
+            row = cell.parent
+            if row.mem_id not in longest:
+                longest[row.mem_id] = max(map(self._length, row.iter()))
+            if longest[row.mem_id] >= max(_LONGEST_CELL, _LEAST_RATIO_OF_COLUMNS * length):
                 nodes.append(cell)
         if _SIGNATURE.search(self._root.text()):
             for node in self._root.css("div, p, span"):
@@ -611,7 +614,7 @@ def _names(node: Any) -> list[str]:
 
 def _namespaces(named: list[Any]) -> frozenset[str]:
     """Returns words with which many class names of a page begin: prefixes of a program."""
-    names = set()
+    names: set[str] = set()
     for node in named:
         names.update((node.attributes.get("class") or "").split())
     counts = Counter(filter(None, map(name_space, names)))
@@ -638,12 +641,16 @@ def _has_title(node: Any) -> bool:
     return node.tag == "h1" or node.css_first("h1") is not None
 
 
-def _has_twin(root: Any, node: Any) -> bool:
-    """Returns True if other elements have the tag and the class of an element, as posts do."""
-    selector = node.tag
-    name = node.attributes.get("class")
-    twins = [other for other in root.css(selector) if other.attributes.get("class") == name]
-    return len(twins) > 1
+def _is_body(node: Any) -> bool:
+    """Returns True if the tag or a name of an element is an article's."""
+    if node.tag == "article" or node.attributes.get("itemprop") == "articleBody":
+        return True
+    return node.tag in ("div", "section") and any(map(BODY_NAME.fullmatch, _names(node)))
+
+
+def _tag_and_class(node: Any) -> tuple[str, str | None]:
+    """Returns the tag and the class of an element."""
+    return node.tag, node.attributes.get("class")
 
 
 def _has_repeated_parts(box: Any) -> bool:
