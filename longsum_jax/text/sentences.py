@@ -199,7 +199,8 @@ def _has_one_width(lines: Sequence[str]) -> bool:
     num_full = num_small = num_rows = 0
     for line, following in itertools.pairwise(lines):
         word = following.split(None, 1)[0]
-        num_full += len(line.rstrip()) + 1 + len(word) > 0.9 * width
+        is_full = len(line.rstrip()) + 1 + len(word) > 0.9 * width
+        num_full += is_full and line.rstrip()[-1] not in ":;{}|"
         num_small += word[0].islower()
         num_rows += "\t" in line.strip() or "  " in line.strip() or "|" in line
     pairs = len(lines) - 1

@@ -143,6 +143,7 @@ def test_one_long_line_does_not_keep_the_lines_of_a_block_apart():
         [f"{name * 9}   {i}.50   the {name}" for i, name in enumerate("abcdefgh", 10)],
         ["Ann: so it is", "Bob: yes", "Ann: that is all of it then", "Bob: and more", "Ann: no"],
         [f"- {line}" for line in NARROW],
+        ["def are_both(value: Both):", "# run --warn-about-it:", "if is_one(value, One):", "pass"],
     ],
 )
 def test_a_long_line_among_verses_rows_turns_items_or_code(lines):
