@@ -148,7 +148,7 @@ def _with_whole_words(blocks: list[Block]) -> list[Block]:
     They are joined if the document has the whole word elsewhere. If it has several of them, the
     others are joined as well whose second part is not a word of the document.
     """
-    pairs = []
+    pairs: list[re.Match[str]] = []
     for block in blocks:
         if any(end in block.text for end in _HYPHEN_ENDS):
             pairs += _HYPHEN_AND_SPACE.finditer(block.text)
