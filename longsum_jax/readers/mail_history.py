@@ -26,6 +26,7 @@ _FIELDS = {
     name.replace("-", " "): kind for kind, names in _FIELD_NAMES.items() for name in names.split()
 }
 _FIELDS["reply-to"] = "other"
+_LONGEST_LINE = 500  # characters of headers, rules and attributions
 _FIELD = re.compile(r"[\s>|]*\*{0,2}([^\W\d_][^:\uff1a*\n]{0,20}?)\s*\*{0,2}\s*[:\uff1a]")
 
 _ORIGINAL = (
@@ -216,7 +217,7 @@ class _Header(NamedTuple):
 def _first_header(lines: Sequence[str]) -> _Header | None:
     end = 0
     for start, line in enumerate(lines):
-        if start < end or line.lstrip().startswith(QUOTED):
+        if start < end or len(line) > _LONGEST_LINE or line.lstrip().startswith(QUOTED):
             continue
         is_forward = _FORWARD_RULE.fullmatch(line) is not None
         if is_forward or _ANSWERED_RULE.fullmatch(line) is not None:
@@ -236,16 +237,23 @@ def _first_header(lines: Sequence[str]) -> _Header | None:
 def _end_of_fields(lines: Sequence[str], start: int) -> tuple[int, set[str]]:
     """Returns the end of the header that begins at ``start``, and the kinds of its fields.
 
-    Between two fields may lie an empty line, or one that goes on with a long list of addresses.
+    Between two fields may lie an empty line, unless sender and date are there, or one that goes on
+    with a list of addresses.
     """
     end = start
     kinds: set[str] = set()
     for number in range(start, len(lines)):
-        kind = _field(lines[number])
-        if kind is not None:
+        line = lines[number]
+        kind = _field(line)
+        is_complete = "from" in kinds and not kinds.isdisjoint(("sent", "date"))
+        if kind is not None and (number == end or lines[end].strip() or not is_complete):
             kinds.add(kind)
             end = number + 1
-        elif number - end > 1:
+            continue
+        is_wrapped = line[:1].isspace() or lines[number - 1].rstrip().endswith((",", ";"))
+        if number == end > start and line.strip() and is_wrapped:
+            end = number + 1
+        elif number > end or (line.strip() and "@" not in line):
             break
     return end, kinds
 
@@ -287,7 +295,7 @@ def _attribution_start(lines: Sequence[str], last: int) -> int | None:
         part = [line.strip() for line in lines[start : last + 1]]
         if not all(part) or any(line.endswith((".", "!", "?", ":")) for line in part[:-1]):
             continue
-        if any(line.startswith(QUOTED) for line in part):
+        if any(line.startswith(QUOTED) or len(line) > _LONGEST_LINE for line in part):
             continue
         patterns = _ATTRIBUTIONS if start == last else _ATTRIBUTIONS[:2]
         if any(pattern.fullmatch(" ".join(part)) for pattern in patterns):

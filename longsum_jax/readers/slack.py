@@ -42,7 +42,11 @@ def _root(names: Collection[str]) -> str | None:
 
 
 def read(source: Source) -> Iterator[Document | Failure]:
-    """Reads the channels of an export in a zip archive."""
+    """Reads the channels of an export in a zip archive.
+
+    Raises:
+        InputError: a damaged list of users, or no messages.
+    """
     archive = open_zip(source)
     names = archive.namelist()
 
@@ -61,7 +65,11 @@ def is_folder(path: str) -> bool:
 
 
 def read_folder(source: Source) -> Iterator[Document | Failure]:
-    """Reads the channels of an export in the folder ``source.path``."""
+    """Reads the channels of an export in the folder ``source.path``.
+
+    Raises:
+        InputError: a damaged list of users, or no messages.
+    """
 
     def read_file(name: str) -> bytes:
         try:
@@ -92,7 +100,11 @@ def are_messages(value: Any) -> bool:
 
 
 def read_messages(source: Source, messages: Sequence[Mapping[str, Any]]) -> Document:
-    """Reads the messages of one day, whose writers have the names that the messages contain."""
+    """Reads the messages of one day, with the names of users that they contain.
+
+    Raises:
+        InputError: no message with text.
+    """
     return _document(source, messages, {}, None)
 
 

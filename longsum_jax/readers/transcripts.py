@@ -124,7 +124,7 @@ class Part(NamedTuple):
 
     Attributes:
         block: a turn (name, colon and what is said), or a paragraph outside of turns, unchanged.
-        is_turn: which of the two.
+        is_turn: whether it is a turn.
     """
 
     block: Block
@@ -251,7 +251,7 @@ class _Builder:
     """Puts lines together to turns.
 
     Args:
-        is_chat: whether what begins a turn is a message, which does not go on in the next one.
+        is_chat: whether turns consist of messages, whose sentences end with them.
 
     Attributes:
         parts: turns, and paragraphs outside of them.
@@ -506,7 +506,7 @@ def _are_speakers(turns: _Turns, lines: Sequence[_Line], *, has_text: bool = Fal
     Args:
         turns: what may be turns.
         lines: lines of the text.
-        has_text: whether what is said follows in the same line.
+        has_text: whether the text of a turn may follow in the same line.
     """
     if len(turns) < max(_FEWEST_TURNS, _FEWEST_HEADS * len(lines)):
         return False

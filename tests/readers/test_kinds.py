@@ -1829,6 +1829,14 @@ def test_forwarded_mail_lacks_its_header(read_one, subject, own, header):
     assert text.split() == f"{subject} {own} We won.".split()
 
 
+def test_lines_like_headers_in_forwarded_mail_stay(read_one):
+    header = "---------- Forwarded message ---------\nFrom: Bob\nDate: May 2\nTo: Ann,\n C D"
+    body = "Hello.\nDate: we meet in May\n\nTo: the lake."
+    for gap in ("\n", "\n\n"):
+        text = read_one("a.eml", f"Subject: Fwd: S\n{PLAIN}\n\n{header}{gap}{body}\n").text
+        assert text.split() == f"Fwd: S {body}".split()
+
+
 def test_two_dashes_far_from_the_end_are_a_rule(read_one):
     body = "One.\n--\n" + "More.\n" * 20
     assert "More." in read_one("a.eml", f"Subject: S\n\n{body}").text
