@@ -10,8 +10,8 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.features import feature_table, sentence_features
-from longsum_jax.ranking.fragments import are_fragments
-from longsum_jax.ranking.parsing import ParsedDocument, parse_document
+from longsum_jax.ranking.fragments import are_fragments, depend_on_previous
+from longsum_jax.ranking.parsing import ParsedDocument, parse_document, speakers
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
 from longsum_jax.text.ngrams import num_words
@@ -29,7 +29,8 @@ class Extract(NamedTuple):
 
     Attributes:
         text: the summary, one sentence a line.
-        statements: its sentences, each of which rests on itself in the document.
+        statements: sentences of the summary, each with its source in the document; in talk the
+            speaker's name is before the sentence.
         document_words, document_sentences: length of the document, all of which was read.
         summary_words: length of the summary.
     """
@@ -100,8 +101,15 @@ class Ranker:
         document = parse_document(join_wrapped_lines(text))
         scores = without_fragments(document, self.scores(document, query))
         scores[_is_layout(document, outline)] = -np.inf
-        chosen = select_sentences(document, scores, wanted)
-        statements = _statements(_placed(text, document, outline), chosen)
+        labels = _labels(document)
+        chosen = select_sentences(
+            document,
+            scores,
+            wanted,
+            dependent=depend_on_previous(document),
+            label_words=np.array([num_words(label) for label in labels]),
+        )
+        statements = _statements(_placed(text, document, outline), chosen, labels)
         return Extract(
             text="\n".join(statement.text for statement in statements),
             statements=statements,
@@ -134,14 +142,31 @@ def _placed(text: str, document: ParsedDocument, outline: Outline) -> PlacedSent
     return PlacedSentences(text, document.sentences, document.starts, document.ends, outline)
 
 
-def _statements(placed: PlacedSentences, chosen: Sequence[int]) -> list[Statement]:
-    """Returns sentences of a document as those of its summary, where each has a line."""
+def _labels(document: ParsedDocument) -> list[str]:
+    """Returns the speaker with a colon for each sentence of talk that does not have it already."""
+    return [
+        f"{name}: " if name and not is_turn else ""
+        for name, is_turn in zip(speakers(document), document.turns.tolist(), strict=True)
+    ]
+
+
+def _statements(
+    placed: PlacedSentences, chosen: Sequence[int], labels: Sequence[str]
+) -> list[Statement]:
+    """Returns sentences of a document as sentences of its summary, one a line.
+
+    Args:
+        placed: sentences of the document.
+        chosen: numbers of the selected sentences.
+        labels: text before each sentence of the document.
+    """
     statements = []
     start = 0
     for number in chosen:
         source = placed.source(number, 1.0)
-        end = start + len(source.text)
-        statements.append(Statement(source.text, start, end, (source,), 1.0, True))
+        text = labels[number] + source.text
+        end = start + len(text)
+        statements.append(Statement(text, start, end, (source,), 1.0, True))
         start = end + 1
     return statements
 
