@@ -31,6 +31,7 @@ _FINISHED = 0.6
 _ENDS = re.compile(r"[.!?\u2026\u0964\u061f\u3002\u06d4\uff01\uff1f][^\w\s]*(?:\[\d+\])*\Z")
 _FEWEST_WORDS_OF_ITEM = 8  # of an item of a list that needs no stop
 _FIRST_WORD = re.compile(r"[^\W\d_]+(?=[\s,;:.!?'\u2019-]|\Z)(?!\.\w)")  # and no identifier
+_TAIL = 20  # characters at the end of a sentence, among which its stop is
 _QUOTATION = "\"'\u201c\u2018\u00ab\u201e(*_"  # marks before the first word
 # Images, badges, comments and rows of tables in Markdown and HTML, illustrations in plain text.
 _MARKUP = re.compile(r"\[?!\[|<!--|<img\b|\[(?:Illustration|Image|Figure)\b", re.IGNORECASE)
@@ -65,6 +66,11 @@ _NOTICE = re.compile(
     r"all rights reserved|no part of this publication may|reproduced,? (?:stored|transmitted)|"
     r"(?:continued|turn) (?:on|to|from) page \d|\A\W*(?:copyright\b|\u00a9)",
     re.IGNORECASE,
+)
+# Words of which each notice has one, faster to look for.
+_NOTICE_WORDS = (
+    *("gutenberg", "proofread", "transcriber", "etext", "e-text", "ebook", "e-book", "publication"),
+    *("copyright", "\u00a9", "rights reserved", "reproduced", "transmitted", "continued", "turn "),
 )
 _STARTS_BOOK = re.compile(r"\*\*\* ?start of (?:the|this) project gutenberg", re.IGNORECASE)
 _ENDS_BOOK = re.compile(
@@ -171,7 +177,7 @@ def _are_unfinished(document: ParsedDocument) -> np.ndarray:
     Items of lists need no stop if they have some words.
     """
     sentences = document.sentences
-    stopped = np.array([_ENDS.search(sentence) is not None for sentence in sentences])
+    stopped = np.array([_ENDS.search(sentence[-_TAIL:]) is not None for sentence in sentences])
     items = np.array([without_list_mark(sentence) != sentence for sentence in sentences])
     is_long = document.lengths >= _FEWEST_WORDS_OF_ITEM
     first_words = [_FIRST_WORD.match(_first_words(sentence)) for sentence in sentences]
@@ -203,7 +209,7 @@ def _are_announcements(document: ParsedDocument) -> np.ndarray:
 def _are_notices(document: ParsedDocument) -> np.ndarray:
     """Notices of publishers, and everything outside the marks of a Project Gutenberg text."""
     sentences = document.sentences
-    notices = np.array([_NOTICE.search(sentence) is not None for sentence in sentences])
+    notices = np.array([_is_notice(sentence) for sentence in sentences])
     first, last = 0, len(sentences)
     for number in np.flatnonzero(notices).tolist():
         if _STARTS_BOOK.search(sentences[number]):
@@ -214,3 +220,10 @@ def _are_notices(document: ParsedDocument) -> np.ndarray:
     notices[:first] = True
     notices[last:] = True
     return notices
+
+
+def _is_notice(sentence: str) -> bool:
+    lowered = sentence.lower()
+    if not any(word in lowered for word in _NOTICE_WORDS):
+        return False
+    return _NOTICE.search(sentence) is not None

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.ranking.features import feature_table, sentence_features
+from longsum_jax.ranking.fallback import Fallback, load_fallback
+from longsum_jax.ranking.features import Features, feature_table, sentence_features
 from longsum_jax.ranking.fragments import are_fragments, depend_on_previous
 from longsum_jax.ranking.parsing import ParsedDocument, parse_document, speakers
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
@@ -46,16 +47,21 @@ class Ranker:
     """Scores sentences by their features.
 
     Args:
-        trees: from features to scores.
+        trees: trees from features to scores.
+        fallback: ranker for documents that are unlike those that the trees were trained on; None
+            to use the trees for all documents.
 
     Raises:
-        InputError: the trees ask for features that do not exist.
+        InputError: the trees or the fallback use features that do not exist.
     """
 
-    def __init__(self, trees: BoostedTrees) -> None:
-        known = sentence_features(parse_document("One sentence."))
-        same_features(trees.names, list(known))
+    def __init__(self, trees: BoostedTrees, fallback: Fallback | None = None) -> None:
+        known = list(sentence_features(parse_document("One sentence.")))
+        same_features(trees.names, known)
+        if fallback is not None:
+            same_features([*fallback.names, *fallback.document_names], known)
         self.trees = trees
+        self.fallback = fallback
 
     def scores(self, document: ParsedDocument, query: str | None = None) -> np.ndarray:
         """Returns how much of a summary each of n sentences is expected to hold, float64 [n].
@@ -64,16 +70,27 @@ class Ranker:
             document: of n sentences.
             query: what the summary should tell about; None for the whole document.
         """
-        features = sentence_features(document, query)
-        return self.trees.predict(feature_table(features, self.trees.names))
+        return self.feature_scores(sentence_features(document, query))
+
+    def feature_scores(self, features: Features) -> np.ndarray:
+        """Returns the scores of n sentences by their features, float64 [n]."""
+        scores = self.trees.predict(feature_table(features, self.trees.names))
+        return scores if self.fallback is None else self.fallback.mix(features, scores)
 
     @property
     def fingerprint(self) -> str:
-        """A short hash of the trees."""
+        """A short hash of the weights."""
         digest = hashlib.blake2b(" ".join(self.trees.names).encode(), digest_size=8)
         for array in (self.trees.features, self.trees.thresholds, self.trees.leaves):
             digest.update(array.tobytes())
+        if self.fallback is not None:
+            for array in self.fallback.arrays().values():
+                digest.update(array.tobytes())
         return digest.hexdigest()
+
+    def save(self, path: str | Path) -> None:
+        """Writes an .npz file, see ``load_ranker``."""
+        self.trees.save(path, self.fallback.arrays() if self.fallback is not None else None)
 
     def summarize(
         self,
@@ -174,4 +191,13 @@ def _statements(
 @functools.cache
 def builtin_ranker() -> Ranker:
     """Returns the ranker that comes with the package; see model_card.md beside its weights."""
-    return Ranker(load_trees(WEIGHTS))
+    return load_ranker(WEIGHTS)
+
+
+def load_ranker(path: str | Path) -> Ranker:
+    """Reads a ranker from a file that ``Ranker.save`` or ``BoostedTrees.save`` wrote.
+
+    Raises:
+        InputError: a missing or damaged file, or one with unknown features.
+    """
+    return Ranker(load_trees(path), load_fallback(path))

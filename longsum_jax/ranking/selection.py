@@ -187,31 +187,32 @@ class _Selection:
         dependent: np.ndarray,
     ) -> None:
         self.taken: set[int] = set()
-        self._scores = scores
-        self._costs = costs
+        # Lists, as single numbers of arrays are slow to read.
+        self._scores = scores.tolist()
+        self._costs = costs.tolist()
         self._alike = alike
-        self._allowed = allowed
-        self._dependent = dependent
+        self._allowed = allowed.tolist()
+        self._dependent = dependent.tolist()
         self._seen = _Seen(document)
 
     def fill(self, start: int, end: int, room: float) -> float:
         """Takes sentences from [start, end); returns the room that is left."""
         queue = []  # (minus the value, sentence): the best one first, then the earliest
-        for sentence in (start + np.flatnonzero(self._allowed[start:end])).tolist():
+        for sentence in range(start, end):
             group = self._group(sentence)
-            if self._allowed[group].all() and len(group) <= _LONGEST_GROUP:
-                queue.append((-float(self._scores[group].mean()), sentence))
+            if len(group) <= _LONGEST_GROUP and all(self._allowed[number] for number in group):
+                queue.append((-self._mean_score(group), sentence))
         heapq.heapify(queue)
         while queue and room >= 1:
             value, sentence = heapq.heappop(queue)
             missing = [] if sentence in self.taken else self._missing(sentence)
             if not missing:
                 continue
-            current = -float(self._scores[missing].mean())
+            current = -self._mean_score(missing)
             if current > value:  # a better part of the group was taken in the meantime
                 heapq.heappush(queue, (current, sentence))
                 continue
-            cost = self._costs[missing].sum()
+            cost = sum(self._costs[number] for number in missing)
             if cost > room or self._repeats(missing):
                 continue
             for number in missing:
@@ -220,8 +221,13 @@ class _Selection:
             room -= cost
             after = sentence + 1
             if after < end and self._dependent[after] and self._allowed[after]:
-                heapq.heappush(queue, (-float(self._scores[after]), after))
+                heapq.heappush(queue, (-self._scores[after], after))
         return room
+
+    def _mean_score(self, sentences: Sequence[int]) -> float:
+        if len(sentences) == 1:
+            return self._scores[sentences[0]]
+        return sum(self._scores[number] for number in sentences) / len(sentences)
 
     def _group(self, sentence: int) -> list[int]:
         """Returns a sentence after those that it depends on."""
