@@ -75,9 +75,10 @@ def test_talk_has_its_speakers():
 
 
 def test_equal_trees_have_equal_fingerprints():
-    trees = builtin_ranker().trees
-    assert Ranker(trees).fingerprint == builtin_ranker().fingerprint
-    other = Ranker(trees._replace(leaves=trees.leaves * 2))
+    ranker = builtin_ranker()
+    trees = ranker.trees
+    assert Ranker(trees, ranker.fallback).fingerprint == ranker.fingerprint
+    other = Ranker(trees._replace(leaves=trees.leaves * 2), ranker.fallback)
     assert other.fingerprint != builtin_ranker().fingerprint
 
 
