@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from longsum_jax.ranking.trees import BoostedTrees
 from longsum_jax.text.statements import Explanation, Reason
 
 NUM_REASONS = 3
@@ -57,23 +56,25 @@ def reason_name(feature: str) -> str:
     return _REASONS.get(f"near_{name}" if near else name, feature.replace("_", " "))
 
 
-def explain(trees: BoostedTrees, reached: np.ndarray, rows: Sequence[int]) -> list[Explanation]:
-    """Returns why some sentences have other scores than the sentences of a document on average.
+def explain(
+    names: Sequence[str], contributions: np.ndarray, scores: np.ndarray, rows: Sequence[int]
+) -> list[Explanation]:
+    """Returns why k sentences have other scores than the sentences of a document on average.
 
     Args:
-        trees: from features to scores.
-        reached: int16 [trees, sentences], the leaves of all sentences of the document.
-        rows: sentences to explain.
+        names: names of f features.
+        contributions: float [k, f], what each feature adds to the score of each of the k sentences.
+        scores: float [n], scores of all sentences of the document.
+        rows: numbers of the k sentences to explain.
     """
-    names = [reason_name(name) for name in trees.names]
-    scores = trees.sums(reached)
-    found = []
-    for row, values in zip(rows, trees.contributions(reached, rows), strict=True):
+    reasons = [reason_name(name) for name in names]
+    result = []
+    for row, values in zip(rows, contributions, strict=True):
         totals: defaultdict[str, float] = defaultdict(float)
-        for name, value in zip(names, values.tolist(), strict=True):
-            totals[name] += value
-        found.append(_explanation(float(scores[row]), float(scores.mean()), totals))
-    return found
+        for reason, value in zip(reasons, values.tolist(), strict=True):
+            totals[reason] += value
+        result.append(_explanation(float(scores[row]), float(scores.mean()), totals))
+    return result
 
 
 def _explanation(score: float, mean: float, totals: dict[str, float]) -> Explanation:

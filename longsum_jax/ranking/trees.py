@@ -1,6 +1,6 @@
 """Boosted regression trees: a sum of complete trees, read level by level with NumPy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,9 +89,14 @@ class BoostedTrees(NamedTuple):
                 node = parent
         return result
 
-    def save(self, path: str | Path) -> None:
-        """Writes an .npz file."""
-        arrays = self._asdict() | {"names": np.array(self.names)}
+    def save(self, path: str | Path, others: Mapping[str, np.ndarray] | None = None) -> None:
+        """Writes an .npz file.
+
+        Args:
+            path: file to write.
+            others: arrays to be saved with the trees, by name.
+        """
+        arrays = self._asdict() | {"names": np.array(self.names)} | dict(others or {})
         np.savez_compressed(path, **arrays)
 
 
