@@ -588,16 +588,16 @@ def _remove(root: Any, selector: str) -> None:
 
 
 def _outermost(nodes: list[Any]) -> list[Any]:
-    """Returns the nodes that lie in no other of them: removing these removes all."""
-    ids = {node.mem_id for node in nodes}
-    found = []
-    for node in nodes:
+    """Returns the nodes that lie in no other of them, each once: removing these removes all."""
+    by_id = {node.mem_id: node for node in nodes}
+    result = []
+    for node in by_id.values():
         parent = node.parent
-        while parent is not None and parent.mem_id not in ids:
+        while parent is not None and parent.mem_id not in by_id:
             parent = parent.parent
         if parent is None:
-            found.append(node)
-    return found
+            result.append(node)
+    return result
 
 
 def _is_box_tag(tag: str) -> bool:
