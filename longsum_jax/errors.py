@@ -1,4 +1,4 @@
-"""The one exception for bad input, parts of sentences, and text that a terminal may show."""
+"""The exception for bad input, helpers for its messages, and terminal-safe text."""
 
 import difflib
 import re
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
-_LONGEST = 4000  # characters of a message; values of files may have any length
+_LONGEST = 4000  # characters of a message; values from files may have any length
 # Characters that control a terminal: C0 and C1 except tab and line feed.
 _CONTROLS = (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0))
-# Embeddings, overrides and isolates change the order of the characters up to their end or that of
-# the line. Summaries, titles and names are parts of lines, and only the writer of a line can close
-# what a part of it has opened, so these characters are dropped: letters still have a direction.
+# Embeddings, overrides and isolates reorder the characters up to their end or the end of the line.
+# Summaries, titles and names are parts of lines, and only the code that writes a line could close
+# them, so these characters are dropped. Letters keep their natural direction.
 _DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 # Vertical tabs, form feeds, NEL, and the separators of Unicode.
 _LINE_BREAKS = (0x0B, 0x0C, 0x85, 0x2028, 0x2029)
@@ -20,9 +20,9 @@ _TERMINAL = dict.fromkeys(_CONTROLS + _DIRECTIONS) | dict.fromkeys(_LINE_BREAKS,
 
 
 class InputError(ValueError):
-    """Something the user gave does not fit; commands print its one sentence and exit with code 2.
+    """Invalid user input. Commands print the message, one sentence, and exit with code 2.
 
-    The message is one line that any terminal shows, whatever the values in it hold.
+    The message is a single printable line, even if the values in it contain other characters.
     """
 
     def __init__(self, message: str) -> None:
@@ -34,9 +34,9 @@ class InputError(ValueError):
 
 
 def check_whole(name: str, value: Any, least: int) -> None:
-    """Raises InputError unless ``value`` is a whole number, ``least`` or more.
+    """Raises InputError unless ``value`` is an integer of at least ``least``.
 
-    NumPy's integers are whole numbers, True and 2.0 are none.
+    NumPy integers are accepted; True and 2.0 are not.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise InputError(f"{name}={value!r} must be a whole number, at least {least}")
@@ -45,37 +45,37 @@ def check_whole(name: str, value: Any, least: int) -> None:
 
 
 def in_one_line(text: str) -> str:
-    """Returns a text that any terminal shows as one line; names of files may hold anything."""
+    """Returns a text as one printable line; file names may contain any character."""
     shown = decoded_text(text)
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
 
 
 def decoded_text(text: str) -> str:
-    """Returns a text without surrogates, which stand for bytes that the locale cannot decode.
+    """Returns a text without lone surrogates, which represent bytes the locale cannot decode.
 
-    Arguments and names of files have them in the C locale. Bytes that are no UTF-8, and halves of
-    characters, are escaped.
+    Arguments and file names contain them in the C locale. Bytes that are not UTF-8 and lone
+    surrogates are escaped.
     """
     if text.isascii() or _HALF_CHARACTER.search(text) is None:
         return text
     try:
         content = text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # halves of characters
+    except UnicodeEncodeError:  # lone surrogates
         content = text.encode("utf-8", "backslashreplace")
     return content.decode("utf-8", "backslashreplace")
 
 
 def terminal_text(text: str) -> str:
-    """Returns a text of any number of lines without the characters that control a terminal.
+    """Returns a text, of one or more lines, without the characters that control a terminal.
 
-    Control characters and marks of direction are dropped, line breaks other than a line feed
+    Control characters and direction marks are dropped; line breaks other than a line feed
     become spaces. JSON keeps them in escaped form, see ``files.json_text``.
     """
     return decoded_text(text).translate(_TERMINAL)
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of what an error says, or its type where it says nothing."""
+    """Returns the first line of an error's message, or its type if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

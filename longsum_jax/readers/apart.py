@@ -1,15 +1,15 @@
-"""Characters of literals and escaped ones are set apart while marks of layout are removed."""
+"""Protects literal and escaped characters while layout marks are removed."""
 
-_FIRST = 0xF0000  # of the private characters that stand for those of ASCII meanwhile
+_FIRST = 0xF0000  # first of the private-use characters that temporarily replace ASCII
 _APART = {code: _FIRST + code for code in range(0x21, 0x7F)}
 _BACK = {private: code for code, private in _APART.items()}
 
 
 def set_apart(text: str) -> str:
-    """Returns a text of which no character is a mark."""
+    """Replaces the ASCII characters of a text, so that none of them is parsed as markup."""
     return text.translate(_APART)
 
 
 def put_back(text: str) -> str:
-    """Returns a text with the characters that were set apart."""
+    """Returns a text with the original characters restored."""
     return text if text.isascii() else text.translate(_BACK)

@@ -14,16 +14,16 @@ from longsum_jax.readers.document import Failure
 from longsum_jax.readers.source import Source
 
 _CHUNK = 2**20
-# What opening and unpacking a damaged archive raises.
+# Exceptions raised when a damaged archive is opened or unpacked.
 DAMAGED_ARCHIVE = (*DAMAGED_ZIP, OSError, tarfile.TarError, ValueError)
 
 
 def decompress(source: Source, suffix: str) -> Iterator[Source | Failure]:
-    """Yields what a compressed file holds.
+    """Yields the content of a compressed file.
 
     Args:
-        source: the file.
-        suffix: of its format, one of ``compressed.SUFFIXES``.
+        source: compressed file.
+        suffix: suffix of the compression format, one of ``compressed.SUFFIXES``.
     """
     try:
         with open_compressed(io.BytesIO(source.content), suffix, source.name) as file:
@@ -37,10 +37,10 @@ def decompress(source: Source, suffix: str) -> Iterator[Source | Failure]:
 
 
 def unzip(source: Source) -> Iterator[Source | Failure]:
-    """Yields the members of a .zip file, and a failure for each that cannot be read."""
+    """Yields the members of a .zip file, and a failure for each member that cannot be read."""
     archive = open_zip(source)
     for member in archive.infolist():
-        # Not is_dir, which ends in an IndexError where the name is empty.
+        # Not is_dir, which raises an IndexError if the name is empty.
         if member.filename.endswith("/") or _is_hidden(member.filename):
             continue
         name = in_one_line(f"{source.name}/{member.filename or 'no name'}")
@@ -48,7 +48,7 @@ def unzip(source: Source) -> Iterator[Source | Failure]:
             content = read_member(archive, member.filename, name, source)
         except InputError as error:
             yield Failure.of(name, error)
-            source.count_bytes(0)  # raises where all others would fail, too
+            source.count_bytes(0)  # raises if all other members would fail as well
             continue
         yield source.inner(name, content)
 
@@ -62,7 +62,7 @@ def untar(source: Source) -> Iterator[Source | Failure]:
                 source.count_members(1)
                 if not member.isfile() or _is_hidden(member.name):
                     continue
-                if member.issparse():  # a few bytes may stand for any number of zeros
+                if member.issparse():  # a few bytes may expand to any number of zeros
                     name = in_one_line(f"{source.name}/{member.name}")
                     yield Failure.of(name, f"{name}: a file with holes; unpack the archive")
                     continue
@@ -79,10 +79,10 @@ def untar(source: Source) -> Iterator[Source | Failure]:
 
 
 def open_zip(source: Source) -> zipfile.ZipFile:
-    """Opens a zip archive, as EPUB and office documents are, too.
+    """Opens a zip archive; EPUB and office documents are zip archives as well.
 
     Raises:
-        InputError: a damaged archive, one with too many members or too large for the limits.
+        InputError: the archive is damaged, has too many members or exceeds the size limit.
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(source.content))
@@ -98,13 +98,13 @@ def read_member(archive: zipfile.ZipFile, member: str, name: str, source: Source
     """Returns the content of a member of a zip archive.
 
     Args:
-        archive: holds it.
-        member: its name there.
-        name: for errors.
-        source: of the archive.
+        archive: zip archive.
+        member: name of the member.
+        name: name in error messages.
+        source: source of the archive.
 
     Raises:
-        InputError: no such member; an encrypted, damaged or too large one.
+        InputError: the member is missing, encrypted, damaged or too large.
     """
     try:
         info = archive.getinfo(member)
@@ -135,6 +135,6 @@ def _read_limited(file: Any, name: str, packed: int, source: Source) -> bytes:
 
 
 def _is_hidden(name: str) -> bool:
-    """Tells whether a member was left by an operating system, as ``__MACOSX/._report.txt``."""
+    """Returns True if a member was left by an operating system, as ``__MACOSX/._report.txt``."""
     parts = name.split("/")
     return "__MACOSX" in parts or any(part.startswith(".") for part in parts if part not in "..")

@@ -1,10 +1,11 @@
-"""Names and headings of boxes of web pages: menus, consent, promotion, comments, and the rest."""
+"""Names and headings of boxes on web pages: menus, consent, promotion, comments and others."""
 
 import functools
 import re
 from enum import Enum
 
-# Words in names that name a box beside the text. Two or three words in a row count as one.
+# Words in class names that identify a box outside the text. Two or three consecutive words may
+# form one term.
 _NAVIGATION = """
 nav navs navbar navigation menu menubar navbox sidebar side-bar breadcrumb breadcrumbs crumbs toc
 pagination pager pagenav footer masthead rail skip skip-link hatnote reflist prev-next next-prev
@@ -41,10 +42,10 @@ _BOX_WORDS = frozenset(" ".join((_NAVIGATION, _CONSENT, _PROMOTION, _PEOPLE, _NO
 COMMENT_WORDS = frozenset(
     {"comments", "comment-list", "comment-thread", "comment-respond", "respond", "disqus"}
 )
-# Words of boxes that are lists of links, and of windows before the page.
+# Words of boxes that are lists of links, and of windows in front of the page.
 LIST_WORDS = frozenset({"nav", "navs", "menu", "menubar", "toc", "skip", "jump"})
 WINDOW_WORDS = frozenset({"modal", "popup", "overlay"})
-# Words that a name has besides. Other ones come from a heading, as in "related-work".
+# Neutral words that may accompany them. Any other word is from a heading, as in "related-work".
 _OTHER_NAMES = """
 area article articles bar block blocks blog body bottom box btn button buttons card cards carousel
 col column comp component confirmation container content cover ctl desktop dialog doc docs dropdown
@@ -57,21 +58,21 @@ story tab tabs tag tags teaser text the theme this thread title toggle tool tool
 trail unit user users view views widget widgets window wp wrap wrapper your zone
 """
 _BESIDE_NAMES = frozenset(_OTHER_NAMES.split())
-# Words of classes that tell the state of a page, as in "has-sidebar".
+# Words of classes that describe the state of a page, as in "has-sidebar".
 _STATES = frozenset({"has", "is", "no", "not", "with", "without"})
 _ADS = frozenset({"ad", "ads"})  # after the name of any program
 _NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _LONGEST_NAME = 100  # characters of a name
 _FEWEST_LETTERS = 3  # shorter words are prefixes of programs, as in "hs-eu-cookie"
 
-# Classes of the element that holds an article, between its title and what follows it.
+# Classes of the element that contains an article, between its title and the text after it.
 BODY_NAME = re.compile(
     r"(?:[a-z]+[-_])*(?:entry|post|article|story|news|blog|item|node|page|main|wiki)[-_]{1,2}"
     r"(?:content|body|text|copy)(?:[-_]{1,2}[a-z]+){0,2}|e-content|markdown-body|mw-parser-output|"
     r"articlebody|storybody",
     re.IGNORECASE,
 )
-# Classes and labels of remarks, which are parts of the text although they are called asides.
+# Classes and labels of remarks, which belong to the text although they are marked up as asides.
 NOTE_NAME = re.compile(
     r".*\b(?:admonition|callout|caution|danger|hint|important|information|note|notice|remark|tip|"
     r"topic|warning)\b.*",
@@ -80,7 +81,7 @@ NOTE_NAME = re.compile(
 
 
 class BoxHeading(Enum):
-    """Kinds of boxes by their heading."""
+    """Kinds of boxes, by their heading."""
 
     LINKS = "links to other pages"
     COMMENTS = "comments of readers"
@@ -125,7 +126,7 @@ _BRACKETS_AND_MARKS = re.compile(r"\W+")
 
 
 def heading_of_box(text: str) -> BoxHeading | None:
-    """Returns the kind of box that a heading begins, None for a heading of the text."""
+    """Returns the kind of box that a heading introduces; None for a heading of the text."""
     if _NUMBERED.match(text):
         return None
     words = _BRACKETS_AND_MARKS.sub(" ", text[:120]).strip().lower()
@@ -141,11 +142,11 @@ def heading_of_box(text: str) -> BoxHeading | None:
 
 @functools.lru_cache(maxsize=10_000)
 def box_words(name: str, namespaces: frozenset[str] = frozenset()) -> frozenset[str]:
-    """Returns the words of a name that name a box; none if the name has words of a text.
+    """Returns the box words in a name; empty if the name contains words of a text.
 
     Args:
         name: class, id or label, such as "cookieConsentBanner", "related_articles" or "adslot-2".
-        namespaces: words that are prefixes of a program if a name begins with them.
+        namespaces: words that are program prefixes at the beginning of a name.
     """
     words: list[str] = []
     for part in _NAME_WORD.findall(name[:_LONGEST_NAME]):
@@ -174,7 +175,7 @@ def box_words(name: str, namespaces: frozenset[str] = frozenset()) -> frozenset[
 
 @functools.lru_cache(maxsize=10_000)
 def name_space(name: str) -> str | None:
-    """Returns the word with which a class name of two words or more begins; None for a box's."""
+    """Returns the first word of a class name of at least two words; None if it is a box word."""
     words = _NAME_WORD.findall(name[:_LONGEST_NAME])
     if len(words) < 2 or words[0] != words[0].lower() or words[0] in _STATES:
         return None
@@ -183,7 +184,7 @@ def name_space(name: str) -> str | None:
 
 @functools.lru_cache(maxsize=10_000)
 def _joined_words(word: str) -> list[str]:
-    """Returns the two words of names that a word joins, as in "cookiebanner"; [] if it does not."""
+    """Returns the two words of a compound such as "cookiebanner"; [] if it is not a compound."""
     if word in _BOX_WORDS or word in _BESIDE_NAMES:
         return [word]
     for end in range(2, len(word) - 1):

@@ -1,5 +1,5 @@
-"""Rules for what is in a file and not in its text: running headers, page and line numbers, hyphens
-at line ends, lists of references, licences around public-domain books, control characters."""
+"""Removes parts of a file that are not text: running headers, page and line numbers, hyphens at
+line ends, reference lists, licences of public-domain books, control characters."""
 
 import itertools
 import re
@@ -11,11 +11,11 @@ from longsum_jax.errors import counted
 from longsum_jax.readers.document import Block
 from longsum_jax.text.documents import replace_half_characters
 
-# C0 and C1 but tab and line feed, soft hyphens, byte order marks and noncharacters.
+# C0 and C1 except tab and line feed, soft hyphens, byte order marks and noncharacters.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\ufeff\ufffe\uffff]+")
-# Line breaks of other kinds: vertical tabs, which Word has inside of paragraphs, form feeds, NEL.
+# Other line breaks: vertical tabs, which Word uses inside paragraphs, form feeds, NEL.
 _LINE_BREAK = re.compile("[\x0b\x0c\x85]")
-# A soft hyphen at the end of a line with the rest of its word, and one that such a line has left.
+# A soft hyphen at the end of a line with the rest of its word, and one left by a joined line.
 _SUSPENDED = r"(?:and|or|to|und|oder|bis|et|ou|y|o|e|en|of|och|eller|og)\b"  # "two- and three-year"
 _SOFT_HYPHEN_AT_END = re.compile(r"(?<=\w)\xad[ \t]*\n[ \t]*(\w\S*+)([ \t]++(?=\S))?")
 _SOFT_HYPHEN_INSIDE = re.compile(rf"(?<=\w)\xad[ \t]+(?=[^\W\d_])(?!{_SUSPENDED})")
@@ -34,7 +34,7 @@ _REFERENCES = re.compile(
     re.IGNORECASE,
 )
 _YEAR = re.compile(r"(?<!\d)(?:1[89]|20)\d\d(?!\d)")
-# An entry has a year; without one for so many characters a text is no list of references.
+# Entries contain years; a text without one for so many characters is not a reference list.
 _CHARS_PER_YEAR = 400
 
 _GUTENBERG_START = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG.*", re.IGNORECASE)
@@ -45,39 +45,39 @@ _PAGE_NUMBER = re.compile(
     r"(?:\s*(?:/|of|von|sur|de)\s*\d+)?[-\u2013\u2014\]). ]*",
     re.IGNORECASE,
 )
-# Dots that lead from a title to its page.
+# Dots that lead from a title to its page number.
 _LEADERS = re.compile(r"(?:\. ?){5,}\s*\d+$")
-_END_OF_LINE = 200  # characters in which these are looked for
+_END_OF_LINE = 200  # characters at the end of a line that are searched for leaders
 _DIGITS = re.compile(r"\d+")
-_EDGE_LINES = 3  # at the top and at the bottom of a page, among which running lines are found
-# A running line stands in one place on so many of so many pages around: chapters have their own,
-# and left pages may differ from right ones.
+_EDGE_LINES = 3  # lines at the top and bottom of a page that may be running lines
+# A running line is at the same position on at least three of the pages nearby: chapters have
+# different ones, and left pages may differ from right pages.
 _NEAR_PAGES = 4
 _FEWEST_PAGES = 3
 
 _LINE_STEPS = (1, 5, 10)
-_LINES_BETWEEN = 3  # at most between numbered lines: a page number, a running header, a title
+_LINES_BETWEEN = 3  # maximum between numbered lines: a page number, a running header, a title
 _FEWEST_LINES, _FEWEST_FIFTHS = 8, 4  # numbered lines in a chain
 
-# The two parts of a word, what is set close to it, and whether its second line goes on. Words are
-# taken whole (++), so that the time grows with the text and not with its square. (Python before
-# 3.11.5 backs wrongly out of groups that are taken whole, so these are not.)
+# The two parts of a word, the characters attached to it, and whether its second line continues.
+# Words match possessively (++), so that the time is linear in the length of the text.
+# (Python before 3.11.5 backtracks wrongly out of possessive groups, so groups are not possessive.)
 _HYPHEN_AT_END = re.compile(
     r"(?<!\w)(?<!\w-)(\w++(?:-\w++)*)[-\u2010]\n[ \t]*(\w++)(\S*+)((?<!-)[ \t]++(?=\S))?"
 )
-# The two parts of a word after a line end became a space.
+# The two parts of a word if the line end was replaced by a space.
 _HYPHEN_AND_SPACE = re.compile(
     rf"(?<![\w-])([^\W\d_]++(?:-[^\W\d_]++)*)[-\u2010][ \n](?!{_SUSPENDED})([^\W\d_]++)(?!-)"
 )
 _HYPHEN_ENDS = ("- ", "-\n", "\u2010 ", "\u2010\n")
-_FEWEST_CUT_WORDS = 2  # that a document has elsewhere, from which on it was copied from pages
+_FEWEST_CUT_WORDS = 2  # minimum joined words of a document copied from pages
 _WORD = re.compile(r"\w+(?:-\w+)*")
 
 
 def clean(blocks: Iterable[Block], *, keep_all: bool) -> tuple[list[Block], list[str]]:
-    """Returns the blocks that belong to the text, and a note about each kind of the others.
+    """Returns the blocks that belong to the text, and a note about each kind of removed block.
 
-    Control characters, which no reader can show, go even with ``keep_all``.
+    Control characters are removed even with ``keep_all``, because no output can show them.
     """
     found, notes = _without_control_characters(blocks)
     if keep_all:
@@ -117,7 +117,7 @@ def _nothing(match: re.Match[str]) -> str:
 
 
 def _joined_line(match: re.Match[str]) -> str:
-    """Returns the rest of a word, and the line end that is moved after it."""
+    """Returns the rest of a word, followed by the line end that preceded it."""
     rest, goes_on = match.groups()
     return rest + ("\n" if goes_on else "")
 
@@ -125,7 +125,7 @@ def _joined_line(match: re.Match[str]) -> str:
 def _substitute(
     block: Block, pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str]
 ) -> Block:
-    """Returns a block in which matches are replaced, with the new offsets of its page breaks."""
+    """Replaces the matches in a block and updates the offsets of its page breaks."""
     if not block.breaks:
         return block._replace(text=pattern.sub(replacement, block.text))
     parts = []
@@ -143,10 +143,10 @@ def _substitute(
 
 
 def _with_whole_words(blocks: list[Block]) -> list[Block]:
-    """Joins words that a hyphen and a space cut in two, as in text that was copied from a page.
+    """Joins words that a hyphen and a space cut in two, as in text copied from a page.
 
-    They are joined if the document has the whole word elsewhere. If it has several of them, the
-    others are joined as well whose second part is not a word of the document.
+    A word is joined if the document contains the whole word elsewhere. If several words are
+    joined in this way, so are the others whose second part is not a word of the document.
     """
     pairs: list[re.Match[str]] = []
     for block in blocks:
@@ -173,7 +173,7 @@ def _with_whole_words(blocks: list[Block]) -> list[Block]:
 
 
 def _without_license(blocks: list[Block]) -> tuple[list[Block], str | None]:
-    """Leaves out what Project Gutenberg puts around its books."""
+    """Removes the header and licence that Project Gutenberg adds to its books."""
     starts = [i for i, block in enumerate(blocks) if _GUTENBERG_START.search(block.text)]
     ends = [i for i, block in enumerate(blocks) if _GUTENBERG_END.search(block.text)]
     start = starts[0] + 1 if starts else 0
@@ -184,7 +184,7 @@ def _without_license(blocks: list[Block]) -> tuple[list[Block], str | None]:
 
 
 def _without_references(blocks: list[Block]) -> tuple[list[Block], str | None]:
-    """Leaves out the last list of references, up to the next heading of its level."""
+    """Removes the last reference list, up to the next heading of the same level."""
     places = [i for i, block in enumerate(blocks) if _REFERENCES.fullmatch(block.text.strip())]
     for start in reversed(places):
         end = _end_of_references(blocks, start)
@@ -196,7 +196,7 @@ def _without_references(blocks: list[Block]) -> tuple[list[Block], str | None]:
 
 
 def _end_of_references(blocks: Sequence[Block], start: int) -> int:
-    """Returns where the references that begin at ``start`` end; ``start + 1`` if none follow."""
+    """Returns the end of the references after ``start``; ``start + 1`` if there are none."""
     level = blocks[start].level or 9
     end = start + 1
     chars_without_year = 0
@@ -216,13 +216,13 @@ def _end_of_references(blocks: Sequence[Block], start: int) -> int:
 
 
 def lines_to_leave_out(pages: Sequence[Sequence[str]]) -> tuple[list[list[bool]], list[str]]:
-    """Finds headers and footers that return from page to page, page numbers, tables of contents.
+    """Finds running headers and footers, page numbers and lines of tables of contents.
 
     Args:
         pages: lines of each page, from top to bottom.
 
     Returns:
-        For every line of every page whether it is one, and a note about each kind.
+        A flag per line of each page, True if it is removed, and a note about each kind.
     """
     found: Counter[str] = Counter()
     marks = [[False] * len(page) for page in pages]
@@ -240,10 +240,10 @@ def lines_to_leave_out(pages: Sequence[Sequence[str]]) -> tuple[list[list[bool]]
 def _mark_running_lines(
     pages: Sequence[Sequence[str]], marks: list[list[bool]], found: Counter[str], *, is_top: bool
 ) -> None:
-    """Marks running lines from one edge of the pages inwards: behind a line of text is none."""
+    """Marks running lines from one edge of the pages inwards, up to the first line of text."""
     if len(pages) == 1:
         return
-    reached = set(range(len(pages)))  # pages of which all lines further out are marked
+    reached = set(range(len(pages)))  # pages whose outer lines are all marked
     for depth in range(_EDGE_LINES):
         lines = {}
         for number in sorted(reached):
@@ -266,26 +266,26 @@ def _mark_running_lines(
 
 
 def _pattern(line: str) -> str:
-    """Returns a line as it is on other pages: numbers aside."""
+    """Returns a line with all numbers masked, to compare it with the lines of other pages."""
     return " ".join(_DIGITS.sub("#", line).casefold().split())
 
 
 def list_marks(line: str) -> str:
-    """Returns a line with a list mark in place of a bullet of the fonts Symbol or Wingdings."""
+    """Returns a line in which a bullet of Symbol or Wingdings is replaced by a list mark."""
     return _PRIVATE_BULLET.sub("\u2022 ", line) if _PRIVATE.search(line) else line
 
 
 def without_line_numbers(pages: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
-    """Removes the numbers of lines in a margin: 1, 2, 3 or every fifth.
+    """Removes line numbers in a margin: 1, 2, 3, ... or every fifth.
 
-    They begin or end lines, or are lines, and go on from line to line; numbers of one chain may go
-    on on the next page.
+    They are at the start or end of lines, or on separate lines, and increase from line to
+    line; a sequence may continue on the next page.
 
     Args:
         pages: lines of each page.
 
     Returns:
-        The lines of each page, and a note. A line of a number only becomes "".
+        The lines of each page, and a note. A line with only a number becomes "".
     """
     lines = [line for page in pages for line in page]
     filled = [i for i, line in enumerate(lines) if line.strip()]
@@ -301,13 +301,13 @@ def without_line_numbers(pages: Sequence[Sequence[str]]) -> tuple[list[list[str]
 
 
 class _Numbered(NamedTuple):
-    """A line with a number at its start or end, or None.
+    """A line with a number at its start or end, or without a number.
 
     Attributes:
-        number: the number.
-        rest: the line without it.
-        is_last: whether the number is at the end.
-        is_apart: whether more than a space is between them.
+        number: line number, or None.
+        rest: line without the number.
+        is_last: True if the number is at the end.
+        is_apart: True if more than one space separates the number from the line.
     """
 
     number: int | None
@@ -343,7 +343,7 @@ def _is_line_number(text: str) -> bool:
 
 
 def _numbered_lines(lines: Sequence[_Numbered]) -> set[int]:
-    """Returns the positions of lines whose numbers count lines."""
+    """Returns the positions of lines whose numbers are line numbers."""
     selected: set[int] = set()
     for step in _LINE_STEPS:
         chains: dict[int, list[int]] = {}  # by the number that would continue a chain
@@ -365,7 +365,7 @@ def _numbered_lines(lines: Sequence[_Numbered]) -> set[int]:
 
 
 def _counts_lines(lines: Sequence[_Numbered], chain: Sequence[int], step: int) -> bool:
-    """Returns True if a chain of numbers counts lines, and not items, rows or years."""
+    """Returns True if a chain of numbers counts lines rather than items, rows or years."""
     if len(chain) < _FEWEST_FIFTHS:
         return False
     span = lines[chain[0] : chain[-1] + 1]
@@ -379,7 +379,7 @@ def _counts_lines(lines: Sequence[_Numbered], chain: Sequence[int], step: int) -
         return False
     if lines[chain[0]].is_last:
         return all(lines[position].is_apart for position in chain)
-    # Lines of prose often begin inside of a sentence; items and rows do not.
+    # Lines of prose often begin in the middle of a sentence; items and rows do not.
     rests = [lines[position].rest for position in chain if lines[position].rest]
     return sum(rest[0].islower() for rest in rests) >= 0.25 * len(rests)
 
@@ -387,12 +387,12 @@ def _counts_lines(lines: Sequence[_Numbered], chain: Sequence[int], step: int) -
 def join_hyphens(text: str, words: Set[str] | None = None) -> str:
     """Joins words that a hyphen at the end of a line cuts in two; the line ends after the word.
 
-    The hyphen stays where the word is written with it elsewhere, where its first part has hyphens
-    already, or where it goes on with something other than a small letter.
+    The hyphen is kept if the word occurs with a hyphen elsewhere, if its first part already
+    contains hyphens, or if its second part does not begin with a lowercase letter.
 
     Args:
-        text: lines.
-        words: ``words_of`` the whole document; by default of ``text``.
+        text: lines of text.
+        words: result of ``words_of`` for the whole document; default: the words of ``text``.
     """
     if _HYPHEN_AT_END.search(text) is None:
         return text
@@ -407,12 +407,12 @@ def join_hyphens(text: str, words: Set[str] | None = None) -> str:
 
 
 def words_of(text: str) -> set[str]:
-    """Returns the words of a text, compounds with their hyphens, without regard to case."""
+    """Returns the case-folded words of a text; compounds include their hyphens."""
     return {word.casefold() for word in _WORD.findall(text)}
 
 
 def _keeps_hyphen(first: str, second: str, words: Set[str]) -> bool:
-    """Tells whether the hyphen between the parts of a word belongs to it."""
+    """Returns True if the hyphen between the parts of a word belongs to it."""
     if not second[0].islower() or not first[-1].isalpha():
         return True
     if f"{first}{second}".casefold() in words:

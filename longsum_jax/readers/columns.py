@@ -1,4 +1,4 @@
-"""Reading order of columns that a file draws row by row, by the gaps between them."""
+"""Reading order of columns that a file draws row by row, detected by the gaps between them."""
 
 import itertools
 from collections.abc import Sequence
@@ -31,19 +31,20 @@ class Piece(Protocol):
 
 P = TypeVar("P", bound=Piece)
 
-FEWEST_ROWS = 8  # with a gap at the same position, from which on it may separate columns
+FEWEST_ROWS = 8  # rows with a gap at the same position that may separate columns
 _FULL = 0.7  # width of a full line over the width of its column
 _FEWEST_FULL = 0.6  # share of full lines in a column of running text
-_FEWEST_SMALL = 0.3  # share of lines that begin with a small letter in a column of running text
-_FEWEST_CHARS = 15  # on average in a line of a column
+_FEWEST_SMALL = 0.3  # share of lines that begin with a lowercase letter in running text
+_FEWEST_CHARS = 15  # average characters in a line of a column
 
 
 def order_columns(rows: Sequence[Sequence[P]]) -> list[list[P]]:
     """Returns rows in reading order: first the left column of a region, then the right one.
 
-    A region is a sequence of rows that leave one vertical gap free, on whose sides is running text:
-    most lines are full, and some begin inside of a sentence. Cells of a table are not. Rows that
-    cross the gap stay in their position between regions. Each column is searched for further gaps.
+    A region is a sequence of rows that leave one vertical gap free, with running text on both
+    sides: most lines are full, and some begin in the middle of a sentence. Table cells do not
+    qualify. Rows that cross the gap keep their position between regions. Each column is searched
+    for further gaps.
 
     Args:
         rows: pieces of each row from left to right, in the order of the file.
@@ -67,11 +68,11 @@ def order_columns(rows: Sequence[Sequence[P]]) -> list[list[P]]:
 
 
 def _most_frequent_gap(rows: Sequence[Sequence[Piece]]) -> float | None:
-    """Returns the horizontal position that most rows leave free between two pieces."""
+    """Returns the horizontal position of the most frequent gap; None if it is too rare."""
     gaps = _gaps(rows)
     if len(gaps) < FEWEST_ROWS:
         return None
-    # A position that most gaps share is at the end of one of them.
+    # The position shared by most gaps is at the right end of one of them.
     ends = {right - 0.5 for _, right in gaps}
     counts = {end: sum(left < end < right for left, right in gaps) for end in sorted(ends)}
     best = max(counts, key=lambda end: counts[end])
@@ -79,7 +80,7 @@ def _most_frequent_gap(rows: Sequence[Sequence[Piece]]) -> float | None:
 
 
 def _gaps(rows: Sequence[Sequence[Piece]]) -> list[tuple[float, float]]:
-    """Returns the left and right edges of gaps inside of rows, and between level rows."""
+    """Returns the left and right edges of gaps within rows, and between rows of equal height."""
     gaps = []
     for row in rows:
         gaps += [(left.right, right.left) for left, right in itertools.pairwise(row)]

@@ -1,4 +1,4 @@
-"""CSV and TSV with a line of column names, a document a row."""
+"""CSV and TSV with a header line, one document per row."""
 
 import contextlib
 import csv
@@ -14,17 +14,17 @@ from longsum_jax.readers.source import Source
 
 _DECLARED_DELIMITER = re.compile(r"\s*\"?sep=([^\w\s\"]|\t)\"?[ ]*\n", re.IGNORECASE)
 _SAMPLE = 2**16
-_LARGEST_CELL = 2**31 - 1  # that the module can count on every system
+_LARGEST_CELL = 2**31 - 1  # maximum that the csv module supports on every system
 
 
 def read(source: Source) -> Iterator[Document | Failure]:
     """Reads the documents of a table.
 
-    Tabs separate the columns of a .tsv file. In other files commas, semicolons, tabs or bars do, or
-    the character that a first line "sep=;" declares, as Excel writes it.
+    The separator is a tab in .tsv files. In other files it is a comma, semicolon, tab or bar, or
+    the character declared by a first line "sep=;", as written by Excel.
 
     Raises:
-        InputError: a file without rows.
+        InputError: the file has no rows.
     """
     text, _ = source.decoded()
     has_tabs = source.file_name.casefold().endswith(".tsv")
@@ -62,8 +62,8 @@ def _rows(
 
 
 def _fields(row: dict[Any, Any], name: str, delimiter: str) -> Mapping[str, Any] | InputError:
-    """Returns the cells of a row by their columns, or the error that it has too many."""
-    beyond = row.pop(None, [])  # cells without a column, which the csv module puts there
+    """Returns the cells of a row by column, or the error that the row has too many cells."""
+    beyond = row.pop(None, [])  # cells without a column, as collected by the csv module
     if any(beyond):  # programs write empty ones
         cells = f"{len(row) + len(beyond)} cells in {counted(len(row), 'column')}"
         return InputError(f"{name}: {cells}; quote texts that hold {delimiter!r}")
@@ -73,7 +73,7 @@ def _fields(row: dict[Any, Any], name: str, delimiter: str) -> Mapping[str, Any]
 
 @contextlib.contextmanager
 def _cells_up_to(size: int) -> Iterator[None]:
-    """Sets the limit that the csv module has for the whole process, and sets it back."""
+    """Temporarily sets the field size limit, which the csv module has for the whole process."""
     before = csv.field_size_limit(size)
     try:
         yield
@@ -82,6 +82,6 @@ def _cells_up_to(size: int) -> Iterator[None]:
 
 
 def _delimiter(text: str) -> str:
-    """Returns the most frequent delimiter of the line of names."""
+    """Returns the most frequent delimiter of the header line."""
     names = text[:_SAMPLE].lstrip("\n").partition("\n")[0]
     return max(",;\t|", key=names.count)

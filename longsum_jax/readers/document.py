@@ -1,4 +1,4 @@
-"""A document as it was read: its text, and where in it headings and pages begin."""
+"""A document that was read: its text, and the positions of its headings and pages."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,15 +7,15 @@ from longsum_jax.errors import in_one_line
 from longsum_jax.text.joining import join_documents
 from longsum_jax.text.statements import Outline
 
-PARAGRAPH = "\n\n"  # between two blocks
+PARAGRAPH = "\n\n"  # separator of two blocks
 
 
 class Heading(NamedTuple):
     """A heading of a document.
 
     Attributes:
-        start, end: it is ``text[start:end]``.
-        level: 1 for the largest headings.
+        start, end: position in the text; the heading is ``text[start:end]``.
+        level: level of the heading; 1 is the highest.
     """
 
     start: int
@@ -24,20 +24,20 @@ class Heading(NamedTuple):
 
 
 class Document(NamedTuple):
-    """The text of a file, of a member of an archive, of a message or of a row.
+    """The text of a file, an archive member, a message or a table row.
 
     Attributes:
-        text: what remains of the document.
-        name: the file, with member, message or row where it holds several.
-        path: the file on disk; "-" is standard input.
-        title: as the document gives it, or None.
-        headings: in the order of the text.
-        pages: offset in ``text`` at which each page begins; () where there are no pages.
-        notes: what was left out or guessed, a sentence each.
-        query: what a row of a table asks of its document, or None.
-        borders: places in ``text`` at which all but the first of several documents begin that are
-            read as one.
-        id: of a row of a table, or None.
+        text: cleaned text of the document.
+        name: name of the file, plus the member, message or row if the file contains several.
+        path: path of the file; "-" is standard input.
+        title: title recorded in the document, or None.
+        headings: headings in the order of the text.
+        pages: offset in ``text`` at which each page begins; () if there are no pages.
+        notes: sentences about removed or guessed content.
+        query: query of a table row about its document, or None.
+        borders: offsets in ``text`` of the second and following documents, if several documents
+            are read as one.
+        id: id of a table row, or None.
     """
 
     text: str
@@ -53,16 +53,16 @@ class Document(NamedTuple):
 
     @property
     def outline(self) -> Outline:
-        """Positions of headings and pages, by which sentences of the document are cited."""
+        """Positions of headings and pages, for citing sentences of the document."""
         return Outline([(start, end) for start, end, _ in self.headings], self.pages)
 
 
 def joined(documents: Sequence[Document], separator: str) -> Document:
-    """Returns documents as one, with the first one's place and query and the headings of all.
+    """Returns documents as one, with the path and query of the first and the headings of all.
 
     Args:
-        documents: at least one.
-        separator: between them, see ``text.joining``.
+        documents: documents; at least one.
+        separator: text between the documents, see ``text.joining``.
     """
     first, *others = documents
     if not others:
@@ -87,25 +87,25 @@ def joined(documents: Sequence[Document], separator: str) -> Document:
 
 
 class Failure(NamedTuple):
-    """A document that could not be read, and the sentence that says why, in one line."""
+    """A document that could not be read, and the reason as one line."""
 
     name: str
     problem: str
 
     @classmethod
     def of(cls, name: str, problem: object) -> "Failure":
-        """Returns the failure of a document; messages of libraries may have several lines."""
+        """Creates the failure of a document; library messages may have several lines."""
         return cls(name, in_one_line(str(problem).replace("\n", " ")))
 
 
 class Block(NamedTuple):
-    """A paragraph or a heading, from which documents are put together.
+    """A paragraph or heading, the unit from which documents are assembled.
 
     Attributes:
-        text: without white space at its ends.
-        level: of a heading; 0 is a paragraph.
-        page: on which the block begins, from 1; 0 where there are no pages.
-        breaks: offsets in ``text`` at which the pages after that begin.
+        text: text without white space at its ends.
+        level: heading level; 0 for a paragraph.
+        page: number of the page on which the block begins, from 1; 0 if there are no pages.
+        breaks: offsets in ``text`` at which the following pages begin.
     """
 
     text: str
@@ -115,7 +115,7 @@ class Block(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Blocks put together: a text, and what stands where in it."""
+    """The text of joined blocks, with the positions of its headings and pages."""
 
     text: str
     headings: tuple[Heading, ...]
@@ -126,8 +126,8 @@ def lay_out(blocks: Sequence[Block], num_pages: int = 0) -> Layout:
     """Joins blocks with an empty line between them.
 
     Args:
-        blocks: in reading order.
-        num_pages: of the document; pages without text begin where the next one does.
+        blocks: blocks in reading order.
+        num_pages: page count of the document; an empty page begins at the start of the next one.
     """
     texts = []
     headings = []

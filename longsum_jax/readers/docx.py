@@ -1,4 +1,4 @@
-"""DOCX (Office Open XML): paragraphs, headings by their styles, rows of tables, footnotes."""
+"""DOCX (Office Open XML): paragraphs, headings by style, table rows, footnotes."""
 
 import re
 from collections import Counter
@@ -23,16 +23,16 @@ _STYLES = "word/styles.xml"
 _PROPERTIES = "docProps/core.xml"
 _NOTES = {"word/footnotes.xml": "footnote", "word/endnotes.xml": "endnote"}
 _HEADING = re.compile(r"heading\s*([1-9])", re.IGNORECASE)
-# Styles of what is no text, by the names that they have in every language.
+# Styles of paragraphs that are not text, by their names, which are the same in every language.
 _LEFT_OUT = {
     "caption": "caption",
     "table of figures": "line of contents",
     "toc heading": "line of contents",
     **{f"toc {level}": "line of contents" for level in range(1, 10)},
 }
-_BOX = "txbxContent"  # what a text box holds
+_BOX = "txbxContent"  # content of a text box
 _TEXT_OF = {"tab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-# Deleted text, field codes, the second version of a drawing, and how characters are pronounced.
+# Deleted text, field codes, the alternative version of a drawing, and pronunciation (ruby) text.
 _SKIPPED = frozenset({"del", "moveFrom", "instrText", "Fallback", "rt", "pPr", "rPr", "sectPr"})
 _OFF = ("0", "false", "off")
 
@@ -41,7 +41,7 @@ def read(source: Source) -> Iterator[Document]:
     """Reads one document.
 
     Raises:
-        InputError: a damaged document.
+        InputError: the document is damaged.
     """
     archive = open_zip(source)
     members = set(archive.namelist())
@@ -81,11 +81,11 @@ def read(source: Source) -> Iterator[Document]:
 
 
 class _Styles(NamedTuple):
-    """What the styles of paragraphs mean, by their ids, inherited ones too.
+    """The meaning of paragraph styles by their ids, including inherited styles.
 
     Attributes:
-        levels: of headings; titles have level 1.
-        left_out: the names of what is no text: captions, entries of a table of contents.
+        levels: heading levels; titles have level 1.
+        left_out: names of styles that are not text, such as captions and table-of-contents entries.
     """
 
     levels: Mapping[str, int] = {}
@@ -119,11 +119,11 @@ def _read_styles(styles: Element) -> _Styles:
 
 
 class _Reader:
-    """Turns elements into blocks.
+    """Converts elements to blocks.
 
     Args:
-        styles: of the document.
-        source: that is read.
+        styles: paragraph styles of the document.
+        source: source to read.
     """
 
     def __init__(self, styles: _Styles, source: Source) -> None:
@@ -132,7 +132,7 @@ class _Reader:
         self._left_out: Counter[str] = Counter()
 
     def blocks(self, parent: Element) -> Iterator[Block]:
-        """Yields paragraphs and rows of tables below an element, after each the boxes in it."""
+        """Yields paragraphs and table rows below an element, each followed by its text boxes."""
         for child in parent:
             name = _name(child)
             if name == "p":
@@ -155,7 +155,7 @@ class _Reader:
                 yield from self.blocks(box)
 
     def notes(self) -> list[str]:
-        """Returns a note about each kind of paragraphs that were left out."""
+        """Returns a note about each kind of removed paragraph."""
         return [f"{counted(count, kind)} left out" for kind, count in self._left_out.items()]
 
     def _is_left_out(self, paragraph: Element) -> bool:
@@ -167,7 +167,7 @@ class _Reader:
 
 
 def _boxes(element: Element) -> Iterator[Element]:
-    """Yields the text boxes below an element, without those inside of others."""
+    """Yields the text boxes below an element, without nested ones."""
     for child in element:
         if _name(child) == _BOX:
             yield child
@@ -189,13 +189,13 @@ def _level(paragraph: Element, levels: Mapping[str, int]) -> int:
 
 
 def _style(paragraph: Element) -> str:
-    """Returns the id of the style of a paragraph, "" for none."""
+    """Returns the style id of a paragraph; "" if it has none."""
     properties = next((child for child in paragraph if _name(child) == "pPr"), ())
     return next((_attribute(each, "val") for each in properties if _name(each) == "pStyle"), "")
 
 
 def _text(element: Element) -> str:
-    """Returns the text of an element without text boxes; paragraphs inside of it are lines."""
+    """Returns the text of an element without text boxes; nested paragraphs become lines."""
     parts = []
     for child in element:
         name = _name(child)
@@ -211,7 +211,7 @@ def _text(element: Element) -> str:
 
 
 def _is_hidden(element: Element) -> bool:
-    """Tells whether an element is a run of hidden text."""
+    """Returns True if an element is a run of hidden text."""
     properties = next((each for each in element if _name(each) == "rPr"), ())
     return any(
         _name(each) == "vanish" and _attribute(each, "val") not in _OFF for each in properties
@@ -219,7 +219,7 @@ def _is_hidden(element: Element) -> bool:
 
 
 def _is_empty(element: Element) -> bool:
-    """Returns True if an element is a field of a form that shows its placeholder."""
+    """Returns True if an element is a form field that shows its placeholder."""
     properties = next((child for child in element if _name(child) == "sdtPr"), ())
     return any(
         _name(child) == "showingPlcHdr" and _attribute(child, "val") not in _OFF

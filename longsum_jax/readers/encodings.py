@@ -1,4 +1,4 @@
-"""Finds the encoding of a text: a byte order mark, what the file declares, UTF-8, else a guess."""
+"""Detects the encoding of a text: byte order mark, declared encoding, UTF-8, or a guess."""
 
 import codecs
 import re
@@ -15,13 +15,13 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# Encodings of Windows that have characters in place of these encodings' control characters.
+# Windows encodings that define printable characters for the control characters of these encodings.
 _WIDER = {"iso8859-1": "cp1252", "iso8859-9": "cp1254"}
 _WINDOWS_BYTES = re.compile(rb"[\x80-\x9f]")
-# Escape sequences that switch the character set in mail and news from Japan and Korea.
+# Escape sequences that switch the character set in Japanese and Korean mail and news.
 _SWITCHES = re.compile(rb"\x1b(?:\$[@B]|\$\([DOPQ]|\$\)C|\([IJ])")
 _SWITCHING = ("iso2022_jp_ext", "iso2022_jp_2004", "iso2022_kr")
-# Characters that every text of some length has, and control characters that no text has.
+# Characters that occur in every longer text, and control characters that do not occur in text.
 _COMMON_CHARACTERS = re.compile("[ \n.,;:!?\u3001\u3002\uff0c]")
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _HIGH_CONTROLS = re.compile("[\x80-\x9f]")
@@ -33,7 +33,7 @@ _FEW_BYTES = 4
 _WEAK = 0.1
 _NOISE = 0.06  # confidence that random bytes in other scripts stay below
 _CLOSE = 0.01
-# Encodings in which people still have texts; chardet has many more, which short texts resemble.
+# Encodings that are still in use; chardet supports many more, which short texts resemble.
 _ENCODINGS = (
     *("cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258"),
     *("iso8859-2", "iso8859-5", "iso8859-6", "iso8859-7", "iso8859-8"),
@@ -41,20 +41,20 @@ _ENCODINGS = (
     *("cp437", "cp850", "cp852", "cp866", "cp874", "cp932", "cp949", "euc_kr", "euc_jis_2004"),
     *("gb18030", "big5hkscs"),
 )
-# As many characters in UTF-8 for each damaged one do not come about in another encoding.
+# In other encodings, so many valid UTF-8 characters per damaged one do not occur by chance.
 _GOOD_PER_BAD = 10
-# Words with other letters are in Latin script if ASCII makes up this share of their bytes.
+# Words with non-ASCII letters are in Latin script if ASCII makes up this share of their bytes.
 _LATIN_SHARE = 0.5
 
 
 class Decoded(NamedTuple):
-    """A text, its encoding if that was guessed, and the number of damaged characters in UTF-8.
+    """A decoded text and the reliability of its encoding.
 
     Attributes:
         text: decoded text.
-        guess: name of a guessed encoding; None if a mark, the file or UTF-8 decided.
-        num_damaged: number of damaged characters.
-        rival: encoding that fits as well and gives another text; None if there is none.
+        guess: name of a guessed encoding; None if a mark, a declaration or UTF-8 determined it.
+        num_damaged: number of damaged UTF-8 characters.
+        rival: encoding that fits equally well but gives another text; None if there is none.
     """
 
     text: str
@@ -69,15 +69,15 @@ def decode(content: bytes, name: str, declared: str | None = None) -> Decoded:
     Args:
         content: bytes of the file.
         name: name of the file, for errors.
-        declared: encoding that the file names; disregarded if it does not fit.
+        declared: encoding declared by the file; ignored if it does not fit.
 
     Raises:
-        InputError: bytes that are not text, or text in an unknown encoding.
+        InputError: the bytes are not text, or the encoding is unknown.
     """
     for mark, encoding in _MARKS:
         if content.startswith(mark):
             return Decoded(_decode_strictly(content[len(mark) :], encoding, name))
-    # A declaration that could be read so far does not stand in a file of UTF-16.
+    # A declaration that was readable as ASCII cannot be in a UTF-16 file.
     if declared is not None and not declared.casefold().startswith(("utf-16", "utf-32")):
         for encoding in (_as_browsers_read(declared, content), declared):
             text = _decode_if_fitting(content, encoding)
@@ -102,7 +102,7 @@ def decode(content: bytes, name: str, declared: str | None = None) -> Decoded:
 
 
 def _as_browsers_read(declared: str, content: bytes) -> str:
-    """Returns the encoding that is meant if a file declares Latin-1 and has quotes of Windows."""
+    """Returns the Windows encoding if a file declares Latin-1 but contains Windows quotes."""
     try:
         wider = _WIDER.get(codecs.lookup(declared).name)
     except (LookupError, ValueError):
@@ -130,7 +130,7 @@ def _decode_if_fitting(content: bytes, encoding: str) -> str | None:
 
 
 def _damaged_utf8(content: bytes) -> Decoded | None:
-    """Returns the text in UTF-8 with a mark for each damaged character; None if these are many."""
+    """Returns the text in UTF-8 with replacement characters; None if there are too many."""
     text = content.decode("utf-8", errors="replace")
     num_damaged = text.count("\ufffd")
     num_others = len(text) - len(text.encode("ascii", errors="ignore"))
@@ -139,7 +139,7 @@ def _damaged_utf8(content: bytes) -> Decoded | None:
 
 
 def _switching_encoding(content: bytes) -> str | None:
-    """Returns the encoding of a text that changes its character set by escape sequences."""
+    """Returns the encoding of a text that switches character sets by escape sequences."""
     if _SWITCHES.search(content) is None:
         return None
     for encoding in _SWITCHING:
@@ -166,7 +166,7 @@ def _wide_encoding(content: bytes) -> str | None:
 
 
 def _guess(content: bytes, name: str) -> Decoded:
-    """Returns the text in the encoding whose pairs of letters are those of a language."""
+    """Returns the text in the encoding whose letter pairs best match a language."""
     chardet = import_extra("chardet", name, "text that is not UTF-8")
     start = next(i for i, byte in enumerate(content) if byte > 127)
     sample = content[max(0, start - _SAMPLE // 4) :][:_SAMPLE]
@@ -186,7 +186,7 @@ def _guess(content: bytes, name: str) -> Decoded:
     for guess in guesses:  # the most probable one is first
         if fitting and guess["confidence"] < fitting[0][1] - _CLOSE:
             break
-        # A guess from the sample may fail further on, or give control characters for quotes.
+        # A guess from the sample may fail later, or decode quotes as control characters.
         text = guess["encoding"] and _decode_if_fitting(content, guess["encoding"])
         is_text = is_latin or guess["confidence"] >= _NOISE
         if text and is_text and _HIGH_CONTROLS.search(text) is None:

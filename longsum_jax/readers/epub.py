@@ -22,7 +22,7 @@ _FOOTNOTES = (
     '[role="doc-footnote"], [role="doc-endnote"], '
     '[epub\\:type~="footnote"], [epub\\:type~="endnote"], [epub\\:type~="rearnote"]'
 )
-# Numbers of printed pages, and tables of contents.
+# Page numbers of the printed book, and tables of contents.
 _BESIDE = (
     '[role="doc-pagebreak"], [epub\\:type~="pagebreak"], '
     'nav, [role="doc-toc"], [epub\\:type~="toc"]'
@@ -31,7 +31,7 @@ _FONT_METHODS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/
 
 
 class _Item(NamedTuple):
-    """A file of the book, as its manifest lists it."""
+    """A file of the book, as listed in its manifest."""
 
     path: str
     media_type: str
@@ -42,7 +42,7 @@ def read(source: Source) -> Iterator[Document]:
     """Reads one book.
 
     Raises:
-        InputError: a damaged book, one with digital rights management, too many chapters.
+        InputError: the book is damaged, is encrypted (DRM) or has too many chapters.
     """
     archive = open_zip(source)
     _check_rights(archive, source)
@@ -89,7 +89,7 @@ def read(source: Source) -> Iterator[Document]:
 
 
 def _page(archive: zipfile.ZipFile, path: str, source: Source) -> Page:
-    """Returns a chapter; a book has no menus, and its class names mean what its publisher likes."""
+    """Reads a chapter as is: books have no menus, and their class names are arbitrary."""
     name = f"{source.name}/{path}"
     content = read_member(archive, path, name, source)
     inner = source.inner(name, content)
@@ -98,7 +98,7 @@ def _page(archive: zipfile.ZipFile, path: str, source: Source) -> Page:
 
 
 def _chapter(page: Page, title: str | None) -> list[Block]:
-    """Returns the blocks of a chapter, which begins with its title."""
+    """Returns the blocks of a chapter, starting with its title."""
     blocks = page.blocks()
     has_heading = any(block.level for block in blocks[:3])
     if title and blocks and not has_heading:
@@ -142,7 +142,7 @@ def _manifest(package: Element, package_path: str) -> dict[str, _Item]:
 def _chapter_titles(
     archive: zipfile.ZipFile, items: dict[str, _Item], source: Source
 ) -> dict[str, str]:
-    """Returns titles of chapters by their files, from the table of contents."""
+    """Returns chapter titles by file, from the table of contents."""
     titles: dict[str, str] = {}
     for item in items.values():
         is_nav = "nav" in item.properties.split()
@@ -150,7 +150,7 @@ def _chapter_titles(
             continue
         try:
             root = read_xml(archive, item.path, source)
-        except InputError:  # the book can be read without
+        except InputError:  # the table of contents is optional
             continue
         entries = _find_all(root, "a") if is_nav else _find_all(root, "navPoint")
         for entry in entries:
@@ -169,11 +169,11 @@ def _entry(entry: Element, is_nav: bool) -> tuple[str, str]:
 
 
 def _resolved(href: str, base: str) -> str:
-    """Returns the path in the archive of a link in the file ``base``."""
+    """Returns the archive path of a link in the file ``base``."""
     path = urllib.parse.unquote(href.partition("#")[0])
     return posixpath.normpath(posixpath.join(posixpath.dirname(base), path))
 
 
 def _find_all(root: Element, tag: str) -> list[Element]:
-    """Returns elements by their name, whatever their namespace."""
+    """Returns elements by their local name, in any namespace."""
     return [each for each in root.iter() if each.tag == tag or each.tag.endswith("}" + tag)]

@@ -1,4 +1,4 @@
-"""HTML as browsers read it, without what surrounds an article: menus, banners, lists of links."""
+"""HTML as parsed by browsers, without the surroundings of an article: menus, banners, links."""
 
 import re
 from collections import Counter
@@ -34,26 +34,26 @@ _BOILERPLATE = (
 )
 _HIDDEN = '[aria-hidden="true"], [hidden], [style*="display:none"], [style*="display: none"]'
 _HEADINGS = "h1, h2, h3, h4, h5, h6"
-# Fields of a form into which users write, and all that users operate.
+# Text fields of a form, and all of its controls.
 _TEXT_FIELDS = (
     'input:not([type]), input[type="text"], input[type="email"], input[type="password"], '
     'input[type="search"], input[type="tel"], input[type="url"]'
 )
 _CONTROLS = 'input:not([type="hidden"]), button, label'
-_FEWEST_PARAGRAPHS = 3  # paragraphs of a form that is a part of the text
+_FEWEST_PARAGRAPHS = 3  # paragraphs of a form that belongs to the text
 _CAPTIONS = "figcaption, caption"
 _CAPTION_NAME = re.compile(
     r"(?:[a-z]+[-_])?(?:fig|figure|image|img|table|thumb)?caption(?:[-_]?text)?"
 )
-_LONGEST_CAPTION = 1000  # characters of an element that its class calls one
+_LONGEST_CAPTION = 1000  # characters of an element with the class of a caption
 _NOTE_MARKS = 'sup.reference, [role="doc-noteref"], [epub\\:type~="noteref"]'
-# Attributes besides class and id that name the parts of a page.
+# Attributes other than class and id that name the parts of a page.
 _DATA_NAMES = "testid test component hook module name role qa block area region zone gu-name"
 _NAME_ATTRIBUTES = ("aria-label", *(f"data-{name}" for name in _DATA_NAMES.split()))
 _HEADING_TAGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _NEVER_BY_NAME = _HEADING_TAGS | {"html", "body", "main", "article", "td", "th", "tr", "tbody"}
 _BY_NAME = ", ".join(f"[{name}]" for name in ("class", "id", *_NAME_ATTRIBUTES))
-_FEWEST_IN_NAMESPACE = 5  # class names of a page that begin with one word
+_FEWEST_IN_NAMESPACE = 5  # class names of a page that begin with the same word
 
 _BLOCK = re.compile(
     r"address|article|aside|blockquote|body|caption|center|dd|details|dialog|div|dl|dt|fieldset|"
@@ -65,12 +65,12 @@ _SPACES = re.compile(r"[ \t\n\r\f\xa0]+")
 
 _META_CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w-]+)", re.IGNORECASE)
 _XML_CHARSET = re.compile(rb"\A\s*<\?xml[^>]+encoding\s*=\s*[\"']([\w-]+)")
-# In XHTML these may close themselves; HTML would take all that follows as their content.
+# In XHTML these may be self-closing; HTML would treat all following content as their children.
 _SELF_CLOSED = re.compile(
     r"<(script|style|title|iframe|textarea|noscript|a|div|p|span|i|b)\b([^<>]*)/>", re.IGNORECASE
 )
 _OWN_TAG = re.compile(r"<([a-z]+(?:-[a-z]+)+)\b", re.IGNORECASE)
-# Time to build the tree grows with the square of the depth of these.
+# The time to build the tree is quadratic in the nesting depth of these elements.
 _NESTED = re.compile(
     r"<(/?)(?:div|section|article|ul|ol|dl|blockquote|table|center|form|fieldset|details|main|"
     r"nav|aside|header|footer|figure|address|menu|pre|button|applet|marquee|object|select)\b",
@@ -81,46 +81,46 @@ _MAX_NESTED = 4000
 _NOTE_NUMBER = re.compile(r"\[\d{1,3}\]|\d{1,3}")
 _SENTENCE_ENDS = (".", "!", "?", ".”", '."')
 _PERMALINKS = ("#", "¶", "§", "🔗")
-_LEAST_MAIN = 0.3  # share of a page's text in <main>, for the rest to be boilerplate
-_MOST_BY_NAME = 0.5  # share of a page's text that a class name may condemn
+_LEAST_MAIN = 0.3  # share of a page's text in <main> if the rest is boilerplate
+_MOST_BY_NAME = 0.5  # maximum share of a page's text removed because of a class name
 _LONGEST_CELL = 300  # characters of a cell whose paragraphs are one text
-_LINK_SHARE = 0.75  # of the characters of a list that are links, which makes it a menu
+_LINK_SHARE = 0.75  # minimum share of linked characters in a list that is a menu
 _FEWEST_LINKS = 3
 _MENU_ELEMENTS = "ul, ol, dl, table, div, section, p, center, tr, small, span, td, font"
 _PAGE_HEADERS = "#header, #site-header, #page-header, #top-bar, #topbar"
 _LIST_TAGS = frozenset({"ul", "ol", "dl", "table"})
 _PARTS_OF_LISTS = _HEADING_TAGS | {"li", "td", "th", "dt", "dd"}
-_LINK_SHARE_OF_BOX = 0.25  # of the characters below a heading such as "Related articles"
+_LINK_SHARE_OF_BOX = 0.25  # minimum share of linked characters below "Related articles"
 _HEADING_LIKE = f'{_HEADINGS}, [class*="title"], [class*="heading"], strong, b, th, legend'
 _LONGEST_CARD = 300  # characters of a headline and its teaser
-_LEAST_TEXT_OF_MENU = 200  # characters besides links of a part of the text named like a menu
-_LONGEST_HEADING = 200  # characters of a heading that names a box
-_MOST_SIBLINGS = 50  # elements after a heading that make one box with it
-_MOST_LEVELS = 100  # of elements inside one another, of which one holds the article
-_MOST_ANCESTORS = 12  # of a heading or field that are looked at
-_LONGEST_LINK = 150  # characters for a link in a box of links to other pages
+_LEAST_TEXT_OF_MENU = 200  # unlinked characters of a text part with a menu's name
+_LONGEST_HEADING = 200  # characters of a heading of a box
+_MOST_SIBLINGS = 50  # maximum elements after a heading that form a box with it
+_MOST_LEVELS = 100  # maximum nesting levels searched for the article
+_MOST_ANCESTORS = 12  # maximum ancestors examined of a heading or field
+_LONGEST_LINK = 150  # maximum characters per link in a box of links to other pages
 _SHORTEST_HEADLINE = 15
 _ASKING = 'input[type="email"], input[type="password"], button'
 _CONSENT_BUTTON = re.compile(
     r"(?:yes,? )?(?:i )?(?:accept|agree|allow|reject|decline|got it|ok|okay|understood)\b.{0,30}",
     re.IGNORECASE,
 )
-_LONGEST_DIALOGUE = 600  # characters of a box that asks users for something
+_LONGEST_DIALOGUE = 600  # characters of a box with a request to users
 _MOST_OF_DIALOGUE = 0.2  # share of a page's text
 _COPYRIGHT = re.compile(r"(?:©|\(c\)|copyright) ?\d{4}|all rights reserved", re.IGNORECASE)
 _SIGNATURE = re.compile(r"_{8,}|-{12,}")
 _REVIEW = re.compile("review", re.IGNORECASE)
 _POST = re.compile(r"post|message|comment|mail", re.IGNORECASE)
 _MOST_BEFORE_TITLE = 0.25  # share of a page's text
-_LEAST_RATIO_OF_COLUMNS = 3  # of the characters of a main column to a narrow one
-_LEAST_OF_BODY = 0.7  # share of a page's text in the element that holds an article
+_LEAST_RATIO_OF_COLUMNS = 3  # minimum ratio of the characters of a main column to a narrow one
+_LEAST_OF_BODY = 0.7  # minimum share of a page's text in the article element
 
 
 def read(source: Source) -> Iterator[Document]:
     """Reads one page.
 
     Raises:
-        InputError: no HTML, or a page without text.
+        InputError: the content is not HTML, or the page has no text.
     """
     yield page_document(source, declared_encoding(source.content))
 
@@ -130,10 +130,10 @@ def page_document(source: Source, declared: str | None) -> Document:
 
     Args:
         source: content of the page, as bytes.
-        declared: encoding that the page or its message names, or None.
+        declared: encoding declared by the page or its message, or None.
 
     Raises:
-        InputError: no HTML, or a page without text.
+        InputError: the content is not HTML, or the page has no text.
     """
     text, notes = source.decoded(declared)
     page = Page(text, source)
@@ -147,7 +147,7 @@ def page_document(source: Source, declared: str | None) -> Document:
 
 
 def declared_encoding(content: bytes) -> str | None:
-    """Returns the encoding that a page names near its beginning."""
+    """Returns the encoding that a page declares near its beginning; None if it declares none."""
     found = _META_CHARSET.search(content[:4096]) or _XML_CHARSET.search(content[:200])
     return found.group(1).decode() if found else None
 
@@ -157,14 +157,14 @@ class Page:
 
     Args:
         text: HTML or XHTML.
-        source: that it comes from.
+        source: source of the page.
 
     Attributes:
-        title: in its head, or None.
-        has_pictures: whether it shows any.
+        title: title in the page's head, or None.
+        has_pictures: True if the page contains pictures.
 
     Raises:
-        InputError: elements nested too deeply.
+        InputError: elements are nested too deeply.
     """
 
     def __init__(self, text: str, source: Source) -> None:
@@ -181,13 +181,13 @@ class Page:
         self._root = tree.body or tree.root
         if self._root is not None:
             _remove(self._root, _NEVER_SHOWN)
-        # Elements of a site's own whose tags name boxes, as in "amp-ad" and "share-button".
+        # Custom elements whose tags name boxes, as in "amp-ad" and "share-button".
         tags = {tag.lower() for tag in _OWN_TAG.findall(text)}
         self._box_tags = ", ".join(sorted(filter(_is_box_tag, tags)))
-        self._tree = tree  # nodes live as long as it does
+        self._tree = tree  # nodes are valid only as long as the tree
 
     def drop_boilerplate(self) -> list[str]:
-        """Removes what surrounds the text; returns a note about how much that was."""
+        """Removes the surroundings of the text; returns notes with the number of characters."""
         if self._root is None:
             return []
         before = self._length(self._root)
@@ -222,14 +222,14 @@ class Page:
         return [f"boilerplate of {dropped:,} characters left out"] if dropped > 0 else []
 
     def has_text_beside(self, selector: str) -> bool:
-        """Tells whether the page has some of these elements, and other text than theirs."""
+        """Returns True if the page has elements of this selector, and text outside of them."""
         if self._root is None:
             return False
         inside = sum(map(self._length, _outermost(self._root.css(selector))))
         return 0 < inside < self._length(self._root)
 
     def drop(self, selector: str) -> tuple[int, int]:
-        """Removes elements; returns how many, and how many characters."""
+        """Removes elements; returns the number of elements and of their characters."""
         if self._root is None:
             return 0, 0
         nodes = _outermost(self._root.css(selector))
@@ -239,12 +239,12 @@ class Page:
         return len(nodes), length
 
     def replace_quotations(self, selector: str, boxes: str, mark: str) -> int:
-        """Replaces quotations by a line with a mark; returns how many characters they have.
+        """Replaces quotations with a line that contains a mark; returns their character count.
 
         Args:
-            selector: quotations.
-            boxes: elements that are quotations if no ``blockquote`` lies in them.
-            mark: content of the line.
+            selector: CSS selector of quotations.
+            boxes: CSS selector of elements that are quotations if they contain no ``blockquote``.
+            mark: content of the new line.
         """
         if self._root is None:
             return 0
@@ -256,7 +256,7 @@ class Page:
         return length
 
     def drop_captions(self) -> int:
-        """Removes captions of pictures and tables; returns how many had words."""
+        """Removes captions of pictures and tables; returns the number of captions with text."""
         if self._root is None:
             return 0
         named = [node for node in self._root.css("p[class], div[class]") if _is_named_caption(node)]
@@ -267,7 +267,7 @@ class Page:
         return count
 
     def drop_note_marks(self) -> None:
-        """Removes numbers of footnotes, which would look like parts of the words before them."""
+        """Removes footnote numbers, which would look like parts of the preceding words."""
         if self._root is None:
             return
         _remove(self._root, _NOTE_MARKS)
@@ -280,7 +280,7 @@ class Page:
         return list(_blocks(self._root)) if self._root is not None else []
 
     def _main(self, length: int) -> Any:
-        """Returns the element that holds the text, where the page marks one."""
+        """Returns the element that the page marks as its main content, or the root."""
         self._has_main = True
         for selector in ("main", '[role="main"]', "article"):
             nodes = self._root.css(selector)
@@ -290,7 +290,7 @@ class Page:
         return self._root
 
     def _drop_dialogues(self) -> None:
-        """Removes boxes that ask for an address, a password or consent, with the text of these."""
+        """Removes boxes that ask for an address, a password or consent, including their text."""
         most = min(_LONGEST_DIALOGUE, _MOST_OF_DIALOGUE * self._length(self._root))
         boxes = []
         for field in self._root.css(_ASKING):
@@ -301,14 +301,14 @@ class Page:
                 if self._length(parent) > most or parent.css_first("h1") is not None:
                     break
                 box = parent
-            # Consent is asked for in sentences about cookies, other buttons accept other things.
+            # Consent is requested in sentences about cookies; other buttons accept other things.
             if box is not None and (field.tag == "input" or "cookie" in box.text().lower()):
                 boxes.append(box)
         for box in _outermost(boxes):
             box.decompose()
 
     def _drop_forms(self) -> None:
-        """Removes buttons, and forms unless a server or forum put its pages or posts into them."""
+        """Removes buttons, and forms unless they contain the text, as on some forums."""
         most = _MOST_BY_NAME * self._length(self._root)
         forms = []
         for form in self._root.css("form"):
@@ -321,7 +321,7 @@ class Page:
                 node.decompose()
 
     def _drop_marked(self) -> None:
-        """Removes hidden elements, asides and alerts, except those that are parts of the text."""
+        """Removes hidden elements, asides and alerts, except those that belong to the text."""
         nodes = []
         for node in self._root.css(_HIDDEN):
             is_panel = node.attributes.get("role") == "tabpanel"
@@ -354,12 +354,12 @@ class Page:
                 if not _is_below(node, _REVIEW):
                     comments.append(node)
             elif words == {"signature"}:
-                # Functions have signatures, too.
+                # Functions have signatures as well.
                 if _is_below(node, _POST):
                     boxes.append(node)
             elif words and not self._is_text(node, words):
                 boxes.append(node)
-        # The text of a forum or of a page of reviews is comments.
+        # In a forum or on a page of reviews, the comments are the text.
         if sum(map(self._length, _outermost(comments))) <= most:
             boxes += comments
         for node in _outermost(boxes):
@@ -367,7 +367,7 @@ class Page:
                 node.decompose()
 
     def _is_text(self, node: Any, words: set[str]) -> bool:
-        """Returns True for parts of the text that are named like menus or dialogues."""
+        """Returns True for parts of the text whose names resemble menus or dialogues."""
         if words <= WINDOW_WORDS:
             return node.attributes.get("id") in self._panels
         if not words <= LIST_WORDS:
@@ -388,7 +388,7 @@ class Page:
             node.decompose()
 
     def _box_of(self, heading: Any, kind: BoxHeading, total: int) -> list[Any]:
-        """Returns the nodes of the box that a heading begins; [] for a heading of the text."""
+        """Returns the nodes of the box that a heading introduces; [] for a heading of the text."""
         most = _MOST_BY_NAME * total
         if kind is BoxHeading.REQUEST:
             most = min(most, _LONGEST_DIALOGUE)
@@ -427,7 +427,7 @@ class Page:
 
     @staticmethod
     def _until_heading(first: Any, heading: Any) -> list[Any]:
-        """Returns an element and what follows it up to the next heading."""
+        """Returns an element and its siblings up to the next heading."""
         is_marked = heading.tag in _HEADING_TAGS
         nodes = [first]
         node = first.next
@@ -443,7 +443,7 @@ class Page:
         return nodes
 
     def _drop_cards(self) -> None:
-        """Removes rows of cards: a headline that links to another page, and a teaser."""
+        """Removes rows of cards: headlines that link to other pages, with teasers."""
         groups: dict[int, list[Any]] = {}
         for heading in self._root.css("h2, h3, h4, h5"):
             link = heading.css_first("a[href]")
@@ -459,13 +459,13 @@ class Page:
                 card = parent
             groups.setdefault(card.parent.mem_id, []).append(card)
         cards = [card for group in groups.values() if len(group) > 1 for card in group]
-        # A page of nothing else is an overview, of which the cards are the text.
+        # On an overview page, the cards are the text.
         if sum(map(self._length, cards)) <= _MOST_BY_NAME * self._length(self._root):
             for card in _outermost(cards):
                 card.decompose()
 
     def _drop_links(self) -> None:
-        """Removes menus: blocks and lists whose text is links."""
+        """Removes menus: blocks and lists that consist of links."""
         counts = _count_links(self._root)
         total, total_linked, _ = counts[self._root.mem_id]
         is_overview = total_linked > _MOST_BY_NAME * total
@@ -491,7 +491,7 @@ class Page:
             node.decompose()
 
     def _narrow(self) -> None:
-        """Removes what follows the end of an article."""
+        """Removes everything after the end of an article."""
         least = _LEAST_OF_BODY * self._length(self._root)
         names = Counter(map(_tag_and_class, self._root.css("article, div, section")))
         body = None
@@ -500,7 +500,7 @@ class Page:
             node = next((part for part in node.iter() if self._length(part) >= least), None)
             if node is None:
                 break
-            # Other elements of the same name hold texts of the same kind, such as posts.
+            # Several elements with the same name contain similar texts, such as posts.
             if _is_body(node) and names[_tag_and_class(node)] <= 1:
                 body = node
         if body is None:
@@ -512,7 +512,7 @@ class Page:
             node = node.parent
 
     def _drop_before_title(self) -> None:
-        """Removes what stands before the title, unless that is much."""
+        """Removes everything before the title, unless it is long."""
         node = self._find_title()
         if node is None:
             return
@@ -528,7 +528,7 @@ class Page:
                 node.decompose()
 
     def _find_title(self) -> Any:
-        """Returns the heading that the head of the page names, or the only one of level 1."""
+        """Returns the heading that matches the page's title, or the only heading of level 1."""
         title = _letters(self.title or "")
         for selector in ("h1", "h2", 'h3, [class*="title"], b'):
             for node in self._root.css(selector):
@@ -539,9 +539,9 @@ class Page:
         return headings[0] if len(headings) == 1 else None
 
     def _drop_columns(self) -> None:
-        """Removes narrow columns of tables that lay out pages or posts, and signatures."""
+        """Removes narrow columns of layout tables, and signatures."""
         nodes = []
-        longest: dict[int, int] = {}  # cell of a row, by row
+        longest: dict[int, int] = {}  # longest cell of each row, by row
         for cell in self._root.css("td[width]"):
             length = self._length(cell)
             if cell.css_first("div, br, table") is None:
@@ -568,7 +568,7 @@ class Page:
 
     @staticmethod
     def _length(node: Any) -> int:
-        """Returns the characters of a node that are no white space."""
+        """Returns the number of characters of a node that are not white space."""
         return len("".join(node.text().split()))
 
 
@@ -588,7 +588,7 @@ def _remove(root: Any, selector: str) -> None:
 
 
 def _outermost(nodes: list[Any]) -> list[Any]:
-    """Returns the nodes that lie in no other of them, each once: removing these removes all."""
+    """Returns the distinct nodes without those nested in another; removing them removes all."""
     by_id = {node.mem_id: node for node in nodes}
     result = []
     for node in by_id.values():
@@ -601,19 +601,19 @@ def _outermost(nodes: list[Any]) -> list[Any]:
 
 
 def _is_box_tag(tag: str) -> bool:
-    """Returns True if the tag of a site's own element names a box, its prefix left out or not."""
+    """Returns True if the tag of a custom element names a box, with or without its prefix."""
     return bool(box_words(tag) or box_words(tag.partition("-")[2]))
 
 
 def _names(node: Any) -> list[str]:
-    """Returns the class names of an element, and its other names."""
+    """Returns the class names of an element and the values of its other name attributes."""
     attributes = node.attributes
     names = (attributes.get("class") or "").split()
     return [*names, *(attributes.get(key) or "" for key in ("id", "name", *_NAME_ATTRIBUTES))]
 
 
 def _namespaces(named: list[Any]) -> frozenset[str]:
-    """Returns words with which many class names of a page begin: prefixes of a program."""
+    """Returns words that begin many class names of a page: prefixes of a program."""
     names: set[str] = set()
     for node in named:
         names.update((node.attributes.get("class") or "").split())
@@ -622,7 +622,7 @@ def _namespaces(named: list[Any]) -> frozenset[str]:
 
 
 def _is_below(node: Any, name: re.Pattern[str]) -> bool:
-    """Returns True if the class or id of an element or of one around it has a word."""
+    """Returns True if the class or id of an element or an ancestor matches."""
     while node is not None and node.is_element_node:
         attributes = node.attributes
         if name.search(f"{attributes.get('class')} {attributes.get('id')}"):
@@ -632,17 +632,17 @@ def _is_below(node: Any, name: re.Pattern[str]) -> bool:
 
 
 def _is_in_heading(node: Any) -> bool:
-    """Returns True if an element is a part of a heading, as in accordions."""
+    """Returns True if an element is part of a heading, as in accordions."""
     return node.parent is not None and node.parent.tag in _HEADING_TAGS
 
 
 def _has_title(node: Any) -> bool:
-    """Returns True if an element is or holds the title of the page."""
+    """Returns True if an element is or contains the title of the page."""
     return node.tag == "h1" or node.css_first("h1") is not None
 
 
 def _is_body(node: Any) -> bool:
-    """Returns True if the tag or a name of an element is an article's."""
+    """Returns True if the tag or a name of an element marks an article."""
     if node.tag == "article" or node.attributes.get("itemprop") == "articleBody":
         return True
     return node.tag in ("div", "section") and any(map(BODY_NAME.fullmatch, _names(node)))
@@ -654,7 +654,7 @@ def _tag_and_class(node: Any) -> tuple[str, str | None]:
 
 
 def _has_repeated_parts(box: Any) -> bool:
-    """Returns True if an element holds parts of one tag and class in a row, as comments are."""
+    """Returns True if an element contains consecutive parts with the same tag and class."""
     for node in box.css("li, article, div, section, details"):
         following = node.next
         while following is not None and not following.is_element_node:
@@ -667,7 +667,7 @@ def _has_repeated_parts(box: Any) -> bool:
 
 
 def _text_before(node: Any) -> bool:
-    """Returns True if text stands before an element in its parent."""
+    """Returns True if there is text before an element within its parent."""
     before = node.prev
     while before is not None:
         if (before.text() if before.is_element_node else before.text_content or "").strip():
@@ -677,13 +677,16 @@ def _text_before(node: Any) -> bool:
 
 
 def _leads_away(node: Any) -> bool:
-    """Returns True if no link of an element leads to a place of the same page."""
+    """Returns True if no link of an element targets a position on the same page."""
     targets = [link.attributes["href"] or "" for link in node.css("a[href]")]
     return not any(target.startswith("#") and len(target) > 1 for target in targets)
 
 
 def _count_links(root: Any) -> dict[int, tuple[int, int, int]]:
-    """Returns, by element, the characters but white space, these in links, and the links."""
+    """Returns the number of characters, linked characters and links of each element.
+
+    White space is not counted.
+    """
     counts: dict[int, tuple[int, int, int]] = {}
     starts: list[tuple[int, int, int]] = []
     length = linked = num_links = 0
@@ -708,8 +711,8 @@ def _count_links(root: Any) -> dict[int, tuple[int, int, int]]:
 
 
 def _is_note_mark(raised: Any) -> bool:
-    """Tells whether raised text is the number of a note: nothing but links, inside of it or around
-    it, or a number after the end of a sentence."""
+    """Returns True if raised text is a footnote mark: it consists of links to anchors, is the only
+    content of such a link, or is a number after the end of a sentence."""
     if _NOTE_NUMBER.fullmatch(raised.text().strip()) and _ends_sentence(raised.prev):
         return True
     around = raised.parent
@@ -722,21 +725,21 @@ def _is_note_mark(raised: Any) -> bool:
 
 
 def _ends_sentence(before: Any) -> bool:
-    """Tells whether the text before an element ends as sentences do."""
+    """Returns True if the text before an element ends with sentence punctuation."""
     return before is not None and before.text().rstrip().endswith(_SENTENCE_ENDS)
 
 
 def _letters(text: str) -> str:
-    """Returns the letters and digits of a text, without the brackets and commas of notes."""
+    """Returns the letters and digits of a text, without brackets and commas of notes."""
     return "".join(filter(str.isalnum, text))
 
 
 def _box_words(node: Any, namespaces: frozenset[str]) -> set[str]:
-    """Returns the words in the names of an element that name a box beside the text.
+    """Returns the words in the names of an element that identify a box outside the text.
 
     Args:
         node: element.
-        namespaces: words with which many class names of the page begin.
+        namespaces: words that begin many class names of the page.
     """
     if node.tag in _NEVER_BY_NAME:
         return set()
@@ -757,7 +760,7 @@ def _box_words(node: Any, namespaces: frozenset[str]) -> set[str]:
 
 
 def _is_named_by_heading(node: Any, name: str) -> bool:
-    """Returns True if the id of an element is made of its first heading, as of a report's parts."""
+    """Returns True if the id of an element is derived from its first heading, as in reports."""
     heading = node.css_first(_HEADINGS)
     if heading is None:
         return False
@@ -772,14 +775,14 @@ def _is_named_caption(node: Any) -> bool:
 
 
 def _blocks(root: Any) -> Iterator[Block]:
-    """Yields the blocks of a tree, which is walked without recursion."""
-    parts: list[str] = []  # of the block at hand
+    """Yields the blocks of a tree without recursion."""
+    parts: list[str] = []  # texts of the current block
     level = 0
     in_pre = 0
-    cell = None  # of a row, of which paragraphs make no blocks
+    cell = None  # id of the current table cell, whose paragraphs do not form blocks
     for node, is_start in _walk(root):
         tag = node.tag
-        if tag is None:  # comments and instructions to a program
+        if tag is None:  # comments and processing instructions
             continue
         if tag == "-text":
             parts.append(node.text_content or "")
@@ -810,14 +813,14 @@ def _blocks(root: Any) -> Iterator[Block]:
 
 
 def _is_short_cell(cell: Any) -> bool:
-    """Tells whether a cell is one of a row, and not a part of a page that a table lays out."""
+    """Returns True if a cell is data of a table row, not part of a page's layout table."""
     if not _has_neighbour(cell) or cell.css_first("h1, h2, h3, h4, h5, h6, table, pre") is not None:
         return False
     return len(cell.text()) <= _LONGEST_CELL
 
 
 def _has_neighbour(cell: Any) -> bool:
-    """Tells whether the row of a cell has another one."""
+    """Returns True if the row of a cell has another cell."""
     for step in ("prev", "next"):
         beside = getattr(cell, step)
         while beside is not None and not beside.is_element_node:
@@ -836,7 +839,7 @@ def _block_text(parts: list[str], *, keep_lines: bool) -> str:
 
 
 def _walk(root: Any) -> Iterator[tuple[Any, bool]]:
-    """Yields every node when it begins, and every element when it ends."""
+    """Yields every node at its start, and every element again at its end."""
     node = root
     while True:
         yield node, True

@@ -1,4 +1,4 @@
-"""JSON lines, a document a line, and JSON files with one object, or a list of them or of texts."""
+"""JSON Lines, one document per line, and JSON files: an object, or a list of objects or texts."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,22 +12,22 @@ from longsum_jax.readers.source import Source
 
 
 def read(source: Source) -> Iterator[Document | Failure]:
-    """Reads the documents of a file with one object a line."""
+    """Reads the documents of a file with one object per line."""
     text, _ = source.decoded()
     return row_documents(source, _lines(text, source))
 
 
 def read_json(source: Source) -> Iterator[Document | Failure]:
-    """Reads the documents of a JSON file; messages of Slack are one document.
+    """Reads the documents of a JSON file; messages of Slack form one document.
 
     Raises:
-        InputError: no JSON.
+        InputError: the file is not valid JSON.
     """
     text, _ = source.decoded()
     try:
         value = parse_json(text)
     except ValueError as error:
-        if "\n{" in text.strip():  # lines under the wrong name
+        if "\n{" in text.strip():  # JSON Lines with the wrong file name
             return read(source)
         raise InputError(f"{source.name}: not valid JSON ({error})") from None
     if slack.are_messages(value):
@@ -48,7 +48,7 @@ def _objects(
     for number, value in enumerate(objects, 1):
         if isinstance(value, dict):
             yield number, value
-        elif isinstance(value, str):  # a text by itself
+        elif isinstance(value, str):  # a plain text
             yield number, {source.options.document_key.split("|")[0]: value}
         else:
             name = f"{source.name}:{number}"

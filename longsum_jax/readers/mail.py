@@ -1,6 +1,6 @@
-"""E-mail: subject, body and attachments of a message (.eml), messages of a mailbox (.mbox).
+"""E-mail: subject, body and attachments of messages (.eml), messages of mailboxes (.mbox).
 
-Browsers save a page with its pictures as such a message, too: MHTML.
+Browsers also save pages with their pictures as such messages (MHTML).
 """
 
 import contextlib
@@ -29,8 +29,8 @@ _SIGNATURES = (
 )
 _PAGES = ("text/html", "application/xhtml+xml")
 
-# Elements with quoted mail. Gmail and Proton Mail put it into a quotation inside of a box, in which
-# answers may lie as well.
+# Elements with quoted mail. Gmail and Proton Mail put the quotation inside a box, which may also
+# contain replies.
 _QUOTED_HTML = (
     ".yahoo_quoted, .moz-cite-prefix, .gmail_attr, .zmail_extra, .tutanota_quote, "
     '#mail-editor-reference-message-container, blockquote[type="cite"], blockquote.gmail_quote, '
@@ -41,15 +41,17 @@ _SIGNATURE_HTML = (
     ".gmail_signature_prefix, .gmail_signature, .moz-signature, .protonmail_signature_block, "
     ".tutanota_signature, #ms-outlook-mobile-signature"
 )
-# Before a subject, after the name of a mailing list.
+# Prefix of a subject, possibly after the name of a mailing list.
 _FORWARD = re.compile(
     r"(?:\[[^\[\]]*\]\s*)?(?:fwd?|wg|tr|rv|enc|vb|pd|doorst|vl|转发)\s*:", re.IGNORECASE
 )
 
 
 class _Policy(email.policy.EmailPolicy):
-    """The standard library's policy, which reads headers that the library gives up on as empty, and
-    the beginning of long ones: the time that they take grows with the square of their length.
+    """The standard library's policy, made robust.
+
+    Only the beginning of a long header is read, because parsing takes quadratic time. Headers that
+    the library fails to parse are read as empty.
     """
 
     def header_fetch_parse(self, name: str, value: Any) -> Any:
@@ -61,10 +63,10 @@ class _Policy(email.policy.EmailPolicy):
 
 
 def read(source: Source) -> Iterator[Document | Source]:
-    """Reads one message; its attachments come after it, to be read as the files they are.
+    """Reads one message, followed by its attachments as separate files.
 
     Raises:
-        InputError: a message without text or attachments, or with too deep ones.
+        InputError: the message has neither text nor attachments, or is nested too deeply.
     """
     with _limited_depth(source):
         yield from _read(source)
@@ -74,7 +76,7 @@ def read_page(source: Source) -> Iterator[Document]:
     """Reads the page that a browser saved as a message (MHTML, RFC 2557), without its frames.
 
     Raises:
-        InputError: a message without a page, a page without text.
+        InputError: the message contains no page, or the page has no text.
     """
     with _limited_depth(source):
         for part in _parsed(source).walk():
@@ -88,7 +90,7 @@ def read_page(source: Source) -> Iterator[Document]:
 
 @contextlib.contextmanager
 def _limited_depth(source: Source) -> Iterator[None]:
-    """Reports parts, or brackets in a header, that are nested too deeply for the parser."""
+    """Reports parts, or header brackets, that are nested too deeply for the parser."""
     try:
         yield
     except RecursionError:
@@ -126,7 +128,7 @@ def _read(source: Source) -> Iterator[Document | Source]:
 
 
 def _parts(part: MIMEPart, source: Source) -> tuple[list[MIMEPart], list[MIMEPart]]:
-    """Returns the parts that make the body, in reading order, and those attached to it."""
+    """Returns the parts of the body, in reading order, and the attached parts."""
     source.check_time()
     if part.get_content_maintype() != "multipart":
         is_text = part.get_content_type() in ("text/plain", "text/html")
@@ -138,7 +140,7 @@ def _parts(part: MIMEPart, source: Source) -> tuple[list[MIMEPart], list[MIMEPar
         body, beside = _parts(inner, source)
         bodies.append(body)
         is_named = inner.is_attachment() or inner.get_filename()
-        # The body in another form, as a calendar, is no attachment.
+        # The body in another form, such as a calendar, is not an attachment.
         if not (has_alternatives and beside == [inner] and not is_named):
             attached += beside
     if has_alternatives:
@@ -147,7 +149,7 @@ def _parts(part: MIMEPart, source: Source) -> tuple[list[MIMEPart], list[MIMEPar
 
 
 def _alternative(bodies: list[list[MIMEPart]], name: str) -> list[MIMEPart]:
-    """Returns the one of several forms of a body that is read: plain text, unless it is blank."""
+    """Returns the alternative form of a body to read: plain text, unless it is blank."""
     for body in sorted(bodies, key=_has_html):
         if any(_text(part, name).strip() for part in body):
             return body
@@ -159,7 +161,7 @@ def _has_html(body: list[MIMEPart]) -> bool:
 
 
 def _attachments(parts: list[MIMEPart], source: Source) -> tuple[list[Source], list[str]]:
-    """Returns the attachments that may hold text, and a note about the others."""
+    """Returns the attachments that may contain text, and a note about the others."""
     found, left_out = [], []
     names: set[str] = set()
     for number, part in enumerate(parts, 1):
@@ -178,7 +180,7 @@ def _attachments(parts: list[MIMEPart], source: Source) -> tuple[list[Source], l
 
 
 def _content(part: MIMEPart) -> bytes | None:
-    """Returns what an attachment holds; None for pictures, sound, films and signatures."""
+    """Returns the content of an attachment; None for pictures, audio, video and signatures."""
     is_signature = part.get_content_type() in _SIGNATURES
     if part.get_content_maintype() in ("image", "audio", "video") or is_signature:
         return None
@@ -192,7 +194,7 @@ def messages(source: Source) -> Iterator[Source | Failure]:
     """Yields the messages of a mailbox.
 
     Raises:
-        InputError: no message in it.
+        InputError: the mailbox contains no message.
     """
     starts = [match.end() for match in _SEPARATOR.finditer(source.content)]
     ends = [match.start() for match in _SEPARATOR.finditer(source.content)][1:]
@@ -213,7 +215,7 @@ def _text(part: MIMEPart, name: str) -> str:
 
 
 def _text_blocks(text: str, source: Source, is_forward: bool) -> tuple[list[Block], list[str]]:
-    """Returns the blocks of a plain body, and notes about what is left out."""
+    """Returns the blocks of a plain body, and notes about removed content."""
     if source.options.keep_all:
         return text_blocks(text), []
     own = own_lines(text.split("\n"), is_forward=is_forward)
@@ -222,7 +224,7 @@ def _text_blocks(text: str, source: Source, is_forward: bool) -> tuple[list[Bloc
 
 
 def _page_blocks(page: Page, source: Source, is_forward: bool) -> tuple[list[Block], list[str]]:
-    """Returns the blocks of an HTML body, and notes about what is left out."""
+    """Returns the blocks of an HTML body, and notes about removed content."""
     blocks = page.blocks()
     if source.options.keep_all:
         return blocks, []
@@ -249,7 +251,7 @@ def _about_quoted(num_chars: int) -> list[str]:
 
 
 def _lines(blocks: Sequence[Block]) -> list[str]:
-    """Returns the lines of blocks, an empty one after each block."""
+    """Returns the lines of blocks, with an empty line after each block."""
     return [line for block in blocks for line in (*block.text.split("\n"), "")]
 
 

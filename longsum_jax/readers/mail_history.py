@@ -1,5 +1,5 @@
-"""Lines of a mail that its writer did not write: quoted mail and its header, signatures, footers of
-mailing lists, notices of mail programs and companies."""
+"""Removes lines that the writer of a mail did not write: quoted mail and its header, signatures,
+mailing list footers, notices of mail programs and companies."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 QUOTED = ">"  # first character of a quoted line
 
-# Names of header fields that mail programs write above the mail that they answer or forward.
+# Header field names that mail programs write above replied or forwarded mail.
 _FIELD_NAMES = {
     "from": "from von de da van från fra od от lähettäjä kimden gönderen feladó mittente 发件人 "
     "寄件者 差出人 보낸사람",
@@ -83,7 +83,7 @@ _HAS_ADDRESS = re.compile(_ADDRESS)
 _LONGEST_ATTRIBUTION = 3  # lines
 
 _DASHES = re.compile(r"--[ \xa0]?")
-_LONGEST_SIGNATURE = 10  # lines after dashes without the space of a signature
+_LONGEST_SIGNATURE = 10  # lines after dashes that lack the space of a signature separator
 _PROGRAMS = (
     r"(?:my |mein(?:em|er) |mon |ma |mi |min |mijn |meu |mio |dal mio |moj\w+ |моего )?"
     r"(?:\w+[\s-])?(?:iphone|ipad|android|galaxy|samsung|huawei|xiaomi|pixel|blackberry|nokia|"
@@ -135,7 +135,7 @@ _THE_MAIL = re.compile(
     re.IGNORECASE,
 )
 _MOST_ENDINGS = 10
-_FEWEST_NOTICES = 2  # phrases of a confidentiality notice, of which letters have one at most
+_FEWEST_NOTICES = 2  # phrases of a confidentiality notice; ordinary letters contain at most one
 _PRINTING = re.compile(
     r"\W*(?:(?:please )?(?:consider|think of) (?:the|our) environment before printing"
     r"|bitte (?:denken|prüfen) .{1,80}(?:drucken|ausdruck)"
@@ -153,11 +153,11 @@ class OwnLines(NamedTuple):
     """The lines of a mail that are its content.
 
     Attributes:
-        lines: as long as the input; None for a line that is left out. Forwarded lines lack their
-            quotation marks.
-        notes: one for each kind of lines that are left out, except for quoted ones.
-        num_quoted: characters of the quoted mail that is left out.
-        is_forward: whether the content is what others wrote.
+        lines: lines of the input; None for a removed line. Forwarded lines lack their quotation
+            marks.
+        notes: one note for each kind of removed lines, except quoted ones.
+        num_quoted: number of characters of the removed quoted mail.
+        is_forward: True if the content was written by others.
     """
 
     lines: list[str | None]
@@ -167,15 +167,15 @@ class OwnLines(NamedTuple):
 
 
 def own_lines(lines: Sequence[str], *, is_forward: bool) -> OwnLines:
-    """Leaves out of a mail what its writer did not write.
+    """Removes the lines that the writer of a mail did not write.
 
-    Quoted lines go with the line that introduces them, and answers between them stay. What comes
-    after the header of an answered mail goes. The content of a forwarded mail stays, without its
-    header. If nothing else is written, the answered mail is read like a forwarded one.
+    Quoted lines are removed together with the line that introduces them; replies between them are
+    kept. Everything after the header of a replied mail is removed. The content of a forwarded mail
+    is kept, without its header. If no other text remains, a reply is treated as a forwarded mail.
 
     Args:
-        lines: body of the mail.
-        is_forward: whether its subject marks the mail as forwarded.
+        lines: lines of the mail's body.
+        is_forward: True if the subject marks the mail as forwarded.
     """
     lines = _without_armor(lines)
     header = _first_header(lines)
@@ -188,7 +188,7 @@ def own_lines(lines: Sequence[str], *, is_forward: bool) -> OwnLines:
 
 
 def _without_armor(lines: Sequence[str]) -> Sequence[str]:
-    """Returns lines, blank in place of what PGP puts around the text that it signs."""
+    """Returns lines in which the PGP armor around signed text is blank."""
     if _SIGNED not in lines or _PGP_SIGNATURE not in lines:
         return lines
     start = lines.index(_SIGNED)
@@ -201,13 +201,13 @@ def _without_armor(lines: Sequence[str]) -> Sequence[str]:
 
 
 def has_forward(lines: Sequence[str]) -> bool:
-    """Returns True if the first mail inside of this one is forwarded, not answered."""
+    """Returns True if the first mail inside this one was forwarded, not replied to."""
     header = _first_header(lines)
     return header is not None and header.is_forward
 
 
 class _Header(NamedTuple):
-    """A header inside of a body: ``lines[start:end]``."""
+    """The position of a header inside a body: ``lines[start:end]``."""
 
     start: int
     end: int
@@ -237,8 +237,8 @@ def _first_header(lines: Sequence[str]) -> _Header | None:
 def _end_of_fields(lines: Sequence[str], start: int) -> tuple[int, set[str]]:
     """Returns the end of the header that begins at ``start``, and the kinds of its fields.
 
-    Between two fields may lie an empty line, unless sender and date are there, or one that goes on
-    with a list of addresses.
+    An empty line may separate two fields, unless sender and date have already been read. A field
+    may continue on the next line with a list of addresses.
     """
     end = start
     kinds: set[str] = set()
@@ -287,9 +287,9 @@ def _without_history(lines: Sequence[str], header: _Header | None) -> OwnLines:
 
 
 def _attribution_start(lines: Sequence[str], last: int) -> int | None:
-    """Returns the first line of the attribution that ends in line ``last``, None if it is not one.
+    """Returns the first line of the attribution that ends in line ``last``; None if there is none.
 
-    Of several the longest, since mail programs wrap it.
+    The longest match is used, since mail programs wrap attributions.
     """
     for start in range(max(0, last + 1 - _LONGEST_ATTRIBUTION), last + 1):
         part = [line.strip() for line in lines[start : last + 1]]
@@ -307,7 +307,7 @@ def _with_forwarded(lines: Sequence[str], header: _Header | None) -> OwnLines:
     result: list[str | None] = list(lines)
     start = 0
     if header is not None:
-        # The header of Apple Mail is quoted as the text is.
+        # Apple Mail quotes the header like the text.
         start = header.start
         result[start : header.end] = [None] * (header.end - start)
     for number in range(start, len(lines)):
@@ -325,11 +325,11 @@ def _with_forwarded(lines: Sequence[str], header: _Header | None) -> OwnLines:
 
 
 def _drop_endings(lines: list[str | None], start: int) -> list[str]:
-    """Leaves out, in place, what follows the text of a mail; returns notes about it.
+    """Removes, in place, footers and signatures after the text of a mail; returns notes about them.
 
     Args:
-        lines: lines of the mail; None for those which are left out already.
-        start: first line of the text. It never goes as a whole.
+        lines: lines of the mail; None for lines that are already removed.
+        start: first line of the text, which is never removed as a whole.
     """
     notes: dict[str, None] = {}
     for _ in range(_MOST_ENDINGS):
@@ -344,11 +344,11 @@ def _drop_endings(lines: list[str | None], start: int) -> list[str]:
 
 
 def _endings(lines: Sequence[str | None], shown: Sequence[int]) -> Iterator[tuple[int, int, str]]:
-    """Yields the endings of a text: first line, end and note.
+    """Yields possible endings of a text: first line, end and note.
 
     Args:
         lines: lines of the text.
-        shown: numbers of the lines that are left and not blank.
+        shown: numbers of the remaining lines that are not blank.
     """
     texts = [lines[i] or "" for i in shown]
     end = shown[-1] + 1
@@ -361,7 +361,7 @@ def _endings(lines: Sequence[str | None], shown: Sequence[int]) -> Iterator[tupl
         text = texts[place]
         num_after = len(shown) - 1 - place
         if text == "-- " or (_DASHES.fullmatch(text) and num_after <= _LONGEST_SIGNATURE):
-            # It ends before quoted lines, which answers may follow.
+            # A signature ends before quoted lines, because replies may follow them.
             following = range(shown[place] + 1, end)
             yield shown[place], next((i for i in following if lines[i] is None), end), signature
     if len(shown) == 1:

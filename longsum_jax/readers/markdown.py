@@ -1,4 +1,4 @@
-"""Markdown (CommonMark and GitHub's tables): headings as structure, marks of layout left out."""
+"""Markdown (CommonMark and GitHub tables): headings become structure, markup is removed."""
 
 import html
 import re
@@ -11,14 +11,14 @@ from longsum_jax.readers.source import Source
 
 _FENCE = re.compile(r"[ \t]*(`{3,}(?!.*`)|~{3,})")
 _INDENTED = re.compile(r"(?: {4}| {0,3}\t)[ \t]*\S")
-# What indented lines belong to: items, admonitions, definitions, footnotes.
+# Blocks that indented lines belong to: items, admonitions, definitions, footnotes.
 _HOLDS_INDENTED = re.compile(r"(?:[-*+]|\d{1,9}[.)])[ \t]|!!!|\?\?\?|:|\[\^")
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*")
 _SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*")
 _RULE = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})")
 _QUOTE = re.compile(r"^(?: {0,3}>[ \t]?)+")
 _TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-*:?[ \t]*)+")
-# A target looks like an address or a path; "[Ann]: Yes" and "[00:01]: Yes" are speech.
+# A link target looks like an address or a path; "[Ann]: Yes" and "[00:01]: Yes" are speech.
 _DEFINITION = re.compile(
     r" {0,3}\[(?!\^)[^\]]+\]:[ \t]*(?:<[^<>]*>|(?=\S*?[/.#:]\w)\S++)"
     r"(?:[ \t]+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?[ \t]*"
@@ -35,16 +35,16 @@ _HARD_BREAK = re.compile(r"(?:  |\\|\|[ \t]*)$")  # by two spaces, a backslash, 
 _IMAGE = re.compile(r"!\[[^\[\]]*\](?:\([^()]*\)|\[[^\[\]]*\])")
 _LINK = re.compile(r"\[([^\[\]]*)\](?:\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\])")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,80}\](?!:)")
-_BOX = re.compile(rf"^({_ITEM.pattern}+)\[[ xX]\][ \t]", re.MULTILINE)  # of a task
-_ATTRIBUTES = re.compile(r"[ \t]+\{[ \t]*[#.][^{}]*\}[ \t]*\Z")  # of a heading
+_BOX = re.compile(rf"^({_ITEM.pattern}+)\[[ xX]\][ \t]", re.MULTILINE)  # checkbox of a task
+_ATTRIBUTES = re.compile(r"[ \t]+\{[ \t]*[#.][^{}]*\}[ \t]*\Z")  # attributes of a heading
 _AUTOLINK = re.compile(r"<((?:https?|mailto):[^<>\s]+)>")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
-# Bounded, so that marks without an end cost little.
+# Bounded, so that unclosed marks are cheap.
 _STRONG = re.compile(r"(\*\*|__)(?=\S)(.{1,1000}?)(?<=\S)\1", re.DOTALL)
 _EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]{1,1000}?)(?<=[^\s*])\*(?![\w*])")
 _UNDERSCORES = re.compile(r"(?<![\w_])_(?=[^\s_])([^_]{1,1000}?)(?<=[^\s_])_(?![\w_])")
 _STRUCK = re.compile(r"~~(?=\S)(.{1,1000}?)(?<=\S)~~", re.DOTALL)
-# Code, a formula, an escaped character or line break, and a character by its name or number.
+# Code, a formula, an escaped character or line break, or a character entity.
 _LITERAL = re.compile(
     r"(?<!`)(`{1,20})(?!`)(?P<code>.{1,1000}?)(?<!`)\1(?!`)"
     r"|(?P<formula>\$\$.{1,1000}?\$\$|\$(?=\S)[^$\n]{1,200}(?<=\S)\$(?!\d))"
@@ -57,7 +57,7 @@ def read(source: Source) -> Iterator[Document]:
     """Reads one document.
 
     Raises:
-        InputError: a file without text.
+        InputError: the file has no text.
     """
     text, notes = source.decoded()
     title = None
@@ -77,13 +77,13 @@ def markdown_document(
     notes: list[str],
     title: str | None = None,
 ) -> Document:
-    """Returns the document of blocks, without those that are code.
+    """Returns the document of blocks, without code blocks.
 
     Args:
-        source: in which they were found.
-        parts: blocks, as of ``markdown_blocks``.
-        notes: of the document.
-        title: of the document; None for its first heading of level 1.
+        source: source of the blocks.
+        parts: blocks and code flags, as yielded by ``markdown_blocks``.
+        notes: notes about the document.
+        title: title of the document; None uses the first heading of level 1.
 
     Raises:
         InputError: no text remains.
@@ -103,14 +103,14 @@ def markdown_document(
 
 
 def _without_comments(text: str) -> str:
-    """Returns a text without its comments; one that nothing closes is text."""
-    # Behind the last end of a comment, a search for each beginning would go to the end of the text.
+    """Returns a text without comments; an unclosed comment is text."""
+    # After the last comment end, a search from each comment start would scan the rest of the text.
     before, end, after = text.rpartition("-->")
     return _COMMENT.sub("", before + end) + after
 
 
 def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
-    """Yields headings, paragraphs and tables, and blocks of code with True."""
+    """Yields headings, paragraphs and tables with False, and code blocks with True."""
     paragraph: list[str] = []
 
     def flush() -> Iterator[tuple[Block, bool]]:
@@ -158,19 +158,19 @@ def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
             paragraph.append(line)
     yield from flush()
     yield from indented.flush()
-    if fence is not None:  # a fence that nothing closes
+    if fence is not None:  # an unclosed fence
         yield Block("\n".join(code).strip("\n")), True
 
 
 class _IndentedCode:
-    """Collects code without a fence: indented lines that belong to no item above them."""
+    """Collects code without a fence: indented lines that do not belong to an item above them."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._is_held = False
 
     def takes(self, line: str, *, inside: bool) -> bool:
-        """Takes a line if it is code; ``inside`` tells whether it goes on with a paragraph."""
+        """Consumes a line of code; ``inside`` is True if the line may continue a paragraph."""
         goes_on = self._lines and not line.strip()
         if goes_on or (_INDENTED.match(line) and not (inside or self._is_held)):
             self._lines.append(line)
@@ -180,14 +180,14 @@ class _IndentedCode:
         return False
 
     def flush(self) -> Iterator[tuple[Block, bool]]:
-        """Yields the code that was collected."""
+        """Yields the collected code."""
         if self._lines:
             yield Block("\n".join(self._lines).rstrip()), True
             self._lines = []
 
 
 def _unwrapped(lines: list[str]) -> str:
-    """Joins the lines of a paragraph where Markdown ignores the line break."""
+    """Joins the lines of a paragraph if Markdown ignores the line break."""
     parts: list[str] = []
     last = ""
     for line in lines:
@@ -200,7 +200,7 @@ def _unwrapped(lines: list[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Returns running text without the marks of emphasis, links, images, code and tags."""
+    """Returns running text without markup of emphasis, links, images, code and tags."""
     text = _LITERAL.sub(_as_text, text)
     for pattern, replacement in (
         (_BOX, r"\1"),

@@ -1,4 +1,4 @@
-"""Jupyter notebooks (nbformat 4): cells of Markdown; code and what it printed are left out."""
+"""Jupyter notebooks (nbformat 4): Markdown cells are read, code and its output are removed."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ def read(source: Source) -> Iterator[Document]:
     """Reads one document.
 
     Raises:
-        InputError: no notebook, or one without text.
+        InputError: the file is not a notebook, or has no text.
     """
     text, notes = source.decoded()
     try:
@@ -32,10 +32,10 @@ def read(source: Source) -> Iterator[Document]:
 
 
 def _blocks(cell: dict[str, Any]) -> Iterator[tuple[Block, bool]]:
-    """Yields the blocks of a cell, and whether each is code."""
+    """Yields the blocks of a cell, each with True if it is code."""
     lines = cell["source"]
     text = lines if isinstance(lines, str) else "".join(lines)
     if cell["cell_type"] == "markdown":
         yield from markdown_blocks(text)
-    elif text.strip():  # code, or what is for another program
+    elif text.strip():  # code, or a raw cell for another program
         yield Block(text.strip("\n")), True

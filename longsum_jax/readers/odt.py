@@ -1,4 +1,4 @@
-"""ODT (OpenDocument text): paragraphs, headings by their outline level, rows of tables."""
+"""ODT (OpenDocument text): paragraphs, headings by outline level, table rows."""
 
 from collections.abc import Collection, Iterator
 from xml.etree.ElementTree import Element
@@ -17,8 +17,8 @@ _STYLE = "{urn:oasis:names:tc:opendocument:xmlns:style:1.0}"
 _SVG = "{urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0}"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 _MANIFEST = "META-INF/manifest.xml"
-# Earlier versions of the text, how characters are pronounced, titles and descriptions of pictures,
-# empty fields of a form, and tables of contents and indexes, which repeat what is in the text.
+# Earlier versions of the text, pronunciation (ruby) text, titles and descriptions of pictures,
+# empty form fields, and tables of contents and indexes, which repeat parts of the text.
 _SKIPPED = frozenset(
     {
         f"{_TEXT}tracked-changes",
@@ -37,7 +37,7 @@ _SKIPPED = frozenset(
         f"{_SVG}desc",
     }
 )
-_CAPTION = "Caption"  # the style on which those of captions are based
+_CAPTION = "Caption"  # base of all caption styles
 _NOTE = f"{_TEXT}note"
 _BOX = f"{_DRAW}text-box"
 _MAX_SPACES = 100
@@ -47,7 +47,7 @@ def read(source: Source) -> Iterator[Document]:
     """Reads one document.
 
     Raises:
-        InputError: a damaged or encrypted document.
+        InputError: the document is damaged or encrypted.
     """
     archive = open_zip(source)
     members = set(archive.namelist())
@@ -80,7 +80,7 @@ def read(source: Source) -> Iterator[Document]:
 
 
 def _bases(root: Element) -> dict[str, str]:
-    """Returns the style that each style of paragraphs is based on, by their names."""
+    """Returns the base style of each paragraph style, by name."""
     return {
         style.get(f"{_STYLE}name", ""): style.get(f"{_STYLE}parent-style-name", "")
         for style in root.iter(f"{_STYLE}style")
@@ -89,14 +89,14 @@ def _bases(root: Element) -> dict[str, str]:
 
 
 class _Reader:
-    """Turns elements into blocks.
+    """Converts elements to blocks.
 
     Args:
-        captions: styles of captions.
-        source: that is read.
+        captions: names of caption styles.
+        source: source to read.
 
     Attributes:
-        num_notes, num_captions: footnotes and captions that were left out.
+        num_notes, num_captions: numbers of removed footnotes and captions.
     """
 
     def __init__(self, captions: Collection[str], source: Source) -> None:
@@ -106,7 +106,7 @@ class _Reader:
         self.num_captions = 0
 
     def blocks(self, parent: Element) -> Iterator[Block]:
-        """Yields paragraphs, headings and rows below an element, after each the boxes in it."""
+        """Yields paragraphs, headings and rows below an element, each followed by its boxes."""
         for child in parent:
             if child.tag in (f"{_TEXT}p", f"{_TEXT}h"):
                 self._source.check_time()
@@ -157,12 +157,12 @@ class _Reader:
         if child.tag in _SKIPPED or child.tag == _BOX:
             return ""
         text = self._text(child)
-        # Paragraphs of a cell stand under each other.
+        # Paragraphs of a cell become lines.
         return f"{text}\n" if child.tag in (f"{_TEXT}p", f"{_TEXT}h") else text
 
 
 def _boxes(element: Element) -> Iterator[Element]:
-    """Yields the text boxes below an element, without those inside of others."""
+    """Yields the text boxes below an element, without nested ones."""
     for child in element:
         if child.tag == _BOX:
             yield child

@@ -1,7 +1,7 @@
-"""LaTeX, Typst, Org, AsciiDoc, MediaWiki, DocBook and other formats, through pandoc.
+"""LaTeX, Typst, Org, AsciiDoc, MediaWiki, DocBook and other formats, read through pandoc.
 
-Pandoc runs as a child process without access to files, with limits of memory and time, and writes
-the tree of the document as JSON (pandoc-types 1.23, ``Text.Pandoc.Definition``).
+Pandoc runs as a child process without file access, with memory and time limits. It writes the
+tree of the document as JSON (pandoc-types 1.23, ``Text.Pandoc.Definition``).
 """
 
 import contextlib
@@ -26,8 +26,8 @@ from longsum_jax.readers.html import declared_encoding
 from longsum_jax.readers.source import Source
 from longsum_jax.readers.xml_tree import table_row
 
-# Names and suffixes of pandoc's formats that have no other reader. Manual pages whose suffix is
-# the number of a section are recognized by their content.
+# Names and suffixes of pandoc's formats that have no other reader. Manual pages with a section
+# number as their suffix are recognized by their content.
 MARKUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "latex": ("LaTeX", (".tex", ".latex", ".ltx")),
     "typst": ("Typst", (".typ", ".typst")),
@@ -49,7 +49,7 @@ MARKUPS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 _XML_MARKUPS = ("docbook", "fb2", "opml")
 _MAN_MARKUPS = ("man", "mdoc")
-# The encoding that a LaTeX document declares, by the names of LaTeX that Python does not have.
+# The declared encoding of a LaTeX document, and LaTeX's names of encodings unknown to Python.
 _INPUT_ENCODING = re.compile(rb"\\usepackage\[([\w-]{1,20})\]\{inputenc\}")
 _LATEX_ENCODINGS = {"ansinew": "cp1252", "applemac": "mac-roman", "utf8x": "utf-8"}
 # Commands that include other files, which are not read.
@@ -59,9 +59,9 @@ _INCLUDES = {
     "asciidoc": re.compile(r"^include::[^\[\n]+\[[^\]\n]*\][ \t]*$", re.MULTILINE),
     "org": re.compile(r"^[ \t]*#\+include:.*$", re.MULTILINE | re.IGNORECASE),
 }
-_MAX_HEAP = "2g"  # of pandoc; LaTeX of 2 MB takes .3 GB
-# Time that pandoc may take, below max_seconds: its parsers need about 5 seconds for 1 MB, and years
-# for some damaged documents of a few lines.
+_MAX_HEAP = "2g"  # maximum heap of pandoc; LaTeX of 2 MB takes .3 GB
+# Time limit of pandoc, below max_seconds: its parsers need about 5 seconds for 1 MB, and years for
+# some damaged documents of a few lines.
 _BASE_SECONDS = 20.0
 _SECONDS_PER_BYTE = 60 / 2**20
 _HEAP_EXHAUSTED = 251  # exit status
@@ -70,7 +70,7 @@ _SPACES = {"Space": " ", "SoftBreak": " ", "LineBreak": "\n"}
 _QUOTES = {"DoubleQuote": ("“", "”"), "SingleQuote": ("‘", "’")}  # noqa: RUF001
 _ENVIRONMENT = re.compile(r"\\begin\{(\w+\*?)\}(.*)\\end\{\1\}", re.DOTALL)
 _LABEL = re.compile(r"\\label\{[^{}]*\}")
-# The mark of a footnote or a reference, which is left out with the space before it.
+# Mark of a footnote or a reference, which is removed together with the space before it.
 _MARK = "\x18"
 _ABSENT = re.compile(rf"[ \xa0]*{_MARK}")
 _BLANKS = re.compile(r"[ \t\r\f\v\xa0]+")
@@ -86,10 +86,10 @@ def read(source: Source, markup: str, what: str) -> Iterator[Document]:
     Args:
         source: file that is read.
         markup: pandoc's name of its format.
-        what: name of the format, for errors.
-
+        markup: pandoc's name of the format.
+        what: name of the format in error messages.
     Raises:
-        InputError: pandoc is not installed or cannot read the file; no text remains.
+        InputError: pandoc is not installed or cannot read the file, or no text remains.
     """
     executable = _find_executable()
     if executable is None:
@@ -113,7 +113,7 @@ def read(source: Source, markup: str, what: str) -> Iterator[Document]:
     if reader.leaves_out_references and blocks and blocks[-1].level:
         blocks.pop()  # the heading of the references
     blocks += reader.footnotes
-    # The title of a manual page is its name in capitals, of a book often its first heading.
+    # The title of a manual page is its name in capitals, and a book's often repeats a heading.
     first_heading = next((block.text for block in blocks if block.level), "")
     if title and title != first_heading and markup not in _MAN_MARKUPS:
         blocks.insert(0, Block(title, 1))
@@ -128,7 +128,7 @@ def read(source: Source, markup: str, what: str) -> Iterator[Document]:
 
 
 def _find_executable() -> str | None:
-    """Returns the path of pandoc in the package pypandoc_binary or on PATH, or None."""
+    """Returns the path of pandoc in the package pypandoc_binary or on PATH; None if not found."""
     folders = [os.environ.get("PATH", os.defpath)]
     package = importlib.util.find_spec("pypandoc")
     if package is not None and package.origin is not None:
@@ -137,7 +137,7 @@ def _find_executable() -> str | None:
 
 
 def _declared(content: bytes, markup: str) -> str | None:
-    """Returns the encoding that a document declares."""
+    """Returns the encoding that a document declares; None if it declares none."""
     if markup in _XML_MARKUPS:
         return declared_encoding(content)
     option = _INPUT_ENCODING.search(content) if markup == "latex" else None
@@ -151,9 +151,9 @@ def _run_pandoc(executable: str, source: Source, content: bytes, markup: str, wh
     """Returns the tree of a document as JSON.
 
     Raises:
-        InputError: pandoc cannot read the document, or not within the limits.
+        InputError: pandoc cannot read the document within the limits.
     """
-    # Pandoc's own limit of memory, since a limit of the system needs code between fork and exec,
+    # Pandoc's own memory limit, because an operating system limit needs code between fork and exec,
     # which is unsafe in a process with threads.
     limits = ["+RTS", f"-M{_MAX_HEAP}", "-RTS", "--sandbox"]
     command = [executable, *limits, "--quiet", f"--from={markup}", "--to=json"]
@@ -171,7 +171,7 @@ def _run_pandoc(executable: str, source: Source, content: bytes, markup: str, wh
     timer = threading.Timer(min(seconds, source.options.max_seconds), process.kill)
     timer.daemon = True
     feeder = threading.Thread(target=_feed, args=(process.stdin, content), daemon=True)
-    process.stdin = None  # which the thread closes
+    process.stdin = None  # closed by the thread
     with process:
         assert process.stdout is not None
         timer.start()
@@ -179,7 +179,7 @@ def _run_pandoc(executable: str, source: Source, content: bytes, markup: str, wh
         output = b""
         try:
             output = process.stdout.read(max_bytes + 1)
-        finally:  # also when the user interrupts
+        finally:  # also after a user interrupt
             if not 0 < len(output) <= max_bytes:
                 process.kill()
         process.wait()
@@ -208,13 +208,13 @@ def _run_pandoc(executable: str, source: Source, content: bytes, markup: str, wh
 
 
 def _feed(stream: BinaryIO, content: bytes) -> None:
-    """Writes the input of a process, which may end before it has read everything."""
+    """Writes the input of a process, which may exit before it has read everything."""
     with contextlib.suppress(OSError), stream:
         stream.write(content)
 
 
 def _compact(node: dict[str, Any]) -> Any:
-    """Returns a node of the tree; words and spaces as strings, which take a tenth of the memory."""
+    """Returns a node of the tree. Words and spaces become strings, a tenth of the memory."""
     kind = node.get("t")
     if kind == "Str":
         return node["c"]
@@ -222,7 +222,7 @@ def _compact(node: dict[str, Any]) -> Any:
 
 
 class _TreeReader:
-    """Turns pandoc's blocks and inlines into blocks of a document.
+    """Converts pandoc's blocks and inlines to blocks of a document.
 
     Args:
         source: file that is read.
@@ -241,15 +241,15 @@ class _TreeReader:
 
     @property
     def leaves_out_references(self) -> bool:
-        """True if a list of references was left out."""
+        """True if a reference list was removed."""
         return self._left_out["list of references"] > 0
 
     def notes(self) -> list[str]:
-        """Returns a note about each kind of elements that were left out."""
+        """Returns a note about each kind of removed element."""
         return [f"{counted(count, kind)} left out" for kind, count in self._left_out.items()]
 
     def metadata_text(self, value: Mapping[str, Any] | None) -> str:
-        """Returns a field of the metadata, "" if it is absent or has more than one paragraph."""
+        """Returns a metadata field; "" if it is absent or has more than one paragraph."""
         if value is None:
             return ""
         content = value["c"]
@@ -258,14 +258,14 @@ class _TreeReader:
         return self._text(content) if value["t"] == "MetaInlines" else ""
 
     def metadata_blocks(self, value: Mapping[str, Any] | None) -> Iterator[Block]:
-        """Yields the paragraphs of a field of the metadata."""
+        """Yields the paragraphs of a metadata field."""
         if value is not None and value["t"] == "MetaBlocks":
             yield from self.blocks(value["c"])
         else:
             yield from _paragraph(self.metadata_text(value))
 
     def blocks(self, nodes: list[Any]) -> Iterator[Block]:
-        """Yields headings, paragraphs and rows of tables."""
+        """Yields headings, paragraphs and table rows."""
         for node in nodes:
             self._source.check_time()
             yield from self._block(node["t"], node.get("c"))
@@ -286,7 +286,7 @@ class _TreeReader:
         elif kind == "DefinitionList":
             for term, definitions in content:
                 name = self._text(term)
-                if _LETTER.search(name):  # a manual page has bullets as terms
+                if _LETTER.search(name):  # manual pages have bullets as terms
                     yield from _paragraph(name)
                 for definition in definitions:
                     yield from self.blocks(definition)
@@ -308,7 +308,7 @@ class _TreeReader:
         if nodes and nodes[0]["t"] == "Div" and nodes[0]["c"][0][1] == ["title"]:
             title = list(self.blocks(nodes[:1]))
             nodes = nodes[1:]
-            # The title of an admonition may be its kind: "Note".
+            # An admonition may be titled by its kind: "Note".
             if [block.text.casefold() for block in title] != classes[:1]:
                 yield from title
         yield from self.blocks(nodes)
@@ -374,7 +374,7 @@ class _TreeReader:
         )
 
     def _citation(self, citations: list[Any], inlines: list[Any]) -> str:
-        """Returns the keys of references that are words of a sentence; other keys are left out."""
+        """Returns the citation keys if they are words of a sentence; other keys are removed."""
         if citations[0]["citationMode"]["t"] == "AuthorInText":
             return ", ".join(citation["citationId"] for citation in citations)
         return self._join(inlines) if self._keep_all else _MARK
@@ -385,7 +385,7 @@ class _TreeReader:
         return "" if is_wiki and text == target[0] and _NAMESPACE.match(text) else text
 
     def _formula(self, content: Any) -> str:
-        """Returns a formula as TeX between its marks, in one line, without its label."""
+        """Returns a formula as TeX between dollar signs, on one line, without its label."""
         kind, formula = content
         environment = _ENVIRONMENT.fullmatch(formula.strip())
         if environment is not None:
@@ -394,7 +394,7 @@ class _TreeReader:
         return f"{mark}{' '.join(_LABEL.sub('', formula).split())}{mark}"
 
     def _is_kept(self, kind: str) -> bool:
-        """Returns True if elements of a kind are kept; counts the others."""
+        """Returns True if elements of this kind are kept; otherwise counts the removed element."""
         if not self._keep_all:
             self._left_out[kind] += 1
         return self._keep_all

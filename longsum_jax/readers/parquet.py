@@ -1,4 +1,4 @@
-"""Parquet through pyarrow, a document a row."""
+"""Parquet through pyarrow, one document per row."""
 
 import io
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ def read(source: Source) -> Iterator[Document | Failure]:
     """Reads the documents of a table.
 
     Raises:
-        InputError: a damaged file.
+        InputError: the file is damaged.
     """
     parquet = import_extra("pyarrow.parquet", source.name, "Parquet")
     arrow = import_extra("pyarrow", source.name, "Parquet")
@@ -38,7 +38,7 @@ def read(source: Source) -> Iterator[Document | Failure]:
 def _rows(table: Any, columns: list[str], arrow: Any, source: Source) -> Rows:
     number, name = 0, source.name
     try:
-        # A row at a time: a value that is stored once may come in every row.
+        # One row at a time: a value that is stored once may be repeated in every row.
         for batch in table.iter_batches(batch_size=1, columns=columns):
             number += 1
             source.count_bytes(batch.nbytes)
@@ -48,8 +48,8 @@ def _rows(table: Any, columns: list[str], arrow: Any, source: Source) -> Rows:
 
 
 def _row(batch: Any, name: str) -> Mapping[str, Any] | InputError:
-    """Returns the only row of a batch, or the error that Python has no such value."""
+    """Returns the only row of a batch, or an error if Python cannot represent a value."""
     try:
         return batch.to_pylist()[0]
-    except ValueError as error:  # bytes that are no UTF-8, parts of a microsecond
+    except ValueError as error:  # invalid UTF-8, fractions of a microsecond
         return InputError(f"{name}: a damaged value ({error}); write the row anew")

@@ -1,4 +1,4 @@
-"""Expands paths, folders, patterns, file:// URLs and standard input to files, and names paths."""
+"""Expands paths, folders, patterns, file:// URLs and standard input to files."""
 
 import glob
 import os
@@ -15,12 +15,12 @@ STDIN = "-"
 
 
 def printable(path: str) -> str:
-    """Returns a path in one line that any terminal shows; strange characters are escaped."""
+    """Returns a path as one printable line; other characters are escaped."""
     return in_one_line(path)
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
-    """Returns the shortest ends of paths that tell them apart, in characters that can be shown."""
+    """Returns the shortest suffixes of paths that are distinct, in printable characters."""
     paths = [printable(path) for path in paths]
     parts = [Path(path).parts for path in paths]
     names = paths
@@ -32,14 +32,14 @@ def short_names(paths: Sequence[str]) -> list[str]:
 
 
 def expand(paths: Sequence[str], exclude: str | None = None) -> Iterator[str | Failure]:
-    """Yields files in the order of ``paths``, those of folders and patterns sorted.
+    """Yields files in the order of ``paths``; the files of folders and patterns are sorted.
 
-    Folders are read with all that lies in them but hidden files; a folder that several links lead
-    to is read once. A folder that is an export of Slack is yielded in place of its files.
+    Folders are read recursively, without hidden files; a folder that several links lead to is read
+    once. A folder with a Slack export is yielded instead of its files.
 
     Args:
-        paths: what the user gave.
-        exclude: folder that is left out, for what is written there.
+        paths: paths from the user.
+        exclude: folder to skip, because output is written to it.
     """
     for path in paths:
         if path == STDIN or os.path.exists(path):
@@ -90,7 +90,7 @@ def _files_below(folder: str, exclude: str | None) -> Iterator[str | Failure]:
     for directory, folders, files in os.walk(folder, followlinks=True, onerror=failures.append):
         status = os.stat(directory)
         if (status.st_dev, status.st_ino) in visited or os.path.realpath(directory) == left_out:
-            folders.clear()  # a link to a folder above or beside
+            folders.clear()  # a link to a parent or sibling folder
             continue
         visited.add((status.st_dev, status.st_ino))
         if slack.is_folder(directory):

@@ -1,4 +1,4 @@
-"""PDF by its text layer: lines with their places and sizes become paragraphs and headings."""
+"""PDF text layers: lines with positions and sizes become paragraphs and headings."""
 
 import ctypes
 import itertools
@@ -24,12 +24,12 @@ from longsum_jax.readers.source import Source
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
 from longsum_jax.text.ngrams import num_words
 
-# A line end, which PDFium writes as one of the latter two after a hyphen that it leaves out.
+# A line end. PDFium writes one of the latter two in place of a hyphen at a line end.
 _LINE_END = re.compile("\r\n|[\x02\ufffe]")
 _SPACES = re.compile(r"[ \t\xa0\u2000-\u200a]+")
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+\S")
 _ENDS = (".", "!", "?", ":", '"', "”", "\u2019", "。")
-# A number that may be the mark of a footnote, raised digits in lines, and a footnote.
+# A possible footnote mark, raised digits in lines, and a footnote.
 _DIGITS_AFTER = re.compile(r"(?:[^\W\d_]|[.,;:!?)\"\u201d\u2019])[ ]?(\d{1,3})(?![\w%]|[.,]\d)")
 _RAISED_DIGITS = {digit: chr(0xF0000 + ord(digit)) for digit in "0123456789"}  # private use
 _TO_RAISED = str.maketrans(_RAISED_DIGITS)
@@ -42,21 +42,21 @@ _FOOTNOTE = re.compile(
 )
 _LIST_ITEM = re.compile(r"(?:[•●▪◦‣·\u2013-]|\(?\d{1,3}[.)]|\[\d{1,3}\]|\(?[a-z][.)])\s")
 
-_GAP = 1.0  # distance of two pieces of a line over the size of the text
-_NARROWEST = 5  # width of a column over the size of the text
-_SMALLER = 0.93  # size of a footnote over that of the text
-_RAISED = 0.85  # size of a raised digit over that of the letter before it
-_FULL_LINE = 30  # characters of a line of the text, which a footnote has above it
+_GAP = 1.0  # distance of two pieces of a line divided by the text size
+_NARROWEST = 5  # width of a column divided by the text size
+_SMALLER = 0.93  # size of a footnote divided by the text size
+_RAISED = 0.85  # size of a raised digit divided by the size of the letter before it
+_FULL_LINE = 30  # characters of a full line of text, which may not be below a footnote
 _SAME_COLUMN = 60  # points between the left edges of lines in one column
-_LARGER = 1.12  # size of a heading over that of the text
-_BOLDER = 150  # weight of a heading over that of the text
+_LARGER = 1.12  # size of a heading divided by the text size
+_BOLDER = 150  # weight of a heading minus the weight of the text
 _LONGEST_HEADING = 120  # characters
-_WIDER_GAP = 1.35  # distance between paragraphs over that between lines
-_STAMP_LINES = 4  # at most on a scanned page, of the library or web site that it comes from
-_SHORT_LINE = 0.75  # characters of a last line over those of a full one
+_WIDER_GAP = 1.35  # distance between paragraphs divided by the distance between lines
+_STAMP_LINES = 4  # maximum on a scanned page with a stamp of a library or web site
+_SHORT_LINE = 0.75  # length of a last line divided by the length of a full line
 _LEVELS = 6
 
-_pdfium_lock = threading.Lock()  # PDFium runs in one thread at a time
+_pdfium_lock = threading.Lock()  # PDFium is not thread-safe
 
 
 class _Line(NamedTuple):
@@ -67,11 +67,11 @@ class _Line(NamedTuple):
     bottom: float
     size: float
     weight: int
-    right: float = 0.0  # measured on pages that may have columns
+    right: float = 0.0  # measured only on pages that may have columns
 
 
 class _Style(NamedTuple):
-    """The most frequent typesetting of a document."""
+    """The most frequent type size and weight of a document."""
 
     size: float
     weight: float
@@ -81,7 +81,8 @@ def read(source: Source) -> Iterator[Document]:
     """Reads one document.
 
     Raises:
-        InputError: a damaged or encrypted file, a scan without a text layer, too many pages.
+        InputError: the file is damaged or encrypted, is a scan without a text layer, or has too
+            many pages.
     """
     with _pdfium_lock:
         pages, title, bookmarks, pages_with_images = _read_pages(source)
@@ -92,7 +93,7 @@ def read(source: Source) -> Iterator[Document]:
         texts[number] = [
             line for line, is_left_out in zip(page, marked, strict=True) if not is_left_out
         ]
-    # The stamp of a library is not the text of a page.
+    # The stamp of a library does not count as text of a page.
     scans = [number + 1 for number in pages_with_images if not texts[number]]
     notes = []
     if scans:
@@ -128,13 +129,13 @@ def _without_footnotes(
     chars: Counter[float] = Counter()
     for line in itertools.chain(*pages):
         chars[line.size] += len(line.text)
-    # A size that much of the document has is not one of footnotes.
+    # A size used in much of the document is not the size of footnotes.
     small = {
         other
         for other, count in chars.items()
         if other <= _SMALLER * size and count < 0.3 * chars.total()
     }
-    if chars[size] < 0.4 * chars.total():  # boxes of a font whose heights are those of letters
+    if chars[size] < 0.4 * chars.total():  # boxes of a font fit each letter
         small = set()
     results = []
     count = 0
@@ -147,7 +148,7 @@ def _without_footnotes(
 
 
 def _footnotes(page: Sequence[_Line], small: Set[float]) -> tuple[set[int], set[str]]:
-    """Returns the indices of lines of footnotes, and the marks of the footnotes.
+    """Returns the indices of footnote lines, and the marks of the footnotes.
 
     Footnotes are smaller than the text, begin with a mark, and have no text below them.
 
@@ -191,7 +192,7 @@ def _without_marks(line: _Line, marks: Set[str]) -> _Line:
 
 
 def _with_digits(line: _Line) -> _Line:
-    """Returns a line with digits in place of raised ones."""
+    """Returns a line in which raised digits are plain digits again."""
     return line if line.text.isascii() else line._replace(text=line.text.translate(_FROM_RAISED))
 
 
@@ -210,7 +211,7 @@ def _check_scans(source: Source, num_scans: int, num_texts: int, num_pages: int)
 def _read_pages(
     source: Source,
 ) -> tuple[list[list[_Line]], str | None, dict[tuple[int, str], int], list[int]]:
-    """Returns lines of all pages, title, bookmarks, and indices of pages with images, few lines."""
+    """Returns lines by page, title, bookmarks, and indices of pages with an image and few lines."""
     pdfium = import_extra("pypdfium2", source.name, "PDF")
     document = _open(pdfium, source)
     try:
@@ -246,7 +247,7 @@ def _open(pdfium: Any, source: Source) -> Any:
 
 
 def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list[_Line], bool]:
-    """Returns the lines of a page, and whether it has few lines and an image."""
+    """Returns the lines of a page, and True if it has few lines and an image."""
     try:
         page = document[number]
     except pdfium.PdfiumError as error:
@@ -288,7 +289,7 @@ def _lines(raw: Any, textpage: Any) -> list[_Line]:
 def _may_have_columns(
     measure: "_Measure", spans: Sequence[tuple[int, int]], lines: Sequence[_Line], size: float
 ) -> bool:
-    """Returns True if lines have gaps at one position, for which every other one is measured."""
+    """Returns True if lines seem to have gaps at one position; every other line is measured."""
     num_level = 0
     for before, line in itertools.pairwise(lines):
         is_level = abs(before.bottom - line.bottom) < size
@@ -311,8 +312,8 @@ class _Measure:
 
     Args:
         raw: functions of PDFium.
-        textpage: the page.
-        text: the text of the page.
+        textpage: text page of PDFium.
+        text: text of the page.
     """
 
     def __init__(self, raw: Any, textpage: Any, text: str) -> None:
@@ -321,7 +322,7 @@ class _Measure:
         self._text = text
         self._box = raw.FS_RECTF()
         self._edges = [ctypes.c_double() for _ in range(4)]
-        # PDFium counts characters beyond U+FFFF twice; the number of these before each offset.
+        # PDFium counts characters above U+FFFF twice; their number before each offset.
         self._num_wide = None
         if not text.isascii() and max(text) > "\uffff":
             self._num_wide = [0, *itertools.accumulate(char > "\uffff" for char in text)]
@@ -339,7 +340,7 @@ class _Measure:
         return _Line(text + hyphen, box.left, box.bottom, size, weight)
 
     def _with_raised(self, start: int, end: int) -> str:
-        """Returns ``text[start:end]`` with raised digits as such, which may mark footnotes."""
+        """Returns ``text[start:end]`` with marked raised digits, which may be footnote marks."""
         text = self._text[start:end]
         for match in _DIGITS_AFTER.finditer(text):
             if self._is_raised(start + match.start(1), start + match.start()):
@@ -360,7 +361,7 @@ class _Measure:
 
     def gaps(self, start: int, end: int, size: float) -> list[tuple[float, float]]:
         """Returns the left and right edges of wide gaps in a line."""
-        # Rectangles are parts of a line that a file draws in one piece.
+        # Rectangles are parts of a line that were drawn separately.
         index = self._index(start)
         length = self._index(end - 1) - index + 1
         count = self._raw.FPDFText_CountRects(self._page, index, length)
@@ -417,7 +418,7 @@ def _line_ends(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _bookmarks(document: Any) -> dict[tuple[int, str], int]:
-    """Returns levels of the table of contents by page, from 0, and title."""
+    """Returns levels of the table of contents by page index and title."""
     found = {}
     try:
         for bookmark in document.get_toc(max_depth=_LEVELS):
@@ -425,26 +426,26 @@ def _bookmarks(document: Any) -> dict[tuple[int, str], int]:
             page = target.get_index() if target is not None else None
             if page is not None:
                 found[page, _key(bookmark.get_title())] = bookmark.level + 1
-    except (RuntimeError, ValueError):  # a damaged table of contents; the text has headings, too
+    except (RuntimeError, ValueError):  # a damaged table of contents; the headings remain
         return {}
     return found
 
 
 def _key(title: str) -> str:
-    """Returns a title without numbers, spaces and case, which bookmarks write their own way."""
+    """Returns the lowercase letters of a title; bookmarks vary in numbers, spaces and case."""
     return "".join(filter(str.isalpha, title.casefold()))
 
 
 class _Assembler:
-    """Makes paragraphs and headings of lines.
+    """Assembles lines into paragraphs and headings.
 
     Args:
         pages: lines of each page.
         bookmarks: levels of headings by page and title.
-        keep_all: whether captions and hyphens at line ends stay.
+        keep_all: whether to keep captions and hyphens at line ends.
 
     Attributes:
-        num_captions: that were left out.
+        num_captions: number of removed captions.
     """
 
     def __init__(
@@ -466,14 +467,14 @@ class _Assembler:
         self._width = _width_of(pages)
 
     def blocks(self) -> list[Block]:
-        """Returns the blocks of the document; paragraphs may go on over pages."""
+        """Returns the blocks of the document; paragraphs may continue across pages."""
         groups: list[list[tuple[int, _Line]]] = []
         levels: list[int] = []
         before = None
         for number, page in enumerate(self._pages):
             captions = set() if self._keep_all else self._captions(number, page)
             for i, line in enumerate(page):
-                if i in captions:  # the text around it may go on
+                if i in captions:  # the text around it may continue
                     continue
                 level = self._level(number, line)
                 place = number, line
@@ -486,7 +487,7 @@ class _Assembler:
         return [self._block(group, level) for group, level in zip(groups, levels, strict=True)]
 
     def _captions(self, number: int, page: Sequence[_Line]) -> set[int]:
-        """Returns the lines of a page that are captions of figures and tables, and counts these."""
+        """Returns the indices of a page's lines that are captions, and counts the captions."""
         found: set[int] = set()
         for start, line in enumerate(page):
             if start in found or not begins_caption(line.text) or self._level(number, line):
@@ -494,7 +495,7 @@ class _Assembler:
             end = start + 1
             while end < len(page) and self._is_same_caption(page[end - 1], page[end]):
                 end += 1
-            # A text that goes on behind a caption in its type cannot be told from it.
+            # Text directly after a caption in the same type is indistinguishable from it.
             if num_words(" ".join(each.text for each in page[start:end])) <= LONGEST_CAPTION:
                 found.update(range(start, end))
                 self.num_captions += 1
@@ -509,7 +510,7 @@ class _Assembler:
         return is_below and is_alike and not is_last
 
     def _level(self, number: int, line: _Line) -> int:
-        """Returns the level of a line that is a heading, else 0."""
+        """Returns the heading level of a line; 0 if it is not a heading."""
         if number in self._pages_of_bookmarks:
             level = self._bookmarks.get((number, _key(line.text)))
             if level is not None:
@@ -525,7 +526,7 @@ class _Assembler:
         return 0
 
     def _heading_sizes(self) -> dict[float, int]:
-        """Returns levels by sizes that are larger than the text's, the largest first."""
+        """Returns heading levels by type size, for sizes larger than the text, largest first."""
         counts: Counter[float] = Counter()
         for page in self._pages:
             for line in page:
@@ -534,7 +535,7 @@ class _Assembler:
         larger = [
             size
             for size, chars in counts.items()
-            # What much of the document is set in is text, whatever its size.
+            # A size used in much of the document is text, however large.
             if size > _LARGER * self._style.size and chars < 0.2 * total
         ]
         ordered = sorted(larger, reverse=True)
@@ -543,14 +544,14 @@ class _Assembler:
     def _continues(
         self, before: tuple[int, _Line], place: tuple[int, _Line], level_before: int, level: int
     ) -> bool:
-        """Tells whether a line belongs to the block of the line before it."""
+        """Returns True if a line belongs to the block of the preceding line."""
         (page, last), (here, line) = before, place
         if level or level_before:
-            # Headings may have several lines, one under the other.
+            # Headings may have several lines, one below the other.
             near = 0 < last.bottom - line.bottom < 1.6 * max(last.size, 1.0)
             is_numbered = _NUMBERED.match(line.text) is not None
             return level == level_before and page == here and near and not is_numbered
-        if last.text.endswith(("-", "\u2010")) and line.text[0].islower():  # inside of a word
+        if last.text.endswith(("-", "\u2010")) and line.text[0].islower():  # inside a word
             return True
         if _LIST_ITEM.match(line.text):
             return False
@@ -582,9 +583,9 @@ class _Assembler:
 
 
 def _joined(text: str, breaks: Sequence[int], words: Set[str]) -> tuple[str, list[int]]:
-    """Joins hyphens of the pieces between pages; a word cut by a page's end goes to the next."""
+    """Joins hyphenated words across pages; a word cut by a page end moves to the next page."""
     joined = join_hyphens(text, words)
-    # Hyphens go and line ends move, nothing else: counting the other characters finds every place.
+    # Joining only removes hyphens and moves line ends, so counts of other characters locate breaks.
     kept = [len(re.sub(r"[-\u2010\s]", "", text[:place])) for place in breaks]
     found: list[int] = []
     count = 0
@@ -608,10 +609,10 @@ def _style_of(pages: Sequence[Sequence[_Line]]) -> _Style:
 
 
 def _leading_of(pages: Sequence[Sequence[_Line]], size: float) -> float:
-    """Returns the distance from one line to the next inside of paragraphs.
+    """Returns the distance between consecutive lines of a paragraph.
 
-    It is the smallest one that is frequent: larger ones are between paragraphs, those below the
-    size of the text come of raised and lowered letters.
+    It is the smallest frequent distance: larger ones separate paragraphs, and distances below the
+    text size are caused by raised and lowered letters.
     """
     steps: Counter[int] = Counter()
     for page in pages:
@@ -624,7 +625,7 @@ def _leading_of(pages: Sequence[Sequence[_Line]], size: float) -> float:
 
 
 def _width_of(pages: Sequence[Sequence[_Line]]) -> int:
-    """Returns the characters of a full line."""
+    """Returns the number of characters of a full line."""
     lengths = sorted(len(line.text) for page in pages for line in page)
     return lengths[len(lengths) * 9 // 10] if lengths else 0
 

@@ -1,4 +1,4 @@
-"""Plain text: paragraphs at empty lines, pages at form feeds, headings by their look, turns of
+"""Plain text: paragraphs at empty lines, pages at form feeds, headings by appearance, turns of
 transcripts and chats."""
 
 import itertools
@@ -34,8 +34,8 @@ _REFERENCES_LINE = re.compile(r"(?:references|bibliography|works cited)\s*:?", r
 
 _OPEN_END = re.compile(r"[\w,;-]\Z")
 _SHORTEST_DOUBLE = 40  # characters of a full line of double-spaced text
-_FEWEST_BREAKS = 20  # inside of sentences, from which on a text counts as double-spaced
-# A speaker's name before what is said.
+_FEWEST_BREAKS = 20  # minimum breaks inside sentences in double-spaced text
+# A speaker's name before the spoken text.
 _TURN = re.compile(r"[^\W\d_][^\s:]{0,19}(?: [^\W\d_][^\s:]{0,19}){0,3}: \S")
 
 
@@ -43,7 +43,7 @@ def read(source: Source) -> Iterator[Document]:
     """Reads one document.
 
     Raises:
-        InputError: a file without text.
+        InputError: the file has no text.
     """
     text, notes = source.decoded()
     pages = text.split("\f")
@@ -62,7 +62,7 @@ def read(source: Source) -> Iterator[Document]:
     else:
         if not source.options.keep_all:
             text = _single_spaced("\f".join(pages))
-            pages = join_hyphens(text).split("\f")  # by the words of all pages
+            pages = join_hyphens(text).split("\f")  # uses the words of all pages
         blocks = [
             block
             for number, page in enumerate(pages, 1)
@@ -79,7 +79,7 @@ def _raw_blocks(pages: Sequence[str]) -> Iterator[Block]:
 
 
 def transcript_blocks(transcript: Transcript) -> list[Block]:
-    """Returns the turns of a transcript, and the paragraphs and headings outside of them."""
+    """Returns the turns of a transcript, and the paragraphs and headings between them."""
     blocks: list[Block] = []
     for block, is_turn in transcript.parts:
         is_read = is_turn or block.level > 0
@@ -88,7 +88,7 @@ def transcript_blocks(transcript: Transcript) -> list[Block]:
 
 
 def text_blocks(text: str, page: int = 0) -> list[Block]:
-    """Returns the paragraphs of a text, headings among them marked."""
+    """Returns the paragraphs of a text; those that look like headings get a level."""
     blocks = []
     for paragraph in _EMPTY_LINES.split(text):
         paragraph = paragraph.strip("\n\x0b\x0c\x85").rstrip()
@@ -108,7 +108,7 @@ def text_blocks(text: str, page: int = 0) -> list[Block]:
 
 
 def heading_level(paragraph: str) -> int:
-    """Returns the level of a paragraph that looks like a heading, 0 of any other."""
+    """Returns the level of a paragraph that looks like a heading; 0 for any other."""
     line = paragraph.strip()
     if "\n" in line or len(line) > 100:
         return 0
@@ -137,15 +137,15 @@ def _without_running_lines(pages: list[str]) -> tuple[list[str], list[str]]:
 def _single_spaced(text: str) -> str:
     """Returns a text without the empty lines of its double-spaced parts.
 
-    Such an empty line stands between single lines of the width of wrapped prose, of which the first
-    has no stop. A small letter begins the second one, or the line before or after it.
+    Such an empty line separates two single lines of the width of wrapped prose, the first of which
+    has no final stop. The second one, or a line next to them, begins with a lowercase letter.
     """
     places = [0, *(match.start() for match in _EMPTY_LINES.finditer(text)), len(text)]
     parts = [text[start:end] for start, end in itertools.pairwise(places)]  # empty lines first
     lines = [part.strip() for part in parts]
     open_ended = [_is_open_ended(line) for line in lines]
     small = [line[:1].islower() and len(line) <= LONGEST_WRAPPED_LINE for line in lines]
-    # Whether a sentence goes on from the line before: surely, and with a capital among such lines.
+    # True if a sentence continues from the previous line; a capital is accepted among such lines.
     goes_on = [False, *(a and b for a, b in zip(open_ended, small[1:], strict=False)), False]
     if sum(goes_on) < _FEWEST_BREAKS:
         return text
@@ -157,15 +157,15 @@ def _single_spaced(text: str) -> str:
 
 
 def _is_open_ended(line: str) -> bool:
-    """Tells whether a paragraph is one line of wrapped prose inside of a sentence."""
+    """Returns True if a paragraph is a single line of wrapped prose without a final stop."""
     is_full = _SHORTEST_DOUBLE <= len(line) <= LONGEST_WRAPPED_LINE
     return is_full and "\n" not in line and _OPEN_END.search(line) is not None
 
 
 def _is_talk(lines: Sequence[str]) -> bool:
-    """Tells whether most lines of a paragraph are speakers' turns, short as those of wrapped prose.
+    """Returns True if most lines of a paragraph are speakers' turns, as short as wrapped prose.
 
-    ``split_sentences`` would join them; it keeps longer lines apart.
+    ``split_sentences`` would join such lines; longer lines remain separate.
     """
     if max(map(len, lines)) > LONGEST_WRAPPED_LINE:
         return False
@@ -174,7 +174,7 @@ def _is_talk(lines: Sequence[str]) -> bool:
 
 
 def _turns(lines: Sequence[str]) -> list[str]:
-    """Returns turns; a line without a speaker's name belongs to the turn before."""
+    """Returns turns; a line without a speaker's name belongs to the preceding turn."""
     turns: list[str] = []
     for line in lines:
         if turns and _TURN.match(line) is None:
@@ -185,10 +185,10 @@ def _turns(lines: Sequence[str]) -> list[str]:
 
 
 def _unwrapped(lines: Sequence[str]) -> str:
-    """Joins lines that are as wide as wrapped prose, although a few (an address, code) are wider.
+    """Joins lines of the width of wrapped prose if a few (an address, code) are wider.
 
-    ``join_wrapped_lines`` leaves those as they are, since a paragraph in which all lines are long
-    may hold one paragraph a line.
+    ``join_wrapped_lines`` does not join them, because a paragraph in which all lines are long may
+    have one paragraph per line.
     """
     body = lines[:-1]
     widest = max(map(len, lines))

@@ -17,9 +17,9 @@ from longsum_jax.readers.xml_tree import (
 
 PRESENTATION = "ppt/presentation.xml"
 _PROPERTIES = "docProps/core.xml"
-_LEVELS = {"ctrTitle": 1, "title": 2}  # of headings, by the kinds of placeholders
+_LEVELS = {"ctrTitle": 1, "title": 2}  # heading levels by placeholder type
 _RUNNING = frozenset({"ftr", "hdr", "sldNum", "dt"})  # placeholders of footers, numbers, dates
-# Numbers and dates of a slide, and the second version of a shape.
+# Numbers and dates of a slide, and the alternative version of a shape.
 _SKIPPED = frozenset({"fld", "Fallback"})
 
 
@@ -27,7 +27,7 @@ def read(source: Source) -> Iterator[Document]:
     """Reads one presentation; its slides are pages.
 
     Raises:
-        InputError: a damaged presentation, or one with too many slides.
+        InputError: the presentation is damaged or has too many slides.
     """
     archive = open_zip(source)
     members = set(archive.namelist())
@@ -79,7 +79,7 @@ def read(source: Source) -> Iterator[Document]:
 
 
 def _blocks(parent: Element, page: int, *, keep_all: bool) -> Iterator[Block]:
-    """Yields headings, paragraphs and rows of tables below an element."""
+    """Yields headings, paragraphs and table rows below an element."""
     for child in parent:
         name = local_name(child)
         if name == "sp":
@@ -104,7 +104,7 @@ def _shape(shape: Element, level: int, page: int) -> Iterator[Block]:
 
 
 def _placeholder(shape: Element) -> str:
-    """Returns the kind of a placeholder, "" for another shape."""
+    """Returns the placeholder type of a shape; "" for other shapes."""
     return next((child.get("type", "") for child in shape.iter() if local_name(child) == "ph"), "")
 
 

@@ -1,4 +1,4 @@
-"""Reads documents of files, folders, patterns and archives, whatever their kind."""
+"""Reads documents from files, folders, patterns and archives of any supported kind."""
 
 import os
 import sys
@@ -19,17 +19,17 @@ def read_documents(
     on_failure: Callable[[Failure], None] | None = None,
     exclude: str | os.PathLike[str] | None = None,
 ) -> Iterator[Document]:
-    """Reads documents one after another.
+    """Yields documents one by one.
 
     Args:
         *paths: files, folders, glob patterns, file:// URLs; "-" is standard input.
-        options: what is left out, and limits.
-        on_failure: called with every document that cannot be read; the others follow. By default
-            the first of them is an error.
-        exclude: folder that is left out when it lies in another one.
+        options: options and limits of reading.
+        on_failure: callback for every document that cannot be read; reading continues with the
+            others. By default the first failure raises an error.
+        exclude: folder to skip if it lies inside another one.
 
     Yields:
-        Documents, in the order of ``paths``; several of archives, mailboxes and tables.
+        Documents, in the order of ``paths``; archives, mailboxes and tables yield several.
 
     Raises:
         InputError: a document cannot be read and ``on_failure`` is None.
@@ -48,7 +48,7 @@ def read_documents(
 
 
 def read_file(path: str, options: ReadOptions) -> Iterator[Document | Failure]:
-    """Yields the documents of a file, and what could not be read of it."""
+    """Yields the documents of a file, and failures for unreadable parts."""
     name = "standard input" if path == STDIN else printable(path)
     if path != STDIN and os.path.isdir(path):  # see ``expand``
         yield from _read_folder(Source(name, path, b"", options))
@@ -119,7 +119,7 @@ def _read(source: Source) -> Iterator[Document | Failure]:
 
 
 def _read_inner(source: Source) -> Iterator[Document | Failure]:
-    """Yields the documents of something that lies beside the document of its file."""
+    """Yields the documents of an attachment."""
     try:
         _check_depth(source, source.depth)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""The kinds of files that can be read, and how each is known: by its first bytes or its suffix."""
+"""The kinds of files that can be read, and their detection by first bytes, suffix or content."""
 
 import io
 import re
@@ -40,12 +40,12 @@ class Kind(NamedTuple):
     """A kind of file.
 
     Attributes:
-        name: of the kind, for people.
-        suffixes: of such files.
+        name: display name of the kind.
+        suffixes: file name suffixes.
         magic: first bytes of such files; files that begin otherwise are of another kind. () for
-            kinds that are text.
-        read: yields the documents of a file, and files beside them: attachments.
-        unpack: yields files inside of this one, in place of ``read``.
+            text formats.
+        read: function that yields the documents of a file, and its attachments as sources.
+        unpack: function that yields the files inside this one; replaces ``read``.
     """
 
     name: str
@@ -97,7 +97,7 @@ KINDS: dict[str, Kind] = {
     "tar": Kind("a tar archive", (".tar",), unpack=archives.untar),
 }
 
-# Documents that are zip archives, by the member that only they have.
+# Documents that are zip archives, by a member that only they contain.
 _ZIP_MEMBERS = {
     "META-INF/container.xml": "epub",
     "word/document.xml": "docx",
@@ -105,7 +105,7 @@ _ZIP_MEMBERS = {
     xlsx.WORKBOOK: "xlsx",
     "content.xml": "odt",
 }
-# What people have and no reader takes, by first bytes, at an offset.
+# Common files that no reader supports, by first bytes at an offset.
 _REFUSED: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG", "a PNG image"),
     (0, b"\xff\xd8\xff", "a JPEG image"),
@@ -136,14 +136,14 @@ _REFUSED: tuple[tuple[int, bytes, str], ...] = (
         "without a password",
     ),
 )
-# Files that begin with RIFF, by what stands at the place of their kind.
+# Files that begin with RIFF, by the bytes of their type.
 _RIFF_PLACE = 8
 _RIFF = {b"WEBP": "a WebP image", b"WAVE": "a WAV recording", b"AVI ": "an AVI film"}
 _TAR_PLACE, _TAR_MAGIC = 257, b"ustar"
-_BEYOND_JUNK = 1024  # bytes before a PDF that readers forgive
+_BEYOND_JUNK = 1024  # bytes before a PDF that viewers tolerate
 _SNIFFED = 512
-# Marks of Markdown, of which other text (a script's comments, say) has one kind at most: headings,
-# fences, links, the rule of a table.
+# Marks of Markdown, of which other text (such as a script with comments) contains at most one kind:
+# headings, fences, links, table rules.
 _BEGINNING = 2**16
 _MARKDOWN = tuple(
     re.compile(mark, re.MULTILINE)
@@ -167,9 +167,9 @@ _MEDIAWIKI = tuple(
     )
 )
 _FEWEST_MEDIAWIKI_MARKS = 3
-# Headers that Chromium and Internet Explorer write in front of a saved page.
+# Headers that Chromium and Internet Explorer write at the start of a saved page.
 _MHTML_MARKS = (b"\nsnapshot-content-location:", b"<saved by ")
-# Beginnings of texts in the formats of pandoc, after their comments.
+# First lines of pandoc's formats, after comments.
 # A manual page begins with a comment, a request of two letters or an empty request.
 _MAN_REQUEST = rb"\s*(?=[.'](?:\\\"|[a-zA-Z]{1,2}[ \t\n]|\n)).*?"
 _BEGINNINGS = {
@@ -182,22 +182,22 @@ _BEGINNINGS = {
     "man": re.compile(_MAN_REQUEST + rb"^\.TH[ \t]", re.MULTILINE | re.DOTALL),
     "mdoc": re.compile(_MAN_REQUEST + rb"^\.Dd[ \t]", re.MULTILINE | re.DOTALL),
 }
-# Marks of XML formats of pandoc: a root, a namespace, a document type.
+# Marks of pandoc's XML formats: a root, a namespace, a document type.
 _XML_MARKS = {
     "fb2": (b"<fictionbook",),
     "opml": (b"<opml",),
     "docbook": (b"docbook.org/ns/docbook", b"dtd docbook"),
 }
-# The first cue of SubRip, also under the name of plain text.
+# The first cue of SubRip, also in files with a plain-text suffix.
 _CUE = re.compile(rb"(?:\xef\xbb\xbf)?\s*\d+[ \t]*\r?\n\d{1,2}:\d\d:\d\d[,.]\d{1,3} *-->")
 _XML_ROOTS = (b"<!doctype article", b"<article", b"<pmc-articleset", b"<tei")
 
 
 def kind_of(source: Source) -> Kind:
-    """Returns the kind of a file: by its first bytes, else by its suffix, else by its look.
+    """Returns the kind of a file: by its first bytes, else its suffix, else its content.
 
     Raises:
-        InputError: an image, a program or another file of which no text can be read.
+        InputError: the file is an image, a program or another file without readable text.
     """
     head = source.content[:_BEYOND_JUNK]
     refused = _refused(head)
@@ -225,7 +225,7 @@ def kind_of(source: Source) -> Kind:
 
 
 def _refused(head: bytes) -> str | None:
-    """Returns what a file is that no reader takes."""
+    """Returns the description of an unsupported file type; None for others."""
     for offset, magic, what in _REFUSED:
         if head[offset:].startswith(magic):
             return what
@@ -233,7 +233,7 @@ def _refused(head: bytes) -> str | None:
 
 
 def _named(kind: Kind, suffix: str, source: Source) -> Kind:
-    """Returns the kind that a suffix names, which must not need other first bytes."""
+    """Returns the kind that a suffix names, after checking that it has no required first bytes."""
     if kind.magic and source.content:
         raise InputError(
             f"{source.name}: does not begin as {kind.name} does, although its name ends in "
@@ -243,7 +243,7 @@ def _named(kind: Kind, suffix: str, source: Source) -> Kind:
 
 
 def _are_subtitles(content: bytes) -> bool:
-    """Returns True if a text begins as subtitles do."""
+    """Returns True if a text begins like subtitles."""
     is_vtt = content.removeprefix(b"\xef\xbb\xbf").startswith(b"WEBVTT")
     return is_vtt or _CUE.match(content[:_SNIFFED]) is not None
 
@@ -270,12 +270,12 @@ def _look(content: bytes) -> str:
 
 
 def _count_marks(marks: Sequence[re.Pattern[bytes]], content: bytes) -> int:
-    """Returns the number of patterns that a content matches."""
+    """Returns the number of patterns that match a content."""
     return sum(mark.search(content) is not None for mark in marks)
 
 
 def _xml_markup(content: bytes) -> str | None:
-    """Returns the format of pandoc to which XML belongs, None for other XML."""
+    """Returns pandoc's format of an XML file; None for other XML."""
     text = content[:_BEYOND_JUNK].lower()
     for markup, marks in _XML_MARKS.items():
         if any(mark in text for mark in marks):
@@ -302,5 +302,5 @@ def _damaged_zip(source: Source) -> Kind:
     suffix = PurePath(source.file_name).suffix.casefold()
     for kind in KINDS.values():
         if kind.magic == _ZIP and suffix in kind.suffixes:
-            return kind  # whose reader says what is damaged
+            return kind  # its reader reports the damage
     return KINDS["zip"]

@@ -1,4 +1,4 @@
-"""reStructuredText: headings as structure; directives, code and marks of layout left out."""
+"""reStructuredText: headings become structure; directives, code and markup are removed."""
 
 import re
 import textwrap
@@ -12,12 +12,12 @@ from longsum_jax.readers.source import Source
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*")
 _EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)")  # directives, targets, footnotes, comments
 _DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|]+\|[ \t]+)?([\w:+.-]+?)::[ \t]*(.*)")
-# Directives whose contents are text.
+# Directives with text as content.
 _ADMONITIONS = ("note", "tip", "important", "hint", "warning", "caution", "danger", "attention")
 _CHANGES = ("versionadded", "versionchanged", "deprecated")
 _BODIES = ("error", "admonition", "seealso", "topic", "sidebar", "epigraph", "container", "rubric")
 _TEXT = frozenset((*_ADMONITIONS, *_CHANGES, *_BODIES))
-_DEEPEST = 20  # directives inside of one another that are looked into
+_DEEPEST = 20  # maximum nesting depth of directives that are read
 _OPTION = re.compile(r"[ \t]*:[\w -]+:")
 _FIELD = re.compile(r":[A-Za-z][^:\n]*:(?:[ \t]|$)")  # ":Author: Anna Berg" in front of a document
 _DOCTEST = re.compile(r"[ \t]*>>> ")
@@ -25,7 +25,7 @@ _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\(?(?:\d{1,3}|#|[A-Za-z])[.)])[ \t]")
 _TABLE_RULE = re.compile(r"[ \t]*(?:\+[-=+]+\+|=+(?: +=+)+)[ \t]*")
 _ROW = re.compile(r"[ \t]*\|[ \t].*\|[ \t]*")
 
-# Bounded, so that marks without an end cost little.
+# Bounded, so that unclosed marks are cheap.
 _FOOTNOTE = re.compile(r"[ \t]*\[(?:\d{1,4}|#[\w.-]{0,80}|\*)\]_")
 _CITATION = re.compile(r"(\[[A-Za-z][\w.-]{0,80}\])_(?!\w)")
 _ROLE = re.compile(
@@ -36,12 +36,12 @@ _STRONG = re.compile(r"\*\*(?=\S)([^*]{1,1000}?)(?<=\S)\*\*")
 _EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]{1,1000}?)(?<=[^\s*])\*(?![\w*])")
 _INTERPRETED = re.compile(r"(?<![\w`])`([^`]{1,1000})`(?::[\w.+-]{1,40}:)?(?![\w`])")
 _TARGET = re.compile(r"(?<![\w`])_`([^`]{1,1000})`(?![\w`])")
-# "name_", outside of what stands in backquotes.
+# "name_" outside backquotes.
 _REFERENCE = re.compile(
     r"`[^`]{1,1000}`|(?<![\w.:/\\-])([A-Za-z](?:[\w.+-]{0,80}[A-Za-z0-9])?)__?(?!\w)",
     re.DOTALL,
 )
-# A backslash makes the next character one of text, and takes a space away, except in literals.
+# A backslash escapes the next character, or removes a space, except in literals.
 _ESCAPED = re.compile(r"``(.{1,1000}?)``(?!`)|\\(.)", re.DOTALL)
 _NUMBERED_PAPERS = ("pep", "rfc")
 
@@ -50,7 +50,7 @@ def read(source: Source) -> Iterator[Document]:
     """Reads one document.
 
     Raises:
-        InputError: a file without text.
+        InputError: the file has no text.
     """
     text, notes = source.decoded()
     lines = text.expandtabs(8).split("\n")
@@ -63,13 +63,13 @@ def read(source: Source) -> Iterator[Document]:
         notes.append(f"{counted(reader.num_code, 'block')} of code left out")
     if reader.num_marks:
         notes.append(f"{counted(reader.num_marks, 'piece')} of markup left out")
-    # A heading that is the only one of its level is the document's title.
+    # The only heading of the highest level is the document's title.
     titles = [block.text for block in blocks if block.level == 1]
     yield source.document(blocks, title=titles[0] if len(titles) == 1 else None, notes=notes)
 
 
 def _end_of_fields(lines: Sequence[str]) -> int:
-    """Returns where a list of fields in front of a document ends; 0 without one."""
+    """Returns the end of a field list at the start of a document; 0 if there is none."""
     place = next((number for number, line in enumerate(lines) if line.strip()), 0)
     if not lines or _FIELD.match(lines[place]) is None:
         return 0
@@ -82,18 +82,18 @@ class _Reader:
     """Reads the lines of a document.
 
     Attributes:
-        num_code, num_marks: what was left out, blocks of code, and directives, targets, footnotes
-            and comments.
+        num_code: number of removed code blocks.
+        num_marks: number of removed directives, targets, footnotes and comments.
     """
 
     def __init__(self, *, keep_all: bool) -> None:
         self.num_code = 0
         self.num_marks = 0
         self._keep_all = keep_all
-        self._adornments: list[tuple[str, bool]] = []  # of headings, from the highest level down
+        self._adornments: list[tuple[str, bool]] = []  # adornments of headings, highest level first
 
     def blocks(self, lines: Sequence[str], depth: int = 0) -> Iterator[Block]:
-        """Yields headings and paragraphs; ``depth`` counts the directives around the lines."""
+        """Yields headings and paragraphs; ``depth`` is the number of enclosing directives."""
         place = 0
         while place < len(lines):
             heading = self._heading(lines, place)
@@ -118,7 +118,7 @@ class _Reader:
                 place += 1
 
     def _heading(self, lines: Sequence[str], place: int) -> tuple[int, Block] | None:
-        """Returns where the heading at a line ends, and the heading; None if there is none."""
+        """Returns the end of the heading at a line, and the heading; None if there is none."""
         above = _ADORNMENT.fullmatch(lines[place])
         title = place + 1 if above else place
         if title + 1 >= len(lines) or not lines[title].strip():
@@ -135,7 +135,7 @@ class _Reader:
         return title + 2, Block(_plain(lines[title]).strip(), level)
 
     def _explicit(self, lines: Sequence[str], depth: int) -> Iterator[Block]:
-        """Yields what is text of a directive; of targets, footnotes and comments nothing is."""
+        """Yields the text of a directive; targets, footnotes and comments have none."""
         directive = _DIRECTIVE.match(lines[0])
         if self._keep_all or depth == _DEEPEST:
             yield Block("\n".join(lines).strip())
@@ -153,7 +153,7 @@ class _Reader:
             yield from self._code(lines)
             return
         text = _plain(_unwrapped(lines)).strip()
-        if _opens_code(lines):  # of the two colons one is text, or none behind a space
+        if _opens_code(lines):  # one of the two colons is text, none after a space
             text = text[:-2].rstrip() if text[-3:-2].strip() == "" else text[:-1]
         if text:
             yield Block(text)
@@ -191,7 +191,7 @@ def _indentation(line: str) -> int:
 
 
 def _end_of_indented(lines: Sequence[str], place: int, beyond: int = 0) -> int:
-    """Returns where lines that are indented further end, before the empty ones at their end."""
+    """Returns the end of further indented lines, without trailing empty lines."""
     end = place
     for number in range(place, len(lines)):
         if lines[number].strip():
@@ -202,7 +202,7 @@ def _end_of_indented(lines: Sequence[str], place: int, beyond: int = 0) -> int:
 
 
 def _unwrapped(lines: Sequence[str]) -> str:
-    """Joins the lines of a paragraph; list items, rows of tables and fields begin lines."""
+    """Joins the lines of a paragraph; list items, table rows and fields start new lines."""
     parts: list[str] = []
     for line in lines:
         if _TABLE_RULE.fullmatch(line):
@@ -218,7 +218,7 @@ def _unwrapped(lines: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Returns running text without the marks of roles, links, literals, emphasis and footnotes."""
+    """Returns running text without markup of roles, links, literals, emphasis and footnotes."""
     text = _ESCAPED.sub(_as_text, text)
     text = _REFERENCE.sub(lambda match: match.group(1) or match.group(), text)
     text = _ROLE.sub(_shown, text)
@@ -236,7 +236,7 @@ def _plain(text: str) -> str:
 
 
 def _shown(role: re.Match[str]) -> str:
-    """Returns what a reader sees of a role: its text, "PEP 8", or the last part of "~os.path"."""
+    """Returns the visible text of a role: its text, "PEP 8", or the last part of "~os.path"."""
     name, text, target = role.groups()
     if target is not None:
         return text

@@ -1,4 +1,4 @@
-"""Rows of tables, each a document: which column holds the text, and what the row is called."""
+"""Table rows as documents: selects the columns of text, title, query and id."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,10 +13,10 @@ from longsum_jax.readers.source import Source
 def row_documents(
     source: Source, rows: Iterator[tuple[int, Mapping[str, Any] | InputError]]
 ) -> Iterator[Document | Failure]:
-    """Yields the document of every row, or why it has none.
+    """Yields the document of every row, or its failure.
 
     Args:
-        source: of the table.
+        source: source of the table.
         rows: number and fields of each row, or its error.
     """
     empty = True
@@ -37,7 +37,7 @@ def columns_read(names: Sequence[str], source: Source) -> list[str]:
     """Returns the columns of a table that ``row_documents`` reads.
 
     Raises:
-        InputError: none holds documents, so no row has one.
+        InputError: no column contains documents.
     """
     options = source.options
     _document_key(names, options.document_key, source.name)
@@ -84,7 +84,7 @@ def _document_key(row: Collection[str], keys: str, name: str) -> str:
 
 
 def parsed_object(text: str, name: str) -> Mapping[str, Any] | InputError:
-    """Returns a JSON object, or the error that a text is none."""
+    """Returns a JSON object, or an error if the text is not one."""
     try:
         value = parse_json(text)
     except ValueError as error:

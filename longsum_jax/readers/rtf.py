@@ -1,4 +1,4 @@
-"""RTF through striprtf; the format has no headings that programs agree on."""
+"""RTF through striprtf; programs do not agree on a markup of headings."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from longsum_jax.readers.source import Source
 # A control word with its number, another control symbol, a brace, or plain text.
 _PART = re.compile(r"\\([a-z]{1,32})(-?\d{1,10})? ?|\\'[0-9a-fA-F]{2}|\\.|[{}]|[^\\{}]+|\\", re.S)
 _HIDES = re.compile(r"\\(v|deleted)(?![a-z])")
-# Control words that stand for characters; all others format, or begin what is not text.
+# Control words for characters; all others format text or start a destination that is not text.
 _CHARACTERS = re.compile(
     "par|sect|page|line|tab|em(dash|space)|en(dash|space)|qmspace|bullet|[lr](dbl)?quote|row"
     "|(nest)?cell|u"
@@ -23,32 +23,32 @@ def read(source: Source) -> Iterator[Document]:
     """Reads one document.
 
     Raises:
-        InputError: a damaged document, or one without text.
+        InputError: the document is damaged or has no text.
     """
     striprtf = import_extra("striprtf.striprtf", source.name, "RTF")
-    # Everything outside of ASCII is escaped; bytes that are not are in the usual code page.
+    # RTF escapes all non-ASCII characters; unescaped bytes are in the most common code page.
     content = _without_hidden(source.content.decode("cp1252", errors="replace"))
     try:
         text = striprtf.rtf_to_text(content, errors="replace")
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(f"{source.name}: damaged RTF ({error}); save it anew") from None
-    # A line is a paragraph, or a row of a table.
+    # A line is a paragraph or a table row.
     lines = [_row(line) if line.endswith("|") else line for line in text.split("\n")]
     yield source.document(block for line in lines for block in text_blocks(line))
 
 
 def _row(line: str) -> str:
-    """Returns the cells of a row, behind each of which a stroke stands, as other readers do."""
+    """Returns the cells of a row, which striprtf ends with bars, in the form of other readers."""
     return " | ".join(filter(None, map(str.strip, line.split("|"))))
 
 
 def _without_hidden(content: str) -> str:
-    """Returns RTF without the characters that are formatted as hidden or as deleted."""
+    """Returns RTF without characters formatted as hidden or deleted."""
     if not _HIDES.search(content):
         return content
     kept = []
     hiding: frozenset[str] = frozenset()
-    outer: list[frozenset[str]] = []  # what hides in the groups around
+    outer: list[frozenset[str]] = []  # hiding control words of the enclosing groups
     position = 0
     while position < len(content):
         part = _PART.match(content, position)
@@ -59,7 +59,7 @@ def _without_hidden(content: str) -> str:
             outer.append(hiding)
         elif text == "}":
             hiding = outer.pop() if outer else frozenset()
-        elif word == "bin":  # bytes that may hold anything
+        elif word == "bin":  # arbitrary bytes
             position += max(int(number or 0), 0)
             continue
         elif word == "plain":

@@ -1,6 +1,6 @@
-"""Exports of Slack: a folder or a zip archive with ``users.json`` and ``CHANNEL/YYYY-MM-DD.json``.
+"""Slack exports: a folder or zip archive with ``users.json`` and ``CHANNEL/YYYY-MM-DD.json``.
 
-Every channel is one conversation, in the order of its threads. A file of one day can be read
+Every channel becomes one conversation, ordered by thread. A file of a single day can be read
 without the others.
 """
 
@@ -20,23 +20,23 @@ from longsum_jax.readers.transcripts import chat_blocks
 _USERS = "users.json"
 _DAY = re.compile(r"(?P<channel>[^/]+)/\d{4}-\d{2}-\d{2}\.json")
 _IN_ROOT = re.compile(rf"(?:[^/]+/)?{re.escape(_USERS)}")
-# Kinds of messages that people or bots wrote; the others are notices, as that somebody joined.
+# Kinds of messages written by people or bots; the others are notices, such as joining a channel.
 _WRITTEN = (None, "", "bot_message", "file_share", "me_message", "thread_broadcast")
 _REFERENCE = re.compile(r"<(?P<kind>[@#!]?)(?P<target>[^<>|]*)(?:\|(?P<label>[^<>]*))?>")
 _EMOJI = re.compile(r"(?<![\w:]):[a-z0-9_+'-]*[a-z+][a-z0-9_+'-]*:(?:skin-tone-\d:)?(?!\w) ?")
 _REMEDY = "export the workspace again"
 
-_Read = Callable[[str], bytes]  # of a member by its name
+_Read = Callable[[str], bytes]  # returns the content of a member by name
 
 
 def is_export(names: Collection[str]) -> bool:
-    """Returns True if the members of an archive or a folder are an export of Slack."""
+    """Returns True if the members of an archive or folder form a Slack export."""
     root = _root(names)
     return root is not None and any(_DAY.fullmatch(name, len(root)) for name in names)
 
 
 def _root(names: Collection[str]) -> str | None:
-    """Returns what is before the members of an export: "", or the folder that was packed."""
+    """Returns the path prefix of members: "" or the packed folder; None if not an export."""
     roots = [name.removesuffix(_USERS) for name in names if _IN_ROOT.fullmatch(name)]
     return min(roots, default=None)
 
@@ -45,7 +45,7 @@ def read(source: Source) -> Iterator[Document | Failure]:
     """Reads the channels of an export in a zip archive.
 
     Raises:
-        InputError: a damaged list of users, or no messages.
+        InputError: the user list is damaged, or there are no messages.
     """
     archive = open_zip(source)
     names = archive.namelist()
@@ -57,10 +57,10 @@ def read(source: Source) -> Iterator[Document | Failure]:
 
 
 def is_folder(path: str) -> bool:
-    """Returns True if a folder is an export of Slack."""
+    """Returns True if a folder is a Slack export."""
     try:
         return os.path.isfile(os.path.join(path, _USERS)) and is_export(_files(path))
-    except OSError:  # the folder is read like others, which reports the error
+    except OSError:  # the folder is read as an ordinary one, which reports the error
         return False
 
 
@@ -68,7 +68,7 @@ def read_folder(source: Source) -> Iterator[Document | Failure]:
     """Reads the channels of an export in the folder ``source.path``.
 
     Raises:
-        InputError: a damaged list of users, or no messages.
+        InputError: the user list is damaged, or there are no messages.
     """
 
     def read_file(name: str) -> bytes:
@@ -88,7 +88,7 @@ def read_folder(source: Source) -> Iterator[Document | Failure]:
 
 
 def are_messages(value: Any) -> bool:
-    """Returns True if a JSON value is a list of messages of Slack."""
+    """Returns True if a JSON value is a list of Slack messages."""
     return (
         isinstance(value, list)
         and len(value) > 0
@@ -100,16 +100,16 @@ def are_messages(value: Any) -> bool:
 
 
 def read_messages(source: Source, messages: Sequence[Mapping[str, Any]]) -> Document:
-    """Reads the messages of one day, with the names of users that they contain.
+    """Reads the messages of one day, with the user names they contain.
 
     Raises:
-        InputError: no message with text.
+        InputError: no message has text.
     """
     return _document(source, messages, {}, None)
 
 
 def _files(folder: str) -> list[str]:
-    """Returns the files in a folder and in its folders, not deeper ones."""
+    """Returns the files in a folder and its direct subfolders."""
     names = []
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -123,7 +123,7 @@ def _files(folder: str) -> list[str]:
 def _channels(
     source: Source, names: Sequence[str], read_file: _Read
 ) -> Iterator[Document | Failure]:
-    """Yields the conversation of every channel, and files that cannot be read."""
+    """Yields the conversation of every channel, and failures for unreadable files."""
     root = _root(names) or ""
     users = _user_names(_parsed(f"{source.name}/{root}{_USERS}", read_file(f"{root}{_USERS}")))
     days: dict[str, list[str]] = {}
@@ -151,10 +151,10 @@ def _channels(
 
 
 def _parsed(name: str, content: bytes) -> list[Any]:
-    """Returns the list that a file of an export holds.
+    """Returns the list in a file of an export.
 
     Raises:
-        InputError: a file that is not valid JSON, or another value.
+        InputError: the file is not valid JSON or not a list.
     """
     try:
         value = parse_json(content)
@@ -186,7 +186,7 @@ def _user_names(users: Sequence[Any]) -> dict[str, str]:
 
 
 def _name_in(user: Mapping[str, Any]) -> str | None:
-    """Returns the most complete name in a user's entry or profile, None without one."""
+    """Returns the most complete name in a user's entry or profile; None without one."""
     profile = user.get("profile")
     for entry in (user, profile if isinstance(profile, dict) else {}):
         for key in ("real_name", "display_name"):
@@ -234,7 +234,7 @@ def _document(
 
 
 def _position(message: Mapping[str, Any]) -> tuple[float, float]:
-    """Returns the times of a message's thread and of the message, by which messages are sorted."""
+    """Returns the sort key of a message: the times of its thread and of the message."""
     time = _time(message.get("ts"))
     thread = message.get("thread_ts")
     return (time if thread is None else _time(thread), time)
@@ -256,9 +256,9 @@ def _sender(message: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 
 def _plain(text: str, names: Mapping[str, str], *, keep_emoji: bool) -> str:
-    """Returns the text of a message as Slack shows it, with the names of users and labels of links.
+    """Returns the text of a message as Slack displays it, with user names and link labels.
 
-    Codes of emoji are left out unless ``keep_emoji``.
+    Emoji codes are removed unless ``keep_emoji``.
     """
 
     def shown(match: re.Match[str]) -> str:

@@ -11,27 +11,27 @@ from longsum_jax.readers.document import Block, Document, lay_out
 from longsum_jax.readers.encodings import decode
 from longsum_jax.text.documents import replace_half_characters
 
-MAX_MEMBERS = 100_000  # of the archives in one file, and of those inside of them
+MAX_MEMBERS = 100_000  # maximum members of the archives in one file, including nested ones
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Options of reading files, and limits of their sizes.
+    """Options and limits of reading files.
 
     Attributes:
-        keep_all: keep what rules leave out otherwise: navigation and other boilerplate, running
-            headers, page numbers, captions, hyphens at line ends, lists of references, quoted mail,
+        keep_all: whether to keep content removed by default: boilerplate of web pages, running
+            headers, page numbers, captions, hyphens at line ends, reference lists, quoted mail,
             times and notices of transcripts and chats.
-        document_key: column or field of JSON lines, CSV and Parquet that holds the document;
-            "text|document" is the first of these that a row has.
+        document_key: column or field of JSON Lines, CSV and Parquet with the document;
+            "text|document" is the first of these in a row.
         query_key: column or field with a query.
-        max_bytes: largest size of a file, and of all that it expands to, archives in it included.
-        max_depth: archives and compressed files inside one another.
-        max_pages: pages of a PDF, chapters of an EPUB.
-        max_seconds: time that reading one document may take.
+        max_bytes: maximum size of a file, and of everything unpacked from it, in bytes.
+        max_depth: maximum nesting depth of archives and compressed files.
+        max_pages: maximum number of pages of a PDF or chapters of an EPUB.
+        max_seconds: maximum time for reading one document, in seconds.
 
     Raises:
-        InputError: a limit below 1, or an empty key.
+        InputError: a limit is below 1, or a key is empty.
     """
 
     keep_all: bool = False
@@ -53,7 +53,7 @@ class ReadOptions:
 
 
 class Unpacked:
-    """The sums of what has been unpacked from one file on disk, whatever lies in what."""
+    """Total counts of everything unpacked from one file on disk, at any depth."""
 
     def __init__(self) -> None:
         self.num_bytes = 0
@@ -61,16 +61,16 @@ class Unpacked:
 
 
 class Source:
-    """The content of a document that is to be read.
+    """The content of a document to be read.
 
     Attributes:
-        name: for errors, and of the document.
-        path: of the file on disk.
-        content: its bytes.
-        options: how it is read.
-        depth: of archives around it.
-        file_name: by whose suffix its kind is known; ``name`` by default.
-        unpacked: from the file on disk so far.
+        name: name of the document, also used in errors.
+        path: path of the file on disk.
+        content: bytes of the document.
+        options: options of reading.
+        depth: number of enclosing archives.
+        file_name: file name whose suffix determines the kind; default: ``name``.
+        unpacked: total counts of everything unpacked from the file on disk.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Source:
         self._began = time.monotonic()
 
     def inner(self, name: str, content: bytes, file_name: str | None = None) -> "Source":
-        """Returns the source of something that lies in this one."""
+        """Returns the source of a member or attachment of this one."""
         return Source(
             name,
             self.path,
@@ -106,7 +106,7 @@ class Source:
         )
 
     def check_time(self) -> None:
-        """Raises InputError when reading has taken longer than it may."""
+        """Raises InputError if reading has exceeded the time limit."""
         if time.monotonic() - self._began > self.options.max_seconds:
             raise InputError(
                 f"{self.name}: reading takes longer than max_seconds={self.options.max_seconds:g}; "
@@ -114,26 +114,26 @@ class Source:
             )
 
     def check_size(self, num_bytes: int) -> None:
-        """Raises InputError when more bytes are read than may be."""
+        """Raises InputError if the size exceeds the limit."""
         if num_bytes > self.options.max_bytes:
             raise InputError(beyond(self.name, self.options.max_bytes))
 
     def count_bytes(self, num_bytes: int) -> None:
-        """Counts what has been unpacked; raises InputError when it is more than may be."""
+        """Counts unpacked bytes; raises InputError if they exceed the limit."""
         self.unpacked.num_bytes += num_bytes
         self.check_size(self.unpacked.num_bytes)
 
     def count_members(self, num_members: int) -> None:
-        """Counts members of archives; raises InputError when they are more than may be."""
+        """Counts members of archives; raises InputError if they exceed the limit."""
         self.unpacked.num_members += num_members
         if self.unpacked.num_members > MAX_MEMBERS:
             raise InputError(f"{self.name}: more than {MAX_MEMBERS} members; unpack the archive")
 
     def decoded(self, declared: str | None = None) -> tuple[str, list[str]]:
-        """Returns the content as text, and a note if its encoding is a guess or damaged.
+        """Returns the content as text, and a note if its encoding was guessed or damaged.
 
         Args:
-            declared: encoding that the content names.
+            declared: encoding declared by the content.
 
         Raises:
             InputError: the content is not text.
@@ -160,16 +160,16 @@ class Source:
         query: str | None = None,
         id: str | None = None,
     ) -> Document:
-        """Returns the document that blocks make, without what rules leave out.
+        """Returns the document of blocks, after cleaning.
 
         Args:
-            blocks: in reading order.
-            title: of the document.
-            num_pages: it has; 0 for no pages.
-            has_pictures: whether there are pictures, in which its text may be.
-            notes: of the reader.
-            query: of the document.
-            id: of the document.
+            blocks: blocks in reading order.
+            title: title of the document.
+            num_pages: page count; 0 if there are no pages.
+            has_pictures: whether the document contains pictures, which may show its text.
+            notes: notes of the reader.
+            query: query of the document.
+            id: id of the document.
 
         Raises:
             InputError: no text remains.

@@ -1,10 +1,10 @@
-"""Names of speakers before what they say: "Anna Lund: ...", "Speaker 1: ...", "[Moderator] ..."."""
+"""Speaker names before spoken text: "Anna Lund: ...", "Speaker 1: ...", "[Moderator] ..."."""
 
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-# Marks of the direction of writing, which WhatsApp puts before notices and around numbers.
+# Direction marks, which WhatsApp puts before notices and around numbers.
 DIRECTION_MARKS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 LONGEST_NAME = 60  # characters
 _MOST_WORDS = 7
@@ -20,7 +20,7 @@ _PRONOUNS = re.compile(
     r"hen|hon|han|hun|de|dey|она|он|они)(?: ?[/|,] ?\w+)*(?: pronouns)?[\])]",
     re.IGNORECASE,
 )
-_RECEIVERS = re.compile(r"From (\S.*?)(?:\s+to\s+\S.*)?")  # in chats of Zoom
+_RECEIVERS = re.compile(r"From (\S.*?)(?:\s+to\s+\S.*)?")  # in Zoom chats
 # Words before a colon that are not names.
 _LABEL_WORDS = """
 abstract act action actions address agenda aim answer appendix article aside assignee attendees
@@ -46,11 +46,11 @@ _LABELS = frozenset(_LABEL_WORDS.split())
 _NUMBER = re.compile(r"[\s.#№\d]+\Z")
 _FEWEST_TURNS = 4
 _CHARS_PER_WORD = 6
-_FEWEST_WORDS = 2.0  # that speakers say in a turn, on average; values of fields have fewer
+_FEWEST_WORDS = 2.0  # average words of a turn; field values are shorter
 
 
 def plain_name(name: str) -> str:
-    """Returns a name without pronouns, brackets around it, receivers and marks of direction."""
+    """Returns a name without pronouns, enclosing brackets, receivers and direction marks."""
     name = DIRECTION_MARKS.sub("", name)
     match = _RECEIVERS.fullmatch(name)
     name = match[1] if match is not None else name
@@ -59,7 +59,7 @@ def plain_name(name: str) -> str:
 
 
 def split_turn(line: str) -> tuple[str, str] | None:
-    """Returns what may be a speaker's name at the beginning of a line, and what follows it."""
+    """Returns a possible speaker's name at the beginning of a line, and the text after it."""
     head = line[: LONGEST_NAME + 10]
     if ":" not in head and "\uff1a" not in head and "[" not in head:  # faster than the pattern
         return None
@@ -73,17 +73,17 @@ def split_turn(line: str) -> tuple[str, str] | None:
 
 
 def is_label(name: str) -> bool:
-    """Returns True if a word before a colon names a kind of text, as "Note" or "Step 2" do."""
+    """Returns True if a word before a colon names a kind of text, such as "Note" or "Step 2"."""
     return _NUMBER.sub("", name).casefold().strip("*_- ") in _LABELS
 
 
 def speakers_in(turns: Collection[tuple[str, str]], num_parts: int, share: float) -> set[str]:
-    """Returns the names in a text that are speakers of a transcript, none if it is not one.
+    """Returns the names of speakers if a text is a transcript; otherwise an empty set.
 
     Args:
-        turns: names and what follows them, as ``split_turn`` returns them.
+        turns: names and the text after them, as returned by ``split_turn``.
         num_parts: number of lines or cues of the text.
-        share: least share of these that begin with a name which occurs again.
+        share: minimum share of lines or cues that begin with a repeated name.
     """
     counts = Counter(name for name, _ in turns)
     repeated = {name for name, count in counts.items() if count > 1}
@@ -98,7 +98,7 @@ def speakers_in(turns: Collection[tuple[str, str]], num_parts: int, share: float
 
 
 def looks_like_name(name: str) -> bool:
-    """Returns True if all words of a name begin with a capital or a number."""
+    """Returns True if every word of a name begins with a capital or a digit."""
     words = name.split()
     return len(words) <= 4 and not any(word[0].islower() for word in words)
 

@@ -1,4 +1,4 @@
-"""Subtitles, SubRip (.srt) and WebVTT (.vtt): what is said, without numbers and times."""
+"""Subtitles, SubRip (.srt) and WebVTT (.vtt): the spoken text without numbers and times."""
 
 import html
 import itertools
@@ -18,19 +18,19 @@ _CUE = re.compile(
 )
 _VOICE = re.compile(r"<v(?:\.[^ >]*)?\s+([^>]+)>")
 _TAG = re.compile(r"</?[^<>]*>|\{\\[^{}]*\}")
-_CHANGE = re.compile(r"(?:[-\u2013\u2014] ?|>>+ ?)(?=\w)")  # of speakers
+_CHANGE = re.compile(r"(?:[-\u2013\u2014] ?|>>+ ?)(?=\w)")  # change of speaker
 _SOUND = re.compile(r"\[[^\[\]]{1,60}\]|\([^()]{1,60}\)|[\u266a\u266b# ]+")
 _COMMENTS = ("NOTE", "STYLE", "REGION")
 _Cue = tuple[float, float, list[str]]  # start and end in seconds, and lines
 _PAUSE = 4.0  # seconds of silence that end a paragraph
-_FEWEST_NAMED = 0.4  # share of the cues of a meeting that begin with a name
+_FEWEST_NAMED = 0.4  # share of cues that begin with a name in a meeting
 
 
 def read(source: Source) -> Iterator[Document]:
-    """Reads the words of a film or a talk.
+    """Reads the spoken text of a film or talk.
 
     Raises:
-        InputError: a file without text.
+        InputError: the file has no text.
     """
     text, notes = source.decoded()
     cues = [(start, end, _shown(cue)) for start, end, cue in _cues(text)]
@@ -46,14 +46,14 @@ def read(source: Source) -> Iterator[Document]:
 
 
 class _Reader:
-    """Makes paragraphs of cues.
+    """Assembles cues into paragraphs.
 
     Args:
-        speakers: names that stand before what they say.
-        keep_sounds: whether lines that only describe a sound stay.
+        speakers: names that precede spoken text.
+        keep_sounds: whether to keep lines that only describe a sound.
 
     Attributes:
-        num_sounds: that were left out.
+        num_sounds: number of removed lines.
     """
 
     def __init__(self, speakers: Collection[str], *, keep_sounds: bool) -> None:
@@ -62,9 +62,9 @@ class _Reader:
         self.num_sounds = 0
 
     def blocks(self, cues: Iterable[_Cue]) -> Iterator[Block]:
-        """Yields what is said between pauses, or by one speaker whose name stands in front of it.
+        """Yields the text between pauses, or the text of one speaker with a name.
 
-        Pauses of a speaker with a name begin a paragraph within the turn.
+        A pause of a named speaker starts a new paragraph within the turn.
         """
         paragraphs: list[list[str]] = []
         speaker = last = None
@@ -74,7 +74,7 @@ class _Reader:
             end_before = end
             for line in shown:
                 name, said = self._turn(line)
-                # Captions that roll show every line twice.
+                # Rolling captions repeat every line.
                 if (line == last and not is_new) or self._is_sound(said):
                     continue
                 last = line
@@ -93,8 +93,8 @@ class _Reader:
             yield _block(paragraphs)
 
     def _turn(self, line: str) -> tuple[str | None, str]:
-        """Returns who begins to speak in a line, None if nobody does, and what is said."""
-        if _CHANGE.match(line):  # somebody without a name
+        """Returns the speaker who begins in a line, or None, and the spoken text."""
+        if _CHANGE.match(line):  # an unnamed speaker
             return line, line
         parts = split_turn(line)
         return parts if parts is not None and parts[0] in self._speakers else (None, line)
@@ -110,7 +110,7 @@ def _block(paragraphs: Sequence[Sequence[str]]) -> Block:
 
 
 def _speakers(cues: Sequence[Sequence[str]]) -> set[str]:
-    """Returns the names of a meeting; of a film names before several lines, or in capitals."""
+    """Returns the names in a meeting; in a film, repeated or capitalized names before lines."""
     parts = [split_turn(line) for lines in cues for line in lines]
     turns = [part for part in parts if part is not None and part[1]]
     speakers = speakers_in(turns, len(cues), _FEWEST_NAMED)

@@ -1,11 +1,10 @@
-"""Transcripts and chats in plain text: turns of speakers, without the times.
+"""Transcripts and chats in plain text: speakers' turns without times.
 
-Copies from Teams, Zoom, Meet, Slack, Otter, Rev and YouTube, exports of WhatsApp and IRC, court
-transcripts and plain "Name: text". In these a turn begins with one of
-
+Supports copies from Teams, Zoom, Meet, Slack, Otter, Rev and YouTube, exports of WhatsApp and IRC,
+court transcripts and plain "Name: text". A turn begins with one of
     [03.05.24, 09:15] Anna: text     message of a chat
-    Anna  0:03                       head: name and time on a line of their own, in either order
-    0:03                             time on a line of its own, a name in the line before or after
+    Anna  0:03                       head: line of name and time, in either order
+    0:03                             line of a time, with a name in the line before or after
     [0:03] Anna: text                name and time before the text
     Anna: text                       name before the text
     [0:03] text                      time before the text
@@ -52,7 +51,7 @@ _FEWEST_MESSAGES = 0.5  # share of lines
 _FEWEST_DATED = 0.1  # share of lines, if messages have a date
 _MOST_NOTICES = 1.0  # for each message
 _FEWEST_REPEATED_SENDERS = 0.5  # share of messages whose senders write again
-# Messages without a word of their own, from which U+200E and angle brackets are gone.
+# Messages without spoken words; U+200E and angle brackets have been removed.
 _MEDIA = re.compile(
     r"<[^<>\n]{4,60}>"
     r"|(?:image|photo|video|audio|sticker|gif|document|contact card|voice message|media) omitted"
@@ -98,18 +97,18 @@ _TIMED = re.compile(
     re.IGNORECASE,
 )
 _TIME_FIRST = re.compile(rf"(?:\[{_TIME}\]|\({_TIME}\))[ \t]+(?=\S)", re.IGNORECASE)
-_COLON = re.compile(r"\d:\d")  # of a time
+_COLON = re.compile(r"\d:\d")  # colon of a time
 _COLON_TIME = re.compile(r"\d{1,3}(?::\d{1,2}){1,2}")
 _LONGEST_HEAD, _LONGEST_TIME = 120, 40  # characters
 _FEWEST_HEADS = 0.08  # share of lines
-_FEWEST_REPEATED = 0.6  # share of heads whose names occur again
-_FEWEST_ORDERED = 0.7  # share of times; those of a new day begin again
+_FEWEST_REPEATED = 0.6  # share of heads with repeated names
+_FEWEST_ORDERED = 0.7  # share of times; times start again on a new day
 _FEWEST_FOLLOWED = 0.8  # share of heads before a line of text
 _FEWEST_NAMED = 0.5  # share of lines or paragraphs that begin with a name
-_MOST_WORDS = 7  # of a name
-_FEWEST_SAID = 3.0  # words after a time, on average; chapters of a film have fewer
+_MOST_WORDS = 7  # maximum of a name
+_FEWEST_SAID = 3.0  # average words after a time; chapters of a film have fewer
 _EXAMINED = re.compile(r"([QA])(?:\.|\u2024)?[ \t]{1,8}(?=\S)")
-# What programs write into transcripts.
+# Notices that programs write into transcripts.
 _NOTICE = re.compile(
     r"this editable transcript was computer generated.*"
     r"|(?:meeting|transcription) (?:ended|started|stopped) (?:after|at)\b.{0,40}"
@@ -123,8 +122,8 @@ class Part(NamedTuple):
     """A part of a transcript.
 
     Attributes:
-        block: a turn (name, colon and what is said), or a paragraph outside of turns, unchanged.
-        is_turn: whether it is a turn.
+        block: a turn (name, colon and spoken text), or an unchanged paragraph outside of turns.
+        is_turn: True if the block is a turn.
     """
 
     block: Block
@@ -132,7 +131,7 @@ class Part(NamedTuple):
 
 
 class Transcript(NamedTuple):
-    """A text that was recognized as a transcript or a chat, and notes about what is left out."""
+    """A text recognized as a transcript or chat, and notes about removed content."""
 
     parts: list[Part]
     notes: list[str]
@@ -142,10 +141,10 @@ class _Line(NamedTuple):
     """A line that is not blank.
 
     Attributes:
-        text: without white space at its ends.
-        page: its page.
-        level: level of a heading, else 0.
-        begins: whether a paragraph begins with it.
+        text: text without white space at its ends.
+        page: number of the page.
+        level: heading level; 0 if the line is not a heading.
+        begins: True if the line begins a paragraph.
     """
 
     text: str
@@ -155,11 +154,11 @@ class _Line(NamedTuple):
 
 
 class _Turn(NamedTuple):
-    """A line with which a turn begins.
+    """The first line of a turn, or a notice.
 
     Attributes:
-        name: speaker, "" for one without a name, None if nobody speaks in the line.
-        text: rest of the line, which is said.
+        name: name of the speaker; "" for an unnamed one; None if the line is not speech.
+        text: spoken text in the rest of the line.
     """
 
     name: str | None
@@ -170,7 +169,7 @@ _Turns = dict[int, _Turn]  # by the number of the line
 
 
 def find_transcript(blocks: Iterable[Block]) -> Transcript | None:
-    """Returns the turns of a text; None if it is not a transcript.
+    """Returns the turns of a text; None if the text is not a transcript.
 
     Args:
         blocks: paragraphs of the text with their line breaks.
@@ -196,7 +195,7 @@ def chat_blocks(messages: Iterable[tuple[str, str]]) -> list[Block]:
     """Returns the turns of a chat.
 
     Args:
-        messages: name of the sender, and text.
+        messages: name of the sender and text of each message.
     """
     builder = _Builder(is_chat=True)
     for name, text in messages:
@@ -206,7 +205,7 @@ def chat_blocks(messages: Iterable[tuple[str, str]]) -> list[Block]:
 
 
 def joined_lines(lines: Sequence[str]) -> str:
-    """Joins the lines of a turn, which stay lines if no stops divide what is said."""
+    """Joins the lines of a turn; they remain lines if the text has no punctuation."""
     text = " ".join(lines)
     is_punctuated = LONGEST_PIECE * (1 + len(_STOP.findall(text))) >= num_words(text)
     return text if is_punctuated else "\n".join(lines)
@@ -225,7 +224,7 @@ def _lines(blocks: Iterable[Block]) -> Iterator[_Line]:
 def _transcript(
     lines: Sequence[_Line], turns: _Turns, notes: list[str], *, is_chat: bool = True
 ) -> Transcript:
-    """Puts turns together: one for all that a speaker says before another one speaks."""
+    """Assembles turns: one for consecutive speech of the same speaker."""
     builder = _Builder(is_chat=is_chat)
     for number, line in enumerate(lines):
         turn = turns.get(number)
@@ -248,13 +247,13 @@ def _transcript(
 
 
 class _Builder:
-    """Puts lines together to turns.
+    """Assembles lines into turns.
 
     Args:
-        is_chat: whether turns consist of messages, whose sentences end with them.
+        is_chat: True if turns consist of messages, each of which ends its last sentence.
 
     Attributes:
-        parts: turns, and paragraphs outside of them.
+        parts: turns, and paragraphs outside of turns.
         num_turns: number of turns with a name.
         num_notices: number of messages without words of the speaker.
     """
@@ -267,10 +266,10 @@ class _Builder:
         self._name: str | None = None  # None outside of turns
         self._page = 0
         self._level = 0
-        self._texts: list[list[str]] = []  # lines of each message or line that begins a turn
+        self._texts: list[list[str]] = []  # lines of each message or first line
 
     def begin(self, turn: _Turn, line: _Line) -> None:
-        """Begins a turn, or goes on with one of the same speaker."""
+        """Begins a turn, or continues the turn of the same speaker."""
         is_other = turn.name != self._name
         if not turn.name and self._texts:  # times only
             is_other |= line.begins and _STOP_AT_END.search(self._texts[-1][-1][-9:]) is not None
@@ -280,7 +279,7 @@ class _Builder:
         text = turn.text
         if self._is_chat:
             media = DIRECTION_MARKS.sub("", text).strip()
-            # WhatsApp marks what is not the speaker's own words.
+            # WhatsApp marks notices and media.
             if text.startswith("\u200e") or _MEDIA.fullmatch(media) or _ENCRYPTED.match(media):
                 self.num_notices += 1
                 text = ""
@@ -288,7 +287,7 @@ class _Builder:
         self._texts.append([text] if text else [])
 
     def add(self, line: _Line) -> None:
-        """Adds a line that goes on with a turn, or a paragraph outside of turns."""
+        """Adds a line that continues a turn, or a paragraph outside of turns."""
         is_said = any(self._texts)
         is_paragraph = line.begins and not self._is_chat and (is_said or self._name is None)
         if line.level or self._level or is_paragraph or (self._name is None and line.begins):
@@ -319,7 +318,7 @@ class _Builder:
 
 
 def _joined_messages(messages: Sequence[str]) -> str:
-    """Joins the messages of a speaker; one without a stop at its end is a paragraph."""
+    """Joins the messages of a speaker; a message without a final stop ends a paragraph."""
     text = messages[0]
     for message in messages[1:]:
         text += (" " if _STOP_AT_END.search(text[-9:]) else "\n\n") + message
@@ -327,7 +326,7 @@ def _joined_messages(messages: Sequence[str]) -> str:
 
 
 def _messages(lines: Sequence[_Line]) -> _Turns:
-    """Returns the messages of a chat that was exported from WhatsApp, IRC or a like program."""
+    """Returns the messages of a chat exported from WhatsApp, IRC or a similar program."""
     turns: _Turns = {}
     num_dated = 0
     for number, line in enumerate(lines):
@@ -396,7 +395,7 @@ def _names_near_times(lines: Sequence[_Line]) -> _Turns:
 
 
 def _timed_names(lines: Sequence[_Line]) -> _Turns:
-    """Returns turns that begin with a time and a name, before what is said."""
+    """Returns turns that begin with a time and a name, followed by the spoken text."""
     turns: _Turns = {}
     for number, line in enumerate(lines):
         match = _TIMED.match(line.text) if _COLON.search(line.text, 0, _LONGEST_HEAD) else None
@@ -427,7 +426,7 @@ def _names(lines: Sequence[_Line]) -> _Turns:
         if parts is not None:
             turns[number] = _Turn(*parts)
     said = {
-        # A name may stand on a line of its own.
+        # A name may be on a separate line.
         number: (turn.name or "", turn.text or _text_after(number, lines, turns))
         for number, turn in turns.items()
     }
@@ -444,13 +443,13 @@ def _names(lines: Sequence[_Line]) -> _Turns:
 
 
 def _text_after(number: int, lines: Sequence[_Line], turns: _Turns) -> str:
-    """Returns the line after one with a name only, "" if it begins a turn."""
+    """Returns the line after a line with only a name; "" if that line begins a turn."""
     has_next = number + 1 < len(lines) and number + 1 not in turns
     return lines[number + 1].text if has_next else ""
 
 
 def _times(lines: Sequence[_Line]) -> _Turns:
-    """Returns the lines of a recording without names, of which times are in front or between."""
+    """Returns the lines of a recording without names, with times before or between the lines."""
     bare = {i: _Turn(None, "") for i, line in enumerate(lines) if _is_bare_time(line)}
     inline = {}
     for number, line in enumerate(lines):
@@ -474,14 +473,14 @@ def _times(lines: Sequence[_Line]) -> _Turns:
 
 
 def _ordered_share(turns: Collection[int], lines: Sequence[_Line]) -> float:
-    """Returns the share of times that are not before the last one, of lines with times."""
+    """Returns the share of lines with times whose time is not before the previous one."""
     seconds = [_seconds(lines[number].text) for number in sorted(turns)]
     pairs = list(itertools.pairwise(seconds))
     return sum(first <= second for first, second in pairs) / max(1, len(pairs))
 
 
 def _seconds(text: str) -> float:
-    """Returns the first time of a line in seconds; minutes and seconds, or hours as well."""
+    """Returns the first time of a line in seconds: minutes and seconds, optionally hours."""
     match = _COLON_TIME.search(text)
     total = 0.0
     for part in match[0].split(":") if match is not None else ():
@@ -501,12 +500,12 @@ def _is_name(name: str) -> bool:
 
 
 def _are_speakers(turns: _Turns, lines: Sequence[_Line], *, has_text: bool = False) -> bool:
-    """Returns True if turns are many enough and most of their names occur again.
+    """Returns True if there are enough turns and most of their names are repeated.
 
     Args:
-        turns: what may be turns.
+        turns: candidate turns.
         lines: lines of the text.
-        has_text: whether the text of a turn may follow in the same line.
+        has_text: True if the text of a turn may follow on the same line.
     """
     if len(turns) < max(_FEWEST_TURNS, _FEWEST_HEADS * len(lines)):
         return False
@@ -517,7 +516,7 @@ def _are_speakers(turns: _Turns, lines: Sequence[_Line], *, has_text: bool = Fal
 
 
 def _are_followed(heads: Collection[int], lines: Sequence[_Line], others: set[int]) -> bool:
-    """Returns True if a line that does not belong to ``others`` follows most heads."""
+    """Returns True if most heads are followed by a line that is not in ``others``."""
     count = sum(number + 1 < len(lines) and number + 1 not in others for number in heads)
     return count >= _FEWEST_FOLLOWED * len(heads)
 

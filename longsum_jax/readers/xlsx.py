@@ -21,16 +21,16 @@ from longsum_jax.readers.xml_tree import (
 WORKBOOK = "xl/workbook.xml"
 _STRINGS = "xl/sharedStrings.xml"
 _VISIBLE = "visible"  # state of a sheet
-_COLUMN = re.compile(r"([A-Z]{1,3})\d+")  # of a cell: "AB12"
+_COLUMN = re.compile(r"([A-Z]{1,3})\d+")  # reference of a cell: "AB12"
 
 
 def read(source: Source) -> Iterator[Document | Failure]:
-    """Reads the documents of a workbook, one per row, as the reader of CSV does.
+    """Reads the documents of a workbook, one per row, like the CSV reader.
 
-    The first row of a sheet that is not empty has the names of columns.
+    The first non-empty row of a sheet contains the column names.
 
     Raises:
-        InputError: a damaged workbook; no sheet has a column with documents.
+        InputError: the workbook is damaged, or no sheet has a column with documents.
     """
     archive = open_zip(source)
     strings = []
@@ -66,7 +66,7 @@ def read(source: Source) -> Iterator[Document | Failure]:
 def _named_cells(
     rows: Iterator[tuple[int, dict[int, str]]], names: Mapping[int, str]
 ) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yields the number of each row, and its cells by the names of their columns."""
+    """Yields the number of each row, and its cells by column name."""
     for number, cells in rows:
         yield number, {name: cells.get(column, "") for column, name in names.items()}
 
@@ -74,7 +74,7 @@ def _named_cells(
 def _rows(
     archive: zipfile.ZipFile, path: str, strings: list[str], source: Source
 ) -> Iterator[tuple[int, dict[int, str]]]:
-    """Yields the number of each row that is not empty, and its cells by their columns."""
+    """Yields the number of each non-empty row, and its cells by column number."""
     number = 0
     for row in read_xml(archive, path, source).iter():
         if local_name(row) != "row":
@@ -94,7 +94,7 @@ def _rows(
 
 
 def _column(letters: str) -> int:
-    """Returns the number of a column, 1 for "A" and 27 for "AA"."""
+    """Returns the number of a column: 1 for "A", 27 for "AA"."""
     number = 0
     for letter in letters:
         number = 26 * number + ord(letter) - ord("A") + 1
@@ -102,7 +102,7 @@ def _column(letters: str) -> int:
 
 
 def _cell(cell: Element, strings: list[str]) -> str:
-    """Returns what a cell shows, "" for an error such as #N/A."""
+    """Returns the displayed value of a cell; "" for an error such as #N/A."""
     kind = cell.get("t", "n")
     if kind == "inlineStr":
         return _text(cell)
@@ -114,7 +114,7 @@ def _cell(cell: Element, strings: list[str]) -> str:
 
 
 def _text(element: Element) -> str:
-    """Returns the text of a cell, without how its characters are pronounced."""
+    """Returns the text of a cell, without pronunciation (phonetic) text."""
     parts = []
     for child in element:
         if local_name(child) == "t":

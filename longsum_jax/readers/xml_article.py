@@ -1,6 +1,6 @@
-"""Articles in XML: JATS, as PubMed Central has them, and TEI, as GROBID writes them.
+"""Articles in XML: JATS, as in PubMed Central, and TEI, as written by GROBID.
 
-Of other XML all elements are read: those that hold words are paragraphs.
+All elements of other XML are read: elements that contain words become paragraphs.
 """
 
 import re
@@ -15,22 +15,22 @@ from longsum_jax.readers.source import Source
 from longsum_jax.readers.xml_tree import parse_xml, table_row
 
 _COLLECTIONS = frozenset({"pmc-articleset", "teiCorpus"})
-_FRONTS = {"article": "front", "TEI": "titleStmt"}  # root of an article -> what holds its title
+_FRONTS = {"article": "front", "TEI": "titleStmt"}  # root of an article -> parent of its title
 _TITLES = frozenset({"article-title", "title"})
-_PARTS = {"abstract": 2, "body": 1}  # -> level of a heading that stands right in it
+_PARTS = {"abstract": 2, "body": 1}  # -> level of a heading directly inside
 _AFTER_THE_TEXT = "back"
 _SECTIONS = frozenset({"sec", "div", "boxed-text", "app"})
 _HEADINGS = frozenset({"title", "head"})
-_FLOATS = frozenset({"fig", "figure", "table-wrap"})  # of which rows of tables are text
+_FLOATS = frozenset({"fig", "figure", "table-wrap"})  # only their table rows are text
 _CAPTIONS = frozenset({"caption", "figDesc"})
 _NOTES = frozenset({"fn", "note"})
 _ROWS = frozenset({"tr", "row"})
 _REFERENCES = frozenset({"xref", "ref"})
-# Numbers of sections and formulas, formulas a second time, and files beside the article.
+# Numbers of sections and formulas, alternative forms of formulas, and supplementary files.
 _NEVER_SHOWN = frozenset({"label", "tex-math", "annotation", "object-id", "supplementary-material"})
 _BLOCKS = frozenset({"p", "list", "item", "list-item", "disp-formula", "disp-quote", "td", "th"})
 _LETTER = re.compile(r"[^\W\d_]")
-# What is left of "[1, 2]" without its references.
+# Remainder of "[1, 2]" without its references.
 _EMPTY_BRACKETS = re.compile("[ \xa0]?(?:\\[[\\s,;\u2013-]*\\]|\\([\\s,;\u2013-]*\\))")
 
 
@@ -38,7 +38,7 @@ def read(source: Source) -> Iterator[Document]:
     """Reads the articles of a file: title, abstract and text, by sections.
 
     Raises:
-        InputError: damaged XML.
+        InputError: the XML is damaged.
     """
     root = parse_xml(source.content, source.name)
     if _name(root) == "html":
@@ -82,19 +82,19 @@ def _name(element: Element) -> str:
 
 
 def _first(root: Element, name: str) -> Element | None:
-    """Returns the first element of a name."""
+    """Returns the first element with a name; None if there is none."""
     return next((each for each in root.iter() if _name(each) == name), None)
 
 
 class _Reader:
-    """Turns elements into blocks.
+    """Converts elements to blocks.
 
     Args:
-        source: that is read.
-        is_article: whether names of elements mean what they do in articles; else all are read.
+        source: source to read.
+        is_article: True if element names have their meaning in articles; otherwise all are read.
 
     Attributes:
-        left_out: kind -> number of elements that were left out.
+        left_out: number of removed elements by kind.
     """
 
     def __init__(self, source: Source, *, is_article: bool) -> None:
@@ -107,8 +107,8 @@ class _Reader:
         """Yields paragraphs, headings and rows of an element.
 
         Args:
-            element: of an article.
-            level: of its heading.
+            element: element of an article.
+            level: level of its heading.
         """
         self._source.check_time()
         name = _name(element)
@@ -128,7 +128,7 @@ class _Reader:
                 yield from self.blocks(child, level + (_name(child) in _SECTIONS))
 
     def _float(self, element: Element) -> Iterator[Block]:
-        """Yields the rows of a figure or table, and counts its caption."""
+        """Yields the table rows of a figure or table, and counts its caption."""
         if any(_name(each) in _CAPTIONS for each in element.iter()):
             self.left_out["caption"] += 1
         for each in element.iter():
@@ -136,7 +136,10 @@ class _Reader:
                 yield from self.blocks(each, 0)
 
     def _is_left_out(self, element: Element) -> bool:
-        """Counts notes and captions. References are left out where they are numbers alone."""
+        """Returns True if an element is removed; counts notes and captions.
+
+        References are removed if they consist only of numbers.
+        """
         name = _name(element)
         if name in self._never_shown:
             return True
@@ -148,7 +151,7 @@ class _Reader:
         return _is_reference(element) and not _LETTER.search("".join(element.itertext()))
 
     def text(self, element: Element) -> str:
-        """Returns the words of an element in one line."""
+        """Returns the words of an element on one line."""
         return _EMPTY_BRACKETS.sub("", " ".join("".join(self._pieces(element)).split()))
 
     def _pieces(self, element: Element) -> Iterator[str]:
@@ -164,13 +167,13 @@ class _Reader:
 
 
 def _is_reference(element: Element) -> bool:
-    """Whether an element refers to another one, or is a superscript with elements that do."""
+    """Returns True if an element is a reference, or a superscript that contains one."""
     if _name(element) == "sup":
         return any(_name(each) in _REFERENCES for each in element)
     return _name(element) in _REFERENCES
 
 
 def _has_words(element: Element) -> bool:
-    """Whether words stand in an element itself, beside its children."""
+    """Returns True if an element directly contains words, in addition to its children."""
     pieces = [element.text, *(child.tail for child in element)]
     return any(piece and not piece.isspace() for piece in pieces)

@@ -1,4 +1,4 @@
-"""Parses untrusted XML: no entities, no external files, limited depth."""
+"""Parses untrusted XML: without entities and external files, with limited depth."""
 
 import posixpath
 import xml.etree.ElementTree as ElementTree
@@ -13,7 +13,7 @@ from longsum_jax.readers.source import Source
 
 T = TypeVar("T")
 
-_MOST_DIGITS = 9  # of a level or a count
+_MOST_DIGITS = 9  # maximum of a level or a count
 
 MAX_DEPTH = 200
 
@@ -22,26 +22,26 @@ def read_xml(archive: zipfile.ZipFile, path: str, source: Source) -> ElementTree
     """Returns the root of an XML file in an archive.
 
     Args:
-        archive: a document, such as an office file.
-        path: of the file in it.
-        source: of the archive.
+        archive: archive of a document, such as an office file.
+        path: path of the file in the archive.
+        source: source of the archive.
 
     Raises:
-        InputError: as ``read_member`` and ``parse_xml``.
+        InputError: see ``read_member`` and ``parse_xml``.
     """
     name = f"{source.name}/{path}"
     return parse_xml(read_member(archive, path, name, source), name)
 
 
 def parse_xml(content: bytes, name: str) -> ElementTree.Element:
-    """Returns the root of a document; names are "{namespace}tag".
+    """Returns the root of a document; names have the form "{namespace}tag".
 
     Args:
-        content: of the document.
-        name: for errors.
+        content: content of the document.
+        name: name in error messages.
 
     Raises:
-        InputError: damaged XML, declared entities, or elements nested too deeply.
+        InputError: the XML is damaged, declares entities or is nested too deeply.
     """
     builder = ElementTree.TreeBuilder()
     parser = expat.ParserCreate(namespace_separator="}")
@@ -60,7 +60,7 @@ def parse_xml(content: bytes, name: str) -> ElementTree.Element:
         builder.end(_full(tag))
 
     def entity(*_: object) -> None:
-        # Entities may expand to gigabytes or name files of the reader's machine.
+        # Entities may expand to gigabytes or refer to local files.
         raise InputError(f"{name}: XML that declares entities of its own; not read")
 
     parser.StartElementHandler = start
@@ -87,15 +87,15 @@ def local_name(element: ElementTree.Element) -> str:
 
 
 def relationships(archive: zipfile.ZipFile, path: str, source: Source) -> dict[str, str]:
-    """Returns the files that a part of an Office Open XML document refers to, by the ids of links.
+    """Returns the targets of a part of an Office Open XML document, by relationship id.
 
     Args:
-        archive: document.
-        path: path of the part in it.
-        source: file of the archive.
+        archive: archive of the document.
+        path: path of the part in the archive.
+        source: source of the archive.
 
     Raises:
-        InputError: as ``read_xml``.
+        InputError: see ``read_xml``.
     """
     folder, name = posixpath.split(path)
     links = f"{folder}/_rels/{name}.rels"
@@ -110,16 +110,16 @@ def relationships(archive: zipfile.ZipFile, path: str, source: Source) -> dict[s
 
 
 def relationship_id(element: ElementTree.Element) -> str:
-    """Returns the id of the link of an element, "" without one."""
+    """Returns the relationship id of an element; "" without one."""
     return next((value for key, value in element.items() if key.endswith("relationships}id")), "")
 
 
 def inherited(values: Mapping[str, T], bases: Mapping[str, str]) -> dict[str, T]:
-    """Returns the values of styles, where one without a value has that of the style it is based on.
+    """Returns the values of styles; a style without a value inherits from its base style.
 
     Args:
-        values: by the ids of styles.
-        bases: of styles, by their ids; a damaged document may have circles.
+        values: values by style id.
+        bases: base style ids by style id; a damaged document may have cycles.
     """
     found = dict(values)
     for identifier in bases:
@@ -132,11 +132,11 @@ def inherited(values: Mapping[str, T], bases: Mapping[str, str]) -> dict[str, T]
 
 
 def table_row(cells: Iterable[str]) -> str:
-    """Returns the texts of the cells of a row, empty ones left out, with strokes between them."""
+    """Returns the non-empty cells of a row, joined by bars."""
     return " | ".join(filter(None, (" ".join(cell.split()) for cell in cells)))
 
 
 def whole_number(value: str) -> int | None:
-    """Returns the number that a few digits are, None for any other value of an attribute."""
+    """Returns the value of a short digit string; None for any other attribute value."""
     is_number = value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS
     return int(value) if is_number else None
