@@ -1,13 +1,13 @@
-"""Abbreviations and other words around stops, by language: the data of ``boundaries``."""
+"""Abbreviations and other words near stops, by language: the data of ``boundaries``."""
 
-# Classes of abbreviations, by what may follow their stop inside a sentence:
-#   always: everything ("Dr. The")
-#   name:   numbers, small letters and names, unless the word begins many sentences ("U.S. Army")
-#   lower:  numbers and small letters ("etc. and")
+# Classes of abbreviations, by the words that may follow their stop inside a sentence:
+#   always: any word ("Dr. The")
+#   name:   numbers, lowercase words and names, unless the word begins many sentences ("U.S. Army")
+#   lower:  numbers and lowercase words ("etc. and")
 #   number: numbers and single letters; ordinary words otherwise ("no. 5")
 #   unit:   as ``lower``, after a number; ordinary words otherwise ("12 in. long")
-# The stop at the end of each is left out, white space inside ("z. B.") too. An abbreviation with a
-# small first letter may have a capital one in a text, not the other way round.
+# Entries omit the final stop and inner white space ("z. B."). A lowercase entry also matches the
+# capitalized word, but not the other way round.
 ABBREVIATIONS: dict[str, dict[str, str]] = {
     "en": {
         "always": (
@@ -206,7 +206,7 @@ ABBREVIATIONS: dict[str, dict[str, str]] = {
     },
 }
 
-# Words that begin many sentences, and by which languages are told apart.
+# Words that begin many sentences, also used to detect the language.
 STARTERS: dict[str, str] = {
     "en": (
         "a about above after again against all also although among an and another any "
@@ -361,7 +361,7 @@ STARTERS: dict[str, str] = {
     ),
 }
 
-# Ordinary words of a language that are abbreviations in another one.
+# Ordinary words of one language that are abbreviations in another.
 WORDS: dict[str, str] = {
     "en": (
         "ad ago all as bar bed by cap caps co die dies dir do dot em es ev event ext fold "
@@ -394,10 +394,10 @@ WORDS: dict[str, str] = {
     "el": "",
 }
 
-# Words of names that other languages begin sentences with.
+# Words of names that begin sentences in other languages.
 PARTICLES = "los las den der des del die van von dos das san ter ten"
 
-# Nouns with a letter after them, which is not an initial.
+# Nouns followed by a letter that is not an initial.
 LETTERED = (
     "vitamin vitamins type group class grade plan team hepatitis section part figure "
     "table appendix "
@@ -415,14 +415,14 @@ BEFORE_ORDINAL = (
     "dieses seit bis ab und oder ersten dne v ve od do"
 )
 
-# Beginnings of what is counted by ordinal numbers.
+# Beginnings of words that follow ordinal numbers, such as months.
 MONTHS = (
     "Januar Jan\\. Jänner Februar Feb März April Apr\\. Mai Juni Juli August Aug\\. "
     "Sept Oktober Okt\\. "
     "November Nov\\. Dezember Dez\\. Jahrhundert Jh"
 )
 
-# Verbs after a quotation and a name.
+# Verbs after a quotation and a name, as alternatives of a regular expression.
 SPEECH = (
     "said|asked|cried|replied|answered|exclaimed|shouted|whispered|inquired|enquired|"
     "murmured|muttered|"
@@ -430,7 +430,7 @@ SPEECH = (
     "remarked|interrupted|snapped|sighed|laughed|gasped"
 )
 
-# Letters that few other languages have.
+# Letters that occur in few other languages.
 LETTERS = {
     "de": "ßäü",
     "es": "ñ¿¡",

@@ -1,13 +1,13 @@
 """Aligns the sentences of a summary with the sentences of its document that support them.
 
-The greedy choice for one sentence of a summary (here by words, all of weight 1/5):
+Example of the greedy search for one summary sentence (here by words, all of weight 1/5):
 
     summary     the repair took twelve months
     document    s0  the repair was long         covers: the repair           gain 2/5
                 s1  it took twelve months       covers: took twelve months   gain 3/5   chosen first
                 s2  months later                covers: months               gain 1/5
 
-    after s1    s0 gains 2/5, s2 nothing more   -> s0 chosen, all of the sentence is covered
+    after s1    s0 gains 2/5, s2 nothing more   -> s0 chosen, the sentence is covered completely
 """
 
 import functools
@@ -19,9 +19,9 @@ import numpy as np
 from longsum_jax.text.ngrams import NgramCounts, Tokenize, count_ngrams, unicode_words
 
 SIZES = (1, 2)  # words of the n-grams
-MAX_SOURCES = 3  # sentences of the document for one of the summary
-# The share of a sentence that each of them adds, and the share from which on a document is said to
-# support a sentence: those that do best in benchmarks/sources.py.
+MAX_SOURCES = 3  # maximum sentences of the document per summary sentence
+# Minimum share of a sentence that each source adds, and minimum share that counts as supported. The
+# values are the best ones in benchmarks/sources.py.
 MIN_GAIN = 0.15
 SUPPORTED = 0.2
 _TOLERANCE = 1e-12  # equal gains may differ by rounding
@@ -31,8 +31,8 @@ class Support(NamedTuple):
     """The sentences of a document that support one sentence of a summary.
 
     Attributes:
-        indices: of the sentences of the document, in the order in which they were chosen.
-        scores: the share of the summary's sentence that each of them adds, from 0 to 1.
+        indices: indices of the document's sentences, in the order of selection.
+        scores: share of the summary sentence that each of them adds, from 0 to 1.
     """
 
     indices: list[int]
@@ -40,7 +40,7 @@ class Support(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The share of the sentence that all of them cover together, from 0 to 1."""
+        """The share of the summary sentence that all sources cover together, from 0 to 1."""
         return sum(self.scores)
 
     @property
@@ -62,19 +62,19 @@ def align(
     The covered share of a summary sentence is the mean of its weighted ROUGE-1 and ROUGE-2 recall
     over distinct n-grams. An n-gram has the weight ln((1 + n) / (1 + df)) + 1 (smoothed inverse
     document frequency), where df of the n sentences of the document contain it, so that frequent
-    words count little, and those which the document lacks count most. Greedily, the sentence is
-    added that raises the share most, the first one of equals.
+    words count little, and words absent from the document count most. Greedily, the sentence is
+    added that raises the share most; ties go to the first one.
 
-    Without shared words nothing is found. The best sentence is returned even if it covers little;
-    ``Support.is_supported`` tells whether all of them cover enough.
+    Sentences without shared words have no support. The best sentence is returned even if it covers
+    little; ``Support.is_supported`` is True if all of them together cover enough.
 
     Args:
-        summary_sentences, source_sentences: as ``split_sentences`` gives them.
-        tokenize: makes words of a text.
-        max_sources: sentences of the document for one of the summary.
-        min_gain: the share that each but the first has to add.
+        summary_sentences, source_sentences: sentences as returned by ``split_sentences``.
+        tokenize: function that splits a text into words.
+        max_sources: maximum sentences of the document per summary sentence.
+        min_gain: minimum share added by each sentence after the first.
     """
-    tokenize = functools.cache(tokenize)  # which every size of n-grams asks for
+    tokenize = functools.cache(tokenize)  # called again for every n-gram size
     indexes = [_Index(source_sentences, summary_sentences, size, tokenize) for size in SIZES]
     return [
         _support([index.of(sentence) for index in indexes], max_sources, min_gain)
@@ -83,10 +83,10 @@ def align(
 
 
 class _Shared(NamedTuple):
-    """The n-grams of one sentence of a summary, and the sentences of the document with them.
+    """The n-grams of one summary sentence, and the document's sentences that contain them.
 
     Attributes:
-        weight: float [n-grams].
+        weight: float [n-grams], weights of the n-grams.
         sentence, ngram: int [pairs], a sentence of the document and an n-gram in it.
     """
 
@@ -109,7 +109,7 @@ class _Index:
         self._weight = np.log((1 + len(source)) / (1 + frequency)) + 1
 
     def of(self, sentence: int) -> _Shared:
-        """Returns the n-grams of a summary's sentence with their sentences in the document."""
+        """Returns the n-grams of a summary sentence and the document's sentences with them."""
         ngrams = _ngrams_of(self._wanted, sentence)
         ends, frequency = self._ends[ngrams], self._frequency[ngrams]
         found = [
@@ -128,10 +128,10 @@ def _ngrams_of(counts: NgramCounts, text: int) -> np.ndarray:
 
 
 def _support(shared: Sequence[_Shared], max_sources: int, min_gain: float) -> Support:
-    """Chooses greedily the sentences of the document that support one of the summary.
+    """Greedily selects the sentences of the document that support a summary sentence.
 
     Args:
-        shared: its n-grams, by size.
+        shared: n-grams of the summary sentence, by size.
         max_sources, min_gain: see ``align``.
     """
     present = [each for each in shared if len(each.weight)]

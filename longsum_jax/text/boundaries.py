@@ -1,8 +1,8 @@
-"""Decides which stops of a line end a sentence, by what is before and after each of them.
+"""Decides which stops of a line end a sentence, by the text before and after each stop.
 
-No model and no dictionary of a language: a stop ends a sentence unless its word is an abbreviation
-that goes on with what follows (``abbreviations``), a number, an initial or a label, or unless it is
-inside a quotation or brackets. Time is linear in the length of the line.
+No model or dictionary is used: a stop ends a sentence unless its word is an abbreviation that
+continues with the following word (``abbreviations``), a number, an initial or a label, or unless
+the stop is inside a quotation or brackets. Time is linear in the length of the line.
 """
 
 import functools
@@ -23,16 +23,16 @@ from longsum_jax.text.abbreviations import (
     WORDS,
 )
 
-RULES_VERSION = 1  # to be raised whenever sentences of some text change
+RULES_VERSION = 1  # increase whenever the sentences of any text change
 LONGEST_QUOTATION = 1500  # characters; marks further apart are not a pair
-SAMPLE = 20_000  # characters of a text that tell its language and its case
-MOST_PARTS = 4  # of an abbreviation with white space in it
-LANGUAGE_WORDS = 100  # words of a line that tell its language
-FIRST_WORDS = 24  # words of a line that may tell that it has the language of its text
-FEWEST_WORDS = 3  # different ones of a language that a line in it has
+SAMPLE = 20_000  # characters of a text that determine its language and case
+MOST_PARTS = 4  # maximum parts of an abbreviation with white space in it
+LANGUAGE_WORDS = 100  # words of a line that determine its language
+FIRST_WORDS = 24  # first words of a line that may confirm the language of its text
+FEWEST_WORDS = 3  # minimum distinct words of a language in a line of that language
 
-_LEFT, _RIGHT = 48, 64  # characters around a stop that decide
-# Stops of scripts that use them for nothing else.
+_LEFT, _RIGHT = 48, 64  # characters examined before and after a stop
+# Stops of scripts that have no other use.
 _OTHER_STOPS = (
     "\u3002\uff01\uff1f\uff61\u203c\u2047-\u2049\u061f\u06d4\u0589"
     "\u1362\u1367\u17d4\u17d5\u104b\u0964\u0965"
@@ -45,12 +45,12 @@ _AFTER_STOP = frozenset(
 
 
 def _stops(marks: str = "") -> re.Pattern[str]:
-    """Returns a pattern of stops with the marks that close after them, and white space.
+    """Returns a pattern of stops, the closing marks after them, and white space.
 
     A character class at its beginning makes the search fast.
 
     Args:
-        marks: stops of a script besides the usual ones.
+        marks: stops of a script in addition to the usual ones.
     """
     stop = f"[.!?\u2026{_OTHER_STOPS}{marks}]"
     return re.compile(
@@ -65,7 +65,7 @@ _GREEK_STOPS = _stops(";\u037e")  # its question mark
 _OTHER = re.compile(f"[{_OTHER_STOPS}]")
 _ELLIPSIS = re.compile(r"\.\W*\.|.*\u2026")
 _OPENING = "\"'\u201c\u201e\u2018\u00ab\u00bb\u2039\u300c\u300e"
-# What is before the first word of a sentence: marks, brackets, dashes.
+# The part before the first word of a sentence: marks, brackets, dashes.
 _FOLLOWING = re.compile(
     rf"([{_OPENING}*_`(\[{{\u00bf\u00a1\u2014\u2013\-\s]*+)([^\W\d_]+(?:['\u2019][^\W\d_]+)?)?"
 )
@@ -80,7 +80,7 @@ _AFTER_NUMBER = frozenset("0123456789>")  # ">" ends a placeholder for a number
 _PART = re.compile(r"([^\W\d_]{1,4})\.")
 _ROMAN = re.compile(r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})\Z")
 _CONSONANTS = re.compile(r"[b-df-hj-np-tv-xz]{2,4}\Z")
-# Sounds, such as "hmm" and "shh", and one letter again and again are words without vowels.
+# Sounds, such as "hmm" and "shh", and repeated letters are words without vowels.
 _SOUND = re.compile(r"(?:m*h*m+|sh+|br+|ps+t|tsk|pf+t?|gr+|([^\W\d_])\1+)\Z")
 _LABEL = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})*|[^\W\d_]|[IVXLC]+)\Z")
 _BEFORE_LABEL = " \"'\u201c\u2018(*_"
@@ -101,8 +101,8 @@ _UPPER_AFTER_STOP = re.compile(r"[.!?](?<=[a-z]{4}.)[\"'\u201d\u2019]?\s+[\"'\u2
 _LOWER_AFTER_STOP = re.compile(r"[.!?](?:(?<=[a-z]{4}.)|(?<=[a-z]{4}\s.))\s+[a-z]")
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
 _GREEK = re.compile("[\u0370-\u03ff\u1f00-\u1fff]")
-# For each opening mark the rest of its quotation. None of them looks far beyond the next opening
-# mark of its kind, so the time is linear.
+# The rest of a quotation for each opening mark. No pattern looks far beyond the next opening mark
+# of its kind, so the time is linear.
 _QUOTATIONS = {
     "\u201c": r"[^\u201c\u201d]*+\u201d",
     "\u201e": r"[^\u201e\u201c\u201d]*+[\u201c\u201d]",
@@ -120,13 +120,13 @@ _QUOTATIONS = {
 }
 _REST_OF_QUOTATION = {mark: re.compile(rest) for mark, rest in _QUOTATIONS.items()}
 _OPENING_MARK = re.compile("[" + re.escape("".join(_QUOTATIONS)) + "]")
-# Without apostrophes, of which there are many.
+# Without apostrophes, which are frequent.
 _OPENING_MARK_BUT_APOSTROPHE = re.compile("[" + re.escape("".join({*_QUOTATIONS} - {"'"})) + "]")
 _QUOTING_APOSTROPHE = re.compile(r"'(?<!\w')[A-Z]")
 
 
 def _last_token(left: str) -> str:
-    """Returns the last word of a text with its inner stops, "" after a space or mark."""
+    """Returns the last word of a text with its inner stops; "" after a space or mark."""
     pieces = left.rsplit(maxsplit=1)
     if not pieces or left[-1].isspace():
         return ""
@@ -134,17 +134,17 @@ def _last_token(left: str) -> str:
 
 
 def _word_before(left: str, token: str) -> str:
-    """Returns the word before the last one of a text, in small letters."""
+    """Returns the lowercase word before the last word of a text."""
     words = left[: len(left) - len(token)].rsplit(maxsplit=1)
     return words[-1].lower() if words else ""
 
 
 def _parts(left: str, token: str) -> list[str]:
-    """Returns the parts of an abbreviation with white space in it, all but the last with a stop.
+    """Returns the parts of an abbreviation that contains white space; all but the last have a stop.
 
     Args:
         left: text up to a stop.
-        token: last word of it.
+        token: last word of ``left``.
     """
     parts = [token]
     end = len(left) - len(token)
@@ -160,11 +160,11 @@ def _parts(left: str, token: str) -> list[str]:
 
 
 class Style(NamedTuple):
-    """What a text shows of how it is written.
+    """The writing style of a text.
 
     Attributes:
-        language: code of the language, "" if in doubt.
-        is_lowered: True if sentences begin with small letters.
+        language: code of the language; "" if uncertain.
+        is_lowered: True if sentences begin with lowercase letters.
     """
 
     language: str = ""
@@ -172,7 +172,7 @@ class Style(NamedTuple):
 
 
 def text_style(text: str) -> Style:
-    """Returns the style of a text, by its beginning."""
+    """Returns the style of a text, based on its beginning."""
     sample = text[:SAMPLE]
     small = sum(1 for _ in _LOWER_AFTER_STOP.finditer(sample))
     is_lowered = small > 0 and sample.lower() == sample
@@ -182,15 +182,15 @@ def text_style(text: str) -> Style:
 
 
 def split_line(line: str, style: Style, *, inside_marks: bool = False) -> list[str]:
-    """Splits a line into consecutive slices, one a sentence, with the white space after it.
+    """Splits a line into consecutive slices, one per sentence with the white space after it.
 
     Args:
-        line: a paragraph or another text; a line break in it is white space.
+        line: a paragraph or another text; line breaks in it are white space.
         style: style of the text that the line belongs to.
-        inside_marks: True to find sentences inside of quotations and brackets as well.
+        inside_marks: whether to split inside quotations and brackets as well.
 
     Returns:
-        At least one slice; joined they are the line.
+        At least one slice; joined, they are the line.
     """
     first = _STOPS.search(line)
     if first is None or (first.end() == len(line) and ";" not in line):
@@ -203,7 +203,7 @@ def split_line(line: str, style: Style, *, inside_marks: bool = False) -> list[s
 
 
 def _quotations(line: str) -> Iterator[tuple[int, int]]:
-    """Yields where quotations and brackets begin and end."""
+    """Yields the start and end of quotations and brackets."""
     start = 0
     has_apostrophes = _QUOTING_APOSTROPHE.search(line) is not None
     pattern = _OPENING_MARK if has_apostrophes else _OPENING_MARK_BUT_APOSTROPHE
@@ -219,7 +219,7 @@ class _Rules(NamedTuple):
     """The data of ``abbreviations`` for a language.
 
     Attributes:
-        language: code of the language, "" if it is not known.
+        language: code of the language; "" if unknown.
         classes: class of each abbreviation.
         units: abbreviations of class "unit".
         beginnings: first parts of abbreviations of several parts ("i.d" of "i.d.R").
@@ -239,7 +239,7 @@ def _words(table: str) -> list[str]:
 
 @functools.cache
 def _rules(language: str) -> _Rules:
-    """Returns the rules of a language: its own abbreviations and others, words in it excluded."""
+    """Returns the rules of a language: all abbreviations except ordinary words of the language."""
     own = ABBREVIATIONS[language or "en"]
     starters = set(STARTERS[language or "en"].split())
     excluded = starters.union(_words(WORDS[language or "en"]))
@@ -270,7 +270,7 @@ def _rules(language: str) -> _Rules:
 
 
 def _is_ordinary(tail: str) -> bool:
-    """Returns True if the last letters of a word, six or all of them, are of no abbreviation."""
+    """Returns True if a word is not an abbreviation, by its last (up to six) letters."""
     if tail.lower() in _tails() or tail.endswith("str"):
         return False
     return len(tail) > 5 or (len(tail) > 1 and tail.islower() and not _CONSONANTS.match(tail))
@@ -278,18 +278,18 @@ def _is_ordinary(tail: str) -> bool:
 
 @functools.cache
 def _tails() -> frozenset[str]:
-    """Returns the abbreviations of all languages in small letters, the last six of longer ones."""
+    """Returns the last six letters of the abbreviations of all languages, in lower case."""
     tables = (words for table in ABBREVIATIONS.values() for words in table.values())
     return frozenset(word[-6:].lower() for words in tables for word in _words(words))
 
 
 def _language(line: str, most: int, likely: str = "") -> str:
-    """Returns the code of a line's language, "" if its frequent words leave a doubt.
+    """Returns the code of a line's language; "" if its frequent words are ambiguous.
 
     Args:
-        line: a text.
-        most: number of its words that are read.
-        likely: language that it has if enough of its words are of it.
+        line: text of the line.
+        most: maximum number of words to examine.
+        likely: expected language, returned if enough words belong to it.
     """
     letters: set[str] = set()
     if not line.isascii():
@@ -325,7 +325,7 @@ def _language_words() -> dict[str, frozenset[str]]:
 def _ends(
     decider: "_Line", stops: re.Pattern[str], marks: Iterable[tuple[int, int]]
 ) -> Iterator[int]:
-    """Yields the positions where sentences end, after their white space, but for the last one."""
+    """Yields the ends of sentences, including trailing white space, except for the last one."""
     line = decider.line
     length = len(line)
     marks = iter(marks)
@@ -335,7 +335,7 @@ def _ends(
         while close <= stop:
             begin, close = next(marks, (length, length))
         if begin < stop:
-            # Of the stops inside a quotation only those at its end matter.
+            # Inside a quotation, only the stops at its end count.
             found = stops.match(line, _last_stop(line, stop, close))
             if found is None:
                 end = close
@@ -352,10 +352,10 @@ def _ends(
 
 
 def _last_stop(line: str, stop: int, close: int) -> int:
-    """Returns where the stops begin that are the last characters of a quotation.
+    """Returns the start of the stops at the end of a quotation.
 
     Args:
-        line: the line.
+        line: text of the line.
         stop: position of a stop inside the quotation.
         close: end of the quotation.
 
@@ -371,7 +371,7 @@ def _last_stop(line: str, stop: int, close: int) -> int:
 
 
 class _Line:
-    """A line whose stops are decided."""
+    """A line whose stops are classified."""
 
     def __init__(self, line: str, style: Style) -> None:
         self.line = line
@@ -380,17 +380,17 @@ class _Line:
 
     @functools.cached_property
     def rules(self) -> _Rules:
-        """The rules of the line's language, or of its text's; many lines do without them."""
+        """The rules of the line's or its text's language; lazy, because many lines need none."""
         language = self._style.language
         return _rules(_language(self.line, LANGUAGE_WORDS, language) or language)
 
     def end(self, found: re.Match[str], start: int, opened: int | None) -> int:
-        """Returns where the sentence ends that a stop may end, 0 if it goes on.
+        """Returns the end of the sentence at a stop; 0 if the sentence continues.
 
         Args:
-            found: the stop.
-            start: where its sentence starts.
-            opened: where the quotation begins that the stop is the last character of, if any.
+            found: match of the stop.
+            start: start of the sentence.
+            opened: start of the quotation that ends with the stop; None without one.
         """
         line, end = self.line, found.end()
         marks, closing, space = found.groups()
@@ -423,7 +423,7 @@ class _Line:
         return end
 
     def _after_other(self, closing: str, space: str, end: int, opened: int | None) -> int:
-        """Decides a stop of a script without capitals: what follows a quotation belongs to it."""
+        """Classifies a stop of a script without capitals; text after a quotation belongs to it."""
         if not closing or space or end == len(self.line) or opened is None:
             return end
         if opened and self.line[opened - 1] in ":\uff1a":
@@ -432,7 +432,7 @@ class _Line:
         return 0 if is_quoted and self.line[end].isalpha() else end
 
     def _without_space(self, found: re.Match[str], start: int) -> int:
-        """Decides a stop with no space after it: a footnote or a space that is missing."""
+        """Classifies a stop with no space after it: before a footnote or a missing space."""
         line, stop, end = self.line, found.start(), found.end()
         if found[1] != "." or found[2]:
             return 0
@@ -454,12 +454,12 @@ class _Line:
         return end if token in starters or word[0].lower() in starters else 0
 
     def _is_mixed(self, following: str) -> bool:
-        """Returns True if a word is a name or code that begins with a small letter ("iPhone")."""
+        """Returns True if a word is a name or code with a lowercase first letter ("iPhone")."""
         word = re.match(r"[^\s,;:]+", following)
         return word is not None and not word[0].rstrip(".,;:!?)\"'\u201d\u2019").islower()
 
     def _class(self, token: str) -> str | None:
-        """Returns the class of an abbreviation, None of another word."""
+        """Returns the class of an abbreviation; None for other words."""
         classes = self.rules.classes
         if token in classes:
             return classes[token]
@@ -473,7 +473,7 @@ class _Line:
     def _is_end(
         self, found: re.Match[str], start: int, following: str, word: str | None, before: str
     ) -> bool:
-        """Decides a plain stop with a space after it."""
+        """Returns True if a plain stop followed by a space ends the sentence."""
         line, stop = self.line, found.start()
         left = line[max(start, stop - _LEFT) : stop]
         token = _last_token(left)
@@ -498,13 +498,13 @@ class _Line:
         return kind is None or not self._continues(kind, following, word, before)
 
     def _kind(self, left: str, token: str) -> str | None:
-        """Returns the class of the word before a stop, None if it is an ordinary word."""
+        """Returns the class of the word before a stop; None for an ordinary word."""
         rules = self.rules
         before = left[: len(left) - len(token)].rstrip()[-1:]
         if token in rules.units and before.isdigit():
             return "lower"
         parts = _parts(left, token)
-        if not all(len(part) < 3 and part.isupper() for part in parts):  # no initials
+        if not all(len(part) < 3 and part.isupper() for part in parts):  # not initials
             for first in range(len(parts) - 1):
                 kind = rules.classes.get("".join(parts[first:]))
                 if kind is not None:
@@ -513,7 +513,7 @@ class _Line:
             kind = rules.classes.get(token)
             return kind or ("letter" if _word_before(left, token) in _LETTERED else "initial")
         if self.is_lowered and len(token) == 1 and token.isalpha():
-            # A name of a species ("e. coli") unless it is a unit.
+            # The name of a species ("e. coli") unless it is a unit.
             return "lower" if before in _AFTER_NUMBER else "name"
         kind = self._class(token)
         if kind is None and (elision := _ELISION.match(token)):
@@ -531,7 +531,7 @@ class _Line:
         return any(f"{part}.{next_part[1]}" in self.rules.beginnings for part in joined)
 
     def _guess(self, token: str) -> str | None:
-        """Returns the class of what looks like an abbreviation."""
+        """Returns the class of a word that looks like an abbreviation; None for others."""
         if _DOTTED.match(token):
             return "name"
         if _ROMAN.match(token):
@@ -548,7 +548,7 @@ class _Line:
         return None
 
     def _ends_number(self, left: str, token: str, following: str, word: str | None) -> bool:
-        """Decides a stop after a number, which is an ordinal in some languages."""
+        """Returns True if a stop after a number, which may be an ordinal, ends the sentence."""
         has_ordinals = self.rules.language in _ORDINAL_LANGUAGES
         is_short = token.isdigit() and len(token) <= 3
         if word is None:
@@ -580,7 +580,7 @@ class _Line:
         return bool(apostrophe) and head in starters and word[len(head) + 1 :].islower()
 
     def _continues(self, kind: str, following: str, word: str | None, before: str) -> bool:
-        """Returns True if a sentence goes on after an abbreviation of a class."""
+        """Returns True if a sentence continues after an abbreviation of a class."""
         if kind == "always":
             return True
         is_quoted = any(mark in before for mark in _OPENING)

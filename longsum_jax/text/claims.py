@@ -1,8 +1,8 @@
 """Generates claims about a text, some falsified by rules, to train a classifier (FactCC).
 
-The transformations are those of Kryscinski et al. (2020), section 3.2 and table 1, over the rules
-of ``text.entities`` in place of a tagger. Paraphrases by translating there and back are left out:
-they need a translator.
+The transformations follow Kryscinski et al. (2020), section 3.2 and table 1, but use the rules of
+``text.entities`` instead of a tagger. Paraphrases by back-translation are omitted, because they
+need a translation model.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from longsum_jax.text.entities import Entity, EntityKind, find_entities
 from longsum_jax.text.seeding import document_rng
 from longsum_jax.text.sentences import split_sentences
 
-ClaimLabel = Literal["CORRECT", "INCORRECT"]  # of the published models
+ClaimLabel = Literal["CORRECT", "INCORRECT"]  # labels of the published models
 CORRECT: ClaimLabel = "CORRECT"
 INCORRECT: ClaimLabel = "INCORRECT"
 
@@ -27,7 +27,7 @@ PRONOUNS = {
     "possessive": "my your his her its our their",
     "reflexive": "myself yourself himself herself itself ourselves yourselves themselves",
 }
-# Where a pronoun is of several classes, the last one counts, as in the published code.
+# For a pronoun of several classes, the last class counts, as in the published code.
 _CLASS_OF = {word: words.split() for words in PRONOUNS.values() for word in words.split()}
 AUXILIARIES = (
     "are is was were have has had do does did can could may might must shall should will would"
@@ -37,7 +37,7 @@ _IRREGULAR = {"can't": "can", "cannot": "can", "won't": "will", "shan't": "shall
 _AUXILIARY = rf"(?:{'|'.join(AUXILIARIES.split())})"
 _PRONOUN = re.compile(rf"\b(?:{'|'.join(sorted(_CLASS_OF))})\b", re.IGNORECASE)
 _NEGATED = rf"(?:{'|'.join(_IRREGULAR)}|{_AUXILIARY}n['\u2019]t)"
-# The first of several auxiliaries in a row, with its negation.
+# The first of several consecutive auxiliaries, with its negation.
 _NEGATABLE = re.compile(
     rf"(?<!\w)(?P<verb>{_NEGATED}|{_AUXILIARY})\b(?!['\u2019])(?P<next>\s+(?:not|no)\b)?"
 )
@@ -48,17 +48,17 @@ class ClaimOptions:
     """Options of claims.
 
     Attributes:
-        per_text: sentences that become claims, each once right and once wrong.
-        min_words: shorter sentences become none; 8 as published.
-        piece_words: longer documents are cut at the ends of sentences into pieces of at most about
-            this many words, a text each, so that a claim's sentence is among what is read.
+        per_text: number of sentences that become claims, each once correct and once incorrect.
+        min_words: minimum words of such a sentence; 8 as published.
+        piece_words: approximate maximum words of the pieces into which longer documents are cut, at
+            sentence ends. Each piece is a text, so that the model reads the sentence of its claim.
         noisy: share of claims with noise.
-        noise: share of the words of such a claim that are deleted or doubled; 0.05 as published.
-        deleted: share of these that are deleted; 0.8 as published.
-        seed: of all choices.
+        noise: share of words deleted or doubled in such a claim; 0.05 as published.
+        deleted: share of these words that are deleted; 0.8 as published.
+        seed: random seed of all choices.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value is out of range.
     """
 
     per_text: int = 2
@@ -78,12 +78,12 @@ class ClaimOptions:
 
 
 class Claim(NamedTuple):
-    """A sentence that a text supports or not.
+    """A sentence that a text supports or contradicts.
 
     Attributes:
-        text: the sentence.
+        text: text of the sentence.
         label: CORRECT or INCORRECT.
-        changed: first and last place, the latter exclusive, of what a transformation put in; None
+        changed: start and end (exclusive) of the characters inserted by a transformation; None
             without one.
     """
 
@@ -93,7 +93,7 @@ class Claim(NamedTuple):
 
 
 class ClaimSentence(NamedTuple):
-    """A sentence, its entities, and those that may take their place: of the whole text."""
+    """A sentence, its entities, and the entities of the whole text as candidates."""
 
     text: str
     entities: Sequence[Entity]
@@ -104,13 +104,13 @@ Transformation = Callable[[ClaimSentence, np.random.Generator], Claim | None]
 
 
 def claims_of(text: str, options: ClaimOptions) -> list[Claim]:
-    """Returns claims about a text: drawn sentences as they are, each with a falsified variant.
+    """Returns claims about a text: randomly chosen sentences, each with a falsified variant.
 
-    A sentence that no transformation changes is skipped, so that both labels are equally frequent.
+    A sentence that no transformation changes is skipped, so both labels are equally frequent.
 
     Args:
-        text: whose sentences become claims.
-        options: their number, and the noise.
+        text: text whose sentences become claims.
+        options: options of number and noise.
     """
     rng = document_rng(text, options.seed)
     sentences = split_sentences(text)
@@ -132,7 +132,7 @@ def _is_long(sentence: ClaimSentence, options: ClaimOptions) -> bool:
 
 
 def _wrong_claim(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
-    """Returns the result of the first of all transformations, in random order, that applies."""
+    """Applies transformations in random order; returns the first result, or None."""
     transformations = list(TRANSFORMATIONS.values())
     for index in rng.permutation(len(transformations)):
         claim = transformations[index](sentence, rng)
@@ -144,7 +144,7 @@ def _wrong_claim(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | N
 def _swap_entity(
     kind: EntityKind, sentence: ClaimSentence, rng: np.random.Generator
 ) -> Claim | None:
-    """Puts another entity of the text and of the same kind in place of one of the sentence."""
+    """Replaces an entity of the sentence with another entity of the same kind from the text."""
     own = [entity for entity in sentence.entities if entity.kind == kind]
     if not own:
         return None
@@ -161,22 +161,22 @@ def _swap_entity(
 
 
 def swap_name(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
-    """Puts another name in place of one."""
+    """Replaces a name with another name of the text."""
     return _swap_entity("name", sentence, rng)
 
 
 def swap_date(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
-    """Puts another date in place of one."""
+    """Replaces a date with another date of the text."""
     return _swap_entity("date", sentence, rng)
 
 
 def swap_number(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
-    """Puts another number, percentage or amount in place of one."""
+    """Replaces a number, percentage or amount with another one of the text."""
     return _swap_entity("number", sentence, rng)
 
 
 def swap_pronoun(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
-    """Puts another pronoun of the same class in place of one."""
+    """Replaces a pronoun with another pronoun of the same class."""
     found = list(_PRONOUN.finditer(sentence.text))
     if not found:
         return None
@@ -187,9 +187,9 @@ def swap_pronoun(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | N
 
 
 def negate(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
-    """Negates an auxiliary verb, or takes its negation away.
+    """Negates an auxiliary verb, or removes its negation.
 
-    Of several in a row the first one is meant. One before "no" is left alone.
+    Of several consecutive auxiliaries, only the first is changed. One before "no" is not changed.
     """
     found = list(_first_of_rows(sentence.text))
     if not found:
@@ -213,7 +213,7 @@ def negate(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
 
 
 def _first_of_rows(text: str) -> Iterator[re.Match[str]]:
-    """Yields auxiliary verbs with their negations, without those right behind another one."""
+    """Yields auxiliary verbs with their negations, except directly after another one."""
     end = -1
     for match in _NEGATABLE.finditer(text):
         if text[end : match.start()].strip() or end < 0:
@@ -236,12 +236,12 @@ def _replaced(text: str, place: tuple[int, int], new: str) -> Claim:
 
 
 def add_noise(claim: Claim, options: ClaimOptions, rng: np.random.Generator) -> Claim:
-    """Deletes or doubles words of a claim at random; what a transformation changed stays.
+    """Deletes or doubles random words of a claim, except those inserted by a transformation.
 
     Args:
-        claim: right or wrong, its label stays.
-        options: of the noise.
-        rng: of the choices.
+        claim: correct or incorrect claim, whose label is kept.
+        options: options of the noise.
+        rng: random generator.
     """
     if rng.random() >= options.noisy:
         return claim

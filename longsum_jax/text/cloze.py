@@ -1,4 +1,4 @@
-"""Cloze questions: sentences with a mark in place of an entity, which is the answer."""
+"""Cloze questions: sentences in which a mark replaces an entity, which is the answer."""
 
 import dataclasses
 import re
@@ -17,11 +17,11 @@ class ClozeOptions:
     """Options of cloze questions.
 
     Attributes:
-        context_words: the most words of a document's sentences among which answers are looked for.
-        question_words: the most words of a question; of a longer sentence those around the gap.
+        context_words: maximum words of the document sentences that are searched for answers.
+        question_words: maximum words of a question; longer sentences are cut around the gap.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value is out of range.
     """
 
     context_words: int = 300
@@ -33,7 +33,7 @@ class ClozeOptions:
 
 
 class ClozeQuestion(NamedTuple):
-    """A sentence without an entity, and the entity."""
+    """A sentence with a gap, and the entity that belongs there."""
 
     question: str
     answer: str
@@ -44,12 +44,12 @@ def cloze_questions(
 ) -> list[ClozeQuestion]:
     """Returns a question for every sentence and every entity in it.
 
-    All places of the entity in the sentence are marked.
+    All occurrences of the entity in the sentence are replaced.
 
     Args:
-        text: of which questions are made, a summary.
-        entities: of the text; one that stands nowhere in it word for word gives no question.
-        options: the length of questions.
+        text: text from which questions are made, such as a summary.
+        entities: entities of the text; an entity that does not occur verbatim yields no question.
+        options: options of length.
     """
     distinct = list(dict.fromkeys(entity.strip() for entity in entities))
     questions = []
@@ -64,7 +64,7 @@ def cloze_questions(
 
 
 def _around_gap(question: str, max_words: int) -> str:
-    """Returns the words around the first mark, as many on either side where there are so many."""
+    """Returns the words around the first mark, equally many on both sides if possible."""
     words = question.split()
     if len(words) <= max_words:
         return question
@@ -77,12 +77,12 @@ def question_context(document: str, summary: str, max_words: int) -> str:
     """Returns the sentences of a document that contain the answers to questions on a summary.
 
     They are added greedily for ROUGE-2 recall of the summary (Huang et al. 2021, section 5), and
-    joined in their order.
+    joined in document order.
 
     Args:
-        document: of any length.
-        summary: a reference.
-        max_words: the largest number of words between white space.
+        document: text of any length.
+        summary: reference summary.
+        max_words: maximum words of the context, separated by white space.
     """
     sentences = split_sentences(document)
     sizes = [len(sentence.split()) for sentence in sentences]

@@ -1,4 +1,4 @@
-"""Tells how much of every part of a document a summary rests on."""
+"""Measures the share of every part of a document that supports a summary."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,15 +15,15 @@ NUM_PARTS = 10
 def covered_parts(
     spans: Sequence[tuple[int, int]], indices: Iterable[int], num_parts: int = NUM_PARTS
 ) -> tuple[float, ...]:
-    """Returns the share of every tenth of a document that stands in some of its sentences.
+    """Returns the share of every part of a document covered by some of its sentences.
 
-    Parts are of equal length in characters of sentences, so that those between sentences count
-    nowhere, and all sentences together cover everything.
+    Parts are of equal length in characters of sentences; characters between sentences do not count,
+    so all sentences together cover everything.
 
     Args:
-        spans: characters [start, stop) of every sentence, in the order of the document.
-        indices: of the sentences that count, in any order, maybe several times.
-        num_parts: into which the document is cut.
+        spans: characters [start, stop) of every sentence, in document order.
+        indices: indices of the covered sentences, in any order, with repetitions.
+        num_parts: number of parts.
 
     Returns:
         ``num_parts`` shares from 0 to 1; all are 0 for a document without characters.
@@ -40,13 +40,13 @@ def covered_parts(
 
 
 def summary_coverage(text: str, summary: str) -> tuple[float, ...]:
-    """Returns the share of every tenth of a document that its summary rests on.
+    """Returns the share of every tenth of a document that supports its summary.
 
-    A summary rests on the sentences that ``align`` finds for its own.
+    The supporting sentences are the result of ``align``.
 
     Args:
-        text: the document.
-        summary: of it.
+        text: text of the document.
+        summary: summary of the document.
     """
     placed = PlacedSentences.of(text)
     found = align(split_sentences(summary), placed.sentences)
@@ -54,11 +54,11 @@ def summary_coverage(text: str, summary: str) -> tuple[float, ...]:
 
 
 def statement_coverage(text: str, statements: Sequence[Statement]) -> tuple[float, ...]:
-    """Returns the share of every tenth of a document that stands in the sources of its summary.
+    """Returns the share of every tenth of a document that is a source of its summary.
 
     Args:
-        text: the document.
-        statements: of the summary, with their sources.
+        text: text of the document.
+        statements: statements of the summary, with their sources.
     """
     numbers = [source.number for each in statements for source in each.sources]
     return _coverage(PlacedSentences.of(text), numbers)

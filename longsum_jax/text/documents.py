@@ -1,4 +1,4 @@
-"""Reads documents from JSON lines and text files, plain or compressed."""
+"""Reads documents from JSON Lines and text files, plain or compressed."""
 
 import contextlib
 import glob
@@ -29,9 +29,9 @@ Label = int | str | tuple[int | str, ...]  # a tuple for several labels
 
 
 class Document(NamedTuple):
-    """One row of a data file; several summaries, where they are asked for, are a tuple.
+    """One row of a data file; several summaries, if requested, are a tuple.
 
-    ``choices`` are texts of which the label names the right one, ``rejected`` is a summary that is
+    ``choices`` are texts, of which ``label`` identifies the correct one; ``rejected`` is a summary
     worse than ``summary``.
     """
 
@@ -45,7 +45,7 @@ class Document(NamedTuple):
 
     @property
     def only_summary(self) -> str:
-        """The summary, of rows that have one, and of which several are not asked for."""
+        """The summary of a row that has one, if several summaries are not requested."""
         return cast(str, self.summary)
 
 
@@ -64,31 +64,31 @@ def read_json_lines(
     several_summaries: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[Document]:
-    """Reads documents from JSON lines, plain or compressed (.gz, .xz, .bz2, .zst).
+    """Reads documents from JSON Lines, plain or compressed (.gz, .xz, .bz2, .zst).
 
-    Files are read in the order of ``paths``, those of a glob pattern in sorted order. Blank lines
+    Files are read in the order of ``paths``; the files of a glob pattern are sorted. Blank lines
     are skipped. The default id of a row is "<file stem>:<line>"; an id other than a string becomes
     its JSON text. A query may be absent or blank.
 
     Args:
         paths: one path or glob pattern, or several.
-        document_key: the key of the text, or of a list of its paragraphs; "text|document" is the
-            first of these keys in a row.
-        summary_key: the key of the summary; "" reads none.
-        query_key: the key of the query; "" reads none.
-        id_key: the key of the id; "" reads none.
-        label_key: the key of the label, which is a whole number from 0 on, a string, or a list of
+        document_key: key of the text, or of a list of its paragraphs; "text|document" is the first
+            of these keys in a row.
+        summary_key: key of the summary; "" reads none.
+        query_key: key of the query; "" reads none.
+        id_key: key of the id; "" reads none.
+        label_key: key of the label, which is a non-negative integer, a string, or a list of
             either; "" reads no labels.
-        choices_key: the key of a list of texts to choose from; "" reads none.
-        rejected_key: the key of a rejected summary, which may be absent or blank; "" reads none.
+        choices_key: key of a list of texts to choose from; "" reads none.
+        rejected_key: key of a rejected summary, which may be absent or blank; "" reads none.
         require_document: whether a missing or blank text is an error; otherwise it becomes "".
         require_summary: whether a missing or blank summary is an error; otherwise it becomes None.
         several_summaries: whether a list of summaries becomes a tuple; otherwise it is an error.
-        max_bytes: the largest size of a file, after decompression.
+        max_bytes: maximum size of a file in bytes, after decompression.
 
     Raises:
-        InputError: an invalid row (the message names file and line); a missing, unreadable, empty
-            or damaged file; a file or line that is too large.
+        InputError: a row is invalid (the message names file and line), a file is missing,
+            unreadable, empty or damaged, or a file or line is too large.
     """
     keys = {
         "document": document_key,
@@ -114,11 +114,11 @@ def read_json_lines(
 def read_json_objects(
     path: str | Path, max_bytes: int = MAX_BYTES
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields number, from 1, and object of every line of a file that is not blank.
+    """Yields the number, from 1, and the object of every non-blank line of a file.
 
     Raises:
-        InputError: a line that is no JSON object; a missing, unreadable, empty or damaged file; a
-            file or line that is too large.
+        InputError: a line is not a JSON object, the file is missing, unreadable, empty or damaged,
+            or the file or a line is too large.
     """
     empty = True
     for number, line in _lines(path, max_bytes):
@@ -134,8 +134,8 @@ def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
     A byte order mark is removed.
 
     Raises:
-        InputError: a missing, unreadable, empty or damaged file, NUL bytes, another encoding, or
-            more than ``max_bytes``.
+        InputError: the file is missing, unreadable, empty or damaged, contains NUL bytes, has
+            another encoding, or exceeds ``max_bytes``.
     """
     if str(path) == "-":
         path, content = "standard input", sys.stdin.buffer.read(max_bytes + 1)
@@ -151,9 +151,9 @@ def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
 
 
 def replace_half_characters(text: str) -> str:
-    """Joins pairs of surrogates to characters, and replaces lone ones by U+FFFD.
+    """Joins pairs of surrogates to characters, and replaces lone surrogates with U+FFFD.
 
-    JSON and RTF can encode surrogates, UTF-8 cannot, so that no file could hold the text.
+    JSON and RTF can encode lone surrogates, but UTF-8 cannot, so no file could contain the text.
     """
     if text.isascii() or _HALF_CHARACTER.search(text) is None:
         return text
@@ -161,7 +161,7 @@ def replace_half_characters(text: str) -> str:
 
 
 def check_characters(text: str, what: str, remedy: str) -> None:
-    """Raises InputError for a text with a lone surrogate, which no tokenizer can encode.
+    """Raises InputError if a text contains a lone surrogate, which no tokenizer can encode.
 
     Args:
         text: any text.
@@ -180,7 +180,7 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
     """Returns the files of paths and glob patterns.
 
     Raises:
-        InputError: a path that does not exist or is a directory, a pattern that matches nothing.
+        InputError: a path does not exist or is a directory, or a pattern matches no file.
     """
     paths = [paths] if isinstance(paths, str | Path) else paths
     found: list[str | Path] = []
@@ -204,7 +204,7 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
 
 
 def _lines(path: str | Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yields (line number from 1, line) for the lines that are not blank."""
+    """Yields (line number from 1, line) for the non-blank lines."""
     is_packed = Path(path).suffix in SUFFIXES
     with _opened(path) as stream:
         packed = os.path.getsize(path) if is_packed else None
@@ -216,7 +216,7 @@ def _lines(path: str | Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
 
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[BinaryIO]:
-    """Opens a file for reading bytes; errors of reading become InputErrors."""
+    """Opens a file for reading bytes; read errors become InputErrors."""
     suffix = Path(path).suffix
     try:
         is_packed = suffix in SUFFIXES
@@ -309,7 +309,7 @@ def _label(row: dict[str, Any], key: str, where: str) -> Label:
 
 
 def _optional_text(row: dict[str, Any], key: str, where: str, flag: str) -> str | None:
-    """Returns the text under ``key``, or None where it is absent, null or blank."""
+    """Returns the text under ``key``, or None if it is absent, null or blank."""
     value = row.get(key) if key else None  # spreadsheets call the column of row numbers ""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
@@ -327,19 +327,19 @@ def _choices(row: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
 
 
 def _texts(values: list[Any], key: str, where: str) -> tuple[str, ...]:
-    """Returns the texts of a list, which holds at least one and only such as ``_text`` takes."""
+    """Returns the texts of a list, which must not be empty or contain values that are not texts."""
     if not values:
         raise InputError(f'{where}: "{key}" is an empty list; give at least one text')
     return tuple(_text({key: value}, key, where, "") for value in values)
 
 
 def _check_keys(row: dict[str, Any], required: Sequence[tuple[str, str]], where: str) -> None:
-    """Raises InputError for a row without some of the required keys, and names all of them.
+    """Raises InputError, naming all missing keys, if a row lacks required keys.
 
     Args:
-        row: one object of the file.
-        required: keys with the flags that name others.
-        where: file and line.
+        row: object of the file.
+        required: required keys, each with the flag that selects another key.
+        where: file and line number.
     """
     absent = [(key, flag) for key, flag in required if key not in row]
     if not absent:

@@ -1,6 +1,6 @@
-"""Finds names, dates and numbers by rules over words and capitals, for English.
+"""Finds names, dates and numbers in English text by rules over words and capitals.
 
-No model is needed; they miss and invent more than one would.
+No model is needed, but the rules are less accurate than a trained tagger.
 """
 
 import re
@@ -33,7 +33,7 @@ ADJECTIVES = _words("""
 one two three four five six seven eight nine ten other same own new old young good bad great small
 large big long short high low first second last next quick whole
 """)
-ABBREVIATIONS = frozenset(("IT", "US", "WHO"))  # names that are spelled as function words
+ABBREVIATIONS = frozenset(("IT", "US", "WHO"))  # names that are spelled like function words
 _MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 _DATE = (
     rf"\d{{1,2}}\s+(?:{_MONTHS})(?:,?\s+\d{{4}})?\b"
@@ -43,13 +43,13 @@ _DATE = (
 _NUMBER = r"[$€£]?\b\d+(?:[.,]\d+)*(?!\w)(?:\s?%|\s(?:percent|million|billion|trillion)\b)?"
 _CAPITALIZED = r"\b[A-Z][\w&]*(?:[-.]\w+|['\u2019][A-Z]\w+)*"
 _NAME = rf"{_CAPITALIZED}(?:\s+{_CAPITALIZED})*"
-# Also Department of Health and Human Services.
+# Also "Department of Health and Human Services".
 _LONG_NAME = rf"{_NAME}(?:\s+(?:of|for)\s+(?:the\s+)?{_NAME}(?:\s+and\s+{_NAME})?)?"
 _ENTITY = re.compile(rf"(?P<date>{_DATE})|(?P<number>{_NUMBER})|(?P<name>{_LONG_NAME})")
 
 
 class Entity(NamedTuple):
-    """An entity of a sentence: its kind, its text, and where that starts in the sentence."""
+    """An entity: its kind, its text, and its start position in the sentence."""
 
     kind: EntityKind
     text: str
@@ -57,15 +57,15 @@ class Entity(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """The place after its last character."""
+        """The position after its last character."""
         return self.start + len(self.text)
 
 
 def find_entities(sentences: Sequence[str]) -> list[list[Entity]]:
-    """Returns names, dates, numbers, percentages and amounts of money of each sentence of a text.
+    """Returns names, dates, numbers, percentages and amounts of money by sentence.
 
-    A name is a run of capitalized words. A single one at the beginning of a sentence counts if it
-    has two capitals, or is capitalized elsewhere within a sentence of the text.
+    A name is a run of capitalized words. A single word at the beginning of a sentence counts if it
+    has two capitals, or is capitalized elsewhere inside a sentence of the text.
     """
     lowered = [_without_first_capital(sentence) for sentence in sentences]
     inside = {name for sentence in lowered for name in re.findall(_CAPITALIZED, sentence[1:])}
@@ -77,12 +77,12 @@ def _entities(sentence: str, names_inside: set[str]) -> Iterator[Entity]:
         found = match[0]
         uncertain = match.lastgroup == "name" and match.start() == 0 and " " not in found
         certain = not uncertain or found in names_inside or sum(map(str.isupper, found)) > 1
-        if certain and not _is_function_word(found, sentence):  # as I is
+        if certain and not _is_function_word(found, sentence):  # such as "I"
             yield Entity(cast(EntityKind, match.lastgroup), found, match.start())
 
 
 def _without_first_capital(sentence: str) -> str:
-    """Returns a sentence with a small letter in front if its first word is a function word."""
+    """Returns a sentence whose first word is lowercased if it is a function word or adjective."""
     first = sentence.partition(" ")[0]
     word = first.strip(",")
     small = _is_function_word(word, sentence) or word.lower() in ADJECTIVES
@@ -90,9 +90,9 @@ def _without_first_capital(sentence: str) -> str:
 
 
 def _is_function_word(word: str, sentence: str) -> bool:
-    """Tells whether a word is one; in a sentence with small letters, US is a name.
+    """Returns True if a word is a function word; in a sentence with lowercase words, US is a name.
 
-    The first word does not count there, since its letters may have been made small.
+    The first word is ignored in this check, since it may have been lowercased.
     """
     others = sentence.partition(" ")[2]
     if word in ABBREVIATIONS and any(map(str.islower, others)):

@@ -1,7 +1,6 @@
-"""Statistics of what summaries take from documents: copied fragments, and positions of n-grams.
+"""Statistics of the overlap of summaries and documents: copied fragments, positions of n-grams.
 
-Words are those of ROUGE, runs of a-z and 0-9 in the lower-cased text, unless another tokenizer is
-given.
+By default, words are runs of a-z and 0-9 in the lowercase text, as in ROUGE.
 """
 
 import itertools
@@ -21,13 +20,13 @@ NUM_SHARES = 10
 class Extractiveness(NamedTuple):
     """Statistics of a document with its summary, or means over several.
 
-    Without a summary all but ``document_words`` are NaN. Source: Grusky et al. 2018, section 4.1.
+    Without a summary, all but ``document_words`` are NaN. Source: Grusky et al. 2018, section 4.1.
 
     Attributes:
-        document_words, summary_words: lengths.
-        compression: words of the document for one of the summary.
+        document_words, summary_words: lengths in words.
+        compression: words of the document divided by words of the summary.
         coverage: share of the summary's words that belong to a fragment.
-        density: mean over the summary's words of the length of the fragment they belong to.
+        density: mean, over the summary's words, of the length of the fragment of each word.
     """
 
     document_words: float
@@ -40,11 +39,11 @@ class Extractiveness(NamedTuple):
 def fragments(document: Sequence[Hashable], summary: Sequence[Hashable]) -> list[int]:
     """Returns the lengths of the extractive fragments of a summary, from left to right.
 
-    A fragment is the longest run of words that the document has, too. The greedy search of Grusky
-    et al. (2018, figure 3) steps over a match before it looks for the next and so may miss a longer
-    one that overlaps it; here the longest is found.
+    A fragment is the longest run of words that also occurs in the document. The greedy search of
+    Grusky et al. (2018, figure 3) steps over a match before it looks for the next and so may miss a
+    longer one that overlaps it; here the longest is found.
     """
-    # Positions of bigrams: those of single words would be too many.
+    # Positions of bigrams; positions of single words would be too many.
     positions: dict[tuple[Hashable, ...], list[int]] = defaultdict(list)
     for position, pair in enumerate(itertools.pairwise(document)):
         positions[pair].append(position)
@@ -64,7 +63,7 @@ def fragments(document: Sequence[Hashable], summary: Sequence[Hashable]) -> list
 def _run_length(
     document: Sequence[Hashable], position: int, summary: Sequence[Hashable], start: int
 ) -> int:
-    """Returns the length of the common prefix, whose first two words are known to agree."""
+    """Returns the length of the common prefix, whose first two words are equal."""
     length = 2
     most = min(len(document) - position, len(summary) - start)
     while length < most and document[position + length] == summary[start + length]:
@@ -97,7 +96,7 @@ def extractiveness(
 
 
 def mean_extractiveness(pairs: Iterable[tuple[str, str | None]]) -> Extractiveness:
-    """Returns the mean of each number over pairs of document and summary, read one at a time.
+    """Returns the mean of each statistic over pairs of document and summary, read one at a time.
 
     Raises:
         InputError: there are no pairs.
@@ -122,21 +121,21 @@ def salient_ngrams(
 ) -> np.ndarray | None:
     """Returns the cumulative share of the summary's n-grams, by position in the document.
 
-    The curve of Huang et al. (2021, figure 2), over the n-grams that the document has: each counts
-    once, at its first position in the document, and the last value is 1.
+    The curve of Huang et al. (2021, figure 2), over the n-grams that the document contains: each
+    counts once, at its first position in the document, and the last value is 1.
 
     Args:
         document, summary: texts.
-        size: words of an n-gram.
-        num_shares: number of values: after 1, 2, ... of as many equal shares of the document.
-        tokenize: makes words of a text.
+        size: number of words of an n-gram.
+        num_shares: number of values: after 1, 2, ... of this number of equal parts of the document.
+        tokenize: function that splits a text into words.
 
     Returns:
-        float64 [num_shares], or None where the document has no n-gram of the summary.
+        float64 [num_shares], or None if the document contains no n-gram of the summary.
     """
     words = tokenize(document)
     wanted = set(ngrams_of(tokenize(summary), size))
-    words_read: dict[Hashable, int] = {}  # at the end of each n-gram
+    words_read: dict[Hashable, int] = {}  # number of words up to the end of each n-gram
     for count, ngram in enumerate(ngrams_of(words, size), size):
         if ngram in wanted:
             words_read.setdefault(ngram, count)
@@ -149,10 +148,10 @@ def salient_ngrams(
 def mean_salient_ngrams(
     pairs: Iterable[tuple[str, str]], *, size: int = 2, num_shares: int = NUM_SHARES
 ) -> np.ndarray:
-    """Returns the mean of ``salient_ngrams`` over pairs of document and summary that share any.
+    """Returns the mean of ``salient_ngrams`` over the pairs that share n-grams.
 
     Raises:
-        InputError: no pair shares any.
+        InputError: no pair shares n-grams.
     """
     found = [salient_ngrams(*pair, size=size, num_shares=num_shares) for pair in pairs]
     curves = [curve for curve in found if curve is not None]

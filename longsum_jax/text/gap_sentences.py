@@ -1,8 +1,8 @@
 """Gap-sentence generation: the pre-training task of PEGASUS, LongT5 and LOCOST.
 
 The target is the sentences of a document with the highest ROUGE-1 against its other sentences. The
-source is the remaining text (LOCOST, section 5.2 and equation 4), or the text with a mask token in
-place of each target sentence (PEGASUS, section 3.1).
+source is the remaining text (LOCOST, section 5.2 and equation 4), or the text in which a mask token
+replaces each target sentence (PEGASUS, section 3.1).
 """
 
 import collections
@@ -37,20 +37,19 @@ class GapSentenceOptions:
     """Options of gap-sentence selection.
 
     Attributes:
-        ratio: the fraction of the M sentences that become the target; K = floor(ratio * M).
-        strategy: "independent" scores each sentence alone against the rest; "sequential" grows the
-            selection greedily (PEGASUS, Seq); "lead" takes the first K; "random" any K.
+        ratio: fraction of the M sentences that become the target; K = floor(ratio * M).
+        strategy: "independent" scores each sentence separately against the rest; "sequential" grows
+            the selection greedily (PEGASUS, Seq); "lead" takes the first K; "random" any K.
         counting: "original" counts repeated words as ROUGE does; "unique" compares sets (PEGASUS,
             Uniq).
-        metric: the ROUGE-1 score to maximize.
-        mask_token: the text that replaces each selected sentence; None removes them, as LOCOST
-            does.
-        short_documents: for K = 0, "skip" gives no example and "one" takes K = 1.
-        unicode_words: counts words of every script, where ROUGE knows those of a-z and 0-9 alone
-            and finds all sentences of Chinese or Russian equal.
+        metric: ROUGE-1 score to maximize.
+        mask_token: text that replaces each selected sentence; None removes them, as in LOCOST.
+        short_documents: handling of K = 0: "skip" gives no example and "one" takes K = 1.
+        unicode_words: whether to count words of every script. ROUGE uses only words of a-z and 0-9,
+            so all Chinese or Russian sentences are equal.
 
     Raises:
-        InputError: a value out of range or not among the known ones.
+        InputError: a value is out of range or not allowed.
     """
 
     ratio: float = 0.2
@@ -85,12 +84,12 @@ def gap_sentence_example(
     """Returns the pre-training example of a document.
 
     Args:
-        document: a text, or its sentences.
-        options: the options of the selection.
-        rng: the generator of the "random" strategy.
+        document: text, or its sentences.
+        options: options of the selection.
+        rng: random generator of the "random" strategy.
 
     Returns:
-        Source and target, sentences joined by spaces in document order; None when the document is
+        Source and target, sentences joined by spaces in document order; None if the document is
         too short.
     """
     sentences = split_sentences(document) if isinstance(document, str) else document
@@ -110,9 +109,9 @@ def gap_sentence_texts(
     """Returns source and target of a document, or None if it is too short.
 
     Args:
-        text: the document.
-        options: what is selected and how.
-        seed: of strategy "random", whose choice depends on it and the text alone.
+        text: text of the document.
+        options: options of the selection.
+        seed: random seed of strategy "random", whose choice depends only on the seed and the text.
     """
     example = gap_sentence_example(text, options, document_rng(text, seed))
     return None if example is None else (example.source, example.target)
@@ -121,10 +120,10 @@ def gap_sentence_texts(
 def select_gap_sentences(
     sentences: Sequence[str], options: GapSentenceOptions, rng: np.random.Generator
 ) -> list[int]:
-    """Returns the indices of the K selected sentences in document order, none of a short document.
+    """Returns the indices of the K selected sentences in document order; [] for short documents.
 
-    The earlier of two sentences with equal scores wins. The only sentence of a document is never
-    selected, because nothing would remain.
+    Ties go to the earlier sentence. The only sentence of a document is never selected, because
+    nothing would remain.
     """
     count = _number_of_gaps(len(sentences), options)
     if count == 0:
@@ -149,7 +148,7 @@ def rouge1_scores(
     Words are not stemmed.
 
     Returns:
-        [M] float64 between 0 and 1. Mathematically equal scores are equal bit for bit.
+        [M] float64 between 0 and 1. Mathematically equal scores are bit-identical.
 
     Raises:
         InputError: unknown counting or metric.
@@ -167,8 +166,8 @@ class _WordCounts(NamedTuple):
 
         sum over words w of min(count of w in S + j, count of w in the others),
 
-    is that of S plus a change, which only the words of j contribute to: the scores of all sentences
-    take one pass over the sparse entries, not one over the vocabulary for each sentence.
+    is the overlap of S plus a change, to which only the words of j contribute: the scores of all
+    sentences take one pass over the sparse entries, not one over the vocabulary per sentence.
     """
 
     sentence: np.ndarray  # [P] int, number of the sentence
@@ -194,16 +193,16 @@ class _WordCounts(NamedTuple):
         return cls(pairs // size, pairs % size, counts, total, len(sentences), counting == "unique")
 
     def scores(self, metric: Metric, selected: np.ndarray | None = None) -> np.ndarray:
-        """Returns the score [M] of the selection grown by each sentence.
+        """Returns the scores [M] of the selection grown by each sentence.
 
         Args:
-            metric: the ROUGE-1 score.
+            metric: ROUGE-1 score.
             selected: word counts [V] of the selection; None for an empty one.
         """
         chosen = np.zeros_like(self.total) if selected is None else selected
         rest = self.total - chosen
         before = self._sums(chosen, rest)  # [V] each
-        # Of each entry's word [P], before and after its sentence moves to the selection.
+        # By entry [P], before and after its sentence moves to the selection.
         entry_before = self._sums(chosen[self.word], rest[self.word])
         grown = chosen[self.word] + self.counts
         entry_after = self._sums(grown, self.total[self.word] - grown)
@@ -223,7 +222,7 @@ class _WordCounts(NamedTuple):
     def _sums(
         self, inside: np.ndarray, outside: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns overlap and both lengths, word by word, of the selection and of the rest."""
+        """Returns overlap and both lengths, by word, of the selection and the other sentences."""
         if self.unique:
             inside, outside = np.minimum(inside, 1), np.minimum(outside, 1)
         return np.minimum(inside, outside), inside, outside
@@ -232,14 +231,14 @@ class _WordCounts(NamedTuple):
 def _ratio(
     overlap: np.ndarray, inside: np.ndarray, outside: np.ndarray, metric: Metric
 ) -> np.ndarray:
-    """Returns ROUGE-1 by a single division of integers, so that ties are exact; 0 without words."""
+    """Returns ROUGE-1 by a single integer division, so that ties are exact; 0 without words."""
     denominator = {"precision": inside, "recall": outside, "f1": inside + outside}[metric]
     numerator = 2 * overlap if metric == "f1" else overlap
     return numerator / np.maximum(denominator, 1)
 
 
 def _grow(words: _WordCounts, options: GapSentenceOptions, count: int) -> list[int]:
-    """Adds ``count`` sentences, each the one that then gives the selection the highest score."""
+    """Adds ``count`` sentences, each the one that maximizes the score of the selection."""
     selected: list[int] = []
     chosen = np.zeros_like(words.total)
     for _ in range(count):

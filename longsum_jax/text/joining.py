@@ -7,23 +7,23 @@ from collections.abc import Callable, Sequence
 from longsum_jax.text.ngrams import num_words, unicode_words
 from longsum_jax.text.sentences import split_sentences
 
-DOCUMENT_TOKEN = "<doc-sep>"  # of PRIMERA (Xiao et al. 2022, section 2.1), after every document
+DOCUMENT_TOKEN = "<doc-sep>"  # token of PRIMERA (Xiao et al. 2022, section 2.1), after every document
 BLANK_LINE = "\n\n"
 _STOPS = tuple(".!?…。\uff01\uff1f\"”')")
-_TOLERANCE = 1e-9  # shares that add up to 1 may differ from it by rounding
+_TOLERANCE = 1e-9  # shares that sum to 1 may differ from it by rounding
 
 
 def join_documents(
     texts: Sequence[str], separator: str = BLANK_LINE
 ) -> tuple[str, tuple[int, ...]]:
-    """Joins documents that are to be read as one.
+    """Joins documents that are read as one.
 
     Args:
-        texts: at least one.
-        separator: between documents; ``DOCUMENT_TOKEN`` stands after each of several.
+        texts: texts of the documents; at least one.
+        separator: text between documents; ``DOCUMENT_TOKEN`` also follows the last of several.
 
     Returns:
-        The text, and the places in it at which all but the first begin.
+        The text, and the offsets in it of all documents except the first.
     """
     texts = [text.strip() for text in texts]
     if len(texts) == 1:
@@ -38,29 +38,29 @@ def join_documents(
 
 
 def split_documents(text: str, borders: Sequence[int], separator: str = BLANK_LINE) -> list[str]:
-    """Returns the documents that ``join_documents`` has joined."""
+    """Returns the documents joined by ``join_documents``."""
     bounds = [0, *borders, len(text)]
     parts = [text[start:stop] for start, stop in itertools.pairwise(bounds)]
     return [part.removesuffix(separator) for part in parts] if borders else parts
 
 
 class Joiner:
-    """Puts the summaries of a document's segments together, up to a length.
+    """Joins the summaries of a document's segments, up to a length limit.
 
-    A sentence that was said before, word by word, is not said again. A length is shared out along
-    the document: up to each segment, the summary has at most that share of it that the document has
-    up to there. So what a segment leaves is for those after it, and no end of the document is left
-    out because its beginning was long. Only whole sentences are taken; where none fits, the first
-    one stands alone.
+    A sentence that repeats an earlier one verbatim is dropped. A length limit is distributed along
+    the document: up to the end of each segment, the share of the limit that is used is at most the
+    share of the document that precedes it. Length that a segment does not use is available to later
+    segments, and a long beginning does not exclude the end of the document. Only whole sentences
+    are included; if none fits, the result is the first sentence.
 
     Args:
-        limit: of the summary's length; infinite for none.
-        cost: length of a sentence.
-        merges: whether repeated sentences are left out; without it and without a limit, texts stay
-            as they are.
+        limit: maximum length of the summary; infinite for no limit.
+        cost: function that returns the length of a sentence.
+        merges: whether to drop repeated sentences; if False and without a limit, texts are
+            unchanged.
 
     Attributes:
-        is_cut: whether sentences were left out for their length.
+        is_cut: True if sentences were dropped because of the limit.
     """
 
     def __init__(
@@ -81,17 +81,17 @@ class Joiner:
 
     @property
     def text(self) -> str:
-        """The summary up to now."""
+        """The summary so far."""
         return " ".join(self._parts)
 
     def add(self, text: str, share: float = 1.0, *, ended: bool = True) -> str:
-        """Adds the summary of the next segment; returns what of it is said.
+        """Adds the summary of the next segment; returns the part that was kept.
 
         Args:
-            text: a summary; one without words is left out.
-            share: of the document up to the end of this segment, from 0 to 1.
-            ended: whether the summary is complete; where there is a limit, the last sentence of an
-                incomplete one is left out.
+            text: text of the summary; dropped if it has no words.
+            share: share of the document up to the end of this segment, from 0 to 1.
+            ended: whether the summary is complete; with a limit, the last sentence of an incomplete
+                summary is dropped.
         """
         text = text.strip()
         if self._limit == math.inf and not self._merges:
@@ -113,7 +113,7 @@ class Joiner:
         return text if kept == sentences else " ".join(kept)
 
     def _new(self, sentences: Sequence[str]) -> list[str]:
-        """Returns the sentences that were not said before; those without words always are new."""
+        """Returns the sentences not added before; sentences without words are always new."""
         found = []
         seen = set(self._said)
         for sentence in sentences:
@@ -125,7 +125,7 @@ class Joiner:
         return found
 
     def _within(self, sentences: Sequence[str], share: float, ended: bool) -> list[str]:
-        """Returns the first sentences, as many as there is room for."""
+        """Returns the leading sentences that fit into the limit."""
         is_last = share >= 1 - _TOLERANCE
         if self._first is None and sentences:
             self._first = sentences[0]

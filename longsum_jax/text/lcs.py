@@ -1,9 +1,9 @@
 """Longest common subsequences of words, bit-parallel: one integer is a row of the dynamic program.
 
 Entry (i, j) of the table is the length for the first i words of one text and the first j of the
-other. Neighbouring entries of a row differ by 0 or 1, so that a row is a bit vector, and an integer
+other. Neighboring entries of a row differ by 0 or 1, so that a row is a bit vector, and an integer
 addition gives the next one (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004). Here bit
-j is 1 where entry j + 1 equals entry j:
+j is 1 if entry j + 1 equals entry j:
 
                   the  cat  sat  down
     before     0   0    0    0    0      1 1 1 1
@@ -38,7 +38,7 @@ class UnionLcs:
 
     If several subsequences are longest, the traceback of rouge-score 0.1.2 decides. It starts at
     the ends of both sentences (the lower right of the table), takes a match if both words are
-    equal, else goes up if the entry above is at least that on the left, else to the left.
+    equal, otherwise moves up if the entry above is at least the entry on the left, otherwise left.
 
     Args:
         sentences: lists of words.
@@ -80,9 +80,9 @@ class UnionLcs:
         """Returns two bit vectors for each word of the sentence.
 
         Returns:
-            The places of the word in the other sentences, and the columns at which a traceback
-            takes a match in this row, at that column or to the left of it: where the words are
-            equal, or the entry is larger than the one above. At all others it goes up.
+            The positions of the word in the other sentences, and the columns at which a traceback
+            takes a match in this row, at that column or to the left of it: the words are equal, or
+            the entry is larger than the one above. At all other columns it moves up.
         """
         rows = []
         level = self._words
@@ -97,7 +97,7 @@ class UnionLcs:
 
 
 def _places(sentences: Sequence[tuple[Sequence[Hashable], int]]) -> dict[Hashable, int]:
-    """Returns the bits at which every word stands, in sentences that begin at the given bits."""
+    """Returns the bits of the positions of every word; each sentence begins at a given bit."""
     places: dict[Hashable, int] = {}
     for sentence, start in sentences:
         for bit, word in enumerate(sentence, start):

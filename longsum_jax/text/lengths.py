@@ -13,10 +13,9 @@ class LengthStatistics(NamedTuple):
 
     Attributes:
         mean: arithmetic mean.
-        median: middle length, the mean of both of them if their number is even.
-        percentile_90: length that 90 % of the lengths do not exceed. Between two lengths it is
-            interpolated linearly: for n sorted lengths it is the one with index 0.9 (n - 1),
-            counted from 0 (the default of ``numpy.percentile``).
+        median: middle length; the mean of the two middle lengths if their number is even.
+        percentile_90: 90th percentile, linearly interpolated: for n sorted lengths the one with
+            index 0.9 (n - 1), counted from 0 (the default of ``numpy.percentile``).
         largest: largest length.
     """
 

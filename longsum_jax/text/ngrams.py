@@ -13,7 +13,7 @@ from longsum_jax.text.stemming import stem
 
 Tokenize = Callable[[str], Sequence[Hashable]]
 
-# A table for bytes.translate that replaces all but a-z and 0-9 by spaces, as rouge-score does.
+# A table for bytes.translate that replaces all except a-z and 0-9 by spaces, as rouge-score does.
 _KEEP_WORDS = bytes(
     byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256)
 )
@@ -29,11 +29,11 @@ _UNSPACED = (
     "\u1780-\u17ff"  # Khmer
     "\u3041-\u3096\u309d-\u309f"  # Hiragana
     "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # Katakana
-    "\U0001aff0-\U0001b167"  # rare ones of both
+    "\U0001aff0-\U0001b167"  # rare letters of both
     "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese
 )
 _UNSPACED_LETTER = re.compile(f"[{_UNSPACED}]")
-_MARKED_LETTER = re.compile(rf"[^\w\s]?[{_UNSPACED}][^\w\s]*")  # with vowel signs, punctuation
+_MARKED_LETTER = re.compile(rf"[^\w\s]?[{_UNSPACED}][^\w\s]*")  # letter with vowel signs, punctuation
 _WORD = re.compile(rf"{_MARKED_LETTER.pattern}|(?:(?!{_MARKED_LETTER.pattern})\S)+")
 
 
@@ -44,15 +44,15 @@ def words_of(text: str, *, stemmer: bool = False) -> list[bytes]:
 
 
 def _stem(word: bytes) -> bytes:
-    """Returns the stem of a word; rouge-score leaves words of at most three letters alone."""
+    """Returns the stem of a word; words of up to three letters are unchanged, as in rouge-score."""
     return stem(word.decode()).encode() if len(word) > 3 else word
 
 
 def unicode_words(text: str) -> list[str]:
-    """Returns the words of ``text`` in any script, those of ``words_of`` where the text is ASCII.
+    """Returns the words of ``text`` in any script; for ASCII texts the result of ``words_of``.
 
-    Words are runs of letters, digits and the marks on them, after case folding and compatibility
-    composition (NFKC). In scripts that put no spaces between words (Chinese, Japanese, Thai, Lao,
+    Words are runs of letters, digits and combining marks, after case folding and compatibility
+    composition (NFKC). In scripts without spaces between words (Chinese, Japanese, Thai, Lao,
     Khmer, Burmese) every letter is a word.
     """
     if text.isascii():
@@ -62,7 +62,7 @@ def unicode_words(text: str) -> list[str]:
 
 
 def is_latin(text: str) -> bool:
-    """Returns True if less than a quarter of the letters of a text are of other scripts than Latin.
+    """Returns True if at most a quarter of the letters of a text are from non-Latin scripts.
 
     ``words_of`` then finds its words. Texts without letters count as Latin.
     """
@@ -73,10 +73,10 @@ def is_latin(text: str) -> bool:
 
 
 def num_words(text: str) -> int:
-    """Returns the number of words between white space, for lengths in words.
+    """Returns the number of words separated by white space, for lengths in words.
 
-    In scripts that put no spaces between words every letter is a word, as in ``unicode_words``, and
-    as word processors count Chinese and Japanese. Marks beside a letter belong to it.
+    In scripts without spaces between words every letter is a word, as in ``unicode_words`` and
+    in word processors. Marks next to a letter belong to it.
     """
     if text.isascii():
         return len(text.split())
@@ -85,15 +85,15 @@ def num_words(text: str) -> int:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Returns where the words that ``num_words`` counts start and end."""
+    """Returns the start and end of the words that ``num_words`` counts."""
     return [match.span() for match in _WORD.finditer(text)]
 
 
 class _Spaced(dict[int, str]):
     """A table for str.translate, filled lazily.
 
-    It maps characters outside of words to a space, and surrounds those that are words of their own
-    with spaces.
+    It maps characters outside of words to a space, and surrounds characters that are words with
+    spaces.
     """
 
     def __missing__(self, code: int) -> str:
@@ -110,7 +110,7 @@ class _Spaced(dict[int, str]):
 
 _SPACED = _Spaced()
 
-# How texts become words, by the name that options have for it.
+# Tokenizers by the name used in options.
 TOKENIZERS: Mapping[str, Tokenize] = {
     "default": words_of,
     "unicode": unicode_words,
@@ -118,12 +118,12 @@ TOKENIZERS: Mapping[str, Tokenize] = {
 
 
 def words_by_script(text: str) -> Tokenize:
-    """Returns the tokenizer that finds the words of a text: rouge-score's for a-z, else Unicode."""
+    """Returns the tokenizer for a text: rouge-score's for Latin script, otherwise Unicode."""
     return words_of if is_latin(text) else unicode_words
 
 
 def ngrams_of(words: Sequence[Hashable], size: int) -> Iterable[Hashable]:
-    """Returns the n-grams of ``size`` words in their order; those of one word are the words."""
+    """Returns the n-grams of ``size`` words in order; for ``size`` 1, the words."""
     return words if size == 1 else zip(*(words[start:] for start in range(size)), strict=False)
 
 
@@ -131,11 +131,11 @@ class NgramCounts(NamedTuple):
     """Sparse counts of n-grams: one entry for each pair of a text and an n-gram in it.
 
     Attributes:
-        text: int [P], the number of the text, ascending.
-        ngram: int [P], the number of the n-gram in the vocabulary.
-        counts: int [P], the occurrences of the n-gram in the text.
-        total: int [n], the n-grams of each text, in the vocabulary or not.
-        size: the number of n-grams in the vocabulary.
+        text: int [P], index of the text, ascending.
+        ngram: int [P], index of the n-gram in the vocabulary.
+        counts: int [P], number of occurrences of the n-gram in the text.
+        total: int [n], number of n-grams of each text, in the vocabulary or not.
+        size: number of n-grams in the vocabulary.
     """
 
     text: np.ndarray
@@ -154,9 +154,9 @@ class NgramCounts(NamedTuple):
 def count_ngrams(
     texts: Sequence[str], others: Sequence[str], n: int, *, tokenize: Tokenize = words_of
 ) -> tuple[NgramCounts, NgramCounts]:
-    """Counts the n-grams of two lists of texts; the vocabulary is that of ``others``.
+    """Counts the n-grams of two lists of texts; the vocabulary is the n-grams of ``others``.
 
-    N-grams do not cross from one text into the next. ``tokenize`` makes words of a text.
+    N-grams do not cross text boundaries. ``tokenize`` splits a text into words.
     """
     # Ids of words, in order of appearance.
     word_ids: collections.defaultdict[Hashable, int] = collections.defaultdict(
@@ -164,7 +164,7 @@ def count_ngrams(
     )
     ids, owners = _numbered(others, word_ids, tokenize)
     size = len(word_ids)
-    # All words that the others lack share one id.
+    # All words absent from the others share one id.
     word_ids.default_factory = itertools.repeat(size).__next__
     codes, owners = _ngrams(ids, owners, n, size + 1)
     vocabulary = np.unique(codes)
@@ -185,9 +185,9 @@ def _numbered(
 def _ngrams(
     ids: np.ndarray, owners: np.ndarray, n: int, base: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a code for every n-gram inside a text, and the index of that text.
+    """Returns a code for every n-gram inside a text, and the index of the text.
 
-    A code is the n-gram's word ids as the digits of a number to the given base.
+    A code is a number whose digits in the given base are the n-gram's word ids.
     """
     length = max(len(ids) - n + 1, 0)
     codes = np.zeros(length, np.int64)

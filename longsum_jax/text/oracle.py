@@ -1,4 +1,4 @@
-"""Chooses sentences of a document by a greedy search for ROUGE (AWESOME, appendix D)."""
+"""Selects sentences of a document by a greedy search for ROUGE (AWESOME, appendix D)."""
 
 from collections.abc import Sequence
 
@@ -13,16 +13,16 @@ def greedy_oracle(sentences: Sequence[str], summary: str) -> list[int]:
     """Selects sentences greedily for ROUGE-1 + ROUGE-2 F1 with a summary.
 
     Each step adds the best sentence; the search ends when none raises the score. Bigrams do not
-    cross the ends of chosen sentences, so their order does not matter; bigrams of the summary do
-    cross the ends of its sentences. Words are not stemmed; they are rouge-score's, or Unicode words
-    if the summary is in another script than Latin.
+    cross the ends of selected sentences, so their order does not matter; bigrams of the summary do
+    cross sentence ends. Words are not stemmed; they are rouge-score's, or Unicode words if the
+    summary is in a non-Latin script.
 
     Args:
-        sentences: the sentences of a document.
-        summary: the reference.
+        sentences: sentences of a document.
+        summary: reference summary.
 
     Returns:
-        Indices in document order, none if no sentence shares a word with the summary.
+        Indices in document order; [] if no sentence shares a word with the summary.
     """
     tokenize = words_by_script(summary)
     grams = []
@@ -53,10 +53,10 @@ def recalled_sentences(
     Words and bigrams are counted as in ``greedy_oracle``.
 
     Args:
-        sentences: the sentences of a document.
-        summary: the reference.
+        sentences: sentences of a document.
+        summary: reference summary.
         sizes: length of each sentence, in words or in tokens.
-        room: the largest sum of sizes.
+        room: maximum sum of sizes.
 
     Returns:
         Indices in document order.
@@ -89,13 +89,13 @@ class _IncrementalRouge:
         self._overlap = self._total = 0
 
     def gains(self) -> np.ndarray:
-        """Returns float64 [n]: n-grams of the reference that each of the texts would add."""
+        """Returns float64 [n]: reference n-grams that each of the texts would add."""
         texts, room = self._texts, np.maximum(self._wanted - self._held, 0)
         counts = np.minimum(texts.counts, room[texts.ngram])
         return np.bincount(texts.text, counts, len(texts.total))
 
     def scores_after_adding(self) -> np.ndarray:
-        """Returns float64 [n]: the F1 after adding each of the texts."""
+        """Returns float64 [n]: F1 after adding each of the texts."""
         texts, overlap = self._texts, self._overlap + self.gains()
         return 2 * overlap / np.maximum(self._total + texts.total + self._reference_total, 1)
 

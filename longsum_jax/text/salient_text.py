@@ -2,8 +2,8 @@
 
 Source: AWESOME (Cao & Wang 2023), section 3.2.
 
-Sources consist of the tokens of the segmented document, so that their lengths are exact and nothing
-is cut off.
+Sources consist of the tokens of the segmented document, so their lengths are exact and nothing is
+truncated.
 """
 
 import bisect
@@ -26,7 +26,7 @@ class SalientTextOptions:
     Attributes:
         order: "document" puts earlier sentences, the segment, later sentences; "current_first" puts
             the segment first.
-        past, current, future: the label before each group; an empty group has no label.
+        past, current, future: labels before each group; an empty group has no label.
     """
 
     order: Order = "document"
@@ -54,11 +54,11 @@ def inclusion_order(salient: Sequence[int], segment: Segment) -> list[int]:
     """Returns the important sentences outside a segment, outermost first.
 
     The order is earliest past, last future, second earliest past, second last future and so on.
-    When one side is used up, the other continues.
+    When one side is exhausted, the other continues.
 
     Args:
         salient: indices of important sentences, ascending.
-        segment: the segment, whose own sentences are omitted.
+        segment: segment whose own sentences are omitted.
     """
     past = salient[: bisect.bisect_left(salient, segment.first)]
     future = salient[bisect.bisect_left(salient, segment.end) :][::-1]
@@ -75,12 +75,12 @@ def room_for_text(
     query: str | None = None,
     salient: SalientTextOptions | None = None,
 ) -> int:
-    """Returns the largest length of a segment, for ``SegmentOptions.max_segment_tokens``.
+    """Returns the maximum length of a segment in tokens, for ``SegmentOptions.max_segment_tokens``.
 
     Args:
-        limit: the length of a source in tokens, special tokens included.
-        min_tokens: the smallest length of a segment.
-        prefix, query, salient: the text before a segment, see ``segment_sources``.
+        limit: length of a source in tokens, including special tokens.
+        min_tokens: minimum length of a segment in tokens.
+        prefix, query, salient: text before a segment, see ``segment_sources``.
 
     Raises:
         InputError: fewer than ``min_tokens`` are left.
@@ -106,19 +106,19 @@ def segment_sources(
     salient: Sequence[int] | None = None,
     options: SalientTextOptions = SalientTextOptions(),
 ) -> list[list[int]]:
-    """Returns the source of every segment as token ids, special tokens included.
+    """Returns the source of every segment as token ids, including special tokens.
 
     Prefix, query and a line break come before every segment. Important sentences of other segments
     are added in their ``inclusion_order`` until one does not fit, and appear in document order
     under their labels.
 
     Args:
-        document: a document that the same tokenizer cut into segments of at most ``room_for_text``.
-        limit: the largest length of a source in tokens, labels and special tokens included.
-        salient: numbers of the important sentences, ascending; None for segments without labels.
+        document: document cut by the same tokenizer into segments of at most ``room_for_text``.
+        limit: maximum length of a source in tokens, including labels and special tokens.
+        salient: indices of the important sentences, ascending; None for segments without labels.
 
     Raises:
-        InputError: a segment that does not fit.
+        InputError: a segment does not fit.
     """
     lead = _lead(tokenizer, prefix, query)
     room = limit - len(tokenizer.add_special_tokens(lead))
@@ -158,15 +158,15 @@ def salient_spans(
     prefix: str = "",
     query: str | None = None,
 ) -> list[list[TokenSpan]]:
-    """Returns for every segment the token spans of important sentences in other segments.
+    """Returns, for every segment, the token spans of important sentences in other segments.
 
     The encoder states of these spans become key-value vectors.
 
     Args:
-        salient: numbers of the important sentences, ascending.
-        budget: the largest number of tokens for one segment. Sentences are added whole, in their
+        salient: indices of the important sentences, ascending.
+        budget: maximum number of tokens per segment. Sentences are added whole, in their
             ``inclusion_order``, until one does not fit.
-        prefix, query: the text before every segment in its source.
+        prefix, query: text before every segment in its source.
     """
     offset = len(tokenizer.prefix_ids) + len(_lead(tokenizer, prefix, query))
     sentence_spans = _sentence_spans(document, offset)

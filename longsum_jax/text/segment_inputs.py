@@ -33,29 +33,29 @@ Extract = Callable[[Sequence[str], str | None], list[int]]
 
 @dataclasses.dataclass(frozen=True)
 class SegmentInputOptions:
-    """Options of segment inputs; a model that was trained with them keeps them in its config.json.
+    """Options of segment inputs; a model trained with them stores them in its config.json.
 
     Attributes:
-        segment_length: the length of a segment's source in tokens: special tokens, query and
-            important sentences included. Tasks set it to their ``max_source_length``.
+        segment_length: length of a segment's source in tokens, including special tokens, query and
+            important sentences. Tasks set it to their ``max_source_length``.
         min_tokens, max_tokens, strict, next_includes_sentence, split_moves: see
             ``text.segmentation.SegmentOptions``.
         target_metric, target_stemmer: see ``text.segment_targets.assign_sentences``.
-        train_tokens: the number of tokens of a document to read in training, in whole segments; 0
-            for all.
-        train_empty: whether a segment without a sentence of the summary is trained to produce the
-            empty text; otherwise it is read without a loss.
-        salient: the form in which a segment reads important sentences of other segments: not at all
+        train_tokens: number of tokens of a document to read in training, in whole segments; 0 for
+            all.
+        train_empty: whether a segment without a summary sentence is trained to produce the empty
+            text; otherwise it is read without a loss.
+        salient: form in which a segment reads important sentences of other segments: not at all
             ("none"), as "text", or as "vectors" (for models with ``salient_vectors``).
         salient_order: see ``text.salient_text.SalientTextOptions``.
-        salient_source: the source of important sentences in training: the extractor ("predicted",
-            as at inference) or the summary ("oracle").
-        num_vectors: the number of tokens of important sentences that a segment reads as vectors;
-            equal to ``salient_vectors`` of the model.
-        extractor: a directory for ``longsum_jax.load`` whose ``extract`` finds important sentences;
-            empty for ``central_sentences``. In a model's config.json: a subdirectory beside it.
-        sentence_encoder: a directory whose mean states compare sentences; empty for TF-IDF. In a
-            model's config.json: a subdirectory beside it.
+        salient_source: source of important sentences in training: the extractor ("predicted", as at
+            inference) or the summary ("oracle").
+        num_vectors: number of tokens of important sentences that a segment reads as vectors; equal
+            to ``salient_vectors`` of the model.
+        extractor: directory for ``longsum_jax.load`` whose ``extract`` finds important sentences;
+            empty for ``central_sentences``. In a model's config.json: a subdirectory next to it.
+        sentence_encoder: directory of a model whose mean states compare sentences; empty for
+            TF-IDF. In a model's config.json: a subdirectory next to it.
     """
 
     segment_length: int = 1024
@@ -99,11 +99,11 @@ class SegmentInputs(NamedTuple):
     """The inputs of a model for one document.
 
     Attributes:
-        document: the segmented document, up to the last segment that is read.
-        sources: token ids of every segment, special tokens included.
-        spans: for every segment the spans of important sentences of other segments in ``sources``;
-            empty without vectors.
-        total_tokens: the length of the whole document, read or not, without special tokens.
+        document: segmented document, up to the last segment that is read.
+        sources: token ids of every segment, including special tokens.
+        spans: spans in ``sources``, per segment, of important sentences of other segments; empty
+            without vectors.
+        total_tokens: length of the whole document in tokens, read or not, without special tokens.
     """
 
     document: SegmentedDocument
@@ -113,19 +113,18 @@ class SegmentInputs(NamedTuple):
 
     @property
     def read_tokens(self) -> int:
-        """The tokens of the document that are read, without special tokens, query and labels."""
+        """The number of document tokens that are read, without special tokens, query and labels."""
         return sum(segment.num_tokens for segment in self.document.segments)
 
     def vectors(self, options: SegmentInputOptions) -> tuple[np.ndarray, np.ndarray]:
         """Assigns important tokens to slots, and slots to the segments that read them.
 
-        Every token that any segment reads has one slot. A document needs at most
-        ``2 * num_vectors`` slots however long it is, because segments read the outermost sentences
-        first.
+        Every token that any segment reads has one slot. A document of any length needs at most
+        ``2 * num_vectors`` slots, because segments read the outermost sentences first.
 
         Returns:
-            slots, int32 [S, L]: the slot of a token, -1 for tokens without one; reads, int32
-            [S, P]: the slots that a segment reads, then -1. S segments, L ``segment_length``, P
+            slots, int32 [S, L]: slot of each token, -1 for tokens without one; reads, int32 [S, P]:
+            slots that each segment reads, padded with -1. S segments, L ``segment_length``, P
             ``num_vectors``.
         """
         slots = np.full((len(self.spans), options.segment_length), -1, np.int32)
@@ -146,14 +145,14 @@ class SegmentInputs(NamedTuple):
 def central_sentences(
     sentences: Sequence[str], query: str | None = None, *, share: float = 0.1
 ) -> list[int]:
-    """Returns the indices of the sentences nearest to the mean of all, by TF-IDF, ascending.
+    """Returns the indices of the sentences nearest to the mean sentence, by TF-IDF, ascending.
 
-    It needs no weights. Radev et al. (2004) rank by the same centroid.
+    No weights are needed. Radev et al. (2004) rank by the same centroid.
 
     Args:
-        sentences: the sentences of one document.
-        query: ignored; extractors that are models read it.
-        share: the fraction of the sentences to take, at least one.
+        sentences: sentences of one document.
+        query: ignored; model-based extractors use it.
+        share: fraction of the sentences to select; at least one is selected.
     """
     del query
     vectors = tfidf_vectors(sentences)
@@ -164,16 +163,17 @@ def central_sentences(
 
 
 def _release_nothing() -> None:
-    """Does nothing: functions without weights occupy no device memory."""
+    """Does nothing, because functions without weights occupy no device memory."""
 
 
 class Auxiliary(NamedTuple):
-    """The functions that help a model to read documents in segments; the defaults need no weights.
+    """Helper functions for reading documents in segments; the defaults need no weights.
 
     Attributes:
         encode_sentences: sentences -> vectors float [n, d], which are compared to cut a document.
         extract: (sentences, query) -> indices of the important sentences, ascending.
-        release: takes the models behind the two off their device, until the next call.
+        release: function that removes the models of the other two from their device until the next
+            call.
     """
 
     encode_sentences: SentenceEncoder = tfidf_vectors
@@ -199,17 +199,17 @@ def read_segment_inputs(
     """Cuts a document into segments and builds their sources.
 
     Args:
-        text: a document.
-        tokenizer: the model's tokenizer.
-        options: lengths, and the form of important sentences.
-        prefix, query: the text before every segment.
+        text: text of a document.
+        tokenizer: tokenizer of the model.
+        options: options of lengths and of the form of important sentences.
+        prefix, query: text before every segment.
         max_tokens, max_segments: limits of the document; whole segments are read, at least one.
-            None reads all of it.
-        auxiliary: compares sentences to cut the document, and finds the important ones.
-        borders: places in the text at which a segment begins in any case.
+            None reads the whole document.
+        auxiliary: functions that compare sentences and find the important ones.
+        borders: positions in the text at which a segment always begins.
 
     Raises:
-        InputError: a blank text, or a query that leaves no room for a segment.
+        InputError: the text is blank, or the query leaves no room for a segment.
     """
     salient_text = SalientTextOptions(options.salient_order) if options.salient == "text" else None
     before: dict[str, Any] = {"prefix": prefix, "query": query}

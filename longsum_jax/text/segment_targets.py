@@ -23,12 +23,12 @@ def segment_targets(
     """Returns the target of each segment: the sentences of the summary that it covers best.
 
     Args:
-        segments: the texts of a document's segments.
-        summary: the summary of the document. Sentences keep their order and are joined by spaces.
+        segments: texts of a document's segments.
+        summary: summary of the document. Sentences keep their order and are joined by spaces.
         metric, stemmer: see ``assign_sentences``.
 
     Returns:
-        A text for each segment, "" for a segment without a sentence.
+        A text for each segment; "" if no sentence is assigned to it.
     """
     sentences = split_sentences(summary)
     chosen = assign_sentences(segments, sentences, metric=metric, stemmer=stemmer)
@@ -45,20 +45,20 @@ def assign_sentences(
     metric: TargetMetric = "precision",
     stemmer: bool = True,
 ) -> np.ndarray:
-    """Returns int [R]: for each sentence the segment of the largest ROUGE-1 + ROUGE-2.
+    """Returns int [R]: for each sentence the segment with the largest ROUGE-1 + ROUGE-2.
 
-    The earliest of equal segments wins. Words are those of ``unicode_words``, of any script.
+    Ties go to the earliest segment. Words are ``unicode_words``, in any script.
 
     Args:
         segments: S texts, the references.
         sentences: R sentences of a summary, the predictions.
         metric: "precision" is the fraction of the sentence that the segment covers; "f1" favors
             short segments.
-        stemmer: whether words count by their stems (Porter), as in Se3 (Moro & Ragazzi 2022), whose
-            assignment this is.
+        stemmer: whether to compare words by their stems (Porter), as in Se3 (Moro & Ragazzi 2022),
+            which introduced this assignment.
 
     Raises:
-        InputError: no segments, or an unknown metric.
+        InputError: there are no segments, or the metric is unknown.
     """
     if not segments:
         raise InputError(
@@ -78,8 +78,8 @@ def _rouge_n(
     """Returns ROUGE-n of each sentence against each segment, float64 [S, R]."""
     tokenize = _stemmed_words if stemmer else unicode_words
     segment_counts, sentence_counts = count_ngrams(segments, sentences, n, tokenize=tokenize)
-    # [S, P]: how often the segment holds each of the P n-grams of the sentences, at most as often
-    # as the sentence does. Sums over the n-grams of one sentence are differences of running sums.
+    # [S, P]: count of each of the P n-grams of the sentences in the segment, clipped to its count
+    # in the sentence. Sums over the n-grams of one sentence are differences of running sums.
     shared = np.minimum(segment_counts.dense()[:, sentence_counts.ngram], sentence_counts.counts)
     starts = np.searchsorted(sentence_counts.text, np.arange(len(sentences) + 1))
     sums = np.concatenate([np.zeros((len(segments), 1)), shared.cumsum(1)], axis=1)
@@ -90,5 +90,5 @@ def _rouge_n(
 
 
 def _stemmed_words(text: str) -> list[str]:
-    """Returns words, those of more than three letters stemmed, as rouge-score does."""
+    """Returns words; words of more than three letters are stemmed, as in rouge-score."""
     return [stem(word) if len(word) > 3 else word for word in unicode_words(text)]

@@ -1,9 +1,9 @@
-"""Cuts documents into segments of whole sentences where the topic changes.
+"""Cuts documents into segments of whole sentences at changes of topic.
 
 Source: AWESOME (Cao & Wang 2023), appendix A.1, algorithm 1, after Se3.
 
     sentences   s0 s1 s2 s3 s4 s5 s6 s7 s8
-                |-- segment grows --|          up to min_tokens: every sentence joins
+                            |-- segment grows --|          up to min_tokens: every sentence joins
                                     s4 ?       up to max_tokens: s4 joins if it is more similar to
                                                s0..s3 than to the window of min_tokens after it
                 [s0 s1 s2 s3] [s4 s5 ...       otherwise it begins the next segment
@@ -30,20 +30,20 @@ _TOLERANCE = 1e-6  # equal means of float32 cosines may differ by rounding
 
 @dataclasses.dataclass(frozen=True)
 class SegmentOptions:
-    """Options of segmentation; tokens are counted without special ones.
+    """Options of segmentation; token counts exclude special tokens.
 
     Attributes:
-        min_tokens: smallest length of a segment, reached by adding whole sentences.
+        min_tokens: minimum length of a segment in tokens, reached by adding whole sentences.
         max_tokens: length at which a segment ends. Between the two a sentence joins the more
             similar side. As in algorithm 1 the length is checked before a sentence is added, so
             that a segment may exceed it by one sentence.
-        max_segment_tokens: hard limit of a segment, None for none. A sentence longer than this, or
-            than ``max_tokens``, is cut between words, or inside a word if it has no space.
-        strict: makes ``max_tokens`` a hard limit, too (the rule of Se3's code).
+        max_segment_tokens: hard limit of a segment; None for no limit. A sentence longer than this,
+            or than ``max_tokens``, is cut between words, or inside a word if it has no space.
+        strict: whether ``max_tokens`` is a hard limit as well (as in Se3's code).
         next_includes_sentence: whether the window after a sentence, with which it is compared,
             includes the sentence itself.
-        split_moves: the beginning of a new segment: the "sentence" alone (algorithm 1), or the
-            whole "window" that it was compared with (Se3's code).
+        split_moves: beginning of a new segment: only the "sentence" (algorithm 1), or the whole
+            "window" that it was compared with (Se3's code).
     """
 
     min_tokens: int = 512
@@ -70,7 +70,7 @@ class SegmentOptions:
 
     @cached_property
     def limit(self) -> float:
-        """The hard limit of a segment in tokens; infinite without one."""
+        """The hard limit of a segment in tokens; infinite without a limit."""
         hard = math.inf if self.max_segment_tokens is None else self.max_segment_tokens
         return min(hard, self.max_tokens) if self.strict else hard
 
@@ -84,9 +84,9 @@ class Segment(NamedTuple):
     """The bounds of a segment.
 
     Attributes:
-        start, stop: its characters [start, stop) in the text.
-        first, end: its sentences [first, end).
-        num_tokens: its length in tokens.
+        start, stop: characters [start, stop) of the segment in the text.
+        first, end: sentences [first, end) of the segment.
+        num_tokens: length of the segment in tokens.
     """
 
     start: int
@@ -100,11 +100,11 @@ class SegmentedDocument(NamedTuple):
     """A document cut into segments.
 
     Attributes:
-        text: the document.
-        sentences: texts without surrounding white space; long sentences in pieces, which may be
-            blank.
-        token_ids: ids of each sentence with the white space before it, without special tokens.
-        segments: in document order; every character and every sentence is in exactly one.
+        text: text of the document.
+        sentences: sentences without surrounding white space; long sentences are cut into pieces,
+            which may be blank.
+        token_ids: token ids of each sentence and the white space before it, without special tokens.
+        segments: segments in document order; every character and every sentence is in exactly one.
     """
 
     text: str
@@ -117,7 +117,7 @@ class SegmentedDocument(NamedTuple):
         return self.text[self.segments[index].start : self.segments[index].stop]
 
     def segment_ids(self, index: int) -> list[int]:
-        """Returns the tokens of a segment, ``num_tokens`` of them."""
+        """Returns the token ids of a segment, ``num_tokens`` of them."""
         segment = self.segments[index]
         return list(itertools.chain.from_iterable(self.token_ids[segment.first : segment.end]))
 
@@ -133,15 +133,15 @@ def segment_document(
     """Cuts a document into segments of similar sentences, in time linear in its length.
 
     Args:
-        text: a document of any length.
-        tokenizer: defines the tokens; called once for all sentences.
+        text: document of any length.
+        tokenizer: tokenizer; called once for all sentences.
         options: lengths, and choices that algorithm 1 leaves open.
-        encoder: computes sentence vectors, which are compared by cosine.
-        borders: places in the text at which a segment begins in any case.
-        headings: sentences at which a segment ends as soon as it has ``min_tokens``.
+        encoder: function that computes sentence vectors, which are compared by cosine.
+        borders: positions in the text at which a segment always begins.
+        headings: sentences before which a segment ends if it has ``min_tokens``.
 
     Raises:
-        InputError: a blank text.
+        InputError: the text is blank.
     """
     if borders:
         cuts = [0, *borders, len(text)]
@@ -172,7 +172,7 @@ def segment_document(
 
 
 def _together(documents: Sequence[SegmentedDocument]) -> SegmentedDocument:
-    """Returns documents one after the other as one."""
+    """Concatenates documents."""
     segments: list[Segment] = []
     place, number = 0, 0
     for document in documents:
@@ -201,10 +201,10 @@ def segment_ranges(
 
     Args:
         lengths: number of tokens of each sentence.
-        vectors: float [n, d], a vector for each sentence, of any norm; None for a document of one
+        vectors: float [n, d], vector of each sentence, of any norm; None for a document of one
             segment.
-        sections: sentences that begin a section of the document, and so a segment if the one before
-            is long enough.
+        sections: indices of sentences that begin a section of the document. A segment begins there
+            if the previous one is long enough.
     """
     total = np.cumsum([0, *lengths]).tolist()
     if total[-1] <= options.longest_sentence:
@@ -232,13 +232,13 @@ def _next_end(
     """Decides whether the sentence at ``position`` begins a new segment.
 
     Args:
-        first: the first sentence of the current segment.
-        total: [n + 1], the number of tokens before each sentence.
+        first: first sentence of the current segment.
+        total: [n + 1], number of tokens before each sentence.
         vectors: [n, d] of norm 1.
-        sections: sentences that begin a segment if this one has ``min_tokens``.
+        sections: sentences that begin a segment if the current one has ``min_tokens``.
 
     Returns:
-        The next sentence to decide on if a new segment begins, else None.
+        The next sentence to examine if a new segment begins; otherwise None.
     """
     length = total[position] - total[first]
     if position > first and total[position + 1] - total[first] > options.limit:
@@ -249,7 +249,7 @@ def _next_end(
         return position + 1
     start = position if options.next_includes_sentence else position + 1
     stop = _window_end(start, total, options.min_tokens)
-    if start == stop:  # no sentences follow to compare with
+    if start == stop:  # no following sentences to compare with
         return None
     sentence = vectors[position]
     before = (vectors[first:position] @ sentence).mean()
@@ -261,7 +261,7 @@ def _next_end(
 
 
 def _normalize_rows(table: np.ndarray) -> np.ndarray:
-    """Returns the rows of [n, d] scaled to norm 1; rows of zeros stay zeros."""
+    """Returns the rows of [n, d] scaled to norm 1; zero rows remain zero."""
     norms = np.sqrt(np.einsum("nd,nd->n", table, table))
     return table / np.where(norms > 0, norms, 1)[:, None]
 
@@ -269,7 +269,7 @@ def _normalize_rows(table: np.ndarray) -> np.ndarray:
 def _window_end(start: int, total: list[int], min_tokens: int) -> int:
     """Returns the end of the shortest window from ``start`` with ``min_tokens`` tokens.
 
-    The window ends with the document at the latest.
+    The window ends at the end of the document at the latest.
     """
     stop = start
     while stop < len(total) - 1 and total[stop] - total[start] < min_tokens:
@@ -290,7 +290,7 @@ def _split_long(
             raise InputError(
                 f"one character takes more than segments.max_tokens={limit} tokens; raise it"
             )
-        # Only the pieces of slices that were cut are encoded again.
+        # Only the pieces of cut slices are encoded again.
         new_ids = iter(tokenizer.encode_batch(list(itertools.chain.from_iterable(changed))))
         slices, old_ids, token_ids = [], token_ids, []
         for pieces, ids in zip(pieces_of_slices, old_ids, strict=True):
@@ -305,7 +305,7 @@ def _split_long(
 def _pieces(text: str, count: int) -> list[str]:
     """Cuts ``text`` into at most ``count`` pieces of nearly equal length, before spaces.
 
-    A text without tokens, for which ``count`` is 0, stays whole.
+    A text without tokens (``count`` 0) is not cut.
     """
     bounds = {0, len(text)}
     for i in range(1, count):
@@ -315,7 +315,7 @@ def _pieces(text: str, count: int) -> list[str]:
 
 
 def _space_before(text: str, goal: int, reach: int) -> int:
-    """Returns the last position of white space among the ``reach`` up to ``goal``, or ``goal``."""
+    """Returns the last white space within ``reach`` characters before ``goal``, or ``goal``."""
     for position in range(goal, goal - reach, -1):
         if text[position].isspace():
             return position

@@ -1,4 +1,4 @@
-"""Splits texts into sentences: into paragraphs first, then each at its stops, in linear time."""
+"""Splits texts into sentences: first into paragraphs, then at stops, in linear time."""
 
 import itertools
 import re
@@ -11,16 +11,16 @@ from longsum_jax.text.ngrams import num_words, word_spans
 
 LONGEST_WRAPPED_LINE = 100  # characters; texts with longer lines are not hard-wrapped
 WIDEST_WRAP = 160  # characters of lines that ``join_wrapped_lines`` joins
-SHORTEST_WRAP = 60  # of a line that its writer broke because it was full
-# Of a block that is wrapped at one width: lines, characters of its width, and shares of full lines
-# and of lines that begin with a small letter.
+SHORTEST_WRAP = 60  # characters of a line that was broken because it was full
+# Limits of a block that is wrapped at one width: lines, characters of its width, and shares of full
+# lines and of lines that begin with a lowercase letter.
 _FEWEST_LINES, _NARROWEST_WRAP, _FEWEST_FULL, _FEWEST_SMALL = 4, 30, 0.6, 0.3
-# Words of a sentence in ``bounded_sentences``. Of the sentences of novels 1 in 150 has more, and
+# Maximum words of a sentence in ``bounded_sentences``. In novels 1 sentence in 150 is longer, and
 # most of these are quotations of several sentences.
 LONGEST_SENTENCE = 150
-# Words of the pieces that longer ones are cut into, and of what has no stop at its end.
+# Words of the pieces of longer sentences; the last also limits sentences without a final stop.
 SHORTEST_PIECE, MEAN_PIECE, LONGEST_PIECE = 15, 30, 60
-_SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # white space ends at U+3000
+_SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # no white space above U+3000
 _MARKER = re.compile(r"\s*(?:[-*•‣◦+]\s|\d{1,3}[.)]\s|#|\||>|```)")
 _LIST_ITEM = re.compile(r"(?:[-*•‣◦]|\d{1,3}[.)])\s")
 _LIST_STARTS = frozenset("-*•‣◦0123456789")  # first characters, faster to look up
@@ -31,16 +31,16 @@ def split_sentences(text: str) -> list[str]:
     """Splits text into sentences, by the stops and abbreviations of its language.
 
     Blank lines end a sentence. If all lines of a block are short, or all but a few lines are prose
-    wrapped at one width, a line break in it is a space, except before a list item. Otherwise every
-    line is a paragraph (or a speaker's turn). All characters are kept except white space around
-    line breaks and sentences.
+    wrapped at one width, its line breaks are spaces, except before list items. Otherwise every line
+    is a paragraph (or a speaker's turn). All characters are kept except white space around line
+    breaks and sentences.
 
     Args:
-        text: a text of any length, with any line ends.
+        text: text of any length, with any line ends.
 
     Returns:
-        Sentences without surrounding white space, none of them empty. A text without punctuation is
-        one sentence.
+        Non-empty sentences without surrounding white space. A text without punctuation is one
+        sentence.
     """
     sentences: list[str] = []
     style = text_style(text)
@@ -53,15 +53,15 @@ def bounded_sentences(text: str) -> list[str]:
     """Splits text into sentences short enough to be extracted or cited.
 
     A sentence of more than ``LONGEST_SENTENCE`` words, or of more than ``LONGEST_PIECE`` without a
-    stop at its end, is split after the stops inside of its quotation marks and brackets. What is
-    still as long, as a talk written down without punctuation, is cut into pieces: at semicolons,
-    commas or line breaks where these are near, else between two words.
+    final stop, is split at the stops inside its quotation marks and brackets. Parts that are still
+    too long, such as a talk transcribed without punctuation, are cut into pieces: at nearby
+    semicolons, commas or line breaks, otherwise between two words.
 
     Args:
-        text: a text of any length, with any line ends.
+        text: text of any length, with any line ends.
 
     Returns:
-        Sentences as ``split_sentences`` gives them, and pieces of such.
+        Sentences of ``split_sentences``, and pieces of them.
     """
     sentences = split_sentences(text)
     if not any(map(_is_too_long, sentences)):
@@ -82,8 +82,8 @@ def join_wrapped_lines(text: str) -> str:
     """Returns a text of the same length with spaces for line breaks inside sentences.
 
     ``split_sentences`` joins blocks of lines up to 100 characters. Here the lines of wider blocks
-    are joined, up to ``WIDEST_WRAP``: a break counts as one of layout where a long line ends
-    without a stop and the next one begins no list item, heading, table or quotation.
+    are joined, up to ``WIDEST_WRAP``, if a long line ends without a stop and the next line does not
+    begin a list item, heading, table or quotation.
     """
     lines = text.split("\n")
     joined = [lines[0]]
@@ -94,9 +94,10 @@ def join_wrapped_lines(text: str) -> str:
 
 
 def breaks_sentence(line: str, following: str) -> bool:
-    """Tells whether a line of a wide block ends inside a sentence that the following one goes on.
+    """Returns True if a line of a wide block ends inside a sentence.
 
-    It is long and has no stop, and the following one is no list item, heading, table or quotation.
+    The line is long and has no final stop, and the following line does not begin a list item,
+    heading, table or quotation.
     """
     if len(line) < SHORTEST_WRAP or line.rstrip()[-1:] in ".!?:;|":
         return False
@@ -104,7 +105,7 @@ def breaks_sentence(line: str, following: str) -> bool:
 
 
 def _in_wide_blocks(lines: Sequence[str]) -> list[bool]:
-    """Tells for each line whether the longest line of its block is a wide wrap."""
+    """Returns a flag per line, True if the longest line of its block is a wide wrap."""
     results = []
     for filled, group in itertools.groupby(lines, lambda line: bool(line.strip())):
         block = list(group)
@@ -121,14 +122,14 @@ def without_list_mark(sentence: str) -> str:
 
 
 def sentence_ends(text: str, sentences: Sequence[str]) -> np.ndarray:
-    """Returns int [n], the position in ``text`` at which each of its sentences ends.
+    """Returns int [n], the end position in ``text`` of each sentence.
 
-    The ends cut the text into one slice a sentence. White space belongs to the sentence after it,
-    at the end of the text to the last one.
+    The ends cut the text into one slice per sentence. White space belongs to the sentence after it,
+    and at the end of the text to the last sentence.
 
     Args:
-        text: a text.
-        sentences: ``split_sentences`` of the text.
+        text: text of the sentences.
+        sentences: result of ``split_sentences`` for the text.
     """
     letters = _letters(text)
     counts = np.cumsum([len("".join(sentence.split())) for sentence in sentences], dtype=np.int64)
@@ -138,11 +139,11 @@ def sentence_ends(text: str, sentences: Sequence[str]) -> np.ndarray:
 
 
 def sentence_spans(text: str, sentences: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where sentences start and end in their text, int [n] each, without white space.
+    """Returns the starts and ends of sentences without white space, int [n] each.
 
     Args:
-        text: a text.
-        sentences: at least one, ``split_sentences`` of the text.
+        text: text of the sentences.
+        sentences: result of ``split_sentences`` for the text; at least one.
     """
     ends = sentence_ends(text, sentences)
     letters = _letters(text)
@@ -152,7 +153,7 @@ def sentence_spans(text: str, sentences: Sequence[str]) -> tuple[np.ndarray, np.
 
 
 def _letters(text: str) -> np.ndarray:
-    """Returns the positions of all characters but white space."""
+    """Returns the positions of all characters except white space."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     return np.flatnonzero(~_SPACES[np.minimum(codes, len(_SPACES) - 1)])
 
@@ -187,10 +188,10 @@ def _unwrap(lines: list[str]) -> list[str]:
 
 
 def _has_one_width(lines: Sequence[str]) -> bool:
-    """Returns True if a block is prose that was wrapped at one width, but for a few longer lines.
+    """Returns True if a block is prose wrapped at one width, except for a few longer lines.
 
-    Most of its lines end because the first word of the next one had no room, and some begin inside
-    of a sentence. Turns, verses, items and code do not; rows have gaps.
+    Most of its lines end because the first word of the next one did not fit, and some begin in the
+    middle of a sentence. This excludes turns, verses, items and code; table rows have gaps.
     """
     lengths = sorted(len(line) for line in lines if len(line) <= LONGEST_WRAPPED_LINE)
     if len(lines) < _FEWEST_LINES or len(lines) - len(lengths) > max(1, len(lines) // 10):
@@ -220,7 +221,7 @@ def _in_line(text: str) -> str:
 
 
 def _bounded(text: str, style: Style) -> Iterator[str]:
-    """Yields the sentences inside a long one, and the pieces of those which are long as well."""
+    """Yields the sentences inside a long one, and the pieces of sentences that are long as well."""
     for part in split_line(text, style, inside_marks=True):
         sentence = part.strip()
         yield from _pieces(sentence) if _is_too_long(sentence) else filter(None, [sentence])
@@ -245,7 +246,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _strength(text: str, before: tuple[int, int], after: tuple[int, int]) -> int:
-    """Returns how much of a boundary the place between two words is, from 0 on."""
+    """Returns the strength of the boundary between two words: 0 for a space, up to 3."""
     mark = text[before[1] - 1]
     if mark in ";:\u2014\u2013\uff1b\uff1a":
         return 3

@@ -1,4 +1,4 @@
-"""Sentences of a summary and the sentences of its document that they rest on, as data."""
+"""Summary sentences and the document sentences that support them, as data."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -10,8 +10,8 @@ class Outline(NamedTuple):
     """The positions of headings and page starts in a text.
 
     Attributes:
-        headings: first and last place of each, the latter exclusive, in the order of the text.
-        pages: the place at which every page begins; () where there are no pages.
+        headings: start and end (exclusive) of each heading, in the order of the text.
+        pages: start of every page; () if there are no pages.
     """
 
     headings: Sequence[tuple[int, int]] = ()
@@ -22,15 +22,15 @@ NO_OUTLINE = Outline()
 
 
 class Source(NamedTuple):
-    """A sentence of a document that a sentence of its summary rests on.
+    """A sentence of a document that supports a sentence of its summary.
 
     Attributes:
-        text: the sentence, white space in it as single spaces.
-        number: of the sentence in the document, from 0 on.
-        start, end: its place in the document, the latter exclusive.
-        heading: the last one before it, or None.
-        page: on which it begins, from 1 on, or None.
-        score: how much of the summary's sentence rests on it, from 0 to 1.
+        text: text of the sentence, with single spaces as white space.
+        number: index of the sentence in the document, from 0.
+        start, end: position in the document; ``end`` is exclusive.
+        heading: nearest heading before the sentence, or None.
+        page: number of the page on which the sentence begins, from 1, or None.
+        score: share of the summary sentence that this source supports, from 0 to 1.
     """
 
     text: str
@@ -46,13 +46,14 @@ Missing = Literal["document", "sources"]
 
 
 class Flag(NamedTuple):
-    """A name, number or date of a summary that is missing where it should stand.
+    """A name, number or date of a summary that is missing in the document or the sources.
 
     Attributes:
-        kind: what it is.
-        text: as the summary has it.
-        start: its place in the summary's sentence.
-        missing: from the whole document, or only from the sources of the sentence.
+        kind: kind of the entity.
+        text: text in the summary.
+        start: position in the summary sentence.
+        missing: "document" if it is missing in the whole document, "sources" if it is missing only
+            in the sources of the sentence.
     """
 
     kind: EntityKind
@@ -62,12 +63,12 @@ class Flag(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """A kind of feature that a ranker scores sentences by.
+    """A group of features that contributes to the score of a sentence.
 
     Attributes:
-        name: name of the kind, in words.
-        contribution: how much it adds to the score of a sentence, in comparison with the sentences
-            of the document on average.
+        name: display name of the group.
+        contribution: contribution to the score of a sentence, relative to the average over the
+            sentences of the document.
     """
 
     name: str
@@ -75,13 +76,13 @@ class Reason(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """The score of a sentence that was extracted, as a sum.
+    """The score of an extracted sentence, as a sum.
 
     Attributes:
         score: score of the sentence, which is ``mean_score`` plus all contributions.
-        mean_score: mean over the sentences of the document.
-        reasons: the largest contributions, by their absolute value.
-        others: the other contributions together.
+        mean_score: mean score over the sentences of the document.
+        reasons: largest contributions, by absolute value.
+        others: sum of the other contributions.
     """
 
     score: float
@@ -94,14 +95,14 @@ class Statement(NamedTuple):
     """A sentence of a summary with its sources, support and flags.
 
     Attributes:
-        text: the sentence, white space in it as single spaces.
-        start, end: its place in the summary, the latter exclusive.
-        sources: sentences of the document, that with the largest share first.
-        support: how much of the sentence its sources hold: the share of its words and pairs of
-            words, from 0 to 1, or what a model of entailment says, from -1 to 1.
-        is_supported: whether that is enough.
+        text: text of the sentence, with single spaces as white space.
+        start, end: position in the summary; ``end`` is exclusive.
+        sources: sentences of the document; the source with the largest share first.
+        support: share of the words and word pairs of the sentence in its sources, from 0 to 1, or
+            the score of an entailment model, from -1 to 1.
+        is_supported: True if the support is sufficient.
         flags: names, numbers and dates that are not in the document, or not in its sources.
-        explanation: why the sentence was extracted; None if it was not.
+        explanation: explanation of the extraction; None if the sentence was not extracted.
     """
 
     text: str
@@ -114,7 +115,7 @@ class Statement(NamedTuple):
     explanation: Explanation | None = None
 
     def report(self) -> dict[str, Any]:
-        """Returns everything, ready for JSON; without a key for an explanation if there is none."""
+        """Returns all fields, JSON-serializable; without an explanation key if there is none."""
         fields = self._asdict()
         for name in ("sources", "flags"):
             fields[name] = [each._asdict() for each in fields[name]]
@@ -126,7 +127,7 @@ class Statement(NamedTuple):
 
     @classmethod
     def from_report(cls, fields: Mapping[str, Any]) -> "Statement":
-        """Returns the statement of which ``report`` gave the fields."""
+        """Restores a statement from the fields of ``report``."""
         sources = tuple(Source(**each) for each in fields["sources"])
         flags = tuple(Flag(**each) for each in fields["flags"])
         explanation = fields.get("explanation")
@@ -138,5 +139,5 @@ class Statement(NamedTuple):
 
 
 def in_line(text: str) -> str:
-    """Returns a text with single spaces for all white space."""
+    """Returns a text with each run of white space replaced by a single space."""
     return " ".join(text.split())

@@ -1,11 +1,11 @@
-"""Porter's stemmer, as NLTK extends it."""
+"""Porter's stemmer with the extensions of NLTK."""
 
 import functools
 from collections.abc import Callable
 
 
 def stem(word: str) -> str:
-    """Returns the stem of an English word in lower case; other words stay as they are.
+    """Returns the lowercase stem of an English word; other words are unchanged.
 
     Words with characters beyond ASCII are not stemmed.
     """

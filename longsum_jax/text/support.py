@@ -1,4 +1,4 @@
-"""Finds the sources of every sentence of a summary, and flags the entities that they lack."""
+"""Finds the sources of every summary sentence, and flags entities missing in them."""
 
 import bisect
 import functools
@@ -28,7 +28,7 @@ from longsum_jax.text.statements import (
     in_line,
 )
 
-_HEADING_MARKS = "#=-~^*|: "  # of Markdown and reStructuredText
+_HEADING_MARKS = "#=-~^*|: "  # heading marks of Markdown and reStructuredText
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _SCALES = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
@@ -41,13 +41,13 @@ _SPELLED = (
 
 
 class PlacedSentences(NamedTuple):
-    """The n sentences of a document and their places.
+    """The n sentences of a document and their positions.
 
     Attributes:
-        text: the document.
-        sentences: as ``bounded_sentences`` gives them, lines joined that were broken inside of one.
+        text: text of the document.
+        sentences: result of ``bounded_sentences`` after line breaks inside sentences were joined.
         starts, ends: int [n], see ``sentence_spans``.
-        outline: of the document.
+        outline: outline of the document.
     """
 
     text: str
@@ -65,7 +65,7 @@ class PlacedSentences(NamedTuple):
         return cls(text, sentences, starts, ends, outline)
 
     def source(self, number: int, score: float) -> Source:
-        """Returns a sentence as a source with this score, without the mark of a list item."""
+        """Returns a sentence as a source with this score, without its list marker."""
         sentence = self.sentences[number]
         item = without_list_mark(sentence)
         start = int(self.starts[number]) + len(sentence) - len(item)
@@ -91,12 +91,12 @@ class PlacedSentences(NamedTuple):
 def find_statements(summary: str, document: str, outline: Outline = NO_OUTLINE) -> list[Statement]:
     """Returns the sentences of a summary with their sources, found by shared n-grams.
 
-    Sources are those of ``alignment.align``, flags those of ``find_flags``.
+    Sources are found by ``alignment.align``, flags by ``find_flags``.
 
     Args:
-        summary: of the document, by whatever made it.
-        document: its text.
-        outline: of the document.
+        summary: summary of the document, from any source.
+        document: text of the document.
+        outline: outline of the document.
     """
     written = [in_line(sentence) for sentence in split_sentences(summary)]
     if not written:
@@ -120,7 +120,7 @@ def find_statements(summary: str, document: str, outline: Outline = NO_OUTLINE) 
 
 
 def sources_of(found: Support, placed: PlacedSentences) -> tuple[Source, ...]:
-    """Returns the sentences of an alignment as sources, with their places in the document."""
+    """Returns the sentences of an alignment as sources, with their positions in the document."""
     pairs = zip(found.indices, found.scores, strict=True)
     return tuple(placed.source(index, score) for index, score in pairs)
 
@@ -130,17 +130,17 @@ def find_flags(
     document: Sequence[str],
     sources: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Flag]]:
-    """Flags the names, numbers and dates of each sentence of a summary that are missing.
+    """Flags the names, numbers and dates of each summary sentence that are missing.
 
     Entities are found by the rules of ``text.entities``. Numbers are compared by value, written in
-    digits, with thousand to trillion, or in words up to twenty. A name or a date is found where its
-    words are adjacent, in capitals or not, or all in one sentence.
+    digits, with thousand to trillion, or in words up to twenty. A name or a date is found if its
+    words are adjacent, regardless of case, or all in one sentence.
 
     Args:
-        sentences: of the summary.
+        sentences: sentences of the summary.
         document: sentences of the document.
-        sources: for each sentence of the summary the numbers of those that it rests on; None to
-            look for what is missing from the whole document alone.
+        sources: indices of the sources of each summary sentence; None to flag only entities missing
+            in the whole document.
     """
     known = _Known(document)
     flags = []
@@ -161,14 +161,14 @@ class _Known:
     """The names, numbers and dates of a text.
 
     Args:
-        sentences: of the text.
+        sentences: sentences of the text.
     """
 
     def __init__(self, sentences: Sequence[str]) -> None:
         self._sentences = sentences
 
     def has(self, entity: Entity) -> bool:
-        """Tells whether the text has a name, number or date."""
+        """Returns True if the text contains a name, number or date."""
         if entity.kind == "number":
             return _amount(entity.text) in self._values
         words = unicode_words(entity.text)
@@ -184,7 +184,7 @@ class _Known:
 
     @functools.cached_property
     def _holders(self) -> dict[str, set[int]]:
-        """The numbers of the sentences that hold each word."""
+        """The indices of the sentences that contain each word."""
         found: dict[str, set[int]] = {}
         for number, words in enumerate(self._words):
             for word in words:
@@ -204,7 +204,7 @@ class _Known:
 
 
 def _amount(text: str) -> float | str:
-    """Returns the value of a number with what may stand around it: $3.2 million, 12 %."""
+    """Returns the value of a number with its surroundings, such as $3.2 million or 12 %."""
     value = _value(_NUMBER.findall(text)[0])
     scale = _SCALES.get(text.split()[-1].lower(), 1)
     # Rounded: 8.3 times a million is not quite 8,300,000.
@@ -212,6 +212,6 @@ def _amount(text: str) -> float | str:
 
 
 def _value(digits: str) -> float | str:
-    """Returns the value of a number; one with several points, as of a version, is a name."""
+    """Returns the value of a number; a text if it has several points, as in versions."""
     plain = digits.replace(",", "" if _THOUSANDS.fullmatch(digits) else ".")
     return plain if plain.count(".") > 1 else float(plain)

@@ -9,14 +9,14 @@ import numpy as np
 
 
 class WordTable(NamedTuple):
-    """The words of a document in their order, and sparse counts of them in its sentences.
+    """The words of a document in order, and their sparse counts by sentence.
 
     Attributes:
-        ids: int [words], the number of every word; words are numbered in order of appearance.
-        rows: int [words], the sentence that holds it, ascending.
+        ids: int [words], id of every word; ids are assigned in order of appearance.
+        rows: int [words], index of the sentence of every word, ascending.
         row, word, counts: int [pairs], one entry for each sentence and word in it, ordered by both.
-        names: the distinct words by their numbers.
-        num_sentences: sentences of the document, with words or without.
+        names: distinct words by id.
+        num_sentences: number of sentences, with or without words.
     """
 
     ids: np.ndarray
@@ -29,15 +29,15 @@ class WordTable(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of distinct words, at least 1 so that tables have a column."""
+        """The number of distinct words; at least 1, so that tables have a column."""
         return max(len(self.names), 1)
 
     def by_sentence(self, values: np.ndarray) -> np.ndarray:
-        """Returns float64 [sentences], sums of one value for each pair."""
+        """Returns float64 [sentences], sums of one value per pair."""
         return np.bincount(self.row, values, self.num_sentences).astype(np.float64, copy=False)
 
     def by_word(self, values: np.ndarray) -> np.ndarray:
-        """Returns float64 [size], sums of one value for each pair."""
+        """Returns float64 [size], sums of one value per pair."""
         return np.bincount(self.word, values, self.size).astype(np.float64, copy=False)
 
     def inverse_frequencies(self) -> np.ndarray:
@@ -57,9 +57,10 @@ def word_table(
     """Returns the words of sentences.
 
     Args:
-        sentences: of a document.
-        words_of: splits a sentence into words.
-        stem: what stands for a word, called once for each; None for the word itself.
+        sentences: sentences of a document.
+        words_of: function that splits a sentence into words.
+        stem: function that maps a word to its stem, called once per distinct word; None for the
+            word itself.
     """
     words = [words_of(sentence) for sentence in sentences]
     numbers: dict[str, int] = collections.defaultdict(itertools.count().__next__)
