@@ -327,7 +327,7 @@ def _choices(row: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
 
 
 def _texts(values: list[Any], key: str, where: str) -> tuple[str, ...]:
-    """Returns the texts of a list, which must not be empty or contain values that are not texts."""
+    """Returns the texts of a list; an empty list or an invalid text is an error."""
     if not values:
         raise InputError(f'{where}: "{key}" is an empty list; give at least one text')
     return tuple(_text({key: value}, key, where, "") for value in values)

@@ -33,7 +33,7 @@ _UNSPACED = (
     "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese
 )
 _UNSPACED_LETTER = re.compile(f"[{_UNSPACED}]")
-_MARKED_LETTER = re.compile(rf"[^\w\s]?[{_UNSPACED}][^\w\s]*")  # letter with vowel signs, punctuation
+_MARKED_LETTER = re.compile(rf"[^\w\s]?[{_UNSPACED}][^\w\s]*")  # and vowel signs, punctuation
 _WORD = re.compile(rf"{_MARKED_LETTER.pattern}|(?:(?!{_MARKED_LETTER.pattern})\S)+")
 
 
