@@ -37,8 +37,8 @@ class BoostingOptions:
         smallest_leaf: minimum weight of rows on either side of a split.
         feature_share: fraction of the features that are drawn for each tree.
         row_share: fraction of the rows that are drawn for each tree.
-        bins: of a feature, at most 256.
-        seed: of both draws.
+        bins: maximum number of bins of a feature, at most 256.
+        seed: random seed of both draws.
     """
 
     trees: int = 150
@@ -60,7 +60,7 @@ class BoostingOptions:
 
 
 class _Split(NamedTuple):
-    """The best split of each node of a level, [nodes] each: rows up to ``bin`` go to the left."""
+    """The best split of each node of a level, [nodes] each: rows up to ``bin`` go left."""
 
     feature: np.ndarray
     bin: np.ndarray
@@ -77,10 +77,10 @@ def fit_trees(
 
     Args:
         table: float32 [rows, features].
-        targets: float [rows], of mean zero: trees have no constant.
-        weights: float [rows], of the squared errors.
-        names: of the features.
-        options: of boosting.
+        targets: float [rows], with mean zero because trees have no constant.
+        weights: float [rows], weights of the squared errors.
+        names: names of the features.
+        options: options of boosting.
     """
     rng = np.random.default_rng(options.seed)
     edges = [_quantiles(column, options.bins) for column in table.T]
@@ -98,7 +98,7 @@ def fit_trees(
         predicted += leaves[leaf]
         trees.append((features, bins, leaves))
     all_features, all_bins, all_leaves = (np.stack(part) for part in zip(*trees, strict=True))
-    # A split at the last bin, or a missing one, has no edge: all rows go to the left.
+    # A split at the last bin, or a missing one, has no edge: all rows go left.
     edge_table = np.full((len(edges), options.bins), np.inf, np.float32)
     for feature, inner in enumerate(edges):
         edge_table[feature, : len(inner)] = inner
@@ -130,7 +130,7 @@ def _fit_tree(
     """Returns the features and bins of a tree's splits, level by level, and its leaves."""
     columns = {feature: binned[:, feature].astype(np.int64) for feature in features.tolist()}
     rows = np.arange(len(binned))
-    node = np.zeros(len(binned), np.int64)  # of each row, counted within the level
+    node = np.zeros(len(binned), np.int64)  # node of each row, counted within the level
     split_features, split_bins = [], []
     for level in range(options.depth):
         split = _best_split(columns, node, 2**level, residuals, weights, options)
@@ -154,13 +154,13 @@ def _best_split(
 ) -> _Split:
     """Returns the split of each node that lowers the squared error the most.
 
-    A node that no split improves sends all rows to the left.
+    If no split improves a node, all of its rows go left.
     """
     best_gain = np.full(num_nodes, _SMALLEST_GAIN)
     split = _Split(np.full(num_nodes, min(columns)), np.full(num_nodes, options.bins))
     size, shape = num_nodes * options.bins, (num_nodes, options.bins)
     for feature, column in columns.items():
-        cell = node * options.bins + column  # of the histogram [num_nodes, bins]
+        cell = node * options.bins + column  # flat index in the histogram [num_nodes, bins]
         # Sums to the left of a split after each bin, and to its right.
         g_left = np.bincount(cell, residuals, size).reshape(shape).cumsum(1)
         h_left = np.bincount(cell, weights, size).reshape(shape).cumsum(1)

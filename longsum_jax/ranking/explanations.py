@@ -1,4 +1,4 @@
-"""Explains scores of sentences: how much each kind of feature adds, in words."""
+"""Explains sentence scores: the contribution of each group of features, in words."""
 
 import re
 from collections import defaultdict
@@ -9,9 +9,9 @@ import numpy as np
 from longsum_jax.text.statements import Explanation, Reason
 
 NUM_REASONS = 3
-_DIGITS = 3  # after the point, of every number
+_DIGITS = 3  # decimal places of every number
 
-# Name of a reason -> its features. Features that say much the same are one reason.
+# Name of a reason -> its features. Features with similar meaning form one reason.
 _FEATURES = {
     "position in the document": (
         "position log_position log_words_before log_from_end paragraph section"
@@ -48,7 +48,7 @@ _SCALE = re.compile(r"(near)?(?:_\d+_)?(?:rank_|standard_)?(.*)")
 
 
 def reason_name(feature: str) -> str:
-    """Returns the name of the reason that a feature belongs to; unknown ones are their own."""
+    """Returns the reason that a feature belongs to; an unknown feature is its own reason."""
     near, name = re.fullmatch(_SCALE, feature).groups()  # type: ignore[union-attr]
     kind = name.partition("_")[0]
     if kind in _REASON_OF_KIND:
@@ -59,13 +59,13 @@ def reason_name(feature: str) -> str:
 def explain(
     names: Sequence[str], contributions: np.ndarray, scores: np.ndarray, rows: Sequence[int]
 ) -> list[Explanation]:
-    """Returns why k sentences have other scores than the sentences of a document on average.
+    """Explains the difference of k sentence scores from the mean score of the document.
 
     Args:
         names: names of f features.
-        contributions: float [k, f], what each feature adds to the score of each of the k sentences.
+        contributions: float [k, f], contribution of each feature to the score of each sentence.
         scores: float [n], scores of all sentences of the document.
-        rows: numbers of the k sentences to explain.
+        rows: indices of the k sentences to explain.
     """
     reasons = [reason_name(name) for name in names]
     result = []
@@ -78,7 +78,7 @@ def explain(
 
 
 def _explanation(score: float, mean: float, totals: dict[str, float]) -> Explanation:
-    """Returns rounded numbers, which still add up."""
+    """Returns rounded numbers that still add up."""
     score, mean = round(score, _DIGITS), round(mean, _DIGITS)
     largest = sorted(totals.items(), key=lambda item: -abs(item[1]))[:NUM_REASONS]
     rounded = [Reason(name, round(value, _DIGITS)) for name, value in largest]

@@ -1,8 +1,8 @@
-"""A linear ranker for documents that are unlike those that the trees were trained on.
+"""A linear ranker for documents that differ from the training data of the trees.
 
-Trees use the size of features, which differs between kinds of text, and fail where they have seen
-no similar document. The linear ranker reads features that are relative to their document. Both
-are mixed by the distance of a document to the nearest kind of the training data:
+Trees use the size of features, which differs between kinds of text, and fail on documents unlike
+the training data. The linear ranker reads features that are relative to their document. Both are
+mixed by the distance of a document to the nearest kind of the training data:
 
     distance   0 ........ NEAR ........ FAR ........
     scores     trees      mixed         linear
@@ -17,10 +17,10 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.features import Features, feature_table
 
-# Distances in standard deviations; most documents of the kinds that the trees know are nearer.
+# Distances in standard deviations; most documents of the training kinds are nearer.
 NEAR, FAR = 1.1, 1.6
-_MOST_DEVIATIONS = 4.0  # to which features are clipped
-_PREFIX = "fallback_"  # of the arrays in a file
+_MOST_DEVIATIONS = 4.0  # bound to which features are clipped
+_PREFIX = "fallback_"  # prefix of the arrays in a file
 
 
 class Fallback(NamedTuple):
@@ -28,8 +28,8 @@ class Fallback(NamedTuple):
 
     Attributes:
         names: names of the f features of the linear ranker.
-        means, deviations: float32 [f], by which features are standardized.
-        weights: float32 [2, f], weights of the features, and what is added to them with a query.
+        means, deviations: float32 [f], means and standard deviations of the features.
+        weights: float32 [2, f], weights of the features, and their change if there is a query.
         document_names: names of the d features of whole documents.
         kinds: float32 [kinds, d], mean features of the documents of each kind.
         spreads: float32 [kinds, d], their standard deviations.
@@ -46,7 +46,7 @@ class Fallback(NamedTuple):
     def distance(self, features: Mapping[str, np.ndarray]) -> float:
         """Returns the distance of a document to the nearest kind.
 
-        It is the root mean square of the differences of its features in standard deviations.
+        The distance is the root mean square difference of its features in standard deviations.
 
         Args:
             features: features of the document's sentences.
@@ -56,7 +56,7 @@ class Fallback(NamedTuple):
         return float(np.sqrt((differences**2).mean(1)).min())
 
     def mix(self, features: Features, scores: np.ndarray) -> np.ndarray:
-        """Returns scores of n sentences that are suitable for a document, float64 [n].
+        """Returns the mixed scores of the n sentences of a document, float64 [n].
 
         Args:
             features: features of the sentences.
@@ -75,16 +75,16 @@ class Fallback(NamedTuple):
         contributions: np.ndarray,
         rows: Sequence[int],
     ) -> np.ndarray:
-        """Returns what features add to the mixed scores of k sentences, float64 [k, d + f].
+        """Returns the contributions of features to k mixed scores, float64 [k, d + f].
 
-        The first d columns are the contributions of the trees, scaled as their scores are; the
-        others are the contributions of the features of the linear ranker.
+        The first d columns are the contributions of the trees, scaled like their scores; the others
+        are the contributions of the features of the linear ranker.
 
         Args:
             features: features of all n sentences.
             scores: float [n], scores by the trees.
-            contributions: float [k, d], what features add to the scores of the trees.
-            rows: numbers of the k sentences.
+            contributions: float [k, d], contributions of features to the scores of the trees.
+            rows: indices of the k sentences.
         """
         share = self.share(features)
         terms = self._terms(features)
@@ -110,7 +110,7 @@ class Fallback(NamedTuple):
         return table * weights.astype(np.float64)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns the arrays to be saved, by name."""
+        """Returns the arrays to save, by name."""
         return {_PREFIX + name: np.array(value) for name, value in self._asdict().items()}
 
 
@@ -121,7 +121,7 @@ def fit_linear(
 
     Args:
         table: float32 [rows, features].
-        targets: float [rows], of mean zero.
+        targets: float [rows], with mean zero.
         weights: float [rows], weights of the squared errors.
         asks: bool [rows], True for sentences of documents with a query.
         ridge: L2 regularization as a share of the sum of all weights.
@@ -137,10 +137,10 @@ def fit_linear(
 
 
 def load_fallback(path: str | Path) -> Fallback | None:
-    """Reads a fallback; None if the file has only trees.
+    """Loads a fallback; None if the file has only trees.
 
     Raises:
-        InputError: a missing or damaged file.
+        InputError: the file is missing or damaged.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -158,8 +158,8 @@ def load_fallback(path: str | Path) -> Fallback | None:
 def kind_profiles(tables: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Returns means and deviations of kinds, see ``Fallback``.
 
-    A deviation is at least the mean deviation of all kinds: few documents of a kind may agree in a
-    feature by chance.
+    A deviation is at least the mean deviation of all kinds, because the few documents of a kind
+    may agree in a feature by chance.
 
     Args:
         tables: float32 [rows, d] for each kind.

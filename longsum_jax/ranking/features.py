@@ -1,6 +1,6 @@
 """Features of the sentences of a document: position, form, word frequencies, similarity.
 
-All are computed in time linear in the document (sorting aside), so that whole books take a second.
+All features take time linear in the document (except for sorting); whole books take a second.
 """
 
 import functools
@@ -14,11 +14,11 @@ from longsum_jax.text.ngrams import unicode_words
 
 Features = dict[str, np.ndarray]
 
-LEXRANK_STEPS = 8  # of the power iteration; scores are stable to a percent by then
-_FAR = 200  # sentences since a heading, where there is none or it is further away
+LEXRANK_STEPS = 8  # steps of the power iteration; scores are then stable to a percent
+_FAR = 200  # distance in sentences to a heading that is absent or further away
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _QUOTATION_MARKS = "\"'\u201d\u2019\u00bb )"
-_EDGE = 10  # sentences, at least, that count as the beginning or the end of a document
+_EDGE = 10  # minimum sentences in the beginning or end of a document
 _RANKED = (
     "centroid",
     "lexrank",
@@ -42,7 +42,7 @@ _RANKED = (
     "names",
     "numbers",
 )
-# Features that are standardized within a document, so that they mean the same in every kind.
+# Features that are standardized within a document, for comparability across kinds.
 _STANDARDIZED = (
     *("centroid", "lexrank", "textrank", "lsa", "log_frequency", "log_frequency_sum"),
     *("probability", "probability_sum", "words", "digits", "names", "names_share", "stop_words"),
@@ -58,7 +58,7 @@ _RELATIVE = frozenset(
         *("since_heading", "opening", "closing", "turn", "question"),
     )
 )
-_MOST_DEVIATIONS = 4.0  # to which standardized features are clipped
+_MOST_DEVIATIONS = 4.0  # bound to which standardized features are clipped
 # 1 / x for x from 1 to 10 as a sum of weights times exp(-rate x), within 4 %.
 _RATES = np.array([0.05, 0.2, 0.5, 1.0, 2.0])
 _TEXTRANK_STEPS, _DAMPING = 10, 0.85
@@ -69,13 +69,13 @@ _SMOOTHED = ("rank_centroid", "rank_log_frequency_sum", "rank_words")
 def sentence_features(document: ParsedDocument, query: str | None = None) -> Features:
     """Returns features of n sentences, float64 [n] each, by name.
 
-    "rank_*" is the share of sentences that have less of a feature and "standard_*" is the feature
-    with mean 0 and deviation 1, so that both mean the same in every document; "near_*" is the mean
-    over the sentences around.
+    "rank_*" is the share of sentences with a smaller value of a feature and "standard_*" is the
+    feature with mean 0 and deviation 1, so both are comparable across documents; "near_*" is the
+    mean over neighboring sentences.
 
     Args:
-        document: of n sentences.
-        query: what the summary should tell about; None for the whole document.
+        document: document of n sentences.
+        query: topic of the summary; None for the whole document.
     """
     features: Features = {}
     features |= _layout(document)
@@ -95,12 +95,12 @@ def sentence_features(document: ParsedDocument, query: str | None = None) -> Fea
 
 
 def is_relative(name: str) -> bool:
-    """Returns True for features that mean the same in documents of every kind and length."""
+    """Returns True for features that are comparable across documents of all kinds and lengths."""
     return name.startswith(_RELATIVE_PREFIXES) or name in _RELATIVE
 
 
 def feature_table(features: Mapping[str, np.ndarray], names: list[str]) -> np.ndarray:
-    """Returns float32 [n, names], the features of these names."""
+    """Returns float32 [n, names], the features with these names."""
     return np.stack([features[name] for name in names], 1).astype(np.float32)
 
 
@@ -135,8 +135,8 @@ def _layout(document: ParsedDocument) -> Features:
 
 
 def _under(document: ParsedDocument, heading_of: np.ndarray, words: frozenset[str]) -> np.ndarray:
-    """Returns bool [n], sentences whose last heading has one of some words."""
-    found = np.zeros(len(heading_of) + 1, bool)  # the last entry is that of no heading
+    """Returns bool [n], sentences whose nearest preceding heading has one of some words."""
+    found = np.zeros(len(heading_of) + 1, bool)  # the last entry is for no heading
     for number in np.flatnonzero(document.headings):
         stems = map(light_stem, unicode_words(document.sentences[number]))
         found[number] = not words.isdisjoint(stems)
@@ -144,11 +144,11 @@ def _under(document: ParsedDocument, heading_of: np.ndarray, words: frozenset[st
 
 
 def _form(document: ParsedDocument) -> Features:
-    """Features of characters and of the words as such."""
+    """Returns features of characters and of words."""
     words, classes = document.words, document.characters
     length = np.bincount(words.rows, minlength=words.num_sentences)
     chars = np.maximum(document.ends - document.starts, 1)
-    inside = classes.upper.copy()  # capitals after a small letter and a space: names
+    inside = classes.upper.copy()  # capitals after a lowercase letter and a space: names
     letter = ~classes.space & ~classes.mark & ~classes.upper
     inside[2:] &= classes.space[1:-1] & letter[:-2]
     inside[:2] = False
@@ -188,7 +188,7 @@ def _is_word(names: list[str], test: Callable[[str], bool]) -> np.ndarray:
 
 
 def _frequencies(document: ParsedDocument) -> Features:
-    """Features of how often, where first and where last the words of a sentence occur."""
+    """Returns features of the count, first and last position of the words of a sentence."""
     words, n = document.words, len(document.sentences)
     content = document.content
     kept = content[words.word].astype(np.float64)
@@ -230,7 +230,7 @@ def _frequencies(document: ParsedDocument) -> Features:
 
 
 def _bigrams(document: ParsedDocument) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the mean log count of bigrams, all of them and those of two content words."""
+    """Returns the mean log count of bigrams: of all, and only of two content words."""
     words, n = document.words, len(document.sentences)
     inside = words.rows[1:] == words.rows[:-1]
     first, second = words.ids[:-1][inside], words.ids[1:][inside]
@@ -245,7 +245,7 @@ def _bigrams(document: ParsedDocument) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _centrality(document: ParsedDocument) -> Features:
-    """Features of the similarity of a sentence to others."""
+    """Returns features of the similarity of a sentence to others."""
     words, weights, n = document.words, document.weights, len(document.sentences)
     row = words.row
     edge = max(_EDGE, n // 20)
@@ -273,7 +273,7 @@ def _centrality(document: ParsedDocument) -> Features:
 def lexrank(document: ParsedDocument, steps: int = LEXRANK_STEPS) -> np.ndarray:
     """Returns continuous LexRank (Erkan & Radev, 2004, section 3.3) without damping, [n], sum 1.
 
-    The table of cosines is never made: its product with a vector is two sparse products.
+    The matrix of cosines is never built: its product with a vector is two sparse products.
     """
     words, weights = document.words, document.weights
     n = len(document.sentences)
@@ -290,7 +290,7 @@ def textrank(document: ParsedDocument, steps: int = _TEXTRANK_STEPS) -> np.ndarr
 
     Two sentences of a and b words are linked by the number of distinct content words in common,
     divided by log a + log b. With 1 / x as a sum of exponentials the product of these links with a
-    vector is a few sparse products, and the table of links is never made.
+    vector is a few sparse products, and the matrix of links is never built.
     """
     words, n = document.words, len(document.sentences)
     has = document.content[words.word].astype(np.float64)
@@ -315,7 +315,7 @@ def textrank(document: ParsedDocument, steps: int = _TEXTRANK_STEPS) -> np.ndarr
 
 @functools.cache
 def _inverse_weights() -> np.ndarray:
-    """Returns the weights of the exponentials that make 1 / x, [rates]."""
+    """Returns the weights of the exponentials whose sum approximates 1 / x, [rates]."""
     x = np.linspace(1, 10, 200)
     return np.linalg.lstsq(np.exp(-np.outer(x, _RATES)), 1 / x, rcond=None)[0]
 
@@ -323,8 +323,8 @@ def _inverse_weights() -> np.ndarray:
 def topic_lengths(document: ParsedDocument, steps: int = _LSA_STEPS) -> np.ndarray:
     """Returns the length of each sentence in the strongest topics (Steinberger & Jezek, 2004), [n].
 
-    Topics are singular vectors of the TF-IDF vectors, by subspace iteration; those with half of the
-    largest singular value or more count.
+    Topics are singular vectors of the TF-IDF vectors, by subspace iteration; only topics with at
+    least half of the largest singular value count.
     """
     words, weights, n = document.words, document.weights, len(document.sentences)
     count = min(_TOPICS, n - 1, words.size - 1)
@@ -346,7 +346,7 @@ def topic_lengths(document: ParsedDocument, steps: int = _LSA_STEPS) -> np.ndarr
 
 
 def _cosine(document: ParsedDocument, vector: np.ndarray) -> np.ndarray:
-    """Returns the cosine of every sentence with a vector over words, 0 where that is empty."""
+    """Returns the cosine of every sentence with a vector over words; 0 if the vector is zero."""
     products = document.words.by_sentence(document.weights * vector[document.words.word])
     return products / max(np.linalg.norm(vector), 1e-12)
 
@@ -363,7 +363,7 @@ def _like_block(document: ParsedDocument) -> np.ndarray:
 
 
 def _like_neighbor(document: ParsedDocument, offset: int) -> np.ndarray:
-    """Returns the cosine with the sentence ``offset`` further on."""
+    """Returns the cosine with the sentence at a relative position."""
     words, weights = document.words, document.weights
     keys = words.row * words.size + words.word  # ascending
     if not len(keys):
@@ -374,7 +374,7 @@ def _like_neighbor(document: ParsedDocument, offset: int) -> np.ndarray:
 
 
 def _of_query(document: ParsedDocument, query: str | None) -> Features:
-    """Features of a query; zeros without one, or where the document has none of its words."""
+    """Returns features of a query; zeros without one, or if the document has none of its words."""
     words, n = document.words, len(document.sentences)
     stems = dict.fromkeys(map(light_stem, unicode_words(query or "")))
     asked = [stem for stem in stems if stem not in STOP_WORDS]
@@ -398,7 +398,7 @@ def _of_query(document: ParsedDocument, query: str | None) -> Features:
 
 
 def _of_document(document: ParsedDocument, features: Features) -> Features:
-    """Features of the whole document, the same for all sentences."""
+    """Returns features of the whole document, the same for all sentences."""
     words, n = document.words, len(document.sentences)
     repeated = np.bincount(words.word, minlength=words.size) > 1
     values = {
@@ -423,14 +423,14 @@ def _standardized(values: np.ndarray) -> np.ndarray:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Returns the share of other entries below each, those that are equal counted half."""
+    """Returns the share of other entries below each entry; equal entries count half."""
     _, number, count = np.unique(values, return_inverse=True, return_counts=True)
     below = np.cumsum(count) - count + (count - 1) / 2
     return below[number] / max(len(values) - 1, 1)
 
 
 def _window_mean(values: np.ndarray, reach: int) -> np.ndarray:
-    """Returns means over each entry and up to ``reach`` on both sides."""
+    """Returns means over each entry and up to ``reach`` neighbors on both sides."""
     index = np.arange(len(values))
     low = np.maximum(index - reach, 0)
     high = np.minimum(index + reach + 1, len(values))

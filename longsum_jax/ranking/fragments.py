@@ -1,7 +1,7 @@
-"""Finds sentences that report nothing outside of their context.
+"""Finds sentences that are not informative outside of their context.
 
 These are headings, exclamations, captions, rows of numbers, unfinished sentences, announcements and
-the notices of publishers. Sentences that depend on the one before them are found here as well.
+publishers' notices. Sentences that depend on the previous one are found here as well.
 """
 
 import re
@@ -23,15 +23,15 @@ _SECTION = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.?\s+(?=[^\W\d_])(?![a-z])")
 _FEWEST_WORDS = 4
 _LONGEST_LEAD_IN = 12  # words
 _COLONS = (":", "\uff1a")
-_DIGITS = 0.1  # of the characters, below which no row of numbers is looked for
-_NUMBERS, _UNSTOPPED_NUMBERS = 0.5, 0.3  # of the words of a row, with a stop at its end and without
-# Share of the sentences of a document that are finished, above which unfinished ones are left out:
-# transcripts without stops or capitals have no others.
+_DIGITS = 0.1  # minimum share of digits in the characters of a row of numbers
+_NUMBERS, _UNSTOPPED_NUMBERS = 0.5, 0.3  # minimum share of words, with and without a final stop
+# Share of finished sentences in a document above which unfinished ones are excluded: transcripts
+# without stops or capitals have only unfinished sentences.
 _FINISHED = 0.6
 _ENDS = re.compile(r"[.!?\u2026\u0964\u061f\u3002\u06d4\uff01\uff1f][^\w\s]*(?:\[\d+\])*\Z")
-_FEWEST_WORDS_OF_ITEM = 8  # of an item of a list that needs no stop
-_FIRST_WORD = re.compile(r"[^\W\d_]+(?=[\s,;:.!?'\u2019-]|\Z)(?!\.\w)")  # and no identifier
-_TAIL = 20  # characters at the end of a sentence, among which its stop is
+_FEWEST_WORDS_OF_ITEM = 8  # minimum of a list item that needs no stop
+_FIRST_WORD = re.compile(r"[^\W\d_]+(?=[\s,;:.!?'\u2019-]|\Z)(?!\.\w)")  # but not an identifier
+_TAIL = 20  # characters at the end of a sentence that are searched for its stop
 _QUOTATION = "\"'\u201c\u2018\u00ab\u201e(*_"  # marks before the first word
 # Images, badges, comments and rows of tables in Markdown and HTML, illustrations in plain text.
 _MARKUP = re.compile(r"\[?!\[|<!--|<img\b|\[(?:Illustration|Image|Figure)\b", re.IGNORECASE)
@@ -59,7 +59,7 @@ _ANNOUNCEMENT = re.compile(
     r"(?:back )?(?:over )?to\b"
     r"))"
 )
-# Notices of Project Gutenberg and of the magazines whose stories it has.
+# Notices of Project Gutenberg and of the magazines that first published its stories.
 _NOTICE = re.compile(
     r"project gutenberg|distributed proofread|\[?transcriber['\u2019]s notes?\b|"
     r"this (?:e-?text|e-?book) (?:was|is)\b|u\.s\. copyright on this publication|"
@@ -67,7 +67,7 @@ _NOTICE = re.compile(
     r"(?:continued|turn) (?:on|to|from) page \d|\A\W*(?:copyright\b|\u00a9)",
     re.IGNORECASE,
 )
-# Words of which each notice has one, faster to look for.
+# One of these words is in every notice; faster to search.
 _NOTICE_WORDS = (
     *("gutenberg", "proofread", "transcriber", "etext", "e-text", "ebook", "e-book", "publication"),
     *("copyright", "\u00a9", "rights reserved", "reproduced", "transmitted", "continued", "turn "),
@@ -79,7 +79,7 @@ _ENDS_BOOK = re.compile(
 
 
 def are_fragments(document: ParsedDocument) -> np.ndarray:
-    """Returns bool [n], sentences that should not stand in a summary while there are others."""
+    """Returns bool [n], True for sentences that a summary should avoid."""
     return (
         document.headings
         | _are_short(document)
@@ -97,8 +97,8 @@ def are_fragments(document: ParsedDocument) -> np.ndarray:
 def depend_on_previous(document: ParsedDocument) -> np.ndarray:
     """Returns bool [n], True if a sentence begins with a pronoun or a connective.
 
-    Such a sentence is not understood without the one before it. The first sentence of a paragraph
-    or line depends on none.
+    Such a sentence is not understandable without the previous one. The first sentence of a
+    paragraph or line does not depend on another.
     """
     pattern = DEPENDENT.get(document.language or "en")
     if pattern is None:
@@ -111,35 +111,35 @@ def depend_on_previous(document: ParsedDocument) -> np.ndarray:
 
 
 def _first_words(sentence: str) -> str:
-    """Returns a sentence without list mark, speaker and the marks before its first word."""
+    """Returns a sentence without list mark, speaker and leading punctuation."""
     return without_speaker(without_list_mark(sentence)).lstrip(_QUOTATION)
 
 
 def _are_short(document: ParsedDocument) -> np.ndarray:
-    """Sentences of fewer than ``_FEWEST_WORDS`` words, where an address of a page is one.
+    """Returns True for sentences of fewer than ``_FEWEST_WORDS`` words; a URL counts as one word.
 
-    They say little out of their place, and would be taken often, since there is always room.
+    They are not informative out of context, and would often be selected because they always fit.
     """
     words = np.bincount(document.words.rows, minlength=len(document.sentences))
     return np.minimum(words, document.lengths) < _FEWEST_WORDS
 
 
 def _are_numbered_headings(document: ParsedDocument) -> np.ndarray:
-    """Headings with a stop, known by the numbers of their sections ("3.1 Results.")."""
+    """Returns True for headings with a stop that begin with a section number ("3.1 Results.")."""
     numbered = np.array([_SECTION.match(each) is not None for each in document.sentences])
     return numbered & (document.lengths <= LONGEST_HEADING)
 
 
 def _lead_in(document: ParsedDocument) -> np.ndarray:
-    """Sentences that end in a colon ("The steps are:"), unless they say much themselves."""
+    """Returns True for short sentences that end in a colon ("The steps are:")."""
     opens = np.array([sentence.endswith(_COLONS) for sentence in document.sentences])
     return opens & (document.lengths <= _LONGEST_LEAD_IN)
 
 
 def _are_numbers(document: ParsedDocument) -> np.ndarray:
-    """Rows of tables, as a PDF has them: more than half of the words are numbers.
+    """Returns True for table rows, as in text from PDF: more than half of the words are numbers.
 
-    Fewer are enough where no stop makes a sentence of it.
+    Fewer numbers are sufficient if the row has no final stop.
     """
     digits = class_counts(document, document.characters.digit)
     found = digits > _DIGITS * (document.ends - document.starts)
@@ -153,10 +153,10 @@ def _are_numbers(document: ParsedDocument) -> np.ndarray:
 
 
 def _in_captions(document: ParsedDocument) -> np.ndarray:
-    """Sentences that begin as captions do, and those after them in their paragraph.
+    """Returns True for sentences that begin like captions, and the rest of their paragraph.
 
-    Where a paragraph is longer than captions are, a text goes on behind its caption, of which at
-    least the first sentence behind a label alone ("Figure 1.") is left out.
+    If a paragraph is longer than a caption, text follows its caption. Then only the beginning is
+    marked, and the sentence after a label ("Figure 1.").
     """
     found = np.array([begins_caption(sentence) for sentence in document.sentences])
     words = np.cumsum(document.lengths)
@@ -171,10 +171,10 @@ def _in_captions(document: ParsedDocument) -> np.ndarray:
 
 
 def _are_unfinished(document: ParsedDocument) -> np.ndarray:
-    """Sentences without a final stop or with a small first letter.
+    """Returns True for sentences without a final stop or with a lowercase first letter.
 
-    Each counts only in documents most of whose sentences have a stop or a capital, respectively.
-    Items of lists need no stop if they have some words.
+    Each criterion applies only to documents in which most sentences have a stop or a capital,
+    respectively. List items of several words need no stop.
     """
     sentences = document.sentences
     stopped = np.array([_ENDS.search(sentence[-_TAIL:]) is not None for sentence in sentences])
@@ -193,12 +193,12 @@ def _are_unfinished(document: ParsedDocument) -> np.ndarray:
 
 
 def _are_markup(document: ParsedDocument) -> np.ndarray:
-    """Sentences that begin with an image, a comment or an illustration."""
+    """Returns True for sentences that begin with an image, a comment or an illustration."""
     return np.array([_MARKUP.match(sentence) is not None for sentence in document.sentences])
 
 
 def _are_announcements(document: ParsedDocument) -> np.ndarray:
-    """Short sentences that greet, thank or pass the floor to the next speaker."""
+    """Returns True for short sentences that greet, thank or introduce the next speaker."""
     announces = np.zeros(len(document.sentences), bool)
     for number in np.flatnonzero(document.lengths <= _LONGEST_ANNOUNCEMENT):
         words = without_speaker(document.sentences[number])
@@ -207,7 +207,7 @@ def _are_announcements(document: ParsedDocument) -> np.ndarray:
 
 
 def _are_notices(document: ParsedDocument) -> np.ndarray:
-    """Notices of publishers, and everything outside the marks of a Project Gutenberg text."""
+    """Returns True for publishers' notices, and everything outside a Project Gutenberg text."""
     sentences = document.sentences
     notices = np.array([_is_notice(sentence) for sentence in sentences])
     first, last = 0, len(sentences)

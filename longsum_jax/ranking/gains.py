@@ -1,4 +1,4 @@
-"""Training targets of a ranker: how much of a reference each sentence of a document contains."""
+"""Training targets of a ranker: overlap of each sentence of a document with a reference."""
 
 from collections.abc import Sequence
 
@@ -6,22 +6,22 @@ import numpy as np
 
 from longsum_jax.text.ngrams import count_ngrams, is_latin, unicode_words, words_of
 
-SHRINKAGE = 5.0  # n-grams without a match that every sentence is given
+SHRINKAGE = 5.0  # n-grams without a match added to every sentence
 
 
 def reference_gains(sentences: Sequence[str], reference: str) -> np.ndarray:
-    """Returns float64 [n], the density of ROUGE in each sentence, of mean 0 and deviation 1.
+    """Returns float64 [n], the density of ROUGE in each sentence, with mean 0 and deviation 1.
 
-    It is the sum over unigrams and bigrams of hits / (n-grams of the sentence + ``SHRINKAGE``),
-    stemmed, where a hit counts no more often than the reference has it. References in other
-    scripts than Latin are compared by Unicode words. Under a budget of words the
-    densest sentences reach the most of the reference (the greedy rule for knapsacks); the constant
-    keeps fragments down that match by chance. Densities are standardised, as they say which
-    sentences of one document are better and not how much of the reference is in the document.
+    The density is the sum over unigrams and bigrams of hits / (n-grams of the sentence +
+    ``SHRINKAGE``), stemmed; hits are clipped to the counts in the reference. References in
+    non-Latin scripts are compared by Unicode words. Under a word budget, the densest sentences
+    cover the most of the reference (the greedy rule for knapsacks); the constant penalizes
+    fragments that match by chance. Densities are standardized, because they compare sentences of
+    one document, not documents.
 
     Args:
         sentences: sentences of a document.
-        reference: its summary.
+        reference: summary of the document.
     """
     density = np.zeros(len(sentences))
     tokenize = _stemmed_words if is_latin(reference) else unicode_words

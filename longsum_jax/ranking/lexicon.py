@@ -1,7 +1,7 @@
-"""Words that features look for, and a light stemmer.
+"""Word lists for features, and a light stemmer.
 
-Function words are of English, German, French and Spanish, cues of English. Texts in other languages
-have none of them: their features of stop words and cues are zero.
+Stop words are in English, German, French and Spanish, cue words in English. In texts in other
+languages these features are zero.
 """
 
 import re
@@ -9,20 +9,20 @@ from collections.abc import Mapping
 
 from longsum_jax.text.ngrams import unicode_words
 
-# Of words that are stop words; English documents have 0.16 at least, German ones about 0.05.
+# Minimum share of stop words; English documents have at least 0.16, German ones about 0.05.
 _STOP_SHARE = 0.12
-_FEWEST_WORDS = 100  # shorter texts are not judged
+_FEWEST_WORDS = 100  # shorter texts are assumed to be English
 _READ = 50_000  # characters
 _SHORTEST_STEM = 3
 _PLURALS = (("ies", "y"), ("sses", "ss"), ("s", ""))
-_SINGULAR = ("ss", "us", "is")  # endings in which "s" is no plural
+_SINGULAR = ("ss", "us", "is")  # endings in which "s" is not a plural
 
 
 def light_stem(word: str) -> str:
-    """Cuts common English endings off: of plurals, then -ing, -ed and -ly, then a silent e.
+    """Removes common English endings: of plurals, then -ing, -ed and -ly, then a silent e.
 
-    At least three letters with a vowel among them are left. It is quick and needs no package;
-    Porter's stemmer takes longer to import than a book takes to rank.
+    At least three letters with a vowel remain. The function is fast and needs no package;
+    importing Porter's stemmer takes longer than ranking a book.
     """
     if not word.endswith(_SINGULAR):
         for ending, replacement in _PLURALS:
@@ -47,7 +47,7 @@ def _stems(words: str) -> frozenset[str]:
     return frozenset(map(light_stem, words.split()))
 
 
-# Words without content of their own, those of talk included.
+# Words without content, including words of talk.
 STOP_WORDS = _stems(
     "a about above after again against all also am an and any are as at be because been before "
     "being below between both but by can cannot could did do does doing don down during each few "
@@ -107,14 +107,14 @@ def _beginning(words: str, other: str = r"(?!)") -> re.Pattern[str]:
     """Returns a pattern of sentences that begin with one of some words or phrases.
 
     Args:
-        words: words and phrases with commas between them.
-        other: pattern of beginnings that do not count.
+        words: words and phrases, separated by commas.
+        other: pattern of beginnings that are excluded.
     """
     return re.compile(rf"(?!{other})(?:{'|'.join(words.split(', '))})\b", re.IGNORECASE)
 
 
-# Beginnings of sentences that depend on the sentence before: pronouns and connectives. Connectives
-# that begin much talk ("And", "So") are not among them.
+# Beginnings of sentences that depend on the previous sentence: pronouns and connectives, except
+# connectives that are frequent in talk ("And", "So").
 DEPENDENT: Mapping[str, re.Pattern[str]] = {
     "en": _beginning(
         "he, she, it, they, this, these, those, his, her, their, its, but, however, therefore, "
@@ -149,13 +149,13 @@ DEPENDENT: Mapping[str, re.Pattern[str]] = {
 
 
 def is_english(text: str) -> bool:
-    """Tells whether a text has as many stop words as English; a short one counts as English."""
+    """Returns True if a text has as many stop words as English; short texts count as English."""
     words = unicode_words(text[:_READ])
     num_stops = sum(light_stem(word) in STOP_WORDS for word in words)
     return len(words) < _FEWEST_WORDS or num_stops >= _STOP_SHARE * len(words)
 
 
-# Words that tell what a sentence does.
+# Words that indicate the function of a sentence.
 CUES: Mapping[str, frozenset[str]] = {
     "we": _stems("we our us"),
     "i": _stems("i my me"),
@@ -175,6 +175,6 @@ CUES: Mapping[str, frozenset[str]] = {
     "filler": _stems("yeah okay ok um uh mm hmm oh"),
 }
 
-# Words of headings above the beginning and the end of what a document has to say.
+# Words in headings of the beginning and the end of a document's main part.
 OPENING = _stems("introduction overview abstract summary motivation rationale background preface")
 CLOSING = _stems("conclusion conclusions discussion summary concluding future")

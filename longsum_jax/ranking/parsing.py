@@ -1,4 +1,4 @@
-"""Parses a document for a ranker: sentences, their places, layout, words and vectors."""
+"""Parses a document for a ranker: sentences, positions, layout, words and vectors."""
 
 import collections
 import functools
@@ -16,10 +16,10 @@ from longsum_jax.text.word_table import WordTable, word_table
 
 LONGEST_HEADING = 10  # words
 LONGEST_SPEAKER = 40  # characters of a speaker's name before a colon
-LONGEST_NAME = 4  # words of it
-FEWEST_TURNS = 2  # turns of a speaker
-TALK_SHARE = 0.3  # of the lines of talk begin a turn
-RARE_BLANK_LINES = 0.02  # share of sentences after one, below which every line is a paragraph
+LONGEST_NAME = 4  # words of a speaker's name
+FEWEST_TURNS = 2  # minimum turns of a speaker
+TALK_SHARE = 0.3  # minimum share of lines that begin a turn in talk
+RARE_BLANK_LINES = 0.02  # share after a blank line below which lines are paragraphs
 _STOPS = tuple(".!?,;…।؟、。」』\u06d4\uff01\uff0c\uff1b\uff1f")
 _QUOTATION_MARKS = "\"'\u2019”»"
 _LAST_CODE = 0x3001  # characters above count as letters
@@ -37,22 +37,22 @@ class Characters(NamedTuple):
 
 
 class ParsedDocument(NamedTuple):
-    """A document as features and selection read it; n is its number of sentences.
+    """A document in the form that features and selection use; n is its number of sentences.
 
     Attributes:
-        sentences: n texts, white space at line breaks as ``bounded_sentences`` leaves it.
-        starts, ends: int [n], where each stands in the text.
-        breaks: int [n], what is before a sentence: 0 no line break, 1 a line break, 2 a blank line.
-        paragraphs: int [n], the number of the paragraph (a line where blank lines are rare).
-        headings: bool [n], a short line of its own without a stop.
-        turns: bool [n], a line that begins with a speaker's name and a colon.
-        lengths: int [n], words as ``num_words`` counts them.
+        sentences: n sentences, with the white space of ``bounded_sentences``.
+        starts, ends: int [n], positions in the text.
+        breaks: int [n], separator before a sentence: 0 space, 1 line break, 2 blank line.
+        paragraphs: int [n], index of the paragraph (of the line if blank lines are rare).
+        headings: bool [n], True for a short separate line without a stop.
+        turns: bool [n], True for a line that begins with a speaker's name and a colon.
+        lengths: int [n], word counts by ``num_words``.
         words: stemmed words in the sentences.
-        content: bool [words.size], words that are no stop words.
+        content: bool [words.size], True for words that are not stop words.
         inverse: float64 [words.size], inverse sentence frequencies.
         weights: float64 [pairs of words], TF-IDF vectors of content words, of length 1 or 0.
         characters: classes of the characters of the text.
-        language: ISO 639-1 code of the language, "" if it is unknown.
+        language: ISO 639-1 code of the language; "" if unknown.
     """
 
     sentences: list[str]
@@ -72,10 +72,10 @@ class ParsedDocument(NamedTuple):
 
 
 def parse_document(text: str) -> ParsedDocument:
-    """Reads a text, in linear time.
+    """Parses a text in linear time.
 
     Raises:
-        InputError: a text without sentences.
+        InputError: the text has no sentences.
     """
     sentences = bounded_sentences(text)
     if not sentences:
@@ -116,7 +116,7 @@ def unit_weights(words: WordTable, weights: np.ndarray) -> np.ndarray:
 
 
 def class_counts(document: ParsedDocument, marked: np.ndarray) -> np.ndarray:
-    """Returns int [n]: marked characters in each sentence."""
+    """Returns int [n], the number of marked characters in each sentence."""
     totals = np.concatenate([[0], np.cumsum(marked)])
     return totals[document.ends] - totals[document.starts]
 
@@ -125,14 +125,14 @@ def _classes(text: str) -> Characters:
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     place = np.minimum(codes, _LAST_CODE)
     classes = Characters(*(table[place] for table in _class_tables()))
-    # The line break of Windows is one and not two.
+    # A Windows line break counts as one.
     classes.line_end[:-1] &= (codes[:-1] != ord("\r")) | (codes[1:] != ord("\n"))
     return classes
 
 
 @functools.cache
 def _class_tables() -> Characters:
-    """Returns the classes of the characters up to ``_LAST_CODE``, which stands for all others."""
+    """Returns the classes of the characters up to ``_LAST_CODE``, which represents all others."""
     known = [chr(code) for code in range(_LAST_CODE + 1)]
 
     def table(test: Callable[[str], bool]) -> np.ndarray:
@@ -176,7 +176,7 @@ def _headings(sentences: Sequence[str], breaks: np.ndarray, lengths: np.ndarray)
 
 
 def is_stopped(sentence: str) -> bool:
-    """Tells whether a sentence ends in a stop."""
+    """Returns True if a sentence ends with a stop."""
     return sentence.rstrip(_QUOTATION_MARKS).endswith(_STOPS)
 
 
@@ -185,16 +185,16 @@ def _has_words(words: WordTable) -> np.ndarray:
 
 
 def speaker_of(sentence: str) -> str:
-    """Returns the name before the first colon of a turn of talk, "" if there is none."""
+    """Returns the name before the first colon of a turn of talk; "" if there is none."""
     name, colon, _ = sentence[: LONGEST_SPEAKER + 2].partition(": ")
     is_name = bool(colon) and name[:1].isupper() and len(name.split()) <= LONGEST_NAME
     return name if is_name else ""
 
 
 def speakers(document: ParsedDocument) -> list[str]:
-    """Returns the speaker of each sentence of talk, "" for all sentences of other documents.
+    """Returns the speaker of each sentence of talk; "" for all sentences of other documents.
 
-    A document is talk if many of its lines are turns of speakers who have several of them.
+    A document is talk if many of its lines are turns of speakers with several turns.
     """
     unknown = [""] * len(document.sentences)
     turns = np.flatnonzero(document.turns).tolist()

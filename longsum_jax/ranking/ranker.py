@@ -23,18 +23,18 @@ from longsum_jax.text.support import PlacedSentences
 
 WEIGHTS = Path(__file__).with_name("builtin_extractor.npz")
 DEFAULT_LENGTH = "medium"
-_CELLS = " | "  # between the cells of a table, as readers write its rows
+_CELLS = " | "  # separator of table cells in the output of readers
 
 
 class Extract(NamedTuple):
-    """Sentences of a document that make its summary, in their order.
+    """Sentences of a document that form its summary, in document order.
 
     Attributes:
-        text: the summary, one sentence a line.
+        text: text of the summary, one sentence per line.
         statements: sentences of the summary, each with its source in the document; in talk the
-            speaker's name is before the sentence.
-        document_words, document_sentences: length of the document, all of which was read.
-        summary_words: length of the summary.
+            sentence is prefixed with the speaker's name.
+        document_words, document_sentences: length of the document, which is always read completely.
+        summary_words: length of the summary in words.
     """
 
     text: str
@@ -48,12 +48,12 @@ class Ranker:
     """Scores sentences by their features.
 
     Args:
-        trees: trees from features to scores.
-        fallback: ranker for documents that are unlike those that the trees were trained on; None
-            to use the trees for all documents.
+        trees: trees that map features to scores.
+        fallback: ranker for documents unlike the training data of the trees; None to use the trees
+            for all documents.
 
     Raises:
-        InputError: the trees or the fallback use features that do not exist.
+        InputError: the trees or the fallback use unknown features.
     """
 
     def __init__(self, trees: BoostedTrees, fallback: Fallback | None = None) -> None:
@@ -65,11 +65,11 @@ class Ranker:
         self.fallback = fallback
 
     def scores(self, document: ParsedDocument, query: str | None = None) -> np.ndarray:
-        """Returns how much of a summary each of n sentences is expected to hold, float64 [n].
+        """Returns the expected share of a summary in each of n sentences, float64 [n].
 
         Args:
-            document: of n sentences.
-            query: what the summary should tell about; None for the whole document.
+            document: document of n sentences.
+            query: topic of the summary; None for the whole document.
         """
         return self.feature_scores(sentence_features(document, query))
 
@@ -84,12 +84,12 @@ class Ranker:
     def _contributions(
         self, features: Features, reached: np.ndarray, rows: Sequence[int]
     ) -> tuple[list[str], np.ndarray]:
-        """Returns how much each feature adds to the scores of k sentences.
+        """Returns the contribution of each feature to the scores of k sentences.
 
         Args:
             features: features of all sentences.
-            reached: int16 [trees, sentences], the leaves of all sentences.
-            rows: numbers of the k sentences.
+            reached: int16 [trees, sentences], leaves of all sentences.
+            rows: indices of the k sentences.
 
         Returns:
             Names of f features and their contributions, float64 [k, f]; the contributions to a
@@ -127,14 +127,14 @@ class Ranker:
         """Extracts the best sentences of a document without near-duplicates, in document order.
 
         Args:
-            text: a document of any length.
+            text: document of any length.
             length: "short", "medium", "long", "150 words", "7 sentences" or "5%" of the words; a
-                number is of words. At least one sentence is taken.
-            query: what the summary should tell about; None for the whole document.
-            outline: of the document; without headings there, lines that look like some count.
+                number counts words. At least one sentence is selected.
+            query: topic of the summary; None for the whole document.
+            outline: outline of the document; if it has no headings, they are detected.
 
         Raises:
-            InputError: an empty document, a blank query, or a length that is none.
+            InputError: the document is empty, the query is blank, or the length is invalid.
         """
         wanted = parse_length(length)
         if query is not None and not query.strip():
@@ -178,7 +178,7 @@ def without_fragments(document: ParsedDocument, scores: np.ndarray) -> np.ndarra
 
 
 def _is_layout(document: ParsedDocument, outline: Outline) -> np.ndarray:
-    """Returns bool [n], sentences that are part of a known heading, or a row of a table."""
+    """Returns bool [n], True for sentences that are part of a known heading or table rows."""
     rows = np.array([_CELLS in sentence for sentence in document.sentences])
     if not outline.headings:
         return rows
@@ -196,7 +196,7 @@ def _placed(text: str, document: ParsedDocument, outline: Outline) -> PlacedSent
 
 
 def _labels(document: ParsedDocument) -> list[str]:
-    """Returns the speaker with a colon for each sentence of talk that does not have it already."""
+    """Returns a label with the speaker for each sentence of talk that lacks it; "" for others."""
     return [
         f"{name}: " if name and not is_turn else ""
         for name, is_turn in zip(speakers(document), document.turns.tolist(), strict=True)
@@ -206,11 +206,11 @@ def _labels(document: ParsedDocument) -> list[str]:
 def _statements(
     placed: PlacedSentences, chosen: Sequence[int], labels: Sequence[str]
 ) -> list[Statement]:
-    """Returns sentences of a document as sentences of its summary, one a line.
+    """Returns sentences of a document as sentences of its summary, one per line.
 
     Args:
         placed: sentences of the document.
-        chosen: numbers of the selected sentences.
+        chosen: indices of the selected sentences.
         labels: text before each sentence of the document.
     """
     statements = []
@@ -226,14 +226,14 @@ def _statements(
 
 @functools.cache
 def builtin_ranker() -> Ranker:
-    """Returns the ranker that comes with the package; see model_card.md beside its weights."""
+    """Returns the ranker bundled with the package; see model_card.md next to its weights."""
     return load_ranker(WEIGHTS)
 
 
 def load_ranker(path: str | Path) -> Ranker:
-    """Reads a ranker from a file that ``Ranker.save`` or ``BoostedTrees.save`` wrote.
+    """Loads a ranker from a file written by ``Ranker.save`` or ``BoostedTrees.save``.
 
     Raises:
-        InputError: a missing or damaged file, or one with unknown features.
+        InputError: the file is missing or damaged, or uses unknown features.
     """
     return Ranker(load_trees(path), load_fallback(path))

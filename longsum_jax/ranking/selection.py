@@ -11,11 +11,11 @@ import numpy as np
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.parsing import ParsedDocument
 
-ALIKE = 0.4  # cosine of content words above which two sentences say the same
-BOOK_WORDS = 100_000  # words above which a short summary is taken by parts
-_SHORT_SHARE = 0.01  # share of a book's words below which a summary is short
+ALIKE = 0.4  # cosine of content words above which two sentences are near-duplicates
+BOOK_WORDS = 100_000  # words above which short summaries are selected by parts
+_SHORT_SHARE = 0.01  # maximum share of a book's words in a short summary
 _WORDS_OF_PART, _MOST_PARTS = 25, 10
-_LONGEST_GROUP = 3  # sentences that are taken together because each depends on the one before
+_LONGEST_GROUP = 3  # sentences that are selected together because each depends on the previous one
 
 Unit = Literal["words", "sentences", "percent"]
 # Lengths by name, in words.
@@ -28,7 +28,7 @@ class Length:
     """The length of a summary.
 
     Attributes:
-        value: above 0, a whole number of words or sentences, at most 100 percent.
+        value: positive length; an integer for words or sentences, at most 100 for percent.
         unit: "words", "sentences", or "percent" of the document's words.
     """
 
@@ -50,14 +50,14 @@ class Length:
 
 
 def parse_length(text: str | int | Length) -> Length:
-    """Returns the length that a text names.
+    """Parses the length of a summary.
 
     Args:
-        text: "short", "medium", "long", "150", "150 words", "7 sentences" or "5%"; a number is of
+        text: "short", "medium", "long", "150", "150 words", "7 sentences" or "5%"; a number counts
             words.
 
     Raises:
-        InputError: something else.
+        InputError: the text is not a length.
     """
     if isinstance(text, Length):
         return text
@@ -84,18 +84,18 @@ def select_sentences(
     dependent: np.ndarray | None = None,
     label_words: np.ndarray | None = None,
 ) -> list[int]:
-    """Returns the sentences of a summary of some length; see ``take_sentences``.
+    """Returns the sentences of a summary with a given length; see ``take_sentences``.
 
-    A short summary of a whole book takes its sentences from several parts of equal length, so that
-    one chapter does not fill it.
+    A short summary of a whole book takes its sentences from several parts of equal length, so
+    that no chapter dominates.
 
     Args:
         document: document of n sentences.
-        scores: float [n]; of equal ones the earlier is better.
+        scores: float [n]; ties go to the earlier sentence.
         length: length of the summary.
-        alike: cosine above which two sentences are alike; 1 takes repetitions as well.
-        dependent: bool [n], True if a sentence depends on the one before; None if none does.
-        label_words: int [n], words of a label that a sentence gets in the summary; None for none.
+        alike: cosine above which two sentences are near-duplicates; 1 allows repetitions.
+        dependent: bool [n], True if a sentence depends on the previous one; None if none does.
+        label_words: int [n], words of the label of a sentence in the summary; None for no labels.
     """
     limit = length.value
     costs = document.lengths
@@ -125,25 +125,25 @@ def take_sentences(
     dependent: np.ndarray | None = None,
     num_parts: int = 1,
 ) -> list[int]:
-    """Returns the best sentences that there is room for, in the order of the document.
+    """Returns the best sentences within a limit, in document order.
 
-    Sentences are taken in the order of their scores. Near-duplicates of sentences taken before are
-    skipped, and so are sentences that exceed the remaining length; if none fits, the best sentence
-    is the whole summary. Sentences without words, or with a score of minus infinity, are not taken
-    unless there is no other.
+    Sentences are selected in the order of their scores. Near-duplicates of selected sentences are
+    skipped, and so are sentences that exceed the remaining length; if none fits, the summary is the
+    best sentence. Sentences without words, or with a score of minus infinity, are selected only if
+    there is no other.
 
-    A dependent sentence is taken together with the sentences before it that it depends on, at the
-    mean of their scores, or after them at its own score.
+    A dependent sentence is selected together with the sentences before it that it depends on, at
+    the mean of their scores, or after them at its own score.
 
     Args:
         document: document of n sentences.
-        scores: float [n]; of equal ones the earlier is better.
-        costs: int [n], room that each takes.
-        limit: room for all, not exceeded by more than one sentence.
-        alike: cosine above which two sentences are alike; 1 takes repetitions as well.
-        dependent: bool [n], True if a sentence depends on the one before; None if none does.
-        num_parts: number of parts of the document, of as many words each, that share the room
-            equally; room that is left over passes to the next part.
+        scores: float [n]; ties go to the earlier sentence.
+        costs: int [n], length of each sentence.
+        limit: maximum total cost, exceeded only if no sentence fits.
+        alike: cosine above which two sentences are near-duplicates; 1 allows repetitions.
+        dependent: bool [n], True if a sentence depends on the previous one; None if none does.
+        num_parts: number of parts of the document, of equally many words, that share the limit
+            equally; an unused remainder passes to the next part.
     """
     allowed = _allowed(document, scores)
     if dependent is None:
@@ -162,19 +162,19 @@ def take_sentences(
 
 
 def _allowed(document: ParsedDocument, scores: np.ndarray) -> np.ndarray:
-    """Returns bool [n], sentences that may be taken; all if no sentence qualifies."""
+    """Returns bool [n], True for sentences that may be selected; all if no sentence qualifies."""
     has_words = np.bincount(document.words.row, minlength=len(scores)) > 0
     allowed = has_words & (scores > -np.inf)
     return allowed if allowed.any() else np.ones(len(scores), bool)
 
 
 class _Selection:
-    """The sentences taken so far.
+    """The sentences selected so far.
 
     Args:
         document: document of n sentences.
         scores, costs, alike, dependent: see ``take_sentences``.
-        allowed: bool [n], sentences that may be taken.
+        allowed: bool [n], True for sentences that may be selected.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class _Selection:
         dependent: np.ndarray,
     ) -> None:
         self.taken: set[int] = set()
-        # Lists, as single numbers of arrays are slow to read.
+        # Lists, because reading single array elements is slow.
         self._scores = scores.tolist()
         self._costs = costs.tolist()
         self._alike = alike
@@ -196,7 +196,7 @@ class _Selection:
         self._seen = _Seen(document)
 
     def fill(self, start: int, end: int, room: float) -> float:
-        """Takes sentences from [start, end); returns the room that is left."""
+        """Selects sentences from [start, end); returns the remaining room."""
         queue = []  # (minus the value, sentence): the best one first, then the earliest
         for sentence in range(start, end):
             group = self._group(sentence)
@@ -209,7 +209,7 @@ class _Selection:
             if not missing:
                 continue
             current = -self._mean_score(missing)
-            if current > value:  # a better part of the group was taken in the meantime
+            if current > value:  # a better part of the group has been selected since
                 heapq.heappush(queue, (current, sentence))
                 continue
             cost = sum(self._costs[number] for number in missing)
@@ -230,27 +230,27 @@ class _Selection:
         return sum(self._scores[number] for number in sentences) / len(sentences)
 
     def _group(self, sentence: int) -> list[int]:
-        """Returns a sentence after those that it depends on."""
+        """Returns a sentence, preceded by the sentences it depends on."""
         first = sentence
         while first > 0 and self._dependent[first] and sentence - first < _LONGEST_GROUP:
             first -= 1
         return list(range(first, sentence + 1))
 
     def _missing(self, sentence: int) -> list[int]:
-        """Returns the part of a sentence's group that is to be taken with it."""
+        """Returns the part of a sentence's group to be selected with it."""
         if sentence - 1 in self.taken:
             return [sentence]
         return [number for number in self._group(sentence) if number not in self.taken]
 
     def _repeats(self, sentences: Sequence[int]) -> bool:
-        """Returns True if one of some sentences is like a sentence taken before."""
+        """Returns True if one of some sentences is a near-duplicate of a selected sentence."""
         if self._alike >= 1:
             return False
         return any(self._seen.highest_cosine(number) > self._alike for number in sentences)
 
 
 class _Seen:
-    """An inverted index of the sentences taken so far: (sentence, weight) pairs for each word."""
+    """An inverted index of the selected sentences: (sentence, weight) pairs for each word."""
 
     def __init__(self, document: ParsedDocument) -> None:
         words = document.words
@@ -265,7 +265,7 @@ class _Seen:
         return list(zip(self._words[pairs].tolist(), self._weights[pairs].tolist(), strict=True))
 
     def highest_cosine(self, sentence: int) -> float:
-        """Returns the cosine with the sentence taken before that is most like this one."""
+        """Returns the highest cosine with a selected sentence."""
         products: dict[int, float] = {}
         for word, weight in self._pairs(sentence):
             for holder, other in self._holders.get(word, ()):
@@ -273,7 +273,7 @@ class _Seen:
         return max(products.values(), default=0.0)
 
     def add(self, sentence: int) -> None:
-        """Takes a sentence."""
+        """Adds a selected sentence."""
         for word, weight in self._pairs(sentence):
             if weight:
                 self._holders.setdefault(word, []).append((sentence, weight))

@@ -23,14 +23,14 @@ RIDGE = 0.01  # regularization of the linear ranker
 
 @dataclasses.dataclass(frozen=True)
 class RowOptions:
-    """Options of drawing the rows of one data set.
+    """Options of sampling the rows of one data set.
 
     Attributes:
-        rows: sentences in all, as many of each document, fewer where documents are short.
-        query_share: share of the documents without a query that appear a second time with one, see
+        rows: total number of sentences, equally many of each document, fewer for short documents.
+        query_share: share of the documents without a query that are repeated with one, see
             ``asked``.
-        query_words: words of such a query, at most.
-        seed: of what is drawn.
+        query_words: maximum words of such a query.
+        seed: random seed of the sampling.
     """
 
     rows: int = 40_000
@@ -40,7 +40,7 @@ class RowOptions:
 
 
 class Rows(NamedTuple):
-    """Sentences to learn from: features float32 [rows, names], gains [rows], weights [rows]."""
+    """Training sentences: features float32 [rows, names], gains [rows], weights [rows]."""
 
     names: list[str]
     table: np.ndarray
@@ -52,12 +52,12 @@ def draw_rows(documents: Sequence[Document], options: RowOptions = RowOptions())
     """Returns random sentences of the documents of one data set; their weights sum to ``rows``.
 
     Args:
-        documents: documents with a summary or several; rows of the same text should be neighbors,
-            as it is parsed once for them.
-        options: options of the draw.
+        documents: documents with one or several summaries; rows of the same text should be
+            adjacent, because it is parsed once for them.
+        options: options of the sampling.
 
     Raises:
-        InputError: no documents, or one without a summary.
+        InputError: there are no documents, or one has no summary.
     """
     if not documents:
         raise InputError("no documents to train a ranker on")
@@ -98,16 +98,16 @@ def _mean_gains(sentences: Sequence[str], references: Sequence[str]) -> np.ndarr
 def train_trees(sets: Iterable[Rows], options: BoostingOptions) -> BoostedTrees:
     """Fits trees to the rows of several data sets, with their weights."""
     rows = _joined(sets)
-    # Trees have no use for standardized features: they split ranks and raw features.
+    # Trees do not need standardized features: they split ranks and raw features.
     names = [name for name in rows.names if not name.startswith("standard_")]
     return fit_trees(_columns(rows, names), rows.gains, rows.weights, names, options)
 
 
 def train_fallback(kinds: Iterable[Rows], seen: Iterable[Rows]) -> Fallback:
-    """Fits the ranker for documents that are unlike those that trees were trained on.
+    """Fits the ranker for documents unlike the training data of the trees.
 
     Args:
-        kinds: rows of each kind of text to learn from.
+        kinds: training rows of each kind of text.
         seen: rows of each kind that the trees were trained on.
     """
     rows = _joined(kinds)
@@ -128,24 +128,24 @@ def _joined(sets: Iterable[Rows]) -> Rows:
 
 
 def _columns(rows: Rows, names: Sequence[str]) -> np.ndarray:
-    """Returns float32 [rows, names], features by their names."""
+    """Returns float32 [rows, names], features by name."""
     return rows.table[:, [rows.names.index(name) for name in names]]
 
 
 def asked(document: Document, most: int, rng: np.random.Generator) -> Document | None:
-    """Draws a query about a part of a document's summary, which becomes the summary.
+    """Draws a query about a part of a document's summary, which replaces the summary.
 
-    The part is a sentence of the summary, drawn among those that share at least two content words
-    with the document; the query is a draw of these words. So a ranker learns what a query is on
-    data sets without any.
+    The part is a random sentence of the summary that shares at least two content words with the
+    document; the query is a sample of these words. In this way a ranker learns queries from data
+    sets without any.
 
     Args:
-        document: with a summary.
-        most: words of the query.
-        rng: of the draws.
+        document: document with a summary.
+        most: maximum words of the query.
+        rng: random generator.
 
     Returns:
-        None where no sentence of the summary fits.
+        The document with query and new summary; None if no sentence of the summary qualifies.
     """
     known = set(map(light_stem, unicode_words(document.document))) - STOP_WORDS
     shared = []

@@ -1,4 +1,4 @@
-"""Boosted regression trees: a sum of complete trees, read level by level with NumPy."""
+"""Boosted regression trees: a sum of complete trees, evaluated level by level with NumPy."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 
-_AT_ONCE = 16384  # leaves that are looked for together
+_AT_ONCE = 16384  # leaves that are computed at once
 
 
 class BoostedTrees(NamedTuple):
@@ -22,10 +22,10 @@ class BoostedTrees(NamedTuple):
            leaf 3  4   leaf 5  6
 
     Attributes:
-        names: of the features.
-        features: int16 [trees, 2^d - 1], the feature of each split.
-        thresholds: float32 [trees, 2^d - 1]; infinite where all rows go to the left.
-        leaves: float32 [trees, 2^d], the values that a tree adds.
+        names: names of the features.
+        features: int16 [trees, 2^d - 1], feature of each split.
+        thresholds: float32 [trees, 2^d - 1]; infinite if all rows go left.
+        leaves: float32 [trees, 2^d], values of the leaves.
     """
 
     names: list[str]
@@ -58,7 +58,7 @@ class BoostedTrees(NamedTuple):
         """Returns the sum of the leaves that each row reaches, float64 [rows].
 
         Args:
-            reached: int16 [trees, rows], the leaves.
+            reached: int16 [trees, rows], leaves of the rows.
         """
         total = np.zeros(reached.shape[1])
         for leaves, places in zip(self.leaves, reached, strict=True):
@@ -66,17 +66,16 @@ class BoostedTrees(NamedTuple):
         return total
 
     def contributions(self, reached: np.ndarray, rows: Sequence[int]) -> np.ndarray:
-        """Returns how much each feature adds to the scores of k rows, float64 [k, features].
+        """Returns the contribution of each feature to the scores of k rows, float64 [k, features].
 
         The value of a node is the mean of the leaves that all rows reach below it, and a split adds
-        the value of the child that a row goes to minus its own (Saabas, "Interpreting random
-        forests", 2014; there the means are of the training data). So the contributions to a row
-        sum to its score minus the mean score, and features that are the same in all rows add
-        nothing.
+        the value of the child taken by a row minus its own (Saabas, "Interpreting random forests",
+        2014, with means over the training data). So the contributions to a row sum to its score
+        minus the mean score, and features that are equal in all rows add nothing.
 
         Args:
-            reached: int16 [trees, rows], the leaves of all rows.
-            rows: numbers of the k rows.
+            reached: int16 [trees, rows], leaves of all rows.
+            rows: indices of the k rows.
         """
         chosen = np.asarray(rows, np.int64)
         result = np.zeros((len(chosen), len(self.names)))
@@ -94,18 +93,18 @@ class BoostedTrees(NamedTuple):
 
         Args:
             path: file to write.
-            others: arrays to be saved with the trees, by name.
+            others: arrays to save with the trees, by name.
         """
         arrays = self._asdict() | {"names": np.array(self.names)} | dict(others or {})
         np.savez_compressed(path, **arrays)
 
 
 def _node_values(leaves: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Returns the mean of the leaves below each node by how often these are reached, as a heap.
+    """Returns the mean of the leaves below each node, weighted by their counts, as a heap.
 
     Args:
         leaves: [2^d], values of the leaves.
-        counts: [2^d], how often each is reached; nodes that are never reached get 0.
+        counts: [2^d], number of rows that reach each leaf; nodes without rows get 0.
     """
     leaves = leaves.astype(np.float64)
     sums, numbers = [leaves * counts], [counts]
@@ -120,11 +119,11 @@ def tree_leaves(table: np.ndarray, features: np.ndarray, thresholds: np.ndarray)
     """Returns the leaf of every tree that each row reaches, int64 [trees, rows].
 
     Args:
-        table: [rows, features].
+        table: [rows, features], features of the rows.
         features, thresholds: [trees, 2^d - 1], the splits.
     """
     num_trees, num_splits = features.shape
-    # Numbers in flat arrays are read several times as fast as pairs of indices.
+    # Flat indices are several times as fast as pairs of indices.
     first_split = num_splits * np.arange(num_trees)[:, None]
     first_value = table.shape[1] * np.arange(len(table))
     node = np.zeros((num_trees, len(table)), np.int64)
@@ -136,10 +135,10 @@ def tree_leaves(table: np.ndarray, features: np.ndarray, thresholds: np.ndarray)
 
 
 def load_trees(path: str | Path) -> BoostedTrees:
-    """Reads what ``BoostedTrees.save`` wrote.
+    """Loads trees written by ``BoostedTrees.save``.
 
     Raises:
-        InputError: a file that is not there or holds something else.
+        InputError: the file is missing, or contains something else.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -152,7 +151,7 @@ def load_trees(path: str | Path) -> BoostedTrees:
 
 
 def same_features(names: Sequence[str], known: Sequence[str]) -> None:
-    """Raises InputError unless all names are known."""
+    """Raises InputError if some names are unknown."""
     if missing := sorted(set(names) - set(known)):
         raise InputError(
             f"the ranker asks for features that this version does not have ({', '.join(missing)}); "
