@@ -1,6 +1,6 @@
-"""The commands, one file each, and what they share."""
+"""The commands, one file each, and their shared modules."""
 
-# name -> what ``longsum --help`` says of it
+# name -> description in ``longsum --help``
 COMMANDS = {
     "train": "trains a model as a config file says, and resumes it",
     "summarize": "prints summaries of documents",

@@ -29,27 +29,27 @@ from longsum_jax.schema import LARGEST, Range, check_number, shortened
 def run(main: Callable[[Sequence[str]], int | None]) -> None:
     """Runs ``main(argv)`` and exits.
 
-    The code is what ``main`` returns, 0 if that is None; 2 with one sentence for bad input, 130
-    after Ctrl-C, else 1 with a traceback. Compiled programs are kept for the next command, see
-    ``keep_compiled_programs``.
+    The exit code is the return value of ``main`` (None is 0), 2 with one sentence for bad input,
+    130 after Ctrl-C, otherwise 1 with a traceback. Compiled programs are cached for later commands,
+    see ``keep_compiled_programs``.
     """
     keep_compiled_programs(os.environ)
     _open_closed_streams()
     streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
     for stream in streams:
-        # Programs read what goes to a pipe or a file: JSON and pages are UTF-8 whatever the locale.
+        # Other programs read pipes and files: JSON and pages are UTF-8 in every locale.
         encoding = stream.encoding if stream.isatty() else "utf-8"
-        stream.reconfigure(encoding=encoding, errors="backslashreplace")  # names may be no text
+        stream.reconfigure(encoding=encoding, errors="backslashreplace")  # undecodable names
     try:
         code = main([_with_home(argument) for argument in sys.argv[1:]]) or 0
-        sys.stdout.flush()  # not when nobody can catch its error any more
+        sys.stdout.flush()  # while its errors can still be caught
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         code = 130
-    except BrokenPipeError:  # the reader of our output went away, as with `| head`
+    except BrokenPipeError:  # the reader of our output exited, as with `| head`
         _drop_output()
         code = 0
     except MemoryError as error:
@@ -57,7 +57,7 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
         code = 2
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0)
-        if error.filename is None and error.errno in _FULL:  # of what is open already
+        if error.filename is None and error.errno in _FULL:  # an open stream
             _drop_output()
             error.filename = "standard output, or a file"
         if error.filename is None or remedy is None:
@@ -69,19 +69,19 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
 
 
 def _open_closed_streams() -> None:
-    """Puts what reads and writes nothing in the place of streams that the caller has closed."""
+    """Replaces closed standard streams with /dev/null."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _drop_output() -> None:
-    """Drops what is still to be printed: Python would try again at its end, and fail again."""
+    """Discards pending output; otherwise Python flushes it again at exit, and fails again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _too_little_memory(error: MemoryError) -> str:
-    asked = in_one_line(str(error))[:200]  # NumPy says how much, Python nothing
+    asked = in_one_line(str(error))[:200]  # NumPy reports the size, Python does not
     for_what = f" ({asked})" if asked else ""
     return (
         f"this machine has too little memory{for_what}; end other programs, or take a smaller "
@@ -90,8 +90,8 @@ def _too_little_memory(error: MemoryError) -> str:
 
 
 def _with_home(argument: str) -> str:
-    """Returns ``--flag=~/file`` with the home directory, which shells put at the beginning of an
-    argument alone."""
+    """Expands the home directory in ``--flag=~/file``; shells expand it only at the start of an
+    argument."""
     flag, equals, value = argument.partition("=")
     if not flag.startswith("--") or not value.startswith(("~/", "~\\")):
         return argument
@@ -99,9 +99,9 @@ def _with_home(argument: str) -> str:
 
 
 def run_process(main: Callable[[Sequence[str]], int | None]) -> None:
-    """Does what ``run`` does in a process of its own, which ends then.
+    """Runs a command like ``run``, but exits even if background threads are still alive.
 
-    Threads of a checkpoint that could not be written may wait for minutes; nobody waits for them.
+    Threads of a failed checkpoint write may block for minutes; the process does not wait for them.
     """
     try:
         run(main)
@@ -117,9 +117,9 @@ def run_process(main: Callable[[Sequence[str]], int | None]) -> None:
             os._exit(code)
 
 
-# Errors of a disk that can take no more.
+# Errors of a full or failing disk.
 _FULL = (errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.ESTALE)
-# Errors of the system that are a matter of a path that was given, and what to do then.
+# System errors caused by the given path, and their remedies.
 _REMEDIES = dict.fromkeys(
     (
         errno.EACCES,
@@ -139,16 +139,16 @@ _REMEDIES = dict.fromkeys(
 
 
 def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
-    """Makes JAX, not imported yet, keep compiled programs in the user's cache directory.
+    """Makes JAX, before it is imported, cache compiled programs in the user's cache directory.
 
     Args:
-        environment: the variables that JAX will read. JAX_COMPILATION_CACHE_DIR in it names
-            another directory, JAX_ENABLE_COMPILATION_CACHE=false keeps nothing.
+        environment: environment variables for JAX. JAX_COMPILATION_CACHE_DIR selects another
+            directory; JAX_ENABLE_COMPILATION_CACHE=false disables the cache.
     """
     off = environment.get("JAX_ENABLE_COMPILATION_CACHE", "").lower() in ("false", "0")
     if off or "JAX_COMPILATION_CACHE_DIR" in environment:
         return
-    # Without a home directory, or one that can be written, nothing is kept.
+    # Without a writable home directory, nothing is cached.
     with contextlib.suppress(OSError, RuntimeError):
         cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         directory = cache / "longsum_jax" / "compiled" / _processor()
@@ -158,9 +158,9 @@ def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
 
 
 def _processor() -> str:
-    """Returns a name of this processor's model.
+    """Returns an identifier of this processor's model.
 
-    Programs for one model may not run on others that share the directory.
+    Programs compiled for one model may not run on other machines that share the directory.
     """
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -172,7 +172,7 @@ def _processor() -> str:
     return f"{platform.machine()}-{digest}"
 
 
-# What to do where a device has too little memory.
+# Advice if a device has too little memory.
 TRAINING_ADVICE = (
     "raise training.accumulation, set model.remat, shard parameters with mesh.preset=fsdp or texts "
     "with fsdp+sequence, or lower data.batch_size"
@@ -185,17 +185,17 @@ SUMMARY_ADVICE = (
 
 @contextlib.contextmanager
 def memory_errors(advice: str) -> Iterator[None]:
-    """Turns the error of a device that has run out of memory into one sentence.
+    """Converts the error of a device that is out of memory to an InputError of one sentence.
 
     Args:
-        advice: what to change.
+        advice: changes that reduce memory use.
 
     Raises:
-        InputError: memory has run out inside the ``with``.
+        InputError: the device ran out of memory inside the ``with``.
     """
     try:
         yield
-    except RuntimeError as error:  # jax.errors.JaxRuntimeError is one
+    except RuntimeError as error:  # jax.errors.JaxRuntimeError is a subclass
         message = str(error)
         if "RESOURCE_EXHAUSTED" not in message:
             raise
@@ -207,8 +207,8 @@ def memory_errors(advice: str) -> Iterator[None]:
         ) from error
 
 
-# Ranges of flags whose values no dataclass of options checks. Other numbers are finite, and whole
-# ones fit 32 bits.
+# Ranges of flags whose values are not checked by a dataclass of options. Other numbers must be
+# finite, and integers must fit in 32 bits.
 _RANGES: Mapping[str, Range] = {
     "batch_size": Range(1, 2**20),
     "documents": Range(1, LARGEST),
@@ -237,7 +237,7 @@ _RANGES: Mapping[str, Range] = {
 }
 
 
-# Names for the values of flags
+# Placeholders (metavars) of flag values
 _PATHS = ("DIR", "FILE", "PATH")
 _TEXTS = ("NAME", "TEXT")
 
@@ -252,9 +252,9 @@ class _Parser(argparse.ArgumentParser):
         """See ``argparse``.
 
         Raises:
-            InputError: an unknown flag, values that do not fit.
+            InputError: a flag is unknown, or a value is invalid.
         """
-        if self._subparsers is None:  # else flags may be of a command inside
+        if self._subparsers is None:  # otherwise flags may belong to a subcommand
             self._check_flags(sys.argv[1:] if args is None else args)
         found, rest = super().parse_known_args(args, namespace)
         for action in self._actions:
@@ -266,7 +266,7 @@ class _Parser(argparse.ArgumentParser):
         return found, rest
 
     def _check_flags(self, args: Sequence[str]) -> None:
-        """Raises InputError for a flag that does not exist, before argparse misses another one."""
+        """Raises InputError for an unknown flag, before argparse reports another one as missing."""
         known = {name for action in self._actions for name in action.option_strings}
         for argument in itertools.takewhile("--".__ne__, args):
             flag = argument.partition("=")[0]
@@ -278,7 +278,7 @@ _CONFIG_KEY = "--config.KEY"
 
 
 def _guess(flag: str, known: Set[str]) -> str:
-    """Returns which of the known flags may be meant, if any is like an unknown one."""
+    """Returns a suggestion of a known flag similar to an unknown one; "" if there is none."""
     name = "--" + flag.removeprefix("--").replace("-", "_")
     if "." in name and _CONFIG_KEY in known:
         return f"; did you mean --config.{name.removeprefix('--')}?"
@@ -291,7 +291,7 @@ def _guess(flag: str, known: Set[str]) -> str:
 
 
 def _is_text(action: argparse.Action) -> bool:
-    """Returns True if the value of a flag is compared with texts, and names no file."""
+    """Returns True if the value of a flag is a text but not a file name."""
     return action.metavar in _TEXTS or action.dest.endswith("_key")
 
 
@@ -307,7 +307,7 @@ def _check_value(action: argparse.Action, value: Any) -> None:
 
 
 def parser(command: str, description: str, examples: str) -> argparse.ArgumentParser:
-    """Returns the parser of ``longsum COMMAND``; its help ends with worked examples."""
+    """Returns the parser of ``longsum COMMAND``; its help ends with examples."""
     return _Parser(
         prog=f"longsum {command}",
         description=description,
@@ -318,7 +318,7 @@ def parser(command: str, description: str, examples: str) -> argparse.ArgumentPa
 
 
 def unwritable(path: str | Path, error: OSError, flag: str = "out") -> InputError:
-    """Returns the error about a file or directory of a flag that cannot be written."""
+    """Returns the error for a file or directory of a flag that cannot be written."""
     return InputError(f"{path}: cannot be written ({error.strerror}); give another --{flag}")
 
 
@@ -326,9 +326,9 @@ def print_stdout(text: str = "", *, end: str = "\n", flush: bool = False) -> Non
     """Prints a text on standard output, without characters that control a terminal.
 
     Args:
-        text: lines, which may hold words of documents, names and answers of models.
-        end: text after it.
-        flush: True to write it at once.
+        text: lines, which may contain text of documents, names and model outputs.
+        end: text printed after it.
+        flush: whether to flush the stream.
     """
     print(terminal_text(text), end=end, flush=flush)
 
@@ -340,9 +340,9 @@ def print_stderr(message: str) -> None:
 
 @contextlib.contextmanager
 def spinner(message: str) -> Iterator[None]:
-    """Shows a message and the seconds that a block takes on standard error.
+    """Shows a message and the elapsed seconds of a block on standard error.
 
-    Where that is no terminal, the message is printed once.
+    If standard error is not a terminal, the message is printed once.
     """
     if not sys.stderr.isatty():
         print_stderr(f"{message} ...")

@@ -103,7 +103,7 @@ def _add_lsg_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _with_encoder(model: Any, args: argparse.Namespace) -> Any:
-    """Returns the model with the encoder attention and the positions that the flags ask for."""
+    """Returns the model with the encoder attention and the positions selected by the flags."""
     options = flags.given(args, _LSG_OPTIONS)
     choices = flags.given(args, _LSG_CHOICES)
     if args.encoder_attention == "lsg":
@@ -123,7 +123,7 @@ def _with_encoder(model: Any, args: argparse.Namespace) -> Any:
 def _check_extension(args: argparse.Namespace) -> None:
     """Checks --position_extension against other flags, and sets its default.
 
-    LSG attention comes with tables that are repeated.
+    LSG attention always repeats (tiles) the position tables.
     """
     extension = args.position_extension
     args.position_extension = extension or "tiled"
@@ -142,13 +142,13 @@ def main(argv: Sequence[str]) -> None:
     """Converts a model.
 
     Raises:
-        InputError: a model that cannot be read, or a directory that cannot be written.
+        InputError: the model cannot be read, or the directory cannot be written.
     """
     args = _parse(argv)
     from longsum_jax.checkpoints.huggingface import check_target
     from longsum_jax.inference.loading import load
 
-    check_target(Path(args.target))  # first: reading may take minutes
+    check_target(Path(args.target))  # first, because reading may take minutes
     with console.spinner(f"reading {args.source}"):
         original = load(
             args.source,
@@ -170,7 +170,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _run_test(original: Any, args: argparse.Namespace) -> None:
-    """Prints a check of the model that was written."""
+    """Prints a check of the converted model."""
     from longsum_jax.conversion.lsg import SEED
     from longsum_jax.inference.loading import load
     from longsum_jax.inference.lsg_check import check_lsg

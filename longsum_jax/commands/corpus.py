@@ -1,4 +1,4 @@
-"""longsum corpus: describes data sets, and turns them into JSON lines."""
+"""longsum corpus: describes data sets, and converts them to JSON Lines."""
 
 import argparse
 import dataclasses
@@ -53,19 +53,19 @@ the mean length of a word's fragment (Grusky et al. 2018). A percentile between 
 interpolated linearly, as by numpy.percentile. longsum plots bigrams shows where in
 documents the words of summaries are.
 """
-# Objectives that learn from what rules make of documents, and those that read it from files.
+# Objectives that derive training data by rules -> objectives that read it from files.
 _READERS = {"claims": "classify_pairs", "cloze": "answer"}
 EXPORT_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
 HEADS = ("documents", "document words", "summary words", "compression", "coverage", "density")
 TOKEN_HEADS = ("mean", "median", "90th percentile", "largest")
-WHITESPACE = "whitespace"  # --tokenizer for the pieces between white space
+WHITESPACE = "whitespace"  # --tokenizer for pieces between white space
 
 
 def main(argv: Sequence[str]) -> None:
     """Runs one subcommand.
 
     Raises:
-        InputError: data that do not fit.
+        InputError: the data are invalid.
     """
     parser = console.parser("corpus", "Describes data sets, and writes JSON lines.", EXAMPLES)
     commands = parser.add_subparsers(required=True, metavar="statistics|export|govreport|pairs")
@@ -124,7 +124,7 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def read_pairs(path: str, args: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Yields document and summary of the rows of one data set that the flags ask for."""
+    """Yields document and summary of the rows of one data set, as selected by the flags."""
     from longsum_jax.text.documents import read_json_lines
 
     rows = read_json_lines(path, document_key=args.document_key, summary_key=args.summary_key)
@@ -132,7 +132,7 @@ def read_pairs(path: str, args: argparse.Namespace) -> Iterator[tuple[str, str]]
 
 
 class _DataSet(NamedTuple):
-    """Statistics of a data set; ``tokens`` has the lengths of each kind of text."""
+    """Statistics of a data set; ``tokens`` contains the lengths of each kind of text."""
 
     path: str
     documents: int
@@ -158,7 +158,7 @@ def _statistics(args: argparse.Namespace) -> None:
 
 
 def _token_counter(tokenizer: str | None) -> Callable[[str], int] | None:
-    """Returns the function that counts the tokens of a text, None without a tokenizer."""
+    """Returns the function that counts the tokens of a text; None without a tokenizer."""
     if tokenizer is None:
         return None
     if tokenizer == WHITESPACE:
@@ -174,7 +174,7 @@ def _describe(
 ) -> _DataSet:
     """Returns the statistics of a data set, whose documents are read one at a time.
 
-    Of each document 8 bytes remain in memory for the number of its tokens, and for the summary's.
+    Per document, 8 bytes remain in memory for its token count, and 8 for the summary's.
     """
     from longsum_jax.text.documents import read_json_lines
     from longsum_jax.text.extractive import mean_extractiveness
@@ -207,7 +207,7 @@ def _describe(
 
 
 def _cells(means: "Extractiveness") -> list[str]:
-    """Returns the means as text, a dash for a number that the data set does not have."""
+    """Returns the means as text; a dash for a number that the data set does not have."""
     formats = ("14,.1f", "14,.1f", "14.2f", "14.3f", "14.2f")
     return [
         f"{'-':>14}" if math.isnan(value) else format(value, pattern)
@@ -255,16 +255,16 @@ def _export(args: argparse.Namespace) -> None:
                 f"--cache_dir={task.cache_dir} holds pieces of documents, without their gap "
                 "sentences; leave it out"
             )
-        task = dataclasses.replace(task, piece_words=None)  # who reads the file cuts them
+        task = dataclasses.replace(task, piece_words=None)  # the reader of the file will cut them
     splits = list(task.splits) if args.split is None else args.split.split(",")
     for split in splits:
-        task.source_split(split)  # raises for an unknown one
+        task.source_split(split)  # raises for an unknown split
     for split, path in _targets(args.out, splits).items():
         _export_split(task, split, path, args.examples)
 
 
 def _targets(out: str, splits: Sequence[str]) -> dict[str, Path]:
-    """Returns the file to make of each split; refuses those that exist."""
+    """Returns the output file of each split; refuses existing files."""
     is_file = out.endswith(EXPORT_SUFFIXES)
     if not is_file and Path(out).suffix and not Path(out).is_dir():
         raise InputError(
@@ -284,7 +284,7 @@ def _targets(out: str, splits: Sequence[str]) -> dict[str, Path]:
 
 
 def _export_split(task: "Task", split: str, path: Path, examples: int | None) -> None:
-    """Writes the documents of a split, without those that could not be read back."""
+    """Writes the documents of a split, except unreadable ones (without text or summary)."""
     from longsum_jax.data.sources import documents
 
     left_out = 0
@@ -320,12 +320,12 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
 
 def _is_complete(task: "Task", document: "Document") -> bool:
     has_summary = bool(document.summary and document.only_summary.strip())
-    has_answer = task.objective == "cloze"  # made of a summary
+    has_answer = task.objective == "cloze"  # derived from a summary
     return bool(document.document.strip()) and (has_summary or has_answer or not task.needs_summary)
 
 
 def _field_names(task: "Task") -> dict[str, str]:
-    """Returns the names under which a task of JSON lines reads the fields of its documents."""
+    """Returns the names of document fields in a JSON Lines task."""
     from longsum_jax.data.tasks import get_task
 
     objective = _READERS.get(task.objective, task.objective)
@@ -338,7 +338,7 @@ def _field_names(task: "Task") -> dict[str, str]:
 
 
 def _write_rows(file: TextIO, documents: Iterable["Document"], names: Mapping[str, str]) -> int:
-    """Writes documents as JSON lines, some fields under other names, and returns their number."""
+    """Writes documents as JSON Lines, with some fields renamed, and returns their number."""
     count = 0
     for count, document in enumerate(documents, 1):  # noqa: B007
         file.write(json_text(_row(document, names)) + "\n")
@@ -346,7 +346,7 @@ def _write_rows(file: TextIO, documents: Iterable["Document"], names: Mapping[st
 
 
 def _row(document: "Document", names: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the JSON object of a document, without fields that it does not have."""
+    """Returns the JSON object of a document, without absent fields."""
     values = document._asdict()
     row = {"id": values.pop("id"), **values}
     return {names.get(key, key): value for key, value in row.items() if value is not None}
@@ -379,19 +379,19 @@ def _govreport(args: argparse.Namespace) -> None:
 def _write_split(
     source: str, split: str, path: Path, aspects: "dict[str, list[SummarySection]]"
 ) -> str:
-    """Writes the reports of a split, and names those that cannot be read.
+    """Writes the reports of a split, and names unreadable reports.
 
     Args:
         source: directory of the release.
         split: train, validation or test.
         path: file to write.
-        aspects: takes the sections of GAO summaries by id.
+        aspects: dictionary to which the sections of GAO summaries are added by id.
 
     Returns:
-        How many were written and left out, and the mean number of their sections by office.
+        The numbers of written and skipped reports, and the mean number of sections by office.
 
     Raises:
-        InputError: the split cannot be read, or none of its reports.
+        InputError: the split, or every report of it, cannot be read.
     """
     from longsum_jax.data.govreport import read_govreport
 

@@ -1,4 +1,4 @@
-"""longsum evaluate: scores of a model's summaries, beside the lead and random baselines."""
+"""longsum evaluate: scores a model's summaries, and the lead and random baselines."""
 
 import argparse
 import dataclasses
@@ -57,9 +57,9 @@ are written at the end.
 DATA_KEYS = ("document_key", "summary_key", "query_key")
 TASK_ONLY = ("split", "source", "data_dir", "cache_dir")
 DEFAULT_SPLIT = "test"
-SETTINGS = "settings.json"  # everything that predictions depend on
+SETTINGS = "settings.json"  # all settings that predictions depend on
 OUTPUTS = (SETTINGS, "predictions.jsonl", "metrics.json")
-# Flags that mean something where no summaries are made.
+# Flags that have an effect for tasks without summaries.
 OBJECTIVE_FLAGS = (
     *("model", "task", "out", "examples", "batch_size", "max_source_length", "seed"),
     *("document_key", "query_key", *TASK_ONLY),
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
     """Evaluates a model on a data set.
 
     Raises:
-        InputError: data or settings that do not fit.
+        InputError: the data or settings are invalid.
     """
     parser = console.parser(
         "evaluate", "Scores the summaries of a model against references.", EXAMPLES
@@ -114,7 +114,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _task_without_summaries(args: argparse.Namespace) -> "Task | None":
-    """Returns the task of --task if its models give labels, answers or masked tokens instead."""
+    """Returns the task of --task if its models output labels, answers or masked tokens instead."""
     if args.task is None or args.data is not None:
         return None
     task = flags.task_of(args)
@@ -122,7 +122,7 @@ def _task_without_summaries(args: argparse.Namespace) -> "Task | None":
 
 
 def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
-    """Scores a model by the objective that it was trained for."""
+    """Scores a model by its training objective."""
     from longsum_jax.experiment.trained import objective_of
     from longsum_jax.inference.loading import load
 
@@ -183,7 +183,7 @@ def _evaluate_into(
     aligner: "Aligner | None",
     settings: dict[str, Any],
 ) -> None:
-    """Predicts and scores; continues what is in the output directory."""
+    """Predicts and scores; continues existing predictions in the output directory."""
     from longsum_jax.evaluation.predictions import PredictionsFile, summary_of
 
     _check_settings(out, settings)
@@ -309,9 +309,9 @@ def _predict(
     predictions: "PredictionsFile",
     settings: dict[str, Any],
 ) -> None:
-    """Predicts what the file does not hold yet, with a progress bar.
+    """Predicts the documents that the file does not contain yet, with a progress bar.
 
-    The settings are written with the first row, so that a refused model leaves none behind.
+    The settings are written with the first row, so that a refused model leaves no files.
     """
     from longsum_jax.evaluation.predictions import predict
 
@@ -346,7 +346,7 @@ def _predict(
 
 
 def _reading(args: argparse.Namespace, model: "Model") -> dict[str, Any]:
-    """Returns how documents are read: as the model was trained, unless a flag says otherwise."""
+    """Returns the reading options: the model's training strategy, overridden by flags."""
     return {"strategy": model.trained_strategy} | flags.strategy_options(args)
 
 
@@ -356,7 +356,7 @@ def _score_last(
     metrics: "Metrics",
     predictions: "PredictionsFile",
 ) -> None:
-    """Scores predictions by metrics over models of their own, and writes them again."""
+    """Scores predictions by metrics that load their own models, and rewrites them."""
     from longsum_jax.evaluation.predictions import score_last
 
     names = [name for name, metric in metrics.items() if metric.scored_last]
@@ -374,7 +374,7 @@ def _score_last(
 
 
 def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> dict[str, Any]:
-    """Returns everything that the predictions and scores depend on."""
+    """Returns all settings that the predictions and scores depend on."""
     names = ("strategy", "segment_length", "length", "decoder_storage")
     generation = dataclasses.asdict(model.summary_options(**flags.generation_options(args)))
     return {
@@ -387,12 +387,12 @@ def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> d
 def _flags_and_model(
     args: argparse.Namespace, model: "Model", names: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Returns the settings that all evaluations have, and the flags of further ``names``."""
+    """Returns the settings shared by all evaluations, and the flags of further ``names``."""
     from longsum_jax import __version__
 
     names = ("model", "data", "task", *DATA_KEYS, *TASK_ONLY, "max_source_length", *names)
     names += flags.COMPUTATION_FLAGS
-    # None where a flag was left out, which is another setting than one that was given.
+    # None if a flag was omitted, which differs from any given value.
     settings = {name: getattr(args, name) for name in names}
     if args.task is not None:
         settings |= {"source": flags.task_of(args).source, "split": args.split or DEFAULT_SPLIT}
@@ -406,12 +406,12 @@ def _flags_and_model(
 
 
 def _as_json(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns values as they come back from a file."""
+    """Returns values after a JSON round trip."""
     return json.loads(json.dumps(values))
 
 
 def _make_directory(out: Path) -> Path:
-    """Makes the output directory, and returns it."""
+    """Creates the output directory, and returns it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -431,13 +431,13 @@ def _check_settings(out: Path, settings: dict[str, Any]) -> None:
                 f"{out}: holds predictions made with another {', '.join(differing)}; give another "
                 "--out"
             )
-        (out / checksums.SUMS).unlink(missing_ok=True)  # until all is written again
+        (out / checksums.SUMS).unlink(missing_ok=True)  # until everything is rewritten
     except OSError as error:
         raise InputError(f"{out}: cannot be used ({error}); give another --out") from error
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Returns the settings that differ, those of generation by the names of their options."""
+    """Returns the names of different settings; for generation, the names of its options."""
     before = before | before.get("generation", {})
     now = now | now.get("generation", {})
     names = [name for name in now if before.get(name) != now[name]]
@@ -445,13 +445,13 @@ def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def _holds_predictions(out: Path) -> bool:
-    """Tells whether a command that was not refused wrote into a directory."""
+    """Returns True if an earlier command has written predictions to a directory."""
     path = out / "predictions.jsonl"
     return path.exists() and path.stat().st_size > 0
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:
-    """Writes values as JSON, which has no NaN: a score that could not be measured is null."""
+    """Writes values as JSON, which has no NaN: unmeasured scores become null."""
     from longsum_jax.training.writers import finite
 
     atomic.write_text(path, json.dumps(finite(values), allow_nan=False, indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""longsum extract: cuts documents down to their important sentences."""
+"""longsum extract: reduces documents to their important sentences."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,7 +35,7 @@ they were, and sentences (their indices, from 0 on).
 
 
 class Chosen(NamedTuple):
-    """Sentences of a document, in their order, and their indices in it."""
+    """Selected sentences of a document, in document order, and their indices."""
 
     texts: list[str]
     numbers: list[int]
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> None:
     """Writes the shorter documents.
 
     Raises:
-        InputError: data or a model that do not fit.
+        InputError: the data or the model is invalid.
     """
     parser = console.parser(
         "extract", "Cuts documents down to the sentences that an extractor chooses.", EXAMPLES
@@ -94,9 +94,9 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:
-    """Returns the documents, and the function that chooses sentences of one.
+    """Returns the documents, and the function that selects the sentences of a document.
 
-    Bad data, lengths and models are refused here, before anything is written.
+    Invalid data, lengths and models are refused here, before anything is written.
     """
     from longsum_jax.ranking.ranker import builtin_ranker
     from longsum_jax.ranking.selection import parse_length
@@ -140,7 +140,7 @@ def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:
 
 
 def _chosen(sentences: list[str], numbers: list[int]) -> Chosen:
-    """Returns sentences by their numbers, the first where none is chosen: no document is empty."""
+    """Returns sentences by index; the first if none is selected, so that no document is empty."""
     numbers = numbers or [0]
     return Chosen([sentences[number] for number in numbers], numbers)
 

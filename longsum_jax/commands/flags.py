@@ -1,4 +1,4 @@
-"""Flags that commands share, and what they ask for."""
+"""Command-line flags shared by several commands."""
 
 import argparse
 import contextlib
@@ -32,7 +32,7 @@ def add_dry_run_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Adds --model and all that ``inference.loading.load`` takes; see ``load_options``."""
+    """Adds --model and all options of ``inference.loading.load``; see ``load_options``."""
     parser.add_argument(
         "--model",
         required=required,
@@ -73,7 +73,7 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
 
 
 def add_computation_flags(parser: Any) -> None:
-    """Adds ``COMPUTATION_FLAGS`` to a parser, or a group of one."""
+    """Adds ``COMPUTATION_FLAGS`` to a parser or an argument group."""
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation"
     )
@@ -86,7 +86,7 @@ def add_computation_flags(parser: Any) -> None:
 
 
 COMPUTATION_FLAGS = ("dtype", "matmul_precision")
-# Flags of ``add_model_flags`` but --model, by the names of ``inference.loading.load``.
+# Flags of ``add_model_flags`` except --model, named as in ``inference.loading.load``.
 LOAD_FLAGS = (
     *("revision", "which", "architecture", "tokenizer"),
     *COMPUTATION_FLAGS,
@@ -95,11 +95,11 @@ LOAD_FLAGS = (
 
 
 def load_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of ``inference.loading.load`` that the command line sets."""
+    """Returns the options of ``inference.loading.load`` from the command line."""
     return given(args, LOAD_FLAGS)
 
 
-# Options of ``readers.ReadOptions``, with their types and what they are for.
+# Options of ``readers.ReadOptions``: type, metavar, help.
 _FILE_FLAGS: dict[str, tuple[type, str, str]] = {
     "document_key": (str, "NAME", "field or column that holds the document of JSON, CSV, Parquet"),
     "query_key": (str, "NAME", "field or column with a query, where --query gives none"),
@@ -130,10 +130,10 @@ def add_file_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def read_options(args: argparse.Namespace) -> "ReadOptions":
-    """Returns the options that the flags of ``add_file_flags`` ask for.
+    """Returns the options set by the flags of ``add_file_flags``.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value is out of range.
     """
     from longsum_jax.readers import ReadOptions
 
@@ -141,11 +141,11 @@ def read_options(args: argparse.Namespace) -> "ReadOptions":
 
 
 def check_one(args: argparse.Namespace, **flags: str) -> None:
-    """Raises InputError unless one of two flags is given.
+    """Raises InputError unless exactly one of two flags is given.
 
     Args:
-        args: of the command line.
-        **flags: their names, each with what its value stands for.
+        args: parsed command line.
+        **flags: names of the flags, each with the placeholder of its value.
     """
     count = sum(getattr(args, name) is not None for name in flags)
     if count != 1:
@@ -184,7 +184,7 @@ def add_prediction_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-# Fields of a task that say where its documents are and how they are read.
+# Task fields that determine the source of documents and how they are read.
 SOURCE_FLAGS = {
     "source": "embedded, minutes, tfds:NAME[/CONFIG], govreport:DIR or qmsum:DIR (releases), "
     'parquet:GLOB or json:GLOB ("{split}" in it becomes the split name)',
@@ -197,7 +197,7 @@ SOURCE_FLAGS = {
 
 
 def add_task_flags(parser: argparse.ArgumentParser, title: str) -> None:
-    """Adds --task and ``SOURCE_FLAGS``, these in a group with a title; see ``task_of``."""
+    """Adds --task and, in a group with a title, ``SOURCE_FLAGS``; see ``task_of``."""
     parser.add_argument(
         "--task", metavar="NAME", help="a named data set; longsum prepare --help lists them"
     )
@@ -207,10 +207,10 @@ def add_task_flags(parser: argparse.ArgumentParser, title: str) -> None:
 
 
 def task_of(args: argparse.Namespace) -> "Task":
-    """Returns the task that --task names, changed by the flags of ``add_task_flags``.
+    """Returns the task named by --task, modified by the flags of ``add_task_flags``.
 
     Raises:
-        InputError: an unknown task or a source that does not fit.
+        InputError: the task is unknown, or the source is invalid.
     """
     from longsum_jax.data.tasks import get_task
 
@@ -218,7 +218,7 @@ def task_of(args: argparse.Namespace) -> "Task":
 
 
 def check_half(args: argparse.Namespace) -> None:
-    """Raises InputError for a --half of another --split than train."""
+    """Raises InputError if --half is combined with a --split other than train."""
     if args.half and args.split != "train":
         raise InputError(
             f"--half={args.half} is for --split=train, not for {args.split}; leave it out"
@@ -251,15 +251,15 @@ def metrics_of(
     default: Sequence[str] = ("rouge",),
     default_options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> dict[str, "Metric"]:
-    """Returns the metrics that the flags of ``add_metric_flags`` ask for.
+    """Returns the metrics selected by the flags of ``add_metric_flags``.
 
     Args:
-        args: with those flags.
-        default: names of metrics where the flags give none.
-        default_options: of metrics, which the flags change.
+        args: parsed command line.
+        default: names of metrics if --metrics is not given.
+        default_options: default options of metrics, which the flags override.
 
     Raises:
-        InputError: unknown metrics or options.
+        InputError: a metric or option is unknown.
     """
     from longsum_jax.evaluation.registry import make_metrics
 
@@ -278,7 +278,7 @@ def metrics_of(
 
 
 def _parsed(value: str) -> Any:
-    """Returns JSON (numbers, true and false, lists) as such, all other values as text."""
+    """Returns the parsed value if it is JSON (number, true, false, list); otherwise the text."""
     try:
         return json.loads(value)
     except ValueError:
@@ -305,10 +305,10 @@ def add_align_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def aligner_of(args: argparse.Namespace) -> "VectorAligner | None":
-    """Returns what --align_model asks for; None without it.
+    """Returns the aligner of --align_model; None without the flag.
 
     Raises:
-        InputError: a model that cannot be read, or no --report.
+        InputError: the model cannot be read, or --report is missing.
     """
     if args.align_model is None:
         return None
@@ -322,7 +322,7 @@ def aligner_of(args: argparse.Namespace) -> "VectorAligner | None":
 
 
 def check_file(flag: str, path: str | None) -> None:
-    """Raises InputError for a file that could not be written in the end, before hours of work."""
+    """Raises InputError early if an output file cannot be written later."""
     if path is None:
         return
     parent = Path(path).parent
@@ -342,10 +342,10 @@ def print_notes(metrics: Mapping[str, "Metric"], references: Sequence[str]) -> N
 
 
 def write_report(path: str, content: "ReportContent") -> None:
-    """Writes the page that --report asks for, and says so.
+    """Writes the page of --report, and prints its path.
 
     Raises:
-        InputError: the file cannot be written, or its aligner asks for more documents.
+        InputError: the file cannot be written, or its aligner needs more documents.
     """
     from longsum_jax.evaluation import report
 
@@ -386,8 +386,8 @@ def add_strategy_flags(parser: argparse.ArgumentParser, default: str) -> None:
     """Adds --strategy, --segment_length; see ``strategy_options``.
 
     Args:
-        parser: of a command.
-        default: what happens without --strategy, for the help.
+        parser: parser of a command.
+        default: behavior without --strategy, for the help.
     """
     from longsum_jax.inference.summary import Strategy
 
@@ -406,12 +406,12 @@ def add_strategy_flags(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def strategy_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of ``Model.summaries`` that the flags of ``add_strategy_flags`` set."""
+    """Returns the options of ``Model.summaries`` set by the flags of ``add_strategy_flags``."""
     return given(args, ("strategy", "segment_length"))
 
 
 def _parsed_flag(value: str) -> bool | str:
-    """Returns true and false as such, all other values as text."""
+    """Converts true and false to booleans; other values remain text."""
     return {"true": True, "false": False}.get(value, value)
 
 
@@ -440,7 +440,7 @@ GENERATION_FLAGS = (*_GENERATION_FLAGS, "do_sample", "generation_option", "seed"
 
 
 def add_generation_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds options of generation under their generation_config names."""
+    """Adds generation options under their generation_config names."""
     group = parser.add_argument_group(
         "generation (defaults come from the model's generation_config.json)"
     )
@@ -475,7 +475,7 @@ def add_batch_size_flag(parser: argparse.ArgumentParser) -> None:
 def on_devices(
     args: argparse.Namespace, model: "Model"
 ) -> contextlib.AbstractContextManager["Model"]:
-    """Returns a context with the model, on all devices if it reads several documents at once."""
+    """Returns a context with the model; on all devices if it reads several documents at once."""
     return contextlib.nullcontext(model) if args.batch_size == 1 else model.on_all_devices()
 
 
@@ -486,10 +486,10 @@ def _batch_size(text: str) -> int | str:
 
 
 def generation_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of generation that the command line sets.
+    """Returns the generation options of the command line.
 
     Raises:
-        InputError: a --generation_option that is no NAME=VALUE, or names one that has a flag.
+        InputError: a --generation_option is not NAME=VALUE, or has a separate flag.
     """
     options = given(args, (*_GENERATION_FLAGS, "do_sample"))
     for text in args.generation_option:
@@ -507,13 +507,13 @@ def generation_options(args: argparse.Namespace) -> dict[str, Any]:
 def refuse_idle(
     args: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str], mode: str
 ) -> None:
-    """Raises InputError for a flag that has another value than its default, and no effect.
+    """Raises InputError if a flag without effect has a value other than its default.
 
     Args:
-        args: of the command line.
-        parser: that gave them.
-        names: of flags.
-        mode: in which they have no effect: "with --x", "without --x".
+        args: parsed command line.
+        parser: parser of the command.
+        names: names of flags.
+        mode: mode in which they have no effect: "with --x", "without --x".
     """
     for name in changed(args, parser, names):
         raise InputError(f"--{name} has no effect {mode}; leave it out")
@@ -522,12 +522,12 @@ def refuse_idle(
 def changed(
     args: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str]
 ) -> list[str]:
-    """Returns those of the flags that have another value than their default."""
+    """Returns the names of the flags whose value differs from the default."""
     return [name for name in names if getattr(args, name) != parser.get_default(name)]
 
 
 def add_length_flag(parser: argparse.ArgumentParser, default: str) -> None:
-    """Adds --length, of whole summaries."""
+    """Adds --length, the length of whole summaries."""
     parser.add_argument(
         "--length",
         metavar="TEXT",
@@ -537,7 +537,7 @@ def add_length_flag(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def check_length(args: argparse.Namespace) -> None:
-    """Refuses a --length that is none, before a model is loaded."""
+    """Refuses an invalid --length, before a model is loaded."""
     if args.length is not None:
         from longsum_jax.ranking.selection import parse_length
 
@@ -545,6 +545,6 @@ def check_length(args: argparse.Namespace) -> None:
 
 
 def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """Returns the values of those of the flags that the command line sets."""
+    """Returns the values of the flags that were given on the command line."""
     values = {name: getattr(args, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}

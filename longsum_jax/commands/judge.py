@@ -1,4 +1,4 @@
-"""longsum judge: summaries judged by people and by chat models."""
+"""longsum judge: judgements of summaries by people and by chat models."""
 
 import argparse
 import json
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> None:
     """Runs one subcommand.
 
     Raises:
-        InputError: files or settings that do not fit.
+        InputError: files or settings are invalid.
     """
     parser = console.parser("judge", "Lets people and chat models judge summaries.", EXAMPLES)
     commands = parser.add_subparsers(required=True, metavar="sheets|aggregate|prompts|answers")
@@ -179,7 +179,7 @@ def _prompts(args: argparse.Namespace) -> None:
 def _sample(
     args: argparse.Namespace, protocol: str, **options: Any
 ) -> tuple["Key", dict[str, "Pair"], dict[str, dict[str, "Prediction"]]]:
-    """Returns the key, documents and predictions that the flags ask for."""
+    """Returns the key, documents and predictions selected by the flags."""
     from longsum_jax.evaluation.comparison import common_documents, read_predictions
     from longsum_jax.evaluation.judging import make_key
     from longsum_jax.evaluation.predictions import read_pairs
@@ -291,7 +291,7 @@ def _plain(table: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _rows(judgements: "Judgements") -> dict[str, list[str]]:
-    """Returns the rows of the table: means, or for shares three percentages."""
+    """Returns the rows of the table: means, or three percentages for shares."""
     rows = {}
     for name, systems in judgements.systems.items():
         is_share = any(judged.majority is not None for judged in systems.values())

@@ -1,4 +1,4 @@
-"""longsum corpus pairs: reference summaries beside unfaithful ones, for preference training."""
+"""longsum corpus pairs: reference and unfaithful summaries, for preference training."""
 
 import argparse
 import dataclasses
@@ -26,7 +26,7 @@ DEFAULT_NOISE = 0.5
 
 
 def add(commands: Any) -> None:
-    """Adds the subcommand to those of ``longsum corpus``."""
+    """Adds the subcommand to ``longsum corpus``."""
     parser = commands.add_parser(
         "pairs",
         help="JSON lines with unfaithful summaries beside the references",
@@ -100,7 +100,7 @@ def _task(args: argparse.Namespace) -> "Task":
     """Returns the task of the command line, whose documents have summaries.
 
     Raises:
-        InputError: no task, a task without summaries, or a half of another split than train.
+        InputError: no task, a task without summaries, or --half with a split other than train.
     """
     if args.task is None:
         raise InputError("give --task=NAME; longsum prepare --help lists the names")
@@ -119,7 +119,7 @@ def _task(args: argparse.Namespace) -> "Task":
 
 
 def _read(args: argparse.Namespace, task: "Task") -> tuple[list["Pair"], int]:
-    """Returns the documents with their summaries, and the number of documents without one."""
+    """Returns the documents with summaries, and the number of documents without one."""
     from longsum_jax.data.examples.summarization import with_target
     from longsum_jax.data.sources import documents
     from longsum_jax.evaluation.predictions import pairs_by_id
@@ -147,18 +147,18 @@ def _read(args: argparse.Namespace, task: "Task") -> tuple[list["Pair"], int]:
 class PairsFile(RowsFile):
     """A file of pairs: rows are appended as they are made.
 
-    A command that was stopped goes on after the last row. Beside it PATH.settings.json has
-    everything that the rows depend on.
+    An interrupted command continues after the last row. The file PATH.settings.json next to it
+    contains all settings that the rows depend on.
 
     Args:
-        path: the file, which need not exist.
-        settings: the settings of the rows to come.
+        path: path of the file, which need not exist.
+        settings: settings of new rows.
 
     Attributes:
-        by_id: rows of the file by their ids.
+        by_id: rows of the file by id.
 
     Raises:
-        InputError: a file that cannot be read, or rows that were made with other settings.
+        InputError: the file cannot be read, or contains rows made with other settings.
     """
 
     columns = ("id", "document", "summary", "rejected")
@@ -173,7 +173,7 @@ class PairsFile(RowsFile):
             self._check_settings()
 
     def check(self, pairs: list["Pair"]) -> None:
-        """Raises InputError for a row whose document, query or summary has changed since."""
+        """Raises InputError if the document, query or summary of a row has changed."""
         for pair in pairs:
             row = self.by_id.get(pair.id)
             if row is None:
@@ -189,7 +189,7 @@ class PairsFile(RowsFile):
         """Appends the row of a pair.
 
         Raises:
-            InputError: the file cannot be written; earlier rows stay in it.
+            InputError: the file cannot be written; earlier rows are kept.
         """
         query = {} if pair.query is None else {"query": pair.query}
         row = {"id": pair.id, "document": pair.source, **query, "summary": pair.reference}
@@ -221,7 +221,7 @@ def _write_pairs(
     model: "Model",
     unconditional: "Model",
 ) -> None:
-    """Writes the rows that the file lacks, with a bar of progress."""
+    """Writes the missing rows, with a progress bar."""
     from longsum_jax.evaluation.predictions import predict
     from longsum_jax.inference.noisy import NoisySummarizer
 
@@ -237,7 +237,7 @@ def _write_pairs(
 
         def on_row(row: dict[str, Any]) -> None:
             pair, rejected = missing[row["id"]], row["prediction"]
-            # Neither teaches anything: they are counted, and made again by another start.
+            # Empty or unchanged summaries are useless for training; the next start retries them.
             if rejected.strip() and rejected != pair.reference:
                 file.add(pair, rejected)
             bar.update()
@@ -262,7 +262,7 @@ def _settings(
     unconditional: "Model",
     generation: dict[str, Any],
 ) -> dict[str, Any]:
-    """Returns everything that the rows depend on."""
+    """Returns all settings that the rows depend on."""
     from longsum_jax import __version__
 
     names = ("noise", "half", "max_source_length", "seed", *flags.COMPUTATION_FLAGS)
@@ -279,7 +279,7 @@ def _settings(
 
 
 def _report(file: PairsFile, pairs: list["Pair"], without_summary: int) -> str:
-    """Returns the numbers of pairs written and documents left out.
+    """Returns a report of the numbers of written pairs and skipped documents.
 
     Raises:
         InputError: no pair was written.

@@ -1,4 +1,4 @@
-"""longsum plan: memory, collectives and time at least of programs, compiled and never run."""
+"""longsum plan: memory, collectives and roofline time of programs, compiled but not run."""
 
 import argparse
 import os
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> None:
     """Plans the programs of a config or a model.
 
     Raises:
-        InputError: a config, a model or a device that does not fit, or a missing compiler.
+        InputError: the config, model or device is invalid, or a compiler is missing.
     """
     args, overrides = _parse(argv)
     flags.check_file("out", args.out)
@@ -187,13 +187,13 @@ def plan_run(
     """Plans the programs of a run, prints the plan and returns it for JSON.
 
     Args:
-        run: the config.
-        target: devices.
-        programs: names of those to compile.
-        tries: changes of the config to compile where a program does not fit.
-        top: parts of each program to print.
-        save: called with the plan before changes are tried, and again with them: a compiler that
-            dies of one takes nothing with it.
+        run: configuration of the run.
+        target: target devices.
+        programs: names of the programs to compile.
+        tries: maximum changes of the config to compile if a program does not fit.
+        top: number of parts of each program to print.
+        save: callback with the plan before changes are tried, and again with the results of the
+            changes, so that the plan is kept if a compiler crashes.
     """
     from longsum_jax.experiment.programs import evaluation_length, run_programs
 
@@ -234,14 +234,14 @@ def plan_summaries(
     batch_size: int,
     **options: Any,
 ) -> list["ProgramPlan"]:
-    """Plans the programs of a model that summarizes documents; returns "read" and "search".
+    """Plans the programs of summarization by a model; returns "read" and "search".
 
     Args:
-        model: with parameters, or shapes in their place.
-        target: devices, of which the first is used.
-        length: tokens of the longest document.
-        batch_size: documents that are summarized together.
-        **options: of generation.
+        model: model with parameters, or with their shapes.
+        target: target devices, of which only the first is used.
+        length: number of tokens of the longest document.
+        batch_size: number of documents summarized together.
+        **options: generation options.
     """
     import jax
 
@@ -253,13 +253,13 @@ def plan_summaries(
 def dry_run_summaries(
     model: "Model", lengths: Sequence[int], batch_size: "BatchSize", **options: Any
 ) -> None:
-    """Prints what summaries would take on this machine: the --dry_run of commands that make them.
+    """Prints the memory and time of summaries on this machine, for --dry_run.
 
     Args:
-        model: loaded.
-        lengths: tokens that would be read of the documents.
-        batch_size: documents that are summarized together.
-        **options: of generation.
+        model: loaded model.
+        lengths: number of tokens to read of each document.
+        batch_size: number of documents summarized together.
+        **options: generation options.
     """
     from longsum_jax.analysis.devices import HERE, find_target
     from longsum_jax.inference.continuous import num_slots
@@ -303,7 +303,7 @@ def _plan_model(args: argparse.Namespace, model: "Model", target: "Target") -> d
 
 
 def _longest(model: "Model", target: "Target", batch_size: int, options: Mapping[str, Any]) -> int:
-    """Returns the tokens of the longest document that can be summarized on the target."""
+    """Returns the length in tokens of the longest document that fits on the target."""
     import functools
 
     from longsum_jax.analysis.device_memory import LONGEST, fit_length
@@ -313,7 +313,7 @@ def _longest(model: "Model", target: "Target", batch_size: int, options: Mapping
     limits = (max_input_length(model.config), kernel_limit(model.config), LONGEST)
     limit = min(each for each in limits if each is not None)
 
-    @functools.cache  # several lengths are padded to the same
+    @functools.cache  # several lengths have the same padded length
     def padded_bytes(length: int) -> int:
         sizes = {"length": length, "batch_size": batch_size}
         with console.spinner(f"compiling for {length:,} tokens"):
@@ -364,7 +364,7 @@ def _compiled(programs: Iterable["AbstractProgram"], target: "Target") -> Iterat
 def _trials(
     run: "RunConfig", target: "Target", plan: "ProgramPlan", tries: int
 ) -> Iterator["Trial"]:
-    """Yields attempts at making a program of a run fit."""
+    """Yields attempts to make a program of a run fit."""
     from longsum_jax.analysis.plan import find_fit
     from longsum_jax.experiment.memory_changes import evaluation_changes, training_changes
 
@@ -380,7 +380,7 @@ def _trials(
 def _faster(
     run: "RunConfig", target: "Target", plan: "ProgramPlan", tries: int
 ) -> Iterator["Trial"]:
-    """Yields attempts at making a training step faster with the memory that it leaves."""
+    """Yields attempts to make a training step faster with the unused memory."""
     from longsum_jax.analysis.plan import find_faster
     from longsum_jax.experiment.memory_changes import faster_changes
 
@@ -391,7 +391,7 @@ def _faster(
 def _plan_with(
     run: "RunConfig", target: "Target", name: str
 ) -> Callable[[Mapping[str, Any]], "ProgramPlan"]:
-    """Returns a function that plans a program of the run with changed values of its config."""
+    """Returns a function that plans a program of the run with changed config values."""
     from longsum_jax.experiment.config import run_config
     from longsum_jax.experiment.memory_changes import with_changes
     from longsum_jax.experiment.programs import run_programs
@@ -406,7 +406,7 @@ def _plan_with(
 
 
 def _print_trials(trials: Iterable["Trial"], name: str) -> Iterator["Trial"]:
-    """Prints trials as they come, and yields them."""
+    """Prints trials as they arrive, and yields them."""
     fitting = None
     for trial in trials:
         if trial.plan is None:
@@ -424,12 +424,12 @@ def _print_trials(trials: Iterable["Trial"], name: str) -> Iterator["Trial"]:
 
 
 def _print_faster(trials: Iterable["Trial"], plan: "ProgramPlan") -> Iterator["Trial"]:
-    """Prints attempts at a faster program as they come, and yields them."""
+    """Prints attempts at a faster program as they arrive, and yields them."""
     from longsum_jax.analysis.plan import milliseconds
 
     best, least = None, plan.least_seconds or 0.0
     for trial in trials:
-        assert trial.plan is not None  # ``find_faster`` tries no change that may be refused
+        assert trial.plan is not None  # ``find_faster`` only tries valid changes
         seconds, time = trial.plan.least_seconds, ""
         if trial.plan.fits and seconds is not None:
             time = f", at least {milliseconds(seconds)} ms"

@@ -1,4 +1,4 @@
-"""longsum plots: training curves, kernels, where summaries come from, studies, memory of plans."""
+"""longsum plots: training curves, kernels, positions of summary bigrams, studies, plans."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> None:
     """Draws one figure.
 
     Raises:
-        InputError: data that cannot be read or drawn, or a file that cannot be written.
+        InputError: the data cannot be read or drawn, or the file cannot be written.
     """
     args = _parse(argv)
     from longsum_jax.analysis import figures
@@ -152,7 +152,7 @@ def _kernels(args: argparse.Namespace) -> Any:
 
 
 def _state_space_layers(model: "Model", args: argparse.Namespace) -> dict[int, Mapping[str, Any]]:
-    """Returns the parameters of the state-space layers that --layers names, or of all, by index."""
+    """Returns the parameters of the state-space layers of --layers, by default of all, by index."""
     from longsum_jax.layers.layer_groups import (
         layer_attentions,
         layer_params,
@@ -189,7 +189,7 @@ def _bigrams(args: argparse.Namespace) -> Any:
     )
     for path, curve in curves.items():
         console.print_stdout(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
-    # Complete paths would leave no room for the lines.
+    # Complete paths are too long for the legend.
     named = dict(zip(short_names(list(curves)), curves.values(), strict=True))
     return figures.ngrams_figure(named, args.ngram, (args.width, args.height or 2.6))
 
@@ -212,7 +212,7 @@ def _plan(args: argparse.Namespace) -> Any:
 
 
 def _check_layers(numbers: Sequence[int], attentions: Sequence[str]) -> None:
-    """Raises InputError unless all numbers, from 1, are those of state-space layers."""
+    """Raises InputError unless all numbers, from 1, refer to state-space layers."""
     for number in numbers:
         if not 1 <= number <= len(attentions):
             raise InputError(

@@ -1,4 +1,4 @@
-"""longsum prepare: turns a data set into training shards, once."""
+"""longsum prepare: converts a data set to training shards, once."""
 
 import argparse
 import dataclasses
@@ -87,7 +87,7 @@ SEGMENT_OPTIONS = {
     "extractor": (str, "directory of the model that finds important sentences"),
     "sentence_encoder": (str, "directory of the model that compares sentences"),
 }
-# Flags that have an effect with some objectives alone. Gap sentences stand for summaries, too.
+# Flags that have an effect only with some objectives. Gap sentences also serve as summaries.
 _OBJECTIVES = {
     **dict.fromkeys(
         GAP_SENTENCE_OPTIONS, ("gap_sentences", "summarize_segments", "extract", "cloze")
@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Prepares one split of a task.
 
     Raises:
-        InputError: options or data that do not fit.
+        InputError: options or data are invalid.
     """
     args = _parse(argv)
 
@@ -119,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     task = _task(args)
     auxiliary: dict[str, Any] = {}
     if task.objective == "summarize_segments":
-        # Here, because jax takes a second to import, and no other objective needs it.
+        # A local import, because jax takes a second to import and other objectives do not need it.
         from longsum_jax.inference.loading import load_auxiliary
 
         models = load_auxiliary(task.segments)
@@ -140,10 +140,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _task(args: argparse.Namespace) -> Task:
-    """Returns the task that the flags describe.
+    """Returns the task described by the flags.
 
     Raises:
-        InputError: an option that does not fit.
+        InputError: an option is invalid.
     """
     options = flags.given(args, TASK_OPTIONS)
     task = get_task(args.task, **options)

@@ -1,4 +1,4 @@
-"""longsum score: scores of summaries that any system wrote, with intervals and tests."""
+"""longsum score: scores summaries of any system, with confidence intervals and tests."""
 
 import argparse
 import json
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> None:
     """Scores files of predictions.
 
     Raises:
-        InputError: files or settings that do not fit.
+        InputError: files or settings are invalid.
     """
     parser = _parser()
     args = parser.parse_args(argv)
@@ -84,12 +84,12 @@ def main(argv: Sequence[str]) -> None:
 
 
 class _Suite(NamedTuple):
-    """The suite that --scrolls or --zero_scrolls names.
+    """The suite selected by --scrolls or --zero_scrolls.
 
     Attributes:
-        name: of the flag.
-        task: a name in ``tasks``, or "all".
-        tasks: how each is scored.
+        name: name of the flag.
+        task: name in ``tasks``, or "all".
+        tasks: scoring of each task.
     """
 
     name: str
@@ -98,12 +98,12 @@ class _Suite(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """As it was given."""
+        """The flag as given on the command line."""
         return f"--{self.name}={self.task}"
 
     @property
     def scoring(self) -> "ScrollsTask":
-        """Returns the scoring of the task."""
+        """The scoring of the task."""
         return self.tasks[self.task]
 
 
@@ -339,7 +339,7 @@ def _refuse_with_all(
 
 
 def _metrics(args: argparse.Namespace, suite: _Suite | None) -> "Metrics":
-    """Returns the metrics that are asked for, with that of the data set of a suite."""
+    """Returns the requested metrics, including the metric of a suite's data set."""
     if suite is None:
         return flags.metrics_of(args)
     if args.references is None:
@@ -361,7 +361,7 @@ def _references(
     metrics: "Metrics",
     predictions: Mapping[str, "Prediction"],
 ) -> dict[str, "Pair"]:
-    """Returns the documents with their references by id."""
+    """Returns the documents with their references, by id."""
     from longsum_jax.evaluation.comparison import own_references
     from longsum_jax.evaluation.predictions import read_pairs
     from longsum_jax.evaluation.scrolls import read_scrolls
@@ -383,7 +383,7 @@ def _references(
 
 
 def _published(choices: Sequence[str]) -> "list[PublishedBlock]":
-    """Returns the rows of papers that --published asks for."""
+    """Returns the published rows selected by --published."""
     if not choices:
         return []
     from longsum_jax.evaluation.published import find_published
@@ -397,7 +397,7 @@ def _result(
     metrics: "Metrics",
     sampling: "Sampling",
 ) -> dict[str, Any]:
-    """Returns all numbers and what they depend on, for scores.json."""
+    """Returns all numbers and the settings they depend on, for scores.json."""
     from longsum_jax import __version__
 
     found = {}
@@ -485,7 +485,7 @@ def _print(
 def _print_published(
     blocks: Sequence["PublishedBlock"], systems: Sequence["System"], metrics: "Metrics"
 ) -> None:
-    """Prints the scores of the files, and below them the rows of papers."""
+    """Prints the scores of the files, followed by the published rows."""
     from longsum_jax.evaluation.published import read_published
     from longsum_jax.evaluation.rouge import Rouge
 
@@ -503,7 +503,7 @@ def _print_published(
 
 
 def _print_block(block: "PublishedBlock", systems: Sequence["System"]) -> None:
-    """Prints the rows of one table, or the metrics that it needs if none was scored."""
+    """Prints the rows of one table, or the required metrics if none was scored."""
     from longsum_jax.evaluation.tables import score_table
 
     split = f", {block.split}" if block.split else ""
@@ -529,7 +529,7 @@ def _print_block(block: "PublishedBlock", systems: Sequence["System"]) -> None:
 def _left_out(
     references: Mapping[str, "Pair"], *files: Mapping[str, "Prediction"]
 ) -> dict[str, int]:
-    """Returns how many documents are not scored, those without references by themselves."""
+    """Returns the numbers of documents not scored, and of documents without references."""
     known = set(references)
     counts = {
         "left_out": len(known) - len(known.intersection(*files)),
@@ -548,7 +548,7 @@ def _left_out_text(counts: Mapping[str, Any]) -> str:
 
 
 def _cell(system: "System", column: str, differences: Mapping[str, "Difference"] | None) -> str:
-    """Returns a value with its interval, and a star where it differs from the first system's."""
+    """Returns a value with its interval, and a star if it differs from the first system."""
     text = f"{system.values[column]:.2f}"
     if column in system.intervals:
         low, high = system.intervals[column]

@@ -1,4 +1,4 @@
-"""longsum summarize: summaries of files of many kinds, folders of them, or standard input."""
+"""longsum summarize: summaries of files of many kinds, folders, or standard input."""
 
 import argparse
 import dataclasses
@@ -79,10 +79,10 @@ _MODEL_FLAGS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Summarizes every document; returns 3 where some could not be.
+    """Summarizes every document; returns 3 if some could not be summarized.
 
     Raises:
-        InputError: the only document, or a model, cannot be read; flags that do not fit.
+        InputError: the only document, or the model, cannot be read, or flags are invalid.
     """
     parser = _parser()
     args = parser.parse_args(argv)
@@ -94,15 +94,15 @@ def main(argv: Sequence[str]) -> int:
 
     if STDIN in args.files and sys.stdin.isatty():
         console.print_stderr("reading the text that you type or paste; Ctrl-D ends it")
-    unread: list[Failure] = []  # by the thread that reads, once there is one
+    unread: list[Failure] = []  # appended by the reading thread, once it runs
     documents = read_documents(
         *args.files, options=options, on_failure=unread.append, exclude=args.out
     )
     if args.model is not None:
         from longsum_jax.checkpoints.hub import local_directory
 
-        # A missing model should be told before files are read, and a missing file before jax and
-        # the model are loaded, which takes seconds.
+        # Report a missing model before files are read, and a missing file before jax and the model
+        # are loaded, which takes seconds.
         local_directory(args.model, args.revision)
     first = next(documents, None)
     if first is None:
@@ -127,7 +127,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _with_language(document: Document) -> Document:
-    """Adds a note to a document in a language that the ranker was not made for."""
+    """Adds a note to a document in a language that the ranker was not trained on."""
     from longsum_jax.ranking.lexicon import is_english
 
     if is_english(document.text):
@@ -137,7 +137,7 @@ def _with_language(document: Document) -> Document:
 
 
 def _joined(documents: Iterable[Document], separator: str) -> Iterator[Document]:
-    """Yields all documents as one; runs where documents are read."""
+    """Yields all documents as one; runs in the thread that reads documents."""
     found = list(documents)
     if found:
         yield joined(found, separator)
@@ -210,10 +210,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Settles --json and --format, and refuses flags that do not go together."""
+    """Resolves --json and --format, and refuses incompatible flags."""
     if args.query is not None and not args.query.strip():
         raise InputError("--query is blank; give a question or leave it out")
-    flags.generation_options(args)  # refuses what it cannot read
+    flags.generation_options(args)  # refuses invalid options
     flags.check_length(args)
     if args.json and args.format not in (None, "jsonl"):
         raise InputError(f"--json is --format=jsonl, but --format={args.format}; give one of them")
@@ -232,7 +232,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _refuse_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Raises InputError for a flag that only a model uses, where there is none."""
+    """Raises InputError for a flag that needs a model, if none is given."""
     if args.model is not None:
         return
     changed = flags.changed(args, parser, _MODEL_FLAGS)
@@ -244,7 +244,7 @@ def _refuse_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParse
 
 
 def _dry_run(args: argparse.Namespace, model: "Model", documents: Sequence[Document]) -> int:
-    """Prints what the summaries would take; returns the number of documents."""
+    """Prints memory and time of the summaries; returns the number of documents."""
     from longsum_jax.commands.plan import dry_run_summaries
 
     lengths = model.read_lengths(
@@ -260,10 +260,10 @@ def _dry_run(args: argparse.Namespace, model: "Model", documents: Sequence[Docum
 
 
 def _by_ranker(args: argparse.Namespace) -> Summarizer:
-    """Returns the ranker that comes with the package as a summarizer.
+    """Returns the bundled ranker as a summarizer.
 
     Raises:
-        InputError: a --length that is none.
+        InputError: --length is invalid.
     """
     from longsum_jax.inference.extracts import summarize_stream
     from longsum_jax.ranking.ranker import DEFAULT_LENGTH, builtin_ranker
@@ -319,7 +319,7 @@ def _summarize(
             if args.report and (shown := run.shown()):
                 write_report(args, shown)
     except BaseException:
-        print_failures([*unread, *run.failures])  # a stop for another reason hides none of them
+        print_failures([*unread, *run.failures])  # even if another error stops the command
         raise
     return _exit_code([*unread, *run.failures], run.num_done)
 
@@ -327,7 +327,7 @@ def _summarize(
 def _print_summaries(
     args: argparse.Namespace, run: Run, documents: Iterable[Document], unread: Sequence[Failure]
 ) -> None:
-    """Prints summaries as they are done; with --out how many there are."""
+    """Prints summaries as they are completed; with --out, only their number."""
     batches = run.results(documents)
     printer = Printer(args.format, has_summary=not args.stream)
     with Progress(args, run.unit) as progress:
@@ -352,10 +352,10 @@ def _print_summaries(
 
 
 def _exit_code(failures: Sequence[Failure], num_done: int) -> int:
-    """Names what failed; returns the exit code.
+    """Prints failures; returns the exit code.
 
     Raises:
-        InputError: there was one document, and it failed.
+        InputError: there was only one document, and it failed.
     """
     if not failures:
         return 0

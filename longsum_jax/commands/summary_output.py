@@ -1,4 +1,4 @@
-"""Prints what longsum summarize makes: summaries, progress, failures, the page of --report."""
+"""Prints the output of longsum summarize: summaries, progress, failures, the page of --report."""
 
 import argparse
 import contextlib
@@ -17,17 +17,17 @@ from longsum_jax.readers.document import Failure
 from longsum_jax.readers.paths import expand, printable
 from longsum_jax.schema import first_names
 
-_MANY_FILES = 1_000_000  # of which the bar counts no more
-_MANY_ROWS = 10  # of which no more are listed
+_MANY_FILES = 1_000_000  # maximum number of files that the bar counts
+_MANY_ROWS = 10  # maximum number of rows listed
 T = TypeVar("T")
 
 
 class Printer:
-    """Prints summaries in the order of their documents, whatever the order they come in.
+    """Prints summaries in the order of their documents, in whatever order they arrive.
 
     Args:
         format: one of ``FORMATS``.
-        has_summary: whether the summaries themselves are still to be printed.
+        has_summary: whether the summaries themselves are to be printed.
     """
 
     def __init__(self, format: str, *, has_summary: bool) -> None:
@@ -39,7 +39,7 @@ class Printer:
         self._num_printed = 0
 
     def add(self, index: int, entry: Entry | None) -> None:
-        """Prints an entry as soon as those before it are printed; None is a failure."""
+        """Prints an entry as soon as all previous ones are printed; None is a failure."""
         self._waiting[index] = entry
         while self._next in self._waiting:
             following = self._waiting.pop(self._next)
@@ -48,7 +48,7 @@ class Printer:
                 self._print(following)
 
     def end(self) -> None:
-        """Prints what stands after the last entry."""
+        """Prints the end of the output."""
         if self._num_printed:
             console.print_stdout(self._format.end, end="", flush=True)
 
@@ -62,23 +62,23 @@ class Printer:
 
 
 class Progress:
-    """Shows documents, tokens a second and the time left, or the seconds of a single document.
+    """Shows documents, tokens per second and remaining time, or the seconds of one document.
 
     Args:
-        args: of the command.
-        unit: of lengths.
+        args: parsed command line.
+        unit: unit of lengths.
     """
 
     def __init__(self, args: argparse.Namespace, unit: str) -> None:
         self._files = list(itertools.islice(expand(args.files, args.out), _MANY_FILES))
         if args.join and len(self._files) > 1:
             self._files = [f"{self._files[0]} and others"]
-        # Segments show that work goes on, and extracts take no time.
+        # Streamed segments show progress themselves, and extracts are instant.
         self._is_quiet = args.stream or args.model is None
         self._unit = unit
 
     def __enter__(self) -> "Progress":
-        # None: where standard error is no terminal.
+        # None disables the bar if standard error is not a terminal.
         disable = True if len(self._files) == 1 else None
         total = len(self._files)
         self._bar = Bar(
@@ -86,7 +86,7 @@ class Progress:
             unit="document",
             disable=disable,
             dynamic_ncols=True,
-            smoothing=0,  # what an earlier run has done would count as done at once
+            smoothing=0,  # otherwise documents of an earlier run would inflate the speed
         )
         return self
 
@@ -97,28 +97,28 @@ class Progress:
         """Returns the next batch; None after the last one."""
         if len(self._files) > 1 or self._is_quiet:
             return next(batches, None)
-        self._is_quiet = True  # a file has one document, most often; after it comes the end
+        self._is_quiet = True  # most files have one document, after which the input ends
         name = "standard input" if self._files == ["-"] else printable(str(self._files[0]))
         with console.spinner(f"summarizing {name}"):
             return next(batches, None)
 
     def printing(self) -> contextlib.AbstractContextManager[None]:
-        """Takes the bar away while something else is printed."""
+        """Hides the bar while something else is printed."""
         return self._bar.external_write_mode()
 
     def show(self, run: Run, num_unread: int, *, is_end: bool = False) -> None:
-        """Shows how many documents are done, those of an earlier run and failures included.
+        """Shows the number of finished documents, including an earlier run's and failures.
 
         Args:
-            run: of the command.
-            num_unread: documents that could not be read.
-            is_end: whether there are no more: files may be given twice, and hold none.
+            run: run of the command.
+            num_unread: number of documents that could not be read.
+            is_end: whether all documents are finished; files may be duplicates or empty.
         """
         if self._bar.disable:
             return
         num_done = run.num_done + len(run.failures) + num_unread
         num_known = run.num_read + run.num_finished + num_unread
-        # Archives and tables have more documents than one.
+        # Archives and tables contain several documents.
         self._bar.total = num_done if is_end else max(len(self._files), num_known)
         self._bar.initial = run.num_finished
         self._bar.set_postfix_str(f"{run.tokens_per_second:,.0f} {self._unit}/s", refresh=False)
@@ -135,10 +135,10 @@ def print_reading(name: str, summary: Summary, *, is_told: bool) -> None:
     """Prints how a document was read, unless it was read whole.
 
     Args:
-        name: of the document.
-        summary: of it.
-        is_told: whether a line about the document follows, which tells how it was read; then only
-            what was left out is printed.
+        name: name of the document.
+        summary: summary of the document.
+        is_told: True if a following line about the document describes how it was read; then only
+            dropped tokens are reported.
     """
     about = _reading(summary)
     if about and (summary.dropped_tokens or not is_told):
@@ -155,7 +155,7 @@ def _reading(summary: Summary) -> str:
 
 
 def print_empty(names: Sequence[str]) -> None:
-    """Prints which documents have an empty summary, if any."""
+    """Prints the names of documents with empty summaries, if any."""
     if names:
         verb = "is" if len(names) == 1 else "are"
         console.print_stderr(
@@ -165,7 +165,7 @@ def print_empty(names: Sequence[str]) -> None:
 
 
 def print_failures(failures: Sequence[Failure]) -> None:
-    """Prints which documents could not be summarized, and why."""
+    """Prints the documents that could not be summarized, with reasons."""
     if failures:
         documents = counted(len(failures), "document")
         console.print_stderr(f"{documents} could not be summarized:")
@@ -174,7 +174,7 @@ def print_failures(failures: Sequence[Failure]) -> None:
 
 
 def _problems(failures: Sequence[Failure]) -> Iterator[str]:
-    """Yields what is wrong, once for all rows of a table that have the same fault."""
+    """Yields the problems; rows of a table with the same problem are combined."""
     numbers: dict[tuple[str, str], list[int]] = {}
     for failure in failures:
         table, _, number = failure.name.rpartition(":")
@@ -193,7 +193,7 @@ def _problems(failures: Sequence[Failure]) -> Iterator[str]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Returns rising numbers as "1-3, 7", shortened where they are scattered."""
+    """Returns ascending numbers as "1-3, 7", shortened if there are many ranges."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][1] + 1:
@@ -205,7 +205,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def write_report(args: argparse.Namespace, shown: Sequence[Shown]) -> None:
-    """Writes the page of --report: every document beside its summary, which has no reference."""
+    """Writes the page of --report: every document with its summary, without references."""
     from longsum_jax.evaluation.comparison import Prediction, Sampling, score_system
     from longsum_jax.evaluation.predictions import Pair
     from longsum_jax.evaluation.registry import make_metrics

@@ -29,10 +29,10 @@ class Summarizer(NamedTuple):
     """The source of the summaries.
 
     Attributes:
-        stream: documents -> their places with summaries, or with what is wrong with them.
-        settings: all that the summaries depend on besides their documents.
-        unit: of lengths.
-        sources: finds what the sentences of a summary rest on.
+        stream: function that maps documents to batches of (index, summary or error).
+        settings: all settings that the summaries depend on, apart from their documents.
+        unit: unit of lengths.
+        sources: function that returns the statements of a summary with their sources.
     """
 
     stream: Callable[[Iterable[Request]], Iterator[list["Result"]]]
@@ -42,12 +42,12 @@ class Summarizer(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A document and its summary, as the page of --report shows them.
+    """A document and its summary, as shown on the page of --report.
 
     Attributes:
-        number: of the document on the command line.
-        name, text, query: of the document.
-        summary: its text.
+        number: index of the document on the command line.
+        name, text, query: properties of the document.
+        summary: text of the summary.
     """
 
     number: int
@@ -60,20 +60,20 @@ class Shown(NamedTuple):
 class Run:
     """Summarizes documents, and writes the summaries to --out.
 
-    All but the ``_Reader`` belongs to the thread that takes the results.
+    Only the thread that consumes the results may use it, except the ``_Reader``.
 
     Args:
-        args: of the command.
-        options: how documents are read.
-        summarizer: makes the summaries.
+        args: parsed command line.
+        options: options of reading.
+        summarizer: source of the summaries.
 
     Attributes:
-        unit: of lengths.
-        failures: documents that were read and could not be summarized.
-        empty: names of documents with a summary that has no text.
+        unit: unit of lengths.
+        failures: documents that were read but could not be summarized.
+        empty: names of documents whose summary is empty.
 
     Raises:
-        InputError: no classifier of entailment, or --out cannot be made.
+        InputError: the entailment classifier is invalid, or --out cannot be created.
     """
 
     def __init__(
@@ -95,16 +95,16 @@ class Run:
         self.empty: list[str] = []
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which nobody else writes to --out."""
+        """Returns a context that locks --out against other writers."""
         if self._out is None:
             return contextlib.nullcontext()
         return locked(Path(self._args.out), "writes summaries", "give another --out")
 
     def results(self, documents: Iterable[Document]) -> Iterator[list["Result"]]:
-        """Returns the results of the summarizer, batch by batch, each of them for ``finish``.
+        """Returns the results of the summarizer, in batches; pass each of them to ``finish``.
 
         Raises:
-            InputError: what the summarizer cannot do.
+            InputError: the summarizer does not support a request.
         """
         batches = self._summarizer.stream(self._reader.requests(documents))
         return self._clock.timed(batches)
@@ -113,11 +113,11 @@ class Run:
         """Writes the summary of a document to --out, and keeps it for --report.
 
         Args:
-            index: of the result.
-            result: of the summarizer.
+            index: index of the result.
+            result: result of the summarizer.
 
         Returns:
-            The document's entry; None where it failed.
+            The document's entry; None if it failed.
 
         Raises:
             InputError: files cannot be written.
@@ -128,7 +128,7 @@ class Run:
             return None
         try:
             statements = self._summarizer.sources(result) if self._args.sources else None
-        except InputError as error:  # by attention, of a document that was read in parts
+        except InputError as error:  # attention sources of a document that was read in parts
             self.failures.append(Failure.of(asked.document.name, error))
             return None
         if statements and self._judge is not None:
@@ -150,30 +150,30 @@ class Run:
 
     @property
     def num_read(self) -> int:
-        """The number of documents that are or were to be summarized."""
+        """The number of documents that are or were to be summarized in this run."""
         return len(self._reader.asked)
 
     @property
     def num_finished(self) -> int:
-        """The number of documents that an earlier run has summarized."""
+        """The number of documents summarized by an earlier run."""
         return self._reader.num_finished
 
     @property
     def num_done(self) -> int:
-        """The number of documents with a summary, those of an earlier run included."""
+        """The number of documents with a summary, including those of an earlier run."""
         return self._num_made + self.num_finished
 
     @property
     def tokens_per_second(self) -> float:
-        """The speed up to the last batch, 0 before the first."""
+        """The speed up to the last batch; 0 before the first."""
         return self._num_tokens / self._clock.total if self._num_tokens else 0.0
 
     def shown(self) -> list[Shown]:
-        """Returns what --report shows, in the order of the command line, after the last result."""
+        """Returns the content of --report in command-line order; call it after the last result."""
         return sorted([*self._reader.finished, *self._shown], key=attrgetter("number"))
 
     def _settings(self, options: ReadOptions) -> dict[str, Any]:
-        """Returns everything that summaries depend on besides their documents."""
+        """Returns all settings that summaries depend on, apart from their documents."""
         from longsum_jax import __version__
 
         settings = self._summarizer.settings | {
@@ -181,7 +181,7 @@ class Run:
             "sources": self._args.source_method if self._args.sources else None,
             "join": self._args.join,
             "support": self._judge and self._judge.user_model.describe(),
-            # Limits do not change what is read within them.
+            # Limits do not change the text of documents within them.
             "files": {name: getattr(options, name) for name in _READING},
             "longsum_jax": __version__,
         }
@@ -189,10 +189,10 @@ class Run:
 
 
 def _judge(args: argparse.Namespace) -> "SummaC | None":
-    """Returns what --support_model says; None for shared words.
+    """Returns the classifier of --support_model; None to use shared words.
 
     Raises:
-        InputError: no classifier of entailment.
+        InputError: the model is not an entailment classifier.
     """
     if args.support_model is None:
         return None
@@ -206,11 +206,11 @@ def _judge(args: argparse.Namespace) -> "SummaC | None":
 
 
 class _Clock:
-    """Measures the time that batches take.
+    """Measures the time of batches.
 
     Attributes:
-        seconds: of a document of the last batch.
-        total: seconds from the first batch's beginning to the last one's end.
+        seconds: mean seconds per document of the last batch.
+        total: seconds from the start of the first batch to the end of the last one.
     """
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ class _Clock:
         self.total = 0.0
 
     def timed(self, batches: Iterator[list["Result"]]) -> Iterator[list["Result"]]:
-        """Yields the batches."""
+        """Yields the batches, and updates the times."""
         start = time.perf_counter()
         for batch in batches:
             total = time.perf_counter() - start
@@ -228,12 +228,12 @@ class _Clock:
 
 
 class _Asked(NamedTuple):
-    """A document that is to be summarized.
+    """A document to be summarized.
 
     Attributes:
-        number: of the document on the command line.
-        document: without its text where nobody asks for it again.
-        place: of its files in --out; None without.
+        number: index of the document on the command line.
+        document: document, without its text if it is no longer needed.
+        place: location of its files in --out; None without --out.
     """
 
     number: int
@@ -242,20 +242,20 @@ class _Asked(NamedTuple):
 
 
 class _Reader:
-    """Reads documents ahead of their summaries, and leaves out those that are finished.
+    """Reads documents ahead of their summaries, and skips finished ones.
 
-    ``requests`` runs in a thread of its own and alone changes what is here. Others look at a
-    document when they have the result of its request, and at the rest after the last result.
+    ``requests`` runs in a separate thread, the only one that modifies this object. Other threads
+    access a document after receiving the result of its request, and the rest after the last result.
 
     Args:
-        out: where summaries are written and may lie already, or None.
-        query: in place of those of the documents, or None.
-        keeps_texts: whether documents keep their texts, for --report.
+        out: output directory, which may already contain summaries, or None.
+        query: query that replaces the queries of the documents, or None.
+        keeps_texts: whether to keep the texts of documents, for --report.
 
     Attributes:
         asked: documents to be summarized, by the index of their request.
         finished: documents with a summary of an earlier run, if texts are kept.
-        num_finished: how many of these there are, kept or not.
+        num_finished: number of documents with a summary of an earlier run.
     """
 
     def __init__(
@@ -269,12 +269,12 @@ class _Reader:
         self.num_finished = 0
 
     def requests(self, documents: Iterable[Document]) -> Iterator[Request]:
-        """Yields what is to be summarized."""
+        """Yields the documents to summarize, as requests."""
         for number, document in enumerate(documents):
             place = None
             if self._out is not None:
                 place = self._out.claim(document)
-                if place is None:  # given twice
+                if place is None:  # duplicate document
                     continue
             document = document._replace(query=self._query or document.query)
             if place is not None and place.finished:

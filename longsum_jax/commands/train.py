@@ -38,7 +38,7 @@ _SIGNALS = ("SIGTERM", "SIGINT")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Trains as the config says; 0 when done, --stopped_exit_code when stopped by a signal, 1 when
+    """Trains as configured; returns 0 when done, --stopped_exit_code when stopped by a signal, 1 if
     training diverged."""
     from longsum_jax.experiment.config_files import read_config, split_overrides
 
@@ -91,8 +91,7 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
     from longsum_jax.training.optimizers import make_optimizer
     from longsum_jax.training.workdir import locked_workdir
 
-    # The model, the task and the data. Everything that can be wrong with the input shows here,
-    # before anything is written.
+    # The model, the task and the data. Input errors are raised here, before anything is written.
     steps.check_run(run)
     steps.check_mesh(run)
     with console.spinner("reading documents"):
@@ -200,7 +199,7 @@ def _join_hosts(args: "argparse.Namespace") -> None:
 
 
 def _announce(experiment: "Experiment", run: "RunConfig", size: str) -> None:
-    """Says what the run reads and what is new in its model; ``run`` has its number of steps."""
+    """Prints the inputs of the run and new parts of its model; ``run`` includes its step count."""
     steps, warmup = run.training.steps, run.optimizer.warmup_steps
     if warmup >= steps:
         _say(
@@ -223,7 +222,7 @@ def _announce(experiment: "Experiment", run: "RunConfig", size: str) -> None:
 
 
 def _describe_size(experiment: "Experiment", store: "ExampleStore") -> str:
-    """Returns how many examples there are, and what became of the documents."""
+    """Returns the number of examples, and statistics of the documents."""
     from longsum_jax.experiment.experiment import count_held_out
 
     if not isinstance(store, Sized):
@@ -252,7 +251,7 @@ def _describe_size(experiment: "Experiment", store: "ExampleStore") -> str:
 
 
 def _report(experiment: "Experiment", evaluator: "Evaluator | None", result: "FitResult") -> None:
-    """Prints how training ended, how good the model is, and what to do with it."""
+    """Prints the outcome of training, the quality of the model, and the next step."""
     import jax
 
     from longsum_jax.training.mesh import activate, make_mesh
@@ -265,7 +264,7 @@ def _report(experiment: "Experiment", evaluator: "Evaluator | None", result: "Fi
         return
     evaluation = None
     if evaluator is not None:
-        # All processes: of a run that was complete before, this is an evaluation on the mesh.
+        # On all processes: for a run that was already complete, this evaluates on the mesh.
         mesh = experiment.setup.run.mesh
         with activate(make_mesh(mesh), mesh.rules):
             evaluation = evaluator.at(result.step, result.state.params)

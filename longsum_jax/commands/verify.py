@@ -1,4 +1,4 @@
-"""longsum verify: compares files with their checksums, and says what has none."""
+"""longsum verify: compares files with their checksums, and reports files without any."""
 
 import itertools
 import os
@@ -42,12 +42,12 @@ _HUB_BLOB = re.compile(r"[0-9a-f]{64}")
 
 
 class _Kind(NamedTuple):
-    """A kind of files that have no sums.
+    """A kind of files without checksums.
 
     Attributes:
-        proof: what reading one proves.
-        read: reads a whole file; raises InputError, OSError, ValueError or RuntimeError for one
-            that is damaged.
+        proof: guarantee given by a successful read.
+        read: function that reads a whole file; raises InputError, OSError, ValueError or
+            RuntimeError if it is damaged.
     """
 
     proof: str
@@ -55,10 +55,10 @@ class _Kind(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Verifies files and directories; 0 if nothing is damaged, else 1.
+    """Verifies files and directories; returns 0 if nothing is damaged, otherwise 1.
 
     Raises:
-        InputError: no such file or directory.
+        InputError: a file or directory does not exist.
     """
     parser = console.parser(
         "verify", "Compares files with their checksums, and says what has none.", EXAMPLES
@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _verify(root: Path) -> int:
-    """Prints what is known of a file or of everything below a directory; returns the damages."""
+    """Prints the state of a file or a directory tree; returns the number of damaged files."""
     sums = sorted(root.rglob(checksums.SUMS))
     covered = set(sums)
     num_damaged = 0
@@ -91,10 +91,10 @@ def _verify(root: Path) -> int:
 
 
 def _compare(directory: Path, covered: set[Path], only: str | None = None) -> int:
-    """Compares a directory, or a file in it, with its sums.
+    """Compares a directory, or a file in it, with its checksums.
 
     Returns:
-        The number of damages; adds the files to ``covered``.
+        The number of damaged files; the checked files are added to ``covered``.
     """
     good, damaged = [], []
     try:
@@ -111,7 +111,7 @@ def _compare(directory: Path, covered: set[Path], only: str | None = None) -> in
 
 
 def _read(root: Path, proof: str, paths: list[Path]) -> int:
-    """Reads files of one kind; returns the damages."""
+    """Reads files of one kind; returns the number of damaged files."""
     damaged = []
     for path in paths:
         try:
@@ -131,7 +131,7 @@ def _print(where: str, num_good: int, proof: str, damaged: list[str]) -> None:
 
 
 def _files(root: Path) -> Iterator[Path]:
-    """Yields a file, or those below a directory but for hidden ones."""
+    """Yields a file, or the files below a directory except hidden ones."""
     if root.is_file():
         yield root
     for folder, subfolders, names in os.walk(root):
@@ -140,7 +140,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _kind(path: Path) -> _Kind:
-    """Returns the kind of a file without sums."""
+    """Returns the kind of a file without checksums."""
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         return _Kind("not read: pipes, devices and links to directories", _read_nothing)
