@@ -145,7 +145,7 @@ def _read(args: argparse.Namespace, task: "Task") -> tuple[list["Pair"], int]:
 
 
 class PairsFile(RowsFile):
-    """A file of pairs: rows are appended as they are made.
+    """A file of pairs to which rows are appended one by one.
 
     An interrupted command continues after the last row. The file PATH.settings.json next to it
     contains all settings that the rows depend on.

@@ -60,7 +60,7 @@ class Shown(NamedTuple):
 class Run:
     """Summarizes documents, and writes the summaries to --out.
 
-    Only the thread that consumes the results may use it, except the ``_Reader``.
+    Only the thread that consumes the results may use a run; its ``_Reader`` runs in another thread.
 
     Args:
         args: parsed command line.
@@ -160,7 +160,7 @@ class Run:
 
     @property
     def num_done(self) -> int:
-        """The number of documents with a summary, including those of an earlier run."""
+        """The number of documents with a summary, including summaries of an earlier run."""
         return self._num_made + self.num_finished
 
     @property

@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _verify(root: Path) -> int:
-    """Prints the state of a file or a directory tree; returns the number of damaged files."""
+    """Prints the state of a file or a directory tree; returns the number of problems."""
     sums = sorted(root.rglob(checksums.SUMS))
     covered = set(sums)
     num_damaged = 0
@@ -94,7 +94,7 @@ def _compare(directory: Path, covered: set[Path], only: str | None = None) -> in
     """Compares a directory, or a file in it, with its checksums.
 
     Returns:
-        The number of damaged files; the checked files are added to ``covered``.
+        The number of problems; the checked files are added to ``covered``.
     """
     good, damaged = [], []
     try:
@@ -111,7 +111,7 @@ def _compare(directory: Path, covered: set[Path], only: str | None = None) -> in
 
 
 def _read(root: Path, proof: str, paths: list[Path]) -> int:
-    """Reads files of one kind; returns the number of damaged files."""
+    """Reads files of one kind; returns the number of damaged ones."""
     damaged = []
     for path in paths:
         try:

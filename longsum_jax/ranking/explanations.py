@@ -44,6 +44,7 @@ _REASON_OF_KIND = {
     "document": "properties of the document",
     "query": "words of the query",
 }
+# Prefixes of derived features, such as "near_3_rank_words", and the name of the feature.
 _SCALE = re.compile(r"(near)?(?:_\d+_)?(?:rank_|standard_)?(.*)")
 
 

@@ -297,6 +297,7 @@ def textrank(document: ParsedDocument, steps: int = _TEXTRANK_STEPS) -> np.ndarr
     length = np.bincount(words.rows, minlength=n)
     logs = np.maximum(np.log(np.maximum(length, 1)), 0.5)
     scales = np.exp(-_RATES[:, None] * logs)
+    # Links of sentences to themselves, which are subtracted below.
     loops = (_inverse_weights() @ scales**2) * words.by_sentence(has)
 
     def links(values: np.ndarray) -> np.ndarray:
@@ -341,6 +342,7 @@ def topic_lengths(document: ParsedDocument, steps: int = _LSA_STEPS) -> np.ndarr
         topics, _ = np.linalg.qr(np.stack(columns, 1))
     sentences = by_sentence(topics)
     strengths = (sentences**2).sum(0)
+    # Strengths are squared singular values, so a quarter is half of the largest singular value.
     strong = strengths >= strengths.max() / 4
     return np.sqrt((sentences[:, strong] ** 2).sum(1))
 

@@ -61,6 +61,7 @@ _BESIDE_NAMES = frozenset(_OTHER_NAMES.split())
 # Words of classes that describe the state of a page, as in "has-sidebar".
 _STATES = frozenset({"has", "is", "no", "not", "with", "without"})
 _ADS = frozenset({"ad", "ads"})  # after the name of any program
+# Words of a name in kebab, snake or camel case.
 _NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _LONGEST_NAME = 100  # characters of a name
 _FEWEST_LETTERS = 3  # shorter words are prefixes of programs, as in "hs-eu-cookie"
@@ -88,6 +89,7 @@ class BoxHeading(Enum):
     REQUEST = "a request to users, such as to subscribe"
 
 
+# Headings of boxes in lower case, with punctuation replaced by spaces (see ``heading_of_box``).
 _OBJECTS = (
     r"articles?|content|coverage|entries|guides|items|links|news|pages|posts?|products?|questions?|"
     r"reading|recipes|results|stories|threads|topics?|videos"

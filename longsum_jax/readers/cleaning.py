@@ -276,7 +276,7 @@ def list_marks(line: str) -> str:
 
 
 def without_line_numbers(pages: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
-    """Removes line numbers in a margin: 1, 2, 3, ... or every fifth.
+    """Removes line numbers in a margin: 1, 2, 3, ... or every fifth or tenth.
 
     They are at the start or end of lines, or on separate lines, and increase from line to
     line; a sequence may continue on the next page.
@@ -351,10 +351,12 @@ def _numbered_lines(lines: Sequence[_Numbered]) -> set[int]:
         for position, line in enumerate(lines):
             if line.number is None:
                 continue
+            # Each numbered line extends the chain that expects its number, or begins a new one.
             chain = chains.pop(line.number, [])
             if chain and position - chain[-1] > step + _LINES_BETWEEN:
                 ended.append(chain)
                 chain = []
+            # If two chains expect the same number, the older one ends.
             if line.number + step in chains:
                 ended.append(chains[line.number + step])
             chains[line.number + step] = [*chain, position]
@@ -368,6 +370,7 @@ def _counts_lines(lines: Sequence[_Numbered], chain: Sequence[int], step: int) -
     """Returns True if a chain of numbers counts lines rather than items, rows or years."""
     if len(chain) < _FEWEST_FIFTHS:
         return False
+    # Every fifth or tenth line: numbers are about ``step`` lines apart, with few others between.
     span = lines[chain[0] : chain[-1] + 1]
     if step > 1:
         distances = [after - before for before, after in itertools.pairwise(chain)]
@@ -375,6 +378,7 @@ def _counts_lines(lines: Sequence[_Numbered], chain: Sequence[int], step: int) -
         num_others = sum(line.number is not None for line in span) - len(chain)
         is_regular = num_regular >= 0.75 * len(distances)
         return is_regular and num_others < len(chain)
+    # Every line: the chain covers much of its span.
     if len(chain) < max(_FEWEST_LINES, 0.4 * len(span)):
         return False
     if lines[chain[0]].is_last:

@@ -321,7 +321,7 @@ class Page:
                 node.decompose()
 
     def _drop_marked(self) -> None:
-        """Removes hidden elements, asides and alerts, except those that belong to the text."""
+        """Removes hidden elements, asides and alerts unless they belong to the text."""
         nodes = []
         for node in self._root.css(_HIDDEN):
             is_panel = node.attributes.get("role") == "tabpanel"
@@ -408,6 +408,7 @@ class Page:
             return linked >= _LINK_SHARE_OF_BOX * max(1, length - self._length(heading))
 
         result: list[Any] = []
+        # Bold words after other text are not headings.
         if heading.tag not in _HEADING_TAGS and _text_before(heading):
             return result
         for first in (heading, *self._ancestors(heading)):
@@ -418,6 +419,7 @@ class Page:
             elif self._length(first) > most:
                 break
             if not result:
+                # The box may have no separate element: a heading and its following siblings.
                 flat = self._until_heading(first, heading)
                 if len(flat) > 1 and is_box(flat):
                     result = flat
@@ -468,6 +470,7 @@ class Page:
         """Removes menus: blocks and lists that consist of links."""
         counts = _count_links(self._root)
         total, total_linked, _ = counts[self._root.mem_id]
+        # On pages that mostly consist of links, only lists are removed.
         is_overview = total_linked > _MOST_BY_NAME * total
         has_copyright = _COPYRIGHT.search(self._root.text()) is not None
         nodes = []

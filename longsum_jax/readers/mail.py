@@ -21,6 +21,7 @@ from longsum_jax.readers.plain_text import text_blocks
 from longsum_jax.readers.source import Source
 
 _LONGEST_HEADER = 2000  # characters
+# The separator line before a message of a mailbox, and "From " escaped in a body.
 _SEPARATOR = re.compile(rb"^From \S+.*\n(?=[\w-]+:)", re.MULTILINE)
 _ESCAPED = re.compile(rb"^>(>*From )", re.MULTILINE)
 _SIGNATURES = (

@@ -29,6 +29,7 @@ _FIELDS["reply-to"] = "other"
 _LONGEST_LINE = 500  # characters of headers, rules and attributions
 _FIELD = re.compile(r"[\s>|]*\*{0,2}([^\W\d_][^:\uff1a*\n]{0,20}?)\s*\*{0,2}\s*[:\uff1a]")
 
+# Titles of separators before replied mail, before forwarded mail, and of Apple Mail.
 _ORIGINAL = (
     "original message|reply message|(?:ursprüngliche |original-?)nachricht|"
     "message d['\u2019]origine|message original|mensaje original|mensagem original|"
@@ -57,6 +58,7 @@ _ANSWERED_RULE = re.compile(
 _FORWARD_RULE = re.compile(
     rf"[\s>]*(?:-{{2,}} ?(?:{_PASSED_ON}):? ?-{{2,}}|(?:{_BEGINS}) ?[:\uff1a])\s*", re.IGNORECASE
 )
+# A line of ten or more rule characters, next to a header or footer.
 _RULE = re.compile(r"\s*(?:[_\-=*~#]{10,}|(?:-=){5,}-?)\s*")
 
 # "On Monday, Ann wrote:" in the languages of mail programs.
@@ -84,6 +86,7 @@ _LONGEST_ATTRIBUTION = 3  # lines
 
 _DASHES = re.compile(r"--[ \xa0]?")
 _LONGEST_SIGNATURE = 10  # lines after dashes that lack the space of a signature separator
+# Mail programs and devices in lines such as "Sent from my iPhone".
 _PROGRAMS = (
     r"(?:my |mein(?:em|er) |mon |ma |mi |min |mijn |meu |mio |dal mio |moj\w+ |моего )?"
     r"(?:\w+[\s-])?(?:iphone|ipad|android|galaxy|samsung|huawei|xiaomi|pixel|blackberry|nokia|"
@@ -103,6 +106,7 @@ _DEVICE = re.compile(
     r"|(?:mit der|with the) .{1,30} mail app gesendet)",
     re.IGNORECASE,
 )
+# Words of mailing list footers below a rule, and sentences that begin footers without one.
 _LIST_WORDS = re.compile(
     r"mailing.?list|listinfo|unsubscribe|google groups|groups\.io|yahoo groups|\bsympa\b|mailman|"
     r"liste de diffusion|désabonn|désinscri|lista de (?:correo|discuss)|abmelde|afmelden|"
@@ -116,6 +120,7 @@ _LIST_SENTENCE = re.compile(
     r"you are (?:currently )?subscribed to)",
     re.IGNORECASE,
 )
+# Phrases of confidentiality notices, and names of a mail, one of which a notice contains.
 _NOTICES = re.compile(
     r"\bconfidential\b|\bprivileged\b|intended (?:solely|only|exclusively)? ?(?:for|recipient)|"
     r"received (?:it|this (?:e-?mail|message|communication)) (?:in|by) (?:error|mistake)|"

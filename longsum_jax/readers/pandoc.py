@@ -180,6 +180,7 @@ def _run_pandoc(executable: str, source: Source, content: bytes, markup: str, wh
         try:
             output = process.stdout.read(max_bytes + 1)
         finally:  # also after a user interrupt
+            # Reading was interrupted, or the output exceeds the limit.
             if not 0 < len(output) <= max_bytes:
                 process.kill()
         process.wait()

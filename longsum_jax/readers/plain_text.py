@@ -88,7 +88,7 @@ def transcript_blocks(transcript: Transcript) -> list[Block]:
 
 
 def text_blocks(text: str, page: int = 0) -> list[Block]:
-    """Returns the paragraphs of a text; those that look like headings get a level."""
+    """Returns the paragraphs of a text; apparent headings get a level."""
     blocks = []
     for paragraph in _EMPTY_LINES.split(text):
         paragraph = paragraph.strip("\n\x0b\x0c\x85").rstrip()

@@ -9,6 +9,7 @@ from longsum_jax.readers.apart import put_back, set_apart
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 
+# A line of at least three equal punctuation characters, above and below or only below a title.
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*")
 _EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)")  # directives, targets, footnotes, comments
 _DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|]+\|[ \t]+)?([\w:+.-]+?)::[ \t]*(.*)")

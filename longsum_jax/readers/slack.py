@@ -22,6 +22,7 @@ _DAY = re.compile(r"(?P<channel>[^/]+)/\d{4}-\d{2}-\d{2}\.json")
 _IN_ROOT = re.compile(rf"(?:[^/]+/)?{re.escape(_USERS)}")
 # Kinds of messages written by people or bots; the others are notices, such as joining a channel.
 _WRITTEN = (None, "", "bot_message", "file_share", "me_message", "thread_broadcast")
+# A user, channel, mention or link: <@U1|Ann>, <#C1|general>, <!here>, <https://x.org|label>.
 _REFERENCE = re.compile(r"<(?P<kind>[@#!]?)(?P<target>[^<>|]*)(?:\|(?P<label>[^<>]*))?>")
 _EMOJI = re.compile(r"(?<![\w:]):[a-z0-9_+'-]*[a-z+][a-z0-9_+'-]*:(?:skin-tone-\d:)?(?!\w) ?")
 _REMEDY = "export the workspace again"

@@ -15,6 +15,7 @@ NAMED = re.compile(
     rf"|\[(?P<bracketed>(?=.{{0,9}}[^\W\d_]{{3}})[^\[\]:<>\n]{{3,{LONGEST_NAME}}})\](?::|(?=[ \t]))"
     rf"|\((?P<rounded>(?=.{{0,9}}[^\W\d_]{{3}})[^():\n]{{3,{LONGEST_NAME}}})\):)[ \t]*"
 )
+# Pronouns after a name, as in "Anna Lund (she/her)".
 _PRONOUNS = re.compile(
     r"\s*[\[(](?:she|he|they|ze|xe|any|sie|er|elle|il|iel|ella|él|elles?|lei|lui|ela|ele|zij|hij|"
     r"hen|hon|han|hun|de|dey|она|он|они)(?: ?[/|,] ?\w+)*(?: pronouns)?[\])]",

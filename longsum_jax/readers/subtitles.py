@@ -137,6 +137,7 @@ def _cues(text: str) -> Iterator[tuple[float, float, str]]:
         lines = paragraph.strip("\n").split("\n")
         if lines[0].split(" ")[0] in _COMMENTS:
             continue
+        # Some files lack empty lines between cues, so any line may contain new times.
         matches = enumerate(_CUE.fullmatch(line.strip()) for line in lines)
         cues = {i: match.groups() for i, match in matches if match is not None}
         if not cues and times is not None:  # an empty line within a cue

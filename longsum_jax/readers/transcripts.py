@@ -38,6 +38,7 @@ _TIME = (
     r"(?:[ \u202f\xa0]?[ap]\.?[ \u202f\xa0]?m\.?(?!\w)| Uhr)?"
 )
 _STAMP = rf"(?:\[(?:{_DATE} ?)?{_TIME}\] ?|{_DATE} {_TIME}(?: ?[-\u2013:])? )"
+# A stamp and a sender, "<nick> " (IRC) or "Name:" (WhatsApp); or "<nick> " without a stamp.
 _MESSAGE = re.compile(
     rf"(?:{_STAMP})(?:<([^<>]{{1,60}})> |([^:<>\n]{{1,60}}):(?: |\Z))"
     r"|<([^\s<>/][^\s<>]{0,39})> (?=\S)",
@@ -66,6 +67,7 @@ _MEDIA = re.compile(
     r"|waiting for this message.{0,60}|null",
     re.IGNORECASE,
 )
+# The notice of WhatsApp about end-to-end encryption, and marks of edited messages.
 _ENCRYPTED = re.compile(
     r"(?:messages|nachrichten|les messages|los mensajes|as mensagens|i messaggi|berichten|"
     r"сообщения|wiadomości).{0,60}(?:end-to-end|ende-zu-ende|bout en bout|extremo a extremo|"
@@ -77,6 +79,7 @@ _EDITED = re.compile(
 )
 
 _FIRST_OF_TIMES = frozenset("[(0123456789上下오")
+# A line with only a time or a range of times.
 _BARE_TIME = re.compile(
     rf"[\[(]?{_TIME}[\])]?"
     r"|\d{1,3}(?::\d{1,2}){1,2}(?:[.,]\d{1,3})? ?(?:-->|[-\u2013]) ?"
@@ -90,6 +93,7 @@ _HEAD = re.compile(
     rf"(?P<after>{_NAME})):?",
     re.IGNORECASE,
 )
+# A time before a turn ("[0:03] Anna: text"), or a time between name and colon.
 _TIMED = re.compile(
     rf"(?:(?:\[{_TIME}\]|\({_TIME}\)|{_TIME})[\s|\u2013-]+"
     r"(?P<turn>\S.*)"
@@ -107,6 +111,7 @@ _FEWEST_FOLLOWED = 0.8  # share of heads before a line of text
 _FEWEST_NAMED = 0.5  # share of lines or paragraphs that begin with a name
 _MOST_WORDS = 7  # maximum of a name
 _FEWEST_SAID = 3.0  # average words after a time; chapters of a film have fewer
+# "Q." and "A." of an examination in court.
 _EXAMINED = re.compile(r"([QA])(?:\.|\u2024)?[ \t]{1,8}(?=\S)")
 # Notices that programs write into transcripts.
 _NOTICE = re.compile(
@@ -350,6 +355,7 @@ def _messages(lines: Sequence[_Line]) -> _Turns:
     count = len(senders)
     is_enough = count >= _FEWEST_MESSAGES * len(lines) or num_dated >= _FEWEST_DATED * len(lines)
     is_chat = repeated_share(senders) >= _FEWEST_REPEATED_SENDERS
+    # Log levels and other labels look like senders.
     is_log = sum(map(is_label, senders)) > count / 2
     if count < _FEWEST_TURNS or not (is_enough and is_chat) or is_log:
         return {}
@@ -464,6 +470,8 @@ def _times(lines: Sequence[_Line]) -> _Turns:
             num_words(turns[i].text if i in turns else lines[i].text)
             for i in range(first, len(lines))
         )
+        # Times of a recording begin in the first minute or have hours and seconds, and ascend; the
+        # times of an agenda do not.
         is_recording = _seconds(lines[first].text) < 60 or lines[first].text.count(":") > 1
         is_ordered = _ordered_share(turns, lines) == 1.0
         if is_recording and is_ordered and num_said >= _FEWEST_SAID * len(turns):

@@ -74,16 +74,19 @@ _NO_TOKEN = re.compile(
     r"[\s\"\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d()\[\]{}<>,;:!?/|*`\u2013\u2014]"
 )
 _ELISION = re.compile(r"\A(?:[cdjlmnst]|qu|(?:d|n|s)?(?:a|e|u)?ll|un|quell)['\u2019](?=\w)", re.I)
+# An abbreviation with inner stops, such as "i.e".
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,3}\.)+-?[^\W\d_]{1,4}\Z")
 _BETWEEN_PARTS = frozenset({". ", ".\u00a0", ".\u202f"})
 _AFTER_NUMBER = frozenset("0123456789>")  # ">" ends a placeholder for a number
 _PART = re.compile(r"([^\W\d_]{1,4})\.")
+# Roman numerals up to 99; consonants without vowels are likely abbreviations.
 _ROMAN = re.compile(r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})\Z")
 _CONSONANTS = re.compile(r"[b-df-hj-np-tv-xz]{2,4}\Z")
 # Sounds, such as "hmm" and "shh", and repeated letters are words without vowels.
 _SOUND = re.compile(r"(?:m*h*m+|sh+|br+|ps+t|tsk|pf+t?|gr+|([^\W\d_])\1+)\Z")
 _LABEL = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})*|[^\W\d_]|[IVXLC]+)\Z")
 _BEFORE_LABEL = " \"'\u201c\u2018(*_"
+# The beginning of a number, a currency, a code or a single letter after "No.", "Fig." and others.
 _NUMBERED = re.compile(
     r"[\d\u00a7#\u2116\u00b6$\u20ac\u00a3<]|[A-Za-z]{1,5}-?\d|[IVXLC]{2,}\b|[^\W\d_]\b(?!['\u2019.])"
 )
@@ -493,6 +496,7 @@ class _Line:
         kind = self._kind(left, token)
         if kind is None:
             return True
+        # After a closing quotation mark, a capitalized word begins a sentence.
         if found[2] and any(mark not in ")]" for mark in found[2]):
             kind = "lower" if kind != "number" else None
         return kind is None or not self._continues(kind, following, word, before)
@@ -552,6 +556,7 @@ class _Line:
         has_ordinals = self.rules.language in _ORDINAL_LANGUAGES
         is_short = token.isdigit() and len(token) <= 3
         if word is None:
+            # "3. 10. 2024" is a date.
             is_date = has_ordinals and is_short and len(token) < 3 and following[:1].isdigit()
             return not is_date
         if word.islower():
@@ -581,6 +586,7 @@ class _Line:
 
     def _continues(self, kind: str, following: str, word: str | None, before: str) -> bool:
         """Returns True if a sentence continues after an abbreviation of a class."""
+        # Further classes, not in ``abbreviations``: "initial", "roman", "letter" ("vitamin C.").
         if kind == "always":
             return True
         is_quoted = any(mark in before for mark in _OPENING)

@@ -235,6 +235,7 @@ def _pieces(text: str) -> Iterator[str]:
     while len(spans) - first > LONGEST_PIECE:
         last = min(first + LONGEST_PIECE, len(spans) - SHORTEST_PIECE)
         middle = first + MEAN_PIECE
+        # The strongest boundary within the allowed lengths; ties go to the one nearest to the mean.
         first = max(
             range(first + SHORTEST_PIECE, last + 1),
             key=lambda word: (strengths[word - 1], -abs(word - middle)),
