@@ -207,7 +207,7 @@ def _describe(
 
 
 def _cells(means: "Extractiveness") -> list[str]:
-    """Returns the means as text; a dash for a number that the data set does not have."""
+    """Returns the means as text; a dash for an absent number."""
     formats = ("14,.1f", "14,.1f", "14.2f", "14.3f", "14.2f")
     return [
         f"{'-':>14}" if math.isnan(value) else format(value, pattern)
@@ -232,7 +232,7 @@ def _print_tokens(tokenizer: str, data_sets: Sequence[_DataSet]) -> None:
 
 
 def _json_row(data_set: _DataSet, tokenizer: str | None) -> dict[str, Any]:
-    """Returns the JSON object of a data set; numbers that it does not have are null."""
+    """Returns the JSON object of a data set; absent numbers are null."""
     means = {
         name: None if math.isnan(value) else value
         for name, value in data_set.means._asdict().items()

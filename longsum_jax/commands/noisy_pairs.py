@@ -97,7 +97,7 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _task(args: argparse.Namespace) -> "Task":
-    """Returns the task of the command line, whose documents have summaries.
+    """Returns the task of the command line, which must have summaries.
 
     Raises:
         InputError: no task, a task without summaries, or --half with a split other than train.

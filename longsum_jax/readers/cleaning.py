@@ -1,5 +1,5 @@
 """Removes parts of a file that are not text: running headers, page and line numbers, hyphens at
-line ends, reference lists, licences of public-domain books, control characters."""
+line ends, reference lists, licenses of public-domain books, control characters."""
 
 import itertools
 import re
@@ -173,7 +173,7 @@ def _with_whole_words(blocks: list[Block]) -> list[Block]:
 
 
 def _without_license(blocks: list[Block]) -> tuple[list[Block], str | None]:
-    """Removes the header and licence that Project Gutenberg adds to its books."""
+    """Removes the header and license that Project Gutenberg adds to its books."""
     starts = [i for i, block in enumerate(blocks) if _GUTENBERG_START.search(block.text)]
     ends = [i for i, block in enumerate(blocks) if _GUTENBERG_END.search(block.text)]
     start = starts[0] + 1 if starts else 0

@@ -22,11 +22,11 @@ class Piece(Protocol):
 
     @property
     def bottom(self) -> float:
-        """The lower edge, which grows up the page."""
+        """The lower edge; it increases up the page."""
 
     @property
     def size(self) -> float:
-        """The size of the type."""
+        """The font size."""
 
 
 P = TypeVar("P", bound=Piece)

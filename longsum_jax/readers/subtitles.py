@@ -110,7 +110,7 @@ def _block(paragraphs: Sequence[Sequence[str]]) -> Block:
 
 
 def _speakers(cues: Sequence[Sequence[str]]) -> set[str]:
-    """Returns the names in a meeting; in a film, repeated or capitalized names before lines."""
+    """Returns the names in a meeting; in a film, names that are repeated or in capitals."""
     parts = [split_turn(line) for lines in cues for line in lines]
     turns = [part for part in parts if part is not None and part[1]]
     speakers = speakers_in(turns, len(cues), _FEWEST_NAMED)
