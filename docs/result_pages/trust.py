@@ -77,7 +77,7 @@ _ELSEWHERE = (
 
 
 def beside_others(rows: list[Row]) -> list[Row]:
-    """Returns what other libraries promise or report, each beside the counts of this one."""
+    """Returns the guarantees and reports of other libraries with our counts."""
     totals: dict[str, Row] = {"all": defaultdict(int)}
     for section in ("kill", "signal", "elastic", "damage"):
         *_, total = trials_of(section)(rows) or [{}]
