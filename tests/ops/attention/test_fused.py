@@ -158,24 +158,26 @@ def lsg(tokens, global_tokens, *, spec, **options):
     return lsg_attention(tokens, global_tokens, spec=spec, **masks, **options)
 
 
-@pytest.mark.parametrize("kernel", ["splash", "triton"])
+def slow(kernel, attention):
+    return pytest.param(kernel, attention, marks=pytest.mark.slow)
+
+
+# Rows of queries and kernels are independent: further attentions take turns with the kernels.
 @pytest.mark.parametrize(
-    "attention",
+    ("kernel", "attention"),
     [
-        window,
-        staggered,
-        functools.partial(lsg, spec=LsgSpec(16, 12, 4, "norm")),  # keys that differ by head
-        pytest.param(wide_window, marks=pytest.mark.slow),
-        pytest.param(window_and_first_tokens, marks=pytest.mark.slow),
-        pytest.param(longformer, marks=pytest.mark.slow),
-        pytest.param(functools.partial(lsg, spec=LsgSpec(16, 0)), marks=pytest.mark.slow),
-        pytest.param(
-            functools.partial(lsg, spec=LsgSpec(12, 14, 4, "pooling", causal=True)),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            functools.partial(lsg, spec=LsgSpec(8, 40, 2, "stride")), marks=pytest.mark.slow
-        ),
+        ("splash", window),
+        ("triton", window),
+        ("splash", staggered),
+        ("triton", staggered),
+        ("splash", functools.partial(lsg, spec=LsgSpec(16, 12, 4, "norm"))),  # keys differ by head
+        ("triton", functools.partial(lsg, spec=LsgSpec(16, 12, 4, "norm"))),
+        slow("triton", wide_window),
+        slow("splash", window_and_first_tokens),
+        slow("triton", longformer),
+        slow("splash", functools.partial(lsg, spec=LsgSpec(16, 0))),
+        slow("triton", functools.partial(lsg, spec=LsgSpec(12, 14, 4, "pooling", causal=True))),
+        slow("splash", functools.partial(lsg, spec=LsgSpec(8, 40, 2, "stride"))),
     ],
 )
 def test_pallas_kernels_compute_sparse_attention_in_rows(kernel, attention, monkeypatch):
