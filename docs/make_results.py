@@ -49,18 +49,18 @@ PAGES_BY_FILE = {name: page for pages in SUBJECTS.values() for name, page in pag
 
 INDEX = """# Results
 
-These pages are made from `benchmarks/results/*.json` by `docs/make_results.py`; nothing on them is
-typed by hand. Each page names its machine, versions and command. What no script repeats is not
-here.
+These pages are generated from `benchmarks/results/*.json` by `docs/make_results.py`; nothing is
+typed by hand. Each page names its machine, versions and command. Results that no script can
+reproduce are not included.
 
 How to read them:
 
-- A speed is a ratio of one run: what is compared takes turns in one process. Ratios differ from
-  processor to processor (AMD and Intel, with and without accelerators), so look at the machine of a
+- A speed-up is a ratio within one run: the alternatives alternate in one process. Ratios differ
+  between processors (AMD and Intel, with and without accelerators), so check the machine of a
   page before you quote it.
-- Memory of compiled programs is that of the machine that compiled them. CPU programs hold float32
-  copies of bfloat16 arrays.
-- Studies of quality are of small models. They compare variants with each other, not with published
+- Memory of compiled programs depends on the machine that compiled them. CPU programs contain
+  float32 copies of bfloat16 arrays.
+- Studies of quality use small models. They compare variants with each other, not with published
   numbers.
 
 ```{toctree}

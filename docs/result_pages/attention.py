@@ -39,7 +39,7 @@ PAGES: Mapping[str, Page] = {
                 where(table="memory"),
             ),
             Table(
-                "Relative error of kernels against float64",
+                "Relative error of kernels compared with float64",
                 [
                     Column("decay", "what"),
                     Column("channels", "channels"),
@@ -61,10 +61,10 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "ssm_backends": Page(
-        "State-space operation: FFT or matrix products",
-        "Processor seconds of both backends. *Ratio* is the FFT's time over that of the "
-        'products: below 1 the FFT is faster. `ssm_backend="auto"` looks devices up in this '
-        "table.",
+        "State-space backends: FFT vs. matrix products",
+        "CPU seconds of both backends. *Ratio* is the FFT's time divided by the matrix "
+        'products\' time: below 1 the FFT is faster. `ssm_backend="auto"` selects the backend '
+        "by this table.",
         [
             Table(
                 "",
@@ -83,9 +83,9 @@ PAGES: Mapping[str, Page] = {
     ),
     "encoder_attentions": Page(
         "Encoder attentions at equal cost",
-        "One layer of each encoder attention by length. *Slope* is the exponent with which "
-        "processor time grows between the two longest inputs; *expected* follows from the "
-        "complexity that Table 1 of the Hepos paper gives, plus the layer's own maps.",
+        "One layer of each encoder attention by length. *Slope* is the exponent of the growth "
+        "of CPU time between the two longest inputs; *expected* follows from the complexity "
+        "in Table 1 of the Hepos paper, plus the layer's projections.",
         [
             Table("", [KIND, TOKENS, *LAYER_TIMES]),
             Table(
@@ -104,25 +104,25 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "lsg": Page(
-        "LSG beside its peers",
+        "LSG vs. other attentions",
         "One layer of each attention at one length. LSG settings are written as block size / "
         "sparsity factor and selection.",
-        [Table("", [KIND, TOKENS, Column("keys of a token", "keys"), *LAYER_TIMES])],
+        [Table("", [KIND, TOKENS, Column("keys per token", "keys"), *LAYER_TIMES])],
     ),
     "lsg_classifier": Page(
-        "LSG classifiers beside their peers",
-        "A training step of a whole RoBERTa that tells two classes, with each attention, with and"
-        " without dropout of attention weights. Linear, efficient and Performer attention have no"
-        " weights to drop.",
+        "LSG classifiers vs. other attentions",
+        "A training step of a whole RoBERTa for binary classification, with each attention, "
+        "with and without attention dropout. Linear, efficient and Performer attention have "
+        "no weights to drop.",
         [
             Table(
                 "",
                 [
                     KIND,
                     TOKENS,
-                    Column("dropout of attention", "attention_dropout", digits(1)),
-                    Column("GiB held", "gib", digits(2)),
-                    Column("of these at work", "work_gib", digits(2)),
+                    Column("attention dropout", "attention_dropout", digits(1)),
+                    Column("GiB in total", "gib", digits(2)),
+                    Column("temporary GiB", "work_gib", digits(2)),
                     Column("s", "seconds", digits(2)),
                 ],
             )
@@ -130,15 +130,14 @@ PAGES: Mapping[str, Page] = {
     ),
     "lsg_lengths": Page(
         "LSG by length",
-        "One layer of each attention by length, forward pass; the slope of time and memory is "
-        "what to look at.",
-        [Table("", [KIND, TOKENS, Column("keys of a token", "keys"), *LAYER_TIMES[:2]])],
+        "Forward pass of one layer of each attention by length; compare how time and memory grow.",
+        [Table("", [KIND, TOKENS, Column("keys per token", "keys"), *LAYER_TIMES[:2]])],
     ),
     "lsg_embeddings": Page(
-        "Converted to LSG: embeddings",
-        "A pretrained sentence encoder with 512 positions, converted and not trained: cosine of "
-        "its mean state to the mean over chunks of 512 tokens read by the original. *Another "
-        "document* is the level of chance.",
+        "Conversion to LSG: embeddings",
+        "A pretrained sentence encoder with 512 positions is converted without training. The "
+        "table shows the cosine similarity of its mean state and the mean over chunks of 512 "
+        "tokens read by the original. *Another document* is the chance level.",
         [
             Table(
                 "",
@@ -153,18 +152,18 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "lsg_masked_lm": Page(
-        "Converted to LSG: masked language model",
-        "Bits per hidden token of a masked language model trained at 512 tokens and then "
-        "converted, and after a few training steps at the longer length. The model is MiniLM, a "
-        "sentence encoder, with a new head that was trained for 120 steps on transcripts; sparse "
-        "keys stand for four tokens.\n\n"
+        "Conversion to LSG: masked language model",
+        "Bits per masked token of a masked language model that was trained at 512 tokens and "
+        "then converted, without training and after a few training steps at the longer "
+        "length. The model is MiniLM, a sentence encoder, with a new head that was trained "
+        "for 120 steps on transcripts; each sparse key represents four tokens.\n\n"
         "**The order of the selections contradicts table 1 of the paper.** The paper converts "
-        "RoBERTa base with its own head, untrained, and sparse keys stand for two tokens: norm "
-        "selection is the best of five, pooling and LSH are the last. Here norm is the last and "
-        "pooling the first. No model that people use was measured here, so this table is no "
-        "reason to change the published default. `python benchmarks/paper.py lsg_table_1 "
-        "--model=DIR --documents=FILE` measures a model of your own, all rows of the paper "
-        "included.",
+        "RoBERTa base with its own head, untrained, and each sparse key represents two "
+        "tokens: norm selection is the best of five, pooling and LSH are the worst. Here norm "
+        "is the worst and pooling the best. No widely used model was measured here, so this "
+        "table is no reason to change the published default. To measure your own model, with "
+        "all rows of the paper, run `python benchmarks/paper.py lsg_table_1 --model=DIR "
+        "--documents=FILE`.",
         [
             Table(
                 "",
@@ -172,9 +171,9 @@ PAGES: Mapping[str, Page] = {
                     Column("variant", "variant"),
                     TOKENS,
                     Column("bits", "bits", digits(3)),
-                    Column("guessed", "accuracy", digits(3)),
+                    Column("accuracy", "accuracy", digits(3)),
                     Column("bits after training", "bits_fine_tuned", digits(3)),
-                    Column("guessed after training", "accuracy_fine_tuned", digits(3)),
+                    Column("accuracy after training", "accuracy_fine_tuned", digits(3)),
                 ],
             )
         ],

@@ -1,4 +1,4 @@
-"""The figure of quality and cost: what was measured of both, of several pages."""
+"""The figure of quality over cost, from the results of several pages."""
 
 import json
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
 
 def draw() -> "Figure":
-    """Draws summaries without a model, strategies and trained attentions, quality over cost."""
+    """Draws quality over cost of extractors, strategies and trained attentions."""
     extractors = Panel(
-        "Without a model",
-        "seconds of the processor for a document",
+        "Extractors",
+        "CPU seconds per document",
         "mean ROUGE, three data sets",
         _means(_rows("extractive_peers"), "system", "seconds", "mean_rouge"),
         "log",
     )
     strategies = Panel(
-        "Strategies, a ranker as the model",
-        "share of the document that is read",
+        "Strategies, with the ranker",
+        "share of the document read",
         "mean ROUGE, five data sets",
         _means(
             where(writer="ranker", data="mean")(_rows("strategies")),
@@ -36,7 +36,7 @@ def draw() -> "Figure":
     )
     attentions = Panel(
         "Small models, 1,024 tokens",
-        "MiB of a training step",
+        "MiB per training step",
         "mean ROUGE, biomedical papers",
         _means(
             [
@@ -71,7 +71,7 @@ def _mean(rows: Sequence[Row], key: str) -> float:
 
 
 def _model(row: Row) -> str:
-    """Returns the family of a trained model and what is not of the family in it."""
+    """Returns the family of a trained model and its differences from the family."""
     parts = [row["family"]]
     parts += [row["encoder"]] if row["encoder"] in ("lsg", "window+global") else []
     parts += ["x Hepos"] if row["cross"] == "hepos" else []

@@ -1,4 +1,4 @@
-"""Pages about memory, and about what programs take of devices that need not be there."""
+"""Pages about memory, and about programs compiled ahead of time."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -56,18 +56,18 @@ GIB_BY_DEVICE = [
         "v5e": "One chip of TPU v5e, 15.75 GiB",
     }.items()
 ]
-# What compiling showed, as it was at first, and as it is.
+# Problems found by compiling ahead of time: item, before, now.
 FOUND_BY_COMPILING = (
     (
-        "loops of a pass of the base encoder on a TPU, one after another, over 4,096 "
+        "sequential loop iterations of a base encoder pass on a TPU, over 4,096 "
         "and 1,048,576 tokens",
         "22,272 and 21.6 million",
         "120 and 1,440",
     ),
     (
-        "launches of the FFT on a GPU over 4,096 tokens",
-        "16 to 256 a layer",
-        "1 a layer, 4 for 32 documents",
+        "FFT launches on a GPU over 4,096 tokens",
+        "16 to 256 per layer",
+        "1 per layer, 4 for 32 documents",
     ),
     (
         "a training step of 8 x 16,384 and 8 x 32,768 -> 1,024 tokens on an H200: the "
@@ -76,19 +76,19 @@ FOUND_BY_COMPILING = (
         "9.0 and 13.0 GB",
     ),
     (
-        "float32 products",
+        "float32 matmuls",
         "TF32 on GPUs, bfloat16 passes on TPUs",
-        "all digits on every device; `matmul_precision=default` has what was before",
+        "`highest` precision on every device; `matmul_precision=default` restores the previous one",
     ),
     (
-        "keys of the decoder are projected beforehand up to",
+        "the decoder's keys are precomputed up to",
         "2 GiB on any device",
-        "an eighth of the device",
+        "an eighth of the device's memory",
     ),
     (
-        "scores of windows, LED, LongT5, PEGASUS-X and LSG",
+        "attention scores of windows, LED, LongT5, PEGASUS-X and LSG",
         "in memory",
-        "in fused kernels, where no bias and no dropout needs them",
+        "in fused kernels, unless a bias or dropout needs them",
     ),
     (
         "LSG's selections on TPUs",
@@ -96,9 +96,9 @@ FOUND_BY_COMPILING = (
         "none of these",
     ),
     (
-        "exchanges of gradients; kernels of state spaces",
-        "once a micro-batch or segment",
-        "once an update; kernels still once a micro-batch",
+        "gradient communication; state-space kernels",
+        "once per micro-batch or segment",
+        "once per update; kernels still once per micro-batch",
     ),
     (
         "gradient of the loss on TPUs",
@@ -106,17 +106,17 @@ FOUND_BY_COMPILING = (
         "a comparison",
     ),
     (
-        "the decoder's cache of a search on 256 chips, `fsdp`",
-        "of all documents on every chip, 5.2 GB",
-        "of a chip's own, 0.36 GB",
+        "the decoder's cache in a search on 256 chips, `fsdp`",
+        "for all documents on every chip, 5.2 GB",
+        "for the chip's own documents, 0.36 GB",
     ),
     (
         "random bits of dropout on TPUs",
-        "139 operations an entry (Threefry)",
+        "139 operations per entry (Threefry)",
         "11 (the chip's generator)",
     ),
     (
-        "the longest input",
+        "the maximum input length",
         "1,048,576 tokens",
         "16,777,216",
     ),
@@ -135,15 +135,15 @@ PLANNED_WORK = [
     Column("temporary", "temporary_gb", significant),
     Column("idle", "idle_gb", significant),
     Column("total", "total_gb", significant),
-    Column("of", "device_gb", significant),
+    Column("device memory", "device_gb", significant),
     Column("TFLOP", "tflop", significant),
     Column("GB moved", "moved_gb", significant),
     Column("GB sent", "sent_gb", significant),
     Column("collectives", "collectives"),
     Column("at least, ms", "least_ms", significant),
-    Column("bound by", "bound"),
+    Column("bottleneck", "bound"),
     Column("longest part", "longest_part"),
-    Column("its share, %", "share", percent),
+    Column("share of longest part, %", "share", percent),
     Column("compiled in, s", "compile_seconds", significant),
 ]
 TRIED = [
@@ -155,29 +155,32 @@ TRIED = [
 PAGES: Mapping[str, Page] = {
     "encode_memory": Page(
         "Memory of encoders",
-        "GiB that a pass of the encoder holds, by tokens of the document: base models, one "
-        "document, parameters included. From programs compiled for described devices; nothing was "
-        "run. What a compiler refused is what it would have needed.",
+        "GiB of memory for a pass of the encoder by document length in tokens: base models, "
+        "one document, parameters included. From programs compiled ahead of time; nothing was "
+        "run. If the compiler reports that a program does not fit, the table shows the memory "
+        "that it requires.",
         GIB_BY_DEVICE,
         gib_by_length,
     ),
     "train_step_memory": Page(
         "Memory of training steps",
-        "GiB that a training step holds, by tokens of the document: base models, one document, "
-        "AdamW and checkpointing, parameters included. From programs compiled for described "
-        "devices; nothing was run. What a compiler refused is what it would have needed.\n\n"
-        "This is how the configs train. The protocol of LOCOST's figure 4, without optimizer and "
-        "checkpointing, has [a page of its own](locost_memory.md).",
+        "GiB of memory for a training step by document length in tokens: base models, one "
+        "document, AdamW and checkpointing, parameters included. From programs compiled ahead "
+        "of time; nothing was run. If the compiler reports that a program does not fit, the "
+        "table shows the memory that it requires.\n\n"
+        "These are the settings of the configs. For the protocol of LOCOST's figure 4, "
+        "without optimizer and checkpointing, see [memory by the paper's "
+        "protocol](locost_memory.md).",
         GIB_BY_DEVICE,
         gib_by_length,
     ),
     "train_step_pages_memory": Page(
         "Memory of training steps over pages",
-        "GiB of temporary arrays in a training step of BART base, by tokens of the document: one "
-        "document in pages of 1,024 tokens, a target of 1,024, AdamW and checkpointing, without "
-        "parameters and optimizer. Encoded all at once (`bart_pages`) and one after another, "
-        "again for the gradients (`bart_cached`: `model.page_recompute`, CachED). From compiled "
-        "programs; nothing was run.",
+        "GiB of temporary arrays in a training step of BART base by document length in "
+        "tokens: one document in pages of 1,024 tokens, a target of 1,024, AdamW and "
+        "checkpointing, without parameters and optimizer. The pages are encoded all at once "
+        "(`bart_pages`) or one after another and again for the gradients (`bart_cached`: "
+        "`model.page_recompute`, CachED). From compiled programs; nothing was run.",
         [
             Table(
                 "",
@@ -188,18 +191,18 @@ PAGES: Mapping[str, Page] = {
     ),
     "locost_memory": Page(
         "LOCOST: memory by the paper's protocol",
-        "GiB of the passes of figure 4 and table 3 of the paper, by tokens of the document: base "
-        "models, one document, a target of 1,024 tokens, no dropout, bfloat16, parameters "
-        "included. Training is a forward and a backward pass, without optimizer and "
-        "checkpointing, with float32 parameters and gradients; inference is a forward pass of "
-        "encoder and decoder up to the logits. From programs compiled for an H200; nothing was "
-        "run.\n\n"
-        "The paper measures PyTorch programs, which keep the scores of attention for the backward "
-        "pass. Here attention goes in pieces that are computed again, with every model, so the "
-        "transformers need much less than there, and the layers decide: LED and BART have six in "
-        "each stack, LongT5 and LOCOST twelve. T5, which the figure also has, was not compiled. "
-        "Training in practice, with AdamW and "
-        "checkpointing, has [another page](train_step_memory.md).",
+        "GiB of memory for the passes of figure 4 and table 3 of the paper by document length "
+        "in tokens: base models, one document, a target of 1,024 tokens, no dropout, "
+        "bfloat16, parameters included. Training is a forward and a backward pass, without "
+        "optimizer and checkpointing, with float32 parameters and gradients; inference is a "
+        "forward pass of encoder and decoder up to the logits. From programs compiled for an "
+        "H200; nothing was run.\n\n"
+        "The paper measures PyTorch programs, which store attention scores for the backward "
+        "pass. Here, attention is computed in pieces that are recomputed, for every model. "
+        "Therefore the transformers need much less memory than in the paper, and the number "
+        "of layers dominates: LED and BART have six in each stack, LongT5 and LOCOST twelve. "
+        "T5, which is also in the figure, was not compiled. For practical training with AdamW "
+        "and checkpointing, see [training steps](train_step_memory.md).",
         [
             Table("Training: forward and backward pass", SMALL_GIB, gib_of("gradient")),
             Table("Inference: forward pass", SMALL_GIB, gib_of("forward")),
@@ -207,11 +210,11 @@ PAGES: Mapping[str, Page] = {
     ),
     "train_step_batch_memory": Page(
         "Memory of training steps over eight documents",
-        "GiB that a training step of base models holds on one NVIDIA H200, eight documents and "
-        "targets of 1,024 tokens, AdamW and checkpointing, parameters included. From compiled "
-        "programs; nothing was run. The paper has LOCOST at half of LongT5's: here parameters, "
-        "optimizer, decoder and loss are the same in both, and LongT5's scores, too, go through "
-        "in pieces.",
+        "GiB of memory for a training step of base models on one NVIDIA H200: eight "
+        "documents, targets of 1,024 tokens, AdamW and checkpointing, parameters included. "
+        "From compiled programs; nothing was run. In the paper, LOCOST needs half of LongT5's "
+        "memory. Here the difference is smaller, because parameters, optimizer, decoder and "
+        "loss are the same in both, and LongT5's scores are also computed in pieces.",
         [
             Table(
                 "",
@@ -221,9 +224,9 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "million_tokens": Page(
-        "A pass over a million tokens",
+        "A forward pass over a million tokens",
         "Gigabytes of arguments, results and temporary arrays of compiled programs, and of a "
-        "run. Programs compiled on a CPU hold float32 copies of bfloat16 arrays, so that they "
+        "run. Programs compiled on a CPU contain float32 copies of bfloat16 arrays, so they "
         "are an upper estimate for accelerators.",
         [
             Table(
@@ -242,31 +245,30 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "accelerator": Page(
-        "On a GPU",
-        "What `benchmarks/accelerator.py` found on a GPU. The losses of eight families' tiny "
-        "models and the norms of their gradients are beside the same program on the machine's CPU, "
-        "in float32 "
-        "at full precision; kernels of attention, values and gradients in bfloat16, beside the "
-        "reference in float32 on the CPU, the error being that of the largest entry. Everything "
-        "holds, the kernels to what bfloat16 can tell; rows of families in bfloat16 say that both "
-        "are finite.\n\n"
-        "One measurement was made alone on the card, training steps of LongT5 base, one document "
-        "a step, both libraries in bfloat16, with the same loss; others were not finished, so "
-        "nothing is said of other models, of decoding and of longer documents, and nothing of "
-        "TPUs, for which programs have been [compiled](plans.md) and never run.\n\n"
-        "What the compiled program of a step says it needs is what the card held at most while "
-        "[six models](reading_start_study.md) were trained, but for batches that wait and the "
-        "model that was read at the start; and so is what `longsum plan` said of three configs on "
-        "a machine without a GPU. So memory of programs that are compiled and not run can be "
-        "believed, to a ninth; these two tables are of the trainings' metrics.jsonl, not of the "
+        "Results on a GPU",
+        "Results of `benchmarks/accelerator.py` on a GPU. The losses and gradient norms of "
+        "eight families' tiny models are compared with the same program on the machine's CPU, "
+        "in float32 at full precision. Attention kernels, values and gradients in bfloat16, "
+        "are compared with the float32 reference on the CPU; the error is relative to the "
+        "largest entry. All checks pass, for the kernels within bfloat16 precision; for "
+        "families in bfloat16, the check is that loss and gradients are finite.\n\n"
+        "Only one timing is available from an otherwise idle GPU: training steps of LongT5 "
+        "base with one document per step, both libraries in bfloat16, with the same loss. "
+        "There are no results for other models, decoding and longer documents, and none for "
+        "TPUs, for which programs have only been [compiled](plans.md).\n\n"
+        "Predicted memory was compared with the peak memory of the GPU in two ways: the "
+        "memory of the compiled step for [six models](reading_start_study.md) in training, "
+        "and `longsum plan` for three configs on a machine without a GPU. The predictions are "
+        "accurate to a ninth; the difference is waiting batches and the model read at the "
+        "start. These two tables are taken from the trainings' metrics.jsonl, not from the "
         "script.",
         [
             Table(
-                "What is computed",
+                "Correctness",
                 [
                     Column("check", "check"),
                     Column("relative difference", "error", small),
-                    Column("holds", "holds", yes),
+                    Column("passed", "holds", yes),
                 ],
                 having("check"),
             ),
@@ -274,13 +276,13 @@ PAGES: Mapping[str, Page] = {
                 "Training steps",
                 [
                     Column("model", "model"),
-                    Column("tokens of a document", "length", count),
+                    Column("document tokens", "length", count),
                     Column("by", "by"),
                     Column("s", "seconds", digits(4)),
-                    Column("tokens/s, summaries counted", "tokens_per_second", digits(0)),
-                    Column("times ours", "ratio", digits(1)),
+                    Column("tokens/s, summaries included", "tokens_per_second", digits(0)),
+                    Column("relative to ours", "ratio", digits(1)),
                     Column("GiB", "gib", digits(1)),
-                    Column("difference of losses", "difference", small),
+                    Column("loss difference", "difference", small),
                 ],
                 having("case"),
             ),
@@ -288,18 +290,18 @@ PAGES: Mapping[str, Page] = {
                 "Memory in training, 6.4 million parameters, 16 documents of 1,024 tokens",
                 [
                     Column("model", "trained"),
-                    Column("by the compiled step, GiB", "compiled_gib", digits(2)),
-                    Column("held at most, GiB", "held_gib", digits(2)),
+                    Column("compiled step, GiB", "compiled_gib", digits(2)),
+                    Column("peak, GiB", "held_gib", digits(2)),
                     Column("share, %", "share", percent),
                 ],
                 having("trained"),
             ),
             Table(
-                "What longsum plan --device=h200 said without a card, and what the card held",
+                "Memory predicted by longsum plan --device=h200 without a GPU, and measured",
                 [
                     Column("config", "config"),
                     Column("planned, GB", "planned_gb", digits(2)),
-                    Column("held at most, GB", "peak_gb", digits(2)),
+                    Column("peak, GB", "peak_gb", digits(2)),
                     Column("share, %", "share", percent),
                 ],
                 having("planned_gb"),
@@ -308,18 +310,17 @@ PAGES: Mapping[str, Page] = {
     ),
     "plans": Page(
         "Plans for TPUs and GPUs",
-        "Compiled by `longsum plan` for described devices, and **never run**: memory, collectives "
-        "and compile times are those of XLA's programs, times are rooflines, which no run can "
-        "beat and real runs will miss. GB (10^9 bytes) on each device; *at least* is the slowest "
-        "of products, memory and links at the vendor's peaks. Compile times are those of two busy "
-        "cores. *Idle* is what a device holds and the program does not use. `c4` is "
-        "`configs/locost_c4.py`, 234.7M parameters, 256 documents of "
-        "4,096 tokens a step, `c4_tiny` its mode of seconds; summaries are those of the base "
-        "model, float32 weights, computed in bfloat16, at most 512 tokens by greedy search. "
-        "The commands are in `benchmarks/plans.py`; how to read a plan is in the "
-        "[guide](../guide/plan.md).\n\n"
-        "What compiling showed before anything ran on a device, and what became of it:\n\n"
-        "| what | at first | now |\n|---|---|---|\n"
+        "Compiled by `longsum plan` for described devices and **not run**: memory, collectives "
+        "and compile times are properties of XLA's programs; times are rooflines, a lower bound "
+        "for real runs. GB (10^9 bytes) per device; *at least* is the slowest of matrix products, "
+        "memory and interconnect at the vendor's peak rates. Compile times are from two busy "
+        "cores. *Idle* is memory on the device that the program does not use. `c4` is "
+        "`configs/locost_c4.py`, 234.7M parameters, 256 documents of 4,096 tokens per step, "
+        "`c4_tiny` its `tiny` mode; summaries use the base model, float32 weights, bfloat16 "
+        "computation, at most 512 tokens by greedy search. The commands are in "
+        "`benchmarks/plans.py`; for how to read a plan, see the [guide](../guide/plan.md).\n\n"
+        "Problems found by compiling ahead of time, and their fixes:\n\n"
+        "| item | before | now |\n|---|---|---|\n"
         + "\n".join(f"| {' | '.join(row)} |" for row in FOUND_BY_COMPILING),
         [
             Table(
@@ -345,13 +346,13 @@ PAGES: Mapping[str, Page] = {
                 "The longest document that can be summarized",
                 [
                     *PLANNED[:2],
-                    Column("documents at a time", "batch_size", count),
+                    Column("batch size", "batch_size", count),
                     Column("tokens", "tokens", count),
                 ],
                 having("tokens"),
             ),
             Table(
-                "What makes a step fit, found by trying",
+                "Changes that make a step fit",
                 [
                     *PLANNED,
                     *TRIED,
@@ -362,14 +363,14 @@ PAGES: Mapping[str, Page] = {
     ),
     "config_plans": Page(
         "Plans of shipped configs",
-        "One update of every shipped config on one NVIDIA H200, compiled by `longsum plan` and "
-        "**never run**: what it reads (documents, in how many micro-batches, and tokens of one at "
-        "most; of configs/awesome.py tokens of a segment), GB it takes, and the roofline. The "
-        "other data sets of configs/lsg_classify.py differ from imdb by the classes of the "
-        "last map only, and `long_baselines:cached` and `prefer` have no plan yet. Where *idle* is "
-        "empty, it was not counted. Models in float32 "
-        "multiply with all digits, which takes longer than TF32 (`model.matmul_precision`). How to "
-        "read a plan is in the [guide](../guide/plan.md).",
+        "One update of every shipped config on one NVIDIA H200, compiled by `longsum plan` "
+        "and **not run**: its input (documents, micro-batches, and maximum tokens of a "
+        "document, for configs/awesome.py of a segment), memory in GB, and the roofline. The "
+        "other data sets of configs/lsg_classify.py differ from imdb only in the number of "
+        "classes; `long_baselines:cached` and `prefer` have no plan yet. An empty *idle* was "
+        "not computed. Models in float32 use `highest` matmul precision, which takes longer "
+        "than TF32 (`model.matmul_precision`). For how to read a plan, see the "
+        "[guide](../guide/plan.md).",
         [
             Table(
                 "",
@@ -385,20 +386,20 @@ PAGES: Mapping[str, Page] = {
                 having("arguments_gb"),
             ),
             Table(
-                "What makes a step fit, found by trying",
+                "Changes that make a step fit",
                 [
                     PLANNED[0],
                     *TRIED,
                 ],
                 having("tried"),
             ),
-            Table("Not planned", [PLANNED[0], Column("why", "note")], having("note")),
+            Table("Not planned", [PLANNED[0], Column("reason", "note")], having("note")),
         ],
     ),
     "fit_length": Page(
         "Training memory by document length",
-        "GiB of a training step from compiled programs. Models that read segment by segment hold"
-        " the same for every length.",
+        "GiB of memory for a training step, from compiled programs. Models that read segment "
+        "by segment need the same memory for every length.",
         [
             Table(
                 "",
@@ -411,49 +412,57 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "hepos_lengths": Page(
-        "Hepos: the longest sources in training",
-        "The rows of table 4 of the paper, encoder/cross-attention: BART large, two documents a "
-        "step, targets of 1,024 tokens, AdamW, float32, no gradient checkpointing, within 48 GB of "
-        "an A100, compiled for it without one. The paper's longest sources are between 3,072 "
-        "(Linformer) and 10,240 tokens (Sinkhorn with Hepos). Here attention goes in pieces, so "
-        "that no scores of the whole source are ever held; what is left to a cross-attention is "
-        "little, and the states of the layers decide. Rows with LSH, which sorts its tokens in "
-        "four rounds, are the shortest.",
-        [Table("", [Column("encoder/cross", "model"), Column("longest source", "tokens", count)])],
+        "Hepos: maximum source length in training",
+        "The rows of table 4 of the paper, encoder/cross-attention: BART large, two documents "
+        "per step, targets of 1,024 tokens, AdamW, float32, no gradient checkpointing, within "
+        "48 GB of an A100, compiled ahead of time. The paper's maximum lengths are between "
+        "3,072 (Linformer) and 10,240 tokens (Sinkhorn with Hepos). Here attention is "
+        "computed in pieces, so scores of the whole source are never stored; the "
+        "cross-attention contributes little, and the states of the layers dominate. LSH, "
+        "which sorts its tokens in four rounds, has the shortest sources.",
+        [
+            Table(
+                "",
+                [
+                    Column("encoder/cross", "model"),
+                    Column("maximum source length", "tokens", count),
+                ],
+            )
+        ],
     ),
     "awesome_lengths": Page(
-        "AWESOME: the longest documents in training",
-        "The models of table 14 of the paper: BART large and models of its width and depth, and "
-        "LongT5 with sliding windows in the sizes of its base checkpoint, one document a step, "
-        "AdamW, float32, within 27 GB of an A100, compiled for it without one. "
-        "Models that read segment by segment take the same memory whatever the length: their rows "
-        "fit even at the longest that was tried. Their segments are padded to 1,024 tokens, so "
-        "`se3` and `attentive` are also the paper's Txt and Attn+Txt. Other models read longer "
-        "documents than in the paper, because attention goes in pieces that are computed again in "
-        "the backward pass, so no scores of a whole document are held. Extract-Abstract, which "
-        "reads 1,024 tokens of any document, has no row.",
+        "AWESOME: maximum document length in training",
+        "The models of table 14 of the paper: BART large and models of its width and depth, "
+        "and LongT5 with sliding windows in the sizes of its base checkpoint, one document "
+        "per step, AdamW, float32, within 27 GB of an A100, compiled ahead of time. Models "
+        "that read segment by segment take the same memory at every length: they fit even at "
+        "the longest length that was tried. Their segments are padded to 1,024 tokens, so "
+        "`se3` and `attentive` also represent the paper's Txt and Attn+Txt. Other models read "
+        "longer documents than in the paper, because attention is computed in pieces that are "
+        "recomputed in the backward pass, so scores of a whole document are never stored. "
+        "Extract-Abstract, which reads 1,024 tokens of any document, has no row.",
         [
             Table(
                 "",
                 [
                     MODEL,
-                    Column("longest document", "tokens", count),
-                    Column("fits at the longest tried", "at_end", yes),
+                    Column("maximum document length", "tokens", count),
+                    Column("fits at the longest length tried", "at_end", yes),
                 ],
             )
         ],
     ),
     "hepos": Page(
         "Hepos: memory of decoding",
-        "Gigabytes that the decoder of the base LOCOST holds, by source length and stride. "
-        "*Kept* says whether keys and values or the encoder states stay in the cache.",
+        "Gigabytes of memory for the decoder of the base LOCOST, by source length and stride. "
+        "*Stored* is the content of the cache: keys and values, or encoder states.",
         [
             Table(
                 "",
                 [
                     TOKENS,
                     Column("stride", "stride"),
-                    Column("kept", "kept"),
+                    Column("stored", "kept"),
                     Column("cache GB", "cache_gb", digits(2)),
                     Column("temporary GB, fill", "fill_temp_gb", digits(2)),
                     Column("temporary GB, step", "step_temp_gb", digits(2)),

@@ -1,4 +1,4 @@
-"""Pages about the sources of summaries, and about metrics."""
+"""Pages about source attribution and metrics."""
 
 from collections.abc import Mapping
 
@@ -31,58 +31,62 @@ AGREEMENT = [
     Column("F1, %", "f1", percent),
 ]
 RULES = {
-    "drop": "without a third of their words",
-    "replace": "with other words for a third",
-    "shorten": "cut in half",
+    "drop": "a third of the words dropped",
+    "replace": "a third of the words replaced",
+    "shorten": "shortened to half",
     "merge": "two joined",
-    "all": "two joined, words left out and replaced",
+    "all": "two joined, words dropped and replaced",
 }
 SWAPS = {"": "", "same": "the document", "other": "another document"}
 
 PAGES: Mapping[str, Page] = {
     "sources": Page(
-        "What summaries rest on",
-        "Sentences drawn from documents and rewritten by rule, whose sources are known; support of "
-        "reference sentences beside their own and another document; sentences that FactCC's rules "
-        "corrupted. Means over five data sets: papers, technical standards, biomedical articles, "
-        "meetings and plays of fantasy. *Alignment* is ours, of greedily added words and pairs of "
-        "words; *greedy ROUGE* adds sentences as long as ROUGE grows; *nearest* names one "
-        "sentence, so that it can find half of two. Precision and recall are of source sentences, "
-        "F1 is of these two. *Flags, document* counts names, numbers and dates that the document "
-        "lacks, *flags, sources* those that the named sources lack. The next document of meetings "
-        "and plays often tells of the same people and things, and does hold some of what counts "
-        "there as unsupported.",
+        "Accuracy of source attribution",
+        "Methods of source attribution are compared on sentences drawn from documents and "
+        "rewritten by rules, so that their sources are known. Further tables show the support "
+        "of reference sentences in their own and in another document, and of sentences "
+        "corrupted by FactCC's rules. Values are means over five data sets: papers, technical "
+        "standards, biomedical articles, meetings and transcripts of fantasy role-playing "
+        "games.\n\n"
+        "*Alignment* is our method, which adds sentences greedily by their words and bigrams. "
+        "*Greedy ROUGE* adds sentences as long as ROUGE grows. *Nearest* returns one "
+        "sentence, so it can find at most half of two sources. Precision, recall and F1 are "
+        "computed over source sentences. *Flags, document* counts names, numbers and dates "
+        "that are missing from the document, *flags, sources* those that are missing from the "
+        "returned sources. The next document of meetings and games often mentions the same "
+        "people and things, and therefore supports some of the sentences that count as "
+        "unsupported there.",
         [
             Table(
-                "Methods beside known sources",
+                "Methods on known sources",
                 [
-                    Column("sentences are", "rule", RULES.__getitem__),
+                    Column("rewriting", "rule", RULES.__getitem__),
                     Column("method", "method"),
                     *AGREEMENT,
                 ],
                 where(part="methods", data_set="mean"),
             ),
             Table(
-                "What alignment is allowed",
+                "Settings of alignment",
                 [
-                    Column("sources at most", "max_sources"),
-                    Column("least gain", "min_gain"),
+                    Column("maximum sources", "max_sources"),
+                    Column("minimum gain", "min_gain"),
                     *AGREEMENT,
                 ],
                 where(part="settings"),
             ),
             Table(
-                "Reference sentences that reach a support",
+                "Reference sentences above a support threshold",
                 [
-                    Column("support", "threshold"),
+                    Column("threshold", "threshold"),
                     Column("own document, %", "own", percent),
                     Column("another document, %", "other", percent),
-                    Column("right of both, %", "balanced_accuracy", percent),
+                    Column("balanced accuracy, %", "balanced_accuracy", percent),
                 ],
                 where(part="thresholds", data_set="mean"),
             ),
             Table(
-                "The same by data set, at the best support",
+                "By data set, at the best threshold",
                 [
                     Column("data set", "data_set"),
                     Column("sentences", "sentences", count),
@@ -93,11 +97,11 @@ PAGES: Mapping[str, Page] = {
                 separation,
             ),
             Table(
-                "AUC of corrupted sentences against unchanged ones",
+                "AUC: corrupted vs. unchanged sentences",
                 [
-                    Column("sentences of", "sentence_of"),
+                    Column("source of sentences", "sentence_of"),
                     Column("changed", "kind"),
-                    Column("put in from", "swap", SWAPS.__getitem__),
+                    Column("replacement from", "swap", SWAPS.__getitem__),
                     Column("support", "support", digits(2)),
                     Column("flags, document", "document flags", digits(2)),
                     Column("flags, sources", "all flags", digits(2)),
@@ -106,12 +110,12 @@ PAGES: Mapping[str, Page] = {
                 where(part="corrupted", data_set="mean"),
             ),
             Table(
-                "Unchanged sentences with flags",
+                "False flags on unchanged sentences",
                 [
                     Column("data set", "data_set"),
-                    Column("sentences of", "sentence_of"),
-                    Column("for what the document lacks, %", "by_document", percent),
-                    Column("for what the sources lack, %", "by_any", percent),
+                    Column("source of sentences", "sentence_of"),
+                    Column("missing from the document, %", "by_document", percent),
+                    Column("missing from the sources, %", "by_any", percent),
                 ],
                 where(part="flagged"),
             ),
@@ -119,12 +123,13 @@ PAGES: Mapping[str, Page] = {
     ),
     "metrics": Page(
         "Metrics of summaries",
-        "Our metrics beside their reference implementations on the same pairs of texts, on one"
-        " core: the largest difference of a score from 0 to 100 (of BARTScore and LongDocFACTScore"
-        " of log-probabilities), pairs per second of processor time, and how many times as fast"
-        " ours is. Those over models read with random ones. Their lengths are spread as those of"
-        " real summaries and sentences, and what is saved at the base size is padding: over many"
-        " summaries of one length bert-score is about as fast. Tests of significance likewise.",
+        "Our metrics are compared with their reference implementations on the same pairs of "
+        "texts, on one core: the largest difference of a score from 0 to 100 (for BARTScore "
+        "and LongDocFACTScore, of log-probabilities), pairs per CPU second, and the speed-up. "
+        "Model-based metrics use random models. The lengths of texts are distributed like "
+        "real summaries and sentences; at the base size, the speed-up comes from less "
+        "padding, and for many summaries of the same length bert-score is about as fast. "
+        "Significance tests are compared in the same way.",
         [
             Table(
                 "Metrics",
@@ -135,22 +140,22 @@ PAGES: Mapping[str, Page] = {
                     Column("largest difference", "largest_difference", small),
                     Column("pairs/s", "pairs_per_second", digits(1)),
                     Column("reference, pairs/s", "peer_pairs_per_second", digits(1)),
-                    Column("times as fast", "ratio", digits(1)),
+                    Column("speed-up", "ratio", digits(1)),
                 ],
                 lambda rows: [row for row in rows if "metric" in row],
             ),
             Table(
-                "Metrics that no package computes; `tests/evaluation` has their twins",
+                "Metrics without a reference package, tested in `tests/evaluation`",
                 [
                     Column("metric", "definition"),
-                    Column("as defined by", "of"),
+                    Column("definition", "of"),
                     Column("pairs", "pairs", count),
                     Column("pairs/s", "pairs_per_second", digits(1)),
                 ],
                 having("definition"),
             ),
             Table(
-                "Many summaries, on one core",
+                "Many summaries on one core",
                 [
                     Column("metric", "many"),
                     Column("summaries", "summaries", count),
@@ -159,7 +164,7 @@ PAGES: Mapping[str, Page] = {
                 having("many"),
             ),
             Table(
-                "Significance of one column of scores",
+                "Significance tests of one column of scores",
                 [
                     Column("", "test"),
                     Column("reference", "peer"),
@@ -167,7 +172,7 @@ PAGES: Mapping[str, Page] = {
                     Column("rounds", "rounds", count),
                     Column("seconds", "seconds", digits(3)),
                     Column("reference, seconds", "peer_seconds", digits(3)),
-                    Column("times as fast", "ratio", digits(1)),
+                    Column("speed-up", "ratio", digits(1)),
                 ],
                 lambda rows: [row for row in rows if "test" in row],
             ),

@@ -1,4 +1,4 @@
-"""Pages about time: beside PyTorch, of input, of many documents."""
+"""Pages about speed: compared with PyTorch, input pipeline, many documents."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -64,23 +64,23 @@ SPEED = [
     Column("s", "our_seconds", digits(2)),
     Column("tokens/s", "our_tokens_per_second", digits(0)),
     Column("roofline", "our_roofline", digits(2)),
-    Column("peer (PyTorch)", "by"),
+    Column("baseline (PyTorch)", "by"),
     Column("s", "seconds", digits(2)),
-    Column("times as fast", "times", digits(2)),
+    Column("speed-up", "times", digits(2)),
     Column("GiB", "our_gib", digits(2)),
-    Column("peer's GiB", "gib", digits(2)),
+    Column("baseline's GiB", "gib", digits(2)),
     Column("note", "note"),
 ]
 SPEED_TEXT = (
-    "Ours and the peer take turns in one process and the fastest turn counts. *Roofline* is the "
-    "share of the model's own operations in what a large matrix product reaches in the same "
-    "time. *GiB* is all that is held, parameters included."
+    "Both libraries alternate in one process and the fastest repetition counts. *Roofline* is the "
+    "model's operations relative to what a large matrix product performs in the same "
+    "time. *GiB* is the total memory, parameters included."
 )
 
 PAGES: Mapping[str, Page] = {
     "encode": Page(
         "Encoders",
-        f"Time and memory of `Model.encode`, base models, one document. {SPEED_TEXT}",
+        f"Time and memory of `Model.encode` for base models and one document. {SPEED_TEXT}",
         [Table("", SPEED, with_peers)],
     ),
     "train_step": Page(
@@ -90,8 +90,8 @@ PAGES: Mapping[str, Page] = {
     ),
     "decode": Page(
         "Decoding",
-        "Tokens per second of decoding alone; *whole call* includes the encoder. The peer is the"
-        " `generate` of transformers.",
+        "Tokens per second of decoding without the encoder; *whole call* includes the "
+        "encoder. The baseline is transformers' `generate`.",
         [
             Table(
                 "",
@@ -99,11 +99,11 @@ PAGES: Mapping[str, Page] = {
                     MODEL,
                     TOKENS,
                     Column("beams", "beams"),
-                    Column("documents at once", "batch", count),
+                    Column("batch size", "batch", count),
                     Column("tokens/s", "our_tokens_per_second", digits(1)),
-                    Column("peer (PyTorch)", "by"),
+                    Column("baseline (PyTorch)", "by"),
                     Column("tokens/s", "tokens_per_second", digits(1)),
-                    Column("times as fast", "decode_ratio", digits(2)),
+                    Column("speed-up", "decode_ratio", digits(2)),
                     Column("whole call", "ratio", digits(2)),
                 ],
                 with_peers,
@@ -111,63 +111,65 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "drafts": Page(
-        "Drafts",
-        "Greedy search with `prompt_lookup_num_tokens`: the same ids, in fewer and longer steps. "
-        "Its gain is the number of tokens that a step keeps over how many times as long the step "
-        "takes. Steps were measured with random weights and drafts of which next to nothing is "
-        "kept; tokens kept were counted by writing summaries of real documents, those of people "
-        "and the best sentences of the built-in ranker.",
+        "Prompt-lookup decoding",
+        "Greedy search with `prompt_lookup_num_tokens` returns the same ids in fewer but "
+        "longer steps. The speed-up is the number of accepted tokens per step divided by the "
+        "relative time of a step. The time of steps was measured with random weights and "
+        "drafts that are almost always rejected. Accepted tokens were counted by generating "
+        "given summaries of real documents: human references, and the best sentences "
+        "according to the built-in ranker.",
         [
             Table(
-                "Tokens that a step keeps",
+                "Accepted tokens",
                 [
-                    Column("documents of", "data"),
-                    Column("written by", "written by"),
+                    Column("data set", "data"),
+                    Column("summary", "written by"),
                     Column("drafted", "drafted"),
                     Column("documents", "documents", count),
-                    Column("tokens a step", "tokens per step", digits(2)),
+                    Column("tokens per step", "tokens per step", digits(2)),
                 ],
                 where(study="kept"),
             ),
             Table(
-                "What a step costs",
+                "Cost of a step",
                 [
                     MODEL,
-                    Column("tokens of the document", "tokens", count),
+                    Column("document tokens", "tokens", count),
                     Column("drafted", "drafted"),
                     Column("steps/s", "steps/s", digits(1)),
-                    Column("times as long", "times as long", digits(2)),
+                    Column("relative time", "times as long", digits(2)),
                 ],
                 where(study="steps"),
             ),
         ],
     ),
     "first_summary": Page(
-        "Time to a first summary",
-        "`longsum summarize` from the shell to the text, beside a script that does the same with "
-        "transformers under PyTorch: base models with random weights, a document of 3,000 words, "
-        "of which each side reads as much as the model has positions for, 64 new tokens, greedy "
-        "search. *Cold* compiles its programs, *warm* finds those of the run before on disk.",
+        "Time to first summary",
+        "Time of `longsum summarize` from the shell to the text, compared with a script for "
+        "transformers under PyTorch: base models with random weights, a document of 3,000 "
+        "words, truncated to the model's positions in both, 64 new tokens, greedy search. "
+        "*Cold* compiles its programs, *warm* loads them from the disk cache of the previous "
+        "run.",
         [
             Table(
-                "From the shell to the text",
+                "Total time",
                 [
                     MODEL,
                     Column("", "what"),
                     Column("s", "seconds", digits(1)),
-                    Column("times as long as transformers", "ratio", digits(2)),
+                    Column("relative to transformers", "ratio", digits(2)),
                 ],
                 having("seconds"),
             ),
             Table(
-                "Where the time goes, in seconds",
+                "Time by phase, in seconds",
                 [
                     MODEL,
                     Column("", "what"),
                     Column("imports", "import", digits(1)),
                     Column("reading the model", "read", digits(1)),
                     Column("first summary", "first summary", digits(1)),
-                    Column("the same again", "summary again", digits(1)),
+                    Column("second summary", "summary again", digits(1)),
                 ],
                 having("first summary"),
             ),
@@ -175,27 +177,27 @@ PAGES: Mapping[str, Page] = {
     ),
     "many_documents": Page(
         "Many documents",
-        "Documents of mixed lengths, from a news article to a book, base models with random "
-        "weights, greedy search, summaries of varied lengths: `Model.summarize` with "
-        '`batch_size="auto"`. The peer is the `generate` of transformers over batches of '
-        "documents sorted by length, at its best batch size. *Warm* leaves out the time of "
-        "compiling. *Equal* is the share of equal summaries.",
+        "Throughput for documents of mixed lengths, from a news article to a book: base "
+        "models with random weights, greedy search, summaries of varied lengths, "
+        '`Model.summarize` with `batch_size="auto"`. The baseline is transformers\' `generate` '
+        "on batches of documents sorted by length, at its best batch size. *Warm* excludes "
+        "compilation. *Equal* is the share of identical summaries.",
         [
             Table(
                 "",
                 [
                     MODEL,
                     Column("documents", "documents", count),
-                    Column("tokens read of each", "our_tokens_per_document", digits(0)),
-                    Column("tokens of a summary", "our_tokens_per_summary", digits(0)),
+                    Column("tokens read per document", "our_tokens_per_document", digits(0)),
+                    Column("tokens per summary", "our_tokens_per_summary", digits(0)),
                     Column("documents/s", "our_documents_per_second", digits(3)),
-                    Column("s of compiling", "our_compile_seconds", digits(0)),
-                    Column("peer (PyTorch)", "by"),
-                    Column("its batch", "batch_size", count),
+                    Column("compilation, s", "our_compile_seconds", digits(0)),
+                    Column("baseline (PyTorch)", "by"),
+                    Column("its batch size", "batch_size", count),
                     Column("documents/s", "documents_per_second", digits(3)),
-                    Column("times as fast", "ratio", digits(2)),
-                    Column("warm", "warm_ratio", digits(2)),
-                    Column("processor seconds", "cpu_ratio", digits(2)),
+                    Column("speed-up", "ratio", digits(2)),
+                    Column("speed-up, warm", "warm_ratio", digits(2)),
+                    Column("speed-up, CPU seconds", "cpu_ratio", digits(2)),
                     Column("equal", "equal", digits(2)),
                 ],
                 with_peers,
@@ -203,15 +205,15 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "peers": Page(
-        "Beside PyTorch, machine by machine",
-        "How many times as fast this library is as transformers under PyTorch, base models, one "
-        "document, float32: `Model.encode`, one step with AdamW, tokens per second of decoding. "
-        "*Aim* is what each case is meant to reach on every machine; an empty cell was not "
+        "Speed vs. PyTorch, by machine",
+        "Speed-up over transformers under PyTorch for base models, one document, float32: "
+        "`Model.encode`, one step with AdamW, tokens per second of decoding. *Target* is the "
+        "speed-up that each case should reach on every machine; empty cells were not "
         "measured.",
         [
             Table(
                 "",
-                [Column("", "what"), MODEL, TOKENS, Column("aim", "claimed", digits(1))],
+                [Column("", "what"), MODEL, TOKENS, Column("target", "claimed", digits(1))],
                 by_machine,
                 machines,
             )
@@ -219,7 +221,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "input": Page(
         "Input pipeline",
-        "Documents per second of one core.",
+        "Documents per second on one core.",
         [
             Table(
                 "",
@@ -233,14 +235,14 @@ PAGES: Mapping[str, Page] = {
     ),
     "segments": Page(
         "Segmentation",
-        "Documents per second of processor time: cutting documents into segments and dealing out"
-        " their summaries.",
+        "Documents per CPU second: splitting documents into segments and assigning their "
+        "summaries to segments.",
         [
             Table(
                 "",
                 [
                     Column("stage", "part"),
-                    Column("words of a document", "words", count),
+                    Column("words per document", "words", count),
                     Column("documents", "documents", count),
                     Column("documents/s", "documents_per_second", digits(2)),
                 ],

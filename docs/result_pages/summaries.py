@@ -68,7 +68,7 @@ def errors_by(*groups: str, data: str) -> Callable[[list[Row]], list[Row]]:
 ERRORS = [
     Column("splitter", "splitter"),
     Column("boundaries", "boundaries", count),
-    Column("other stops", "others", count),
+    Column("other periods", "others", count),
     Column("missed", "missed", count),
     Column("wrong", "wrong", count),
     Column("errors", "errors", count),
@@ -76,19 +76,20 @@ ERRORS = [
 
 PAGES: Mapping[str, Page] = {
     "sentences": Page(
-        "Sentence boundaries",
-        "Errors of sentence splitters on two gold sets: texts made from frames, abbreviations, "
-        "names, dates and marks of ten languages and more, and labelled stops of real English "
-        "texts (novels, short stories, papers, technical standards, reviews, talk). An error is a "
-        "missed boundary or a wrong one. The part *held* was not looked at while the rules were "
-        "written. sentencex and pySBD get the code of the language; Punkt was trained on the "
-        "texts. Frames are harder than running text: nearly each of them has an abbreviation. "
-        "Stops inside quotations and brackets are not counted in real texts.",
+        "Sentence splitting",
+        "Errors of sentence splitters on two gold sets: texts generated from templates, "
+        "abbreviations, names, dates and punctuation of more than ten languages, and labeled "
+        "periods in real English texts (novels, short stories, papers, technical standards, "
+        "reviews, conversation). An error is a missed or a wrong boundary. The part *held* "
+        "was held out while the rules were written. sentencex and pySBD get the language "
+        "code; Punkt was trained on the texts. The templates are harder than running text, "
+        "because nearly all of them contain an abbreviation. In real texts, periods inside "
+        "quotations and brackets are not counted.",
         [
-            Table("Own texts", [Column("part", "part"), *ERRORS], errors_by(data="own")),
+            Table("Generated texts", [Column("part", "part"), *ERRORS], errors_by(data="own")),
             Table("Real texts", [Column("part", "part"), *ERRORS], errors_by(data="real")),
             Table(
-                "Own texts by language",
+                "Generated texts by language",
                 [Column("language", "group"), *ERRORS],
                 errors_by(
                     *("en", "de", "fr", "es", "it", "pt", "nl", "pl", "ru", "el", "zh", "ja"),
@@ -96,7 +97,7 @@ PAGES: Mapping[str, Page] = {
                 ),
             ),
             Table(
-                "Own texts by kind",
+                "Generated texts by kind",
                 [Column("kind", "group"), *ERRORS],
                 errors_by(
                     *("number", "name", "lower", "end", "ordinal", "initials", "citation"),
@@ -161,27 +162,28 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "builtin_extractor": Page(
-        "Summaries without a model",
-        "The built-in ranker beside unsupervised extraction: means of stemmed ROUGE-1, -2 and "
-        "-Lsum, whole test splits. All systems have the same budget of words on a data set, the "
-        "mean length of its training references. *Built-in* are the weights of the package, "
-        "which never saw sumpubmed and crd3; *own* was trained on the data set itself, *others* "
-        "on the four others, *other kind* on talk (qmsum, crd3) where the data set is writing, and "
-        "the other way round. *Reference* takes sentences by the reference itself and bounds what "
-        "sentences can reach. Queries of qmsum are known to the rankers alone.",
+        "Extractive summaries",
+        "The built-in ranker is compared with unsupervised extraction: means of stemmed "
+        "ROUGE-1, -2 and -Lsum over whole test splits. On each data set, all systems have the "
+        "same word budget, the mean length of its training references. *Built-in* uses the "
+        "weights of the package, which were not trained on sumpubmed and crd3. *Own* was "
+        "trained on the data set itself, *others* on the four others, *other kind* on "
+        "conversation (qmsum, crd3) if the data set is written text, and vice versa. "
+        "*Reference* selects sentences by the reference itself and is an upper bound for "
+        "extraction. Only the rankers read the queries of qmsum.",
         [
             Table("", SYSTEMS, by_data_set("mean_rouge"), data_sets),
             Table("First 40 documents, 8 of crd3", SYSTEMS, by_data_set("first"), data_sets),
             Table(
-                "Against unsupervised systems",
+                "Difference from unsupervised systems",
                 [
                     Column("ranker", "system"),
                     Column("data set", "data_set"),
                     Column("documents", "documents"),
-                    Column("best of them", "best_peer"),
-                    Column("points above it", "gain", digits(2)),
+                    Column("best unsupervised", "best_peer"),
+                    Column("points above best", "gain", digits(2)),
                     Column("points above lead", "gain_over_lead", digits(2)),
-                    Column("largest p-value of all six", "highest_p", small),
+                    Column("largest of six p-values", "highest_p", small),
                 ],
                 lambda rows: [row for row in rows if "highest_p" in row],
             ),
@@ -197,10 +199,10 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "extractive_peers": Page(
-        "Summaries without a model, beside sumy",
-        "The built-in ranker beside summarizers of sumy on the same documents, with the same "
-        "sentences and the same budget of words. Scores are means of stemmed ROUGE-1, -2 and "
-        "-Lsum; seconds are those of the processor for one document, from text to summary.",
+        "Extractive summaries vs. sumy",
+        "The built-in ranker is compared with sumy's summarizers on the same documents, with "
+        "the same sentences and the same word budget. Scores are means of stemmed ROUGE-1, -2 "
+        "and -Lsum; seconds are CPU time per document, from text to summary.",
         [
             Table(
                 "",
@@ -210,29 +212,29 @@ PAGES: Mapping[str, Page] = {
                     Column("documents", "documents"),
                     Column("ROUGE", "mean_rouge", digits(1)),
                     Column("s", "seconds", digits(3)),
-                    Column("times ours", "ratio", digits(1)),
+                    Column("relative to ours", "ratio", digits(1)),
                 ],
                 lambda rows: rows,
             )
         ],
     ),
     "strategies": Page(
-        "Strategies for documents longer than an input",
-        "What strategies of reading keep of a document, with a writer in a model's place: it "
-        "copies the first sentences of an input (*lead*), or its best ones by the built-in ranker "
-        "(*ranker*). So strategies are compared, and nothing is said of how well a model writes. "
-        "A token is a word. Scores are means of stemmed ROUGE-1, -2 and -Lsum; *read* is the share "
-        "of words that the writer sees, *second half* the part of what the summary rests on that "
-        "is in the second half of the document.",
+        "Strategies for long documents",
+        "How much of a document each reading strategy retains, with an extractor in place of "
+        "a model: it copies the first sentences of an input (*lead*), or the best ones "
+        "according to the built-in ranker (*ranker*). This compares strategies, not the "
+        "quality of generated text. A token is a word. Scores are means of stemmed ROUGE-1, "
+        "-2 and -Lsum. *Read* is the share of words that the extractor receives, *second "
+        "half* the share of the summary that comes from the second half of the document.",
         [
-            Table(f"ROUGE, writer: {writer}", ROUGE_BY_DATA, rouge_by_data(writer))
+            Table(f"ROUGE, extractor: {writer}", ROUGE_BY_DATA, rouge_by_data(writer))
             for writer in ("lead", "ranker")
         ]
         + [
             Table(
-                "What was read, means over the data sets",
+                "Share read, means over the data sets",
                 [
-                    Column("writer", "writer"),
+                    Column("extractor", "writer"),
                     Column("strategy", "strategy"),
                     Column("read, %", "read", percent),
                     Column("second half, %", "second half", percent),
@@ -243,19 +245,19 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "corpora": Page(
-        "Data sets",
-        "Means over the documents of the validation splits that other pages use: words, how many"
-        " words of the document there are for one of the summary, the share of the summary's words"
-        " in fragments that the document has, and the mean length of a word's fragment (Grusky et"
-        " al. 2018). The columns are those of table 2 of the Hepos paper.",
+        "Data set statistics",
+        "Means over the documents of the validation splits used on other pages: words, "
+        "compression (document words per summary word), coverage (share of summary words in "
+        "fragments copied from the document), and density (mean length of a word's fragment; "
+        "Grusky et al. 2018). The columns are the columns of table 2 of the Hepos paper.",
         [
             Table(
                 "",
                 [
                     Column("data", "data"),
                     Column("documents", "documents", count),
-                    Column("words of a document", "document_words", digits(0)),
-                    Column("words of a summary", "summary_words", digits(0)),
+                    Column("document words", "document_words", digits(0)),
+                    Column("summary words", "summary_words", digits(0)),
                     Column("compression", "compression", digits(1)),
                     Column("coverage", "coverage", digits(2)),
                     Column("density", "density", digits(2)),
@@ -264,10 +266,10 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "salient_ngrams": Page(
-        "Where n-grams of summaries first stand",
-        "Of the distinct unigrams and bigrams of a summary that its document has, the percentage"
-        " that stands in the first tenths of the document; means over documents (Hepos paper,"
-        " figure 2).",
+        "Position of summary n-grams in the source",
+        "Percentage of the distinct unigrams and bigrams shared by a summary and its document "
+        "that occur in the first tenths of the document; means over documents (Hepos paper, "
+        "figure 2).",
         [
             Table(
                 "",

@@ -41,7 +41,7 @@ def soaked(section: str) -> Callable[[list[Row]], list[Row]]:
     return turn
 
 
-# What others promise or report, as far as we know; section and text of what was counted here.
+# Guarantees or reports of other libraries, as far as we know; section and text of our counts.
 _ELSEWHERE = (
     (
         "Composer: a stopped run resumes exactly; its tests stop it in its process",
@@ -49,7 +49,7 @@ _ELSEWHERE = (
         "{kills} kills; {equal} of {trials} runs equal, bit for bit",
     ),
     (
-        "Orbax: checkpoints are whole or not there; its tests raise errors in its process",
+        "Orbax: checkpoints are complete or absent; its tests raise errors in its process",
         "kill",
         "{in_saves} of the kills inside a save",
     ),
@@ -77,7 +77,7 @@ _ELSEWHERE = (
 
 
 def beside_others(rows: list[Row]) -> list[Row]:
-    """Returns what other libraries promise or report, each beside the counts of this one."""
+    """Returns the guarantees and reports of other libraries with our counts."""
     totals: dict[str, Row] = {"all": defaultdict(int)}
     for section in ("kill", "signal", "elastic", "damage"):
         *_, total = trials_of(section)(rows) or [{}]
@@ -102,9 +102,9 @@ RUN = Column("run", "what")
 PAGES: Mapping[str, Page] = {
     "parity": Page(
         "Parity with transformers",
-        "Small random models of every family against the PyTorch class, float32, rows of unequal"
-        " length. Errors are relative to the largest value. The same is tested in "
-        "`tests/parity`.",
+        "Small random models of every family are compared with the PyTorch class, in float32, "
+        "with rows of unequal length. Errors are relative to the largest value. "
+        "`tests/parity` tests the same.",
         [
             Table(
                 "",
@@ -121,32 +121,39 @@ PAGES: Mapping[str, Page] = {
     ),
     "reliability": Page(
         "Reliability",
-        "Runs of `longsum train` that are killed, stopped by signals and moved to other devices at "
-        "random moments, files that are damaged, and disks that fail; each trial is compared with "
-        "one that nothing happened to. The runs are tiny, with dropout, prefetched batches, "
-        "evaluations and a checkpoint after every step. *Failed* counts what must not happen; "
-        "every failure is in the file by the number of its trial, which repeats it.\n\n"
-        "Earlier attacks found, and tests now hold: flipped bits in arrays loaded in silence "
-        "(files have SHA-256 sums); an update that overflowed was saved over good checkpoints "
-        "(updates are checked before a save); a kill while an old checkpoint was deleted "
-        "broke loading (steps are renamed first); two runs in one directory deleted each "
-        "other's checkpoints (directories are locked); a failed last save kept the process "
-        "alive for minutes (it ends at once); dropout depended on the number of devices (its "
-        "keys go by position). This script and its making found: damaged predictions were "
-        "scored (`longsum score` compares their sums); rows of a batch stood in another order "
-        "with several hosts, so dropout fell on other documents (each host has neighbouring "
-        "rows). Runs on the oldest versions that were allowed found bounds of jax, flax, nltk, "
-        "protobuf, TensorFlow, array_record and tensorboardX that did not work together (they are "
-        "higher); the trial of several processes found that the others blamed the disk for the end "
-        "of one (they name both).\n\n"
-        "What commands and functions do with bad input is no table here: the tests give them more "
-        "than 300 flags, values of configs and arguments (`tests/commands/test_bad_input.py`), "
-        "more than 100 documents (`tests/readers/test_bad_input.py`) and more than 200 hostile "
-        "files (`tests/test_hostile_files.py`), each with one sentence as its answer.",
+        "Runs of `longsum train` are killed, stopped by signals and moved to other devices at "
+        "random times; files are damaged, and disks fail. Each trial is compared with an "
+        "undisturbed one. The runs are tiny, with dropout, prefetched batches, evaluations "
+        "and a checkpoint after every step. *Failed* counts violations; every failure is "
+        "recorded in the file with the number of its trial, which reproduces it.\n\n"
+        "Faults found in this way are fixed and covered by tests:\n\n"
+        "| fault | fix |\n"
+        "|---|---|\n"
+        "| flipped bits in arrays were loaded silently | files have SHA-256 checksums |\n"
+        "| an update that overflowed was saved over good checkpoints | updates are "
+        "checked before a save |\n"
+        "| a kill during the deletion of an old checkpoint broke loading | steps are "
+        "renamed first |\n"
+        "| two runs in one directory deleted each other's checkpoints | directories are "
+        "locked |\n"
+        "| a failed last save kept the process alive for minutes | it exits at once |\n"
+        "| dropout depended on the number of devices | its keys depend on positions |\n"
+        "| damaged predictions were scored | `longsum score` verifies their checksums |\n"
+        "| rows of a batch had another order with several hosts, which changed dropout | "
+        "each host has neighboring rows |\n"
+        "| allowed versions of jax, flax, nltk, protobuf, TensorFlow, array_record and "
+        "tensorboardX did not work together | higher minimum versions |\n"
+        "| when one of several processes died, the others blamed the disk | the error "
+        "names both causes |\n\n"
+        "Invalid input of commands and functions is not part of these tables. It is covered "
+        "by tests with more than 300 flags, config values and arguments "
+        "(`tests/commands/test_bad_input.py`), more than 100 documents "
+        "(`tests/readers/test_bad_input.py`) and more than 200 malicious files "
+        "(`tests/test_hostile_files.py`), each of which must give a one-sentence error.",
         [
             Table(
-                "Beside what others promise or report, as far as we know",
-                [Column("elsewhere", "elsewhere"), Column("here", "here")],
+                "Guarantees and reports of other libraries, as far as we know, and our counts",
+                [Column("other library", "elsewhere"), Column("longsum_jax", "here")],
                 beside_others,
             ),
             Table(
@@ -162,7 +169,7 @@ PAGES: Mapping[str, Page] = {
                 trials_of("kill"),
             ),
             Table(
-                "Signals: the run saves and exits with code 0, then continues",
+                "Signals: the run saves, exits with code 0, and is resumed",
                 [
                     Column("signal", "what"),
                     Column("signals", "signals", count),
@@ -178,26 +185,26 @@ PAGES: Mapping[str, Page] = {
                 trials_of("signal"),
             ),
             Table(
-                "Hosts, devices and processes that change: every example once, in the same step; "
-                "parameters bit for bit where their number stays, else within 1e-6",
+                "Changes of hosts, devices and processes: every example once, in the same step; "
+                "parameters equal bit for bit if their number is unchanged, otherwise within 1e-6",
                 [
-                    Column("what changes", "what"),
+                    Column("change", "what"),
                     Column("runs", "trials", count),
                     Column("changes", "changes", count),
                     Column("examples exact", "exact", count),
-                    Column("largest difference of a parameter", "largest_difference", small),
+                    Column("largest parameter difference", "largest_difference", small),
                     Column("all processes ended within, s", "largest_seconds", digits(1)),
                     FAILED,
                 ],
                 trials_of("elastic"),
             ),
             Table(
-                "Damaged files: found before they are used, or harmless",
+                "Damaged files: detected before use, or harmless",
                 [
-                    Column("files of", "what"),
+                    Column("files", "what"),
                     Column("flipped bits", "flips", count),
-                    Column("cut short", "cuts", count),
-                    Column("found", "found", count),
+                    Column("truncated", "cuts", count),
+                    Column("detected", "found", count),
                     Column("harmless", "harmless", count),
                     Column("wrong", "wrong", count),
                     Column("other errors", "crashed", count),
@@ -205,14 +212,14 @@ PAGES: Mapping[str, Page] = {
                 trials_of("damage"),
             ),
             Table(
-                "Disks that fill up, break, refuse or are slow from a random call on: the command "
-                "ends with success or one sentence, and the same command then leaves what it "
-                "leaves where nothing failed",
+                "Disks that are full, broken, read-only or slow from a random call on: the command "
+                "succeeds or prints a one-sentence error, and running it again gives the same "
+                "result as without a failure",
                 [
                     Column("command", "what"),
                     Column("failing disks", "failing", count),
                     Column("slow disks", "slow", count),
-                    Column("ended in a sentence", "in_a_sentence", count),
+                    Column("one-sentence errors", "in_a_sentence", count),
                     Column("equal afterwards", "equal", count),
                     FAILED,
                 ],
@@ -221,12 +228,13 @@ PAGES: Mapping[str, Page] = {
         ],
     ),
     "precision": Page(
-        "bfloat16 beside float32",
-        "A small LOCOST learns gap sentences of the documentation inside Python, from the same "
-        "parameters on the same batches, computed in float32 and in bfloat16; parameters are "
-        "float32 in both. A third run, in float32 with another seed, of parameters and batches, "
-        "says how much a difference means. float16 is refused with a sentence: activations of T5 "
-        "leave its range (`tests/parity/test_precision.py`), and losses are not scaled.",
+        "bfloat16 vs. float32",
+        "A small LOCOST is trained on gap sentences of Python's built-in documentation, from "
+        "the same parameters and on the same batches, in float32 and in bfloat16; parameters "
+        "are float32 in both. A third run in float32, with another seed for parameters and "
+        "batches, shows how large a meaningful difference is. float16 is rejected, because "
+        "T5's activations exceed its range (`tests/parity/test_precision.py`) and losses are "
+        "not scaled.",
         [
             Table(
                 "Losses, by tenths of the steps",
@@ -235,69 +243,70 @@ PAGES: Mapping[str, Page] = {
                     Column("up to step", "last_step", count),
                     Column("float32", "wide", digits(4)),
                     Column("bfloat16", "narrow", digits(4)),
-                    Column("largest difference at a step", "largest_difference", small),
-                    Column("the same, of another seed", "of_another_seed", small),
+                    Column("largest difference in a step", "largest_difference", small),
+                    Column("largest difference, another seed", "of_another_seed", small),
                 ],
                 having("wide"),
             ),
             Table(
-                "At the end: parameters, and logits of the float32 run computed in both",
+                "After training: parameters, and logits of the float32 run computed in both",
                 [
                     Column("encoder attention", "attention"),
-                    Column("parameters differ, of their norm", "parameters_differ", small),
-                    Column("those of another seed", "another_seed_differs", small),
-                    Column("logits differ, of the largest", "logits_differ", small),
-                    Column("same likeliest token", "same_token", digits(3)),
+                    Column(
+                        "parameter difference, relative to the norm", "parameters_differ", small
+                    ),
+                    Column("parameter difference, another seed", "another_seed_differs", small),
+                    Column("logit difference, relative to the largest", "logits_differ", small),
+                    Column("same top token", "same_token", digits(3)),
                 ],
                 having("logits_differ"),
             ),
         ],
     ),
     "fuzz": Page(
-        "Damaged files",
-        "Every reader is given small valid files that were damaged at random. Content is taken "
-        "apart where its format is known, damaged inside and put together again with right "
-        "lengths and sums: members of archives, headers of safetensors and arrays, records, "
-        "instructions of pickles, fields of SentencePiece's messages, values of JSON, tags and "
-        "numbers of texts; in a quarter of the cases bytes are flipped, cut out or repeated. It "
-        "has to end in a value or in one sentence. Any other exception, the end of the process, a "
-        "program that is run, writing elsewhere, a gigabyte of memory and more than ten seconds of "
-        "the processor are failures. What was found is mended and stands among the tests, of which "
-        "a short form of this is one. The aim is two hours of a processor for each reader; the "
-        "table says how much of that has been.",
+        "Fuzzing of readers",
+        "Every reader is given small valid files with random damage. If the format is known, "
+        "the content is taken apart, damaged inside and reassembled with correct lengths and "
+        "checksums: members of archives, headers of safetensors and arrays, records, pickle "
+        "instructions, fields of SentencePiece's messages, JSON values, tags and numbers in "
+        "texts. In a quarter of the cases bytes are flipped, removed or repeated. The reader "
+        "has to return a value or a one-sentence error. Any other exception, a crash, a "
+        "started program, a write to another location, a gigabyte of memory and more than ten "
+        "CPU seconds are failures. All faults found are fixed and covered by tests, which "
+        "include a short version of this script. The target is two CPU hours for each reader; "
+        "the table shows the current state.",
         [
             Table(
                 "",
                 [
                     Column("reader", "reader"),
-                    Column("minutes of a processor", "cpu_minutes", digits(1)),
+                    Column("CPU minutes", "cpu_minutes", digits(1)),
                     Column("files", "files", count),
                     Column("failures found", "failures", count),
-                    Column("of them mended", "mended", count),
+                    Column("fixed", "mended", count),
                 ],
             )
         ],
     ),
     "soak": Page(
-        "Soak",
-        "One process that summarises short and long documents, and one that trains with a "
-        "checkpoint and an evaluation after every step. Rows are tenths of the work. Resident "
-        "memory is the least of a tenth; a leak shows as growth, of memory, files or threads, and "
-        "programs that are compiled late as their number. Seconds are those of a machine that "
-        "others used, too.\n\n"
-        "Growth is that of resident memory since the first part after which no program was "
-        "compiled; before it, memory grows by the programs.\n\n"
-        "Summaries: it is flat within 1 %, once every pair of lengths has come; LOCOST keeps "
-        "kernels of the lengths that it has seen, up to a limit.\n\n"
-        "Training grows with saves: by 76 kB each, 4 % in the 240 after all was compiled, where "
-        "2 % was the aim. They are a leak of TensorStore (0.1.86, the newest): every "
-        "`tensorstore.KvStore.Spec.to_json()` leaves 771 bytes that are never freed (measured over "
-        "30,000 calls of it alone), and orbax makes 92 such calls a save here, one for each array "
-        "and some for their files: 71 kB (its metrics do not ask any more). Tracing all "
-        "allocations of 60 saves found nothing else that grows by more than 1 kB a save. "
-        "What glibc keeps for threads that have saved is given back after every save "
-        "(`training/workarounds.py`); before that the same run held 676 MiB in the second part "
-        "and 709 in the last.",
+        "Soak tests",
+        "One process summarizes short and long documents, and one trains with a checkpoint "
+        "and an evaluation after every step. Each row is a tenth of the work. Resident memory "
+        "is the minimum of the tenth. A leak shows as growth of memory, files or threads; "
+        "late compilation shows in the number of programs. Throughput was measured on a "
+        "shared machine. Growth is relative to the first part after which no program was "
+        "compiled; before it, memory grows because of compilation.\n\n"
+        "**Summaries:** memory is constant within 1 % after all pairs of lengths have "
+        "occurred. LOCOST caches kernels of the lengths that it has processed, up to a limit.\n\n"
+        "**Training** grows with each save by 76 kB, which is 4 % over the 240 saves after "
+        "compilation; the target was 2 %. The reason is a leak of TensorStore (0.1.86, the "
+        "newest): every `tensorstore.KvStore.Spec.to_json()` leaks 771 bytes (measured over "
+        "30,000 calls), and orbax makes 92 such calls per save here, one for each array and "
+        "some for their files, 71 kB in total (its metrics no longer make this call). Tracing "
+        "all allocations of 60 saves found no other growth above 1 kB per save. Memory that "
+        "glibc keeps for threads that have saved is released after every save "
+        "(`training/workarounds.py`); before that, the same run used 676 MiB in the second "
+        "part and 709 in the last.",
         [
             Table(
                 heading,

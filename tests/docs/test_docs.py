@@ -158,7 +158,7 @@ def test_recipes_of_data_sets():
     from longsum_jax.data.tasks import get_task
     from longsum_jax.evaluation.scrolls import SUITES
 
-    table = text_of("docs/guide/evaluate.md").partition("### One line for each data set")[2]
+    table = text_of("docs/guide/evaluate.md").partition("### Commands for common data sets")[2]
     rows = re.findall(r"^\| (\w+) \| `(longsum .*?)`", table, re.MULTILINE)
     assert {name for name, _ in rows} == {
         "GovReport",
