@@ -467,7 +467,7 @@ def test_evaluate_continues_where_it_stopped(evaluated, tmp_path):
     path.write_text(marked + whole[1] + whole[2][:30])  # the third is cut short, the fourth missing
     code, _, err = evaluated()
     assert code == 2
-    assert f"{path}: not what was written there" in err
+    assert f"{path}: changed since it was written" in err
     (tmp_path / "out" / "SHA256SUMS").unlink()  # as before the end of an evaluation
     assert evaluated()[0] == 0
     rows = read_lines(path)
@@ -745,7 +745,7 @@ def test_summarize_refuses_a_model_that_is_damaged(refused, small_model, text, t
     shutil.copytree(small_model, model)
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    assert f"{weights}: not what was written there (its SHA-256 is another)" in refused(
+    assert f"{weights}: changed since it was written (its SHA-256 differs)" in refused(
         "summarize", f"--model={model}", text
     )
     (model / "SHA256SUMS").unlink()

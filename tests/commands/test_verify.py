@@ -46,7 +46,7 @@ def test_every_damaged_file_is_named(written, capsys):
     code, lines = verified(capsys, written.parent)
     assert code == 1
     assert lines[:2] == [
-        f"DAMAGED {written / 'a.bin'}: its SHA-256 is another",
+        f"DAMAGED {written / 'a.bin'}: its SHA-256 differs",
         f"DAMAGED {written / 'b.json'}: No such file or directory",
     ]
     assert lines[2].startswith(f"DAMAGED {written.parent / 'metrics.jsonl'}: line 2 is no JSON")
@@ -56,14 +56,14 @@ def test_one_file_is_compared_with_the_sums_beside_it(written, capsys):
     path = written / "a.bin"
     assert verified(capsys, path) == (0, [f"{written}: 1 file as written, by SHA-256"])
     path.write_bytes(bytes(99))
-    assert verified(capsys, path) == (1, [f"DAMAGED {path}: its SHA-256 is another"])
+    assert verified(capsys, path) == (1, [f"DAMAGED {path}: its SHA-256 differs"])
 
 
 def test_damaged_sums_are_named(written, capsys):
     (written / checksums.SUMS).write_text("# 1 sums\n")
     code, lines = verified(capsys, written)
     assert code == 1
-    assert lines[0].startswith(f"DAMAGED {written / checksums.SUMS}: not what was written there")
+    assert lines[0].startswith(f"DAMAGED {written / checksums.SUMS}: changed since it was written")
 
 
 def flip(path, bit):

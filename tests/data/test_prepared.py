@@ -251,7 +251,7 @@ def test_damage_without_sums_is_named(directory, damage, message):
 )
 def test_a_flipped_bit_is_found_when_a_directory_is_opened(directory, name):
     flip(directory / name, 100)
-    with pytest.raises(InputError, match=f"{name}: not what was written there"):
+    with pytest.raises(InputError, match=f"{name}: changed since it was written"):
         PreparedExamples(directory)
 
 
@@ -410,7 +410,7 @@ def test_content_that_changed_is_found_by_its_checksum(directory):
     PreparedExamples(directory).check_content()
     first, second = (directory / f"train-0000{i}-of-00004.array_record" for i in (1, 2))
     first.write_bytes(second.read_bytes())  # which holds as many examples
-    with pytest.raises(InputError, match=r"00001-of-00004.*: not what was written there"):
+    with pytest.raises(InputError, match=r"00001-of-00004.*: changed since it was written"):
         PreparedExamples(directory).check_content()
 
 

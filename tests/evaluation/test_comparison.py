@@ -234,7 +234,7 @@ def test_predictions_are_compared_with_their_sums(tmp_path):
     (tmp_path / "other.json").write_text("[]")  # is not read
     assert read_predictions(path)["a"].text == "A cat sat."
     path.write_text(path.read_text().replace("cat", "bat"))
-    with pytest.raises(InputError, match=r"predictions\.jsonl: not what was written .* delete"):
+    with pytest.raises(InputError, match=r"predictions\.jsonl: changed since it was written .* delete"):
         read_predictions(path)
     (tmp_path / checksums.SUMS).unlink()
     assert read_predictions(path)["a"].text == "A bat sat."

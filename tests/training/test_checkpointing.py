@@ -134,7 +134,7 @@ def test_a_flipped_bit_is_found_before_parameters_are_used(tmp_path, toy):
     assert len(params) > 3
     for path in params:
         toy.flip(path)
-        with pytest.raises(InputError, match=f"{path.name}: not what was written there"):
+        with pytest.raises(InputError, match=f"{path.name}: changed since it was written"):
             restore_params(tmp_path)
         toy.flip(path)
     toy.assert_equal(restore_params(tmp_path), toy.params_of(3))
