@@ -25,7 +25,7 @@ class InputError(ValueError):
 def check_whole(name: str, value: Any, least: int) -> None:
     """Raises InputError unless ``value`` is a whole number, ``least`` or more.
 
-    NumPy's integers are whole numbers, True and 2.0 are none.
+    NumPy integers are whole numbers; True and 2.0 are not.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise InputError(f"{name}={value!r} must be a whole number, at least {least}")

@@ -217,7 +217,7 @@ def pipe(path):
             lambda d: edit_metadata(d, tokenizer={"fingerprint": "x", "vocab_size": "9"}),
             r"tokenizer\.vocab_size is no number",
         ),
-        (lambda d: pipe(d / "lengths.npy"), "pipe or device, so not read"),
+        (lambda d: pipe(d / "lengths.npy"), "pipe or device; give"),
         (lambda d: pipe(d / "train-00002-of-00004.array_record"), "00002-of-00004.* is missing"),
         (
             lambda d: (d / "train-00002-of-00004.array_record").unlink(),

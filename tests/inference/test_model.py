@@ -488,7 +488,7 @@ def test_paths_that_are_no_model(tmp_path):
     (tmp_path / "file").write_text("")
     problems = {
         "nowhere": "no such directory; give a model directory or a training workdir",
-        "file": "a file; give the directory that it is in",
+        "file": "is a file; give its directory",
     }
     for name, problem in problems.items():
         with pytest.raises(InputError, match=f"{tmp_path / name}: {problem}"):
