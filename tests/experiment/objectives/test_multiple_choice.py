@@ -92,8 +92,8 @@ def test_loss_and_accuracy(run, params_of):
         ({"choices": ["one"]}, r'document "a" has 1 choices; give 2 to task.max_parts=3 texts'),
         ({"choices": list("abcd")}, 'document "a" has 4 choices; give 2 to task.max_parts=3'),
         ({"choices": "yes"}, r'rows.jsonl:1: "choices" is "yes"; give a list of texts'),
-        ({"label": 2}, 'document "a": label 2 is none of its 2 choices; '),
-        ({"label": "yess"}, "label 'yess' is none of its 2 choices; did you mean \"yes\""),
+        ({"label": 2}, 'document "a": label 2 is not among its 2 choices; '),
+        ({"label": "yess"}, "label 'yess' is not among its 2 choices; did you mean \"yes\""),
     ],
 )
 def test_rows_that_do_not_fit(run, change, problem):
