@@ -520,7 +520,7 @@ def refuse_evaluation(refused, model, data, tmp_path, *flags):
         (
             '{"document": "x", "summary": "y", "id": "a"}',
             (),
-            ': the id "a" is there twice; give every row',
+            ': duplicate id "a"; give every row',
         ),
         ("", ("--batch_size=0",), "--batch_size=0 must be at least 1"),
         ("", ("--examples=-1",), "--examples=-1 must be at least 1"),

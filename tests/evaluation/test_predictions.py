@@ -182,7 +182,7 @@ def test_predictions_that_cannot_be_written(tmp_path):
     (tmp_path / "predictions.jsonl").symlink_to("/dev/full")
     with pytest.raises(
         InputError,
-        match=r"predictions\.jsonl: cannot be written \(No space left on device\); make room",
+        match=r"predictions\.jsonl: cannot be written \(No space left on device\); free up space",
     ):
         file.append(row("a"))
     assert file.rows == []
