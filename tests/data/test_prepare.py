@@ -84,7 +84,7 @@ def test_help_teaches(capsys):
         (["--ratio=1.5"], "ratio"),
         (["--objective=summary"], 'did you mean "summarize"'),
         (["--piece_words=19"], "piece_words=19 must be at least 20"),
-        (["--piece_words=200", "--objective=summarize"], "piece_words=200 is for"),
+        (["--piece_words=200", "--objective=summarize"], "piece_words=200 is only for"),
         (["--train_tokens=9"], "--train_tokens is for --objective=summarize_segments, not for gap"),
         (
             ["--objective=summarize_segments", "--salient=txt"],

@@ -143,7 +143,7 @@ def test_pieces_are_for_gap_sentences():
         ("c4", {"piece_words": 19}, 'task "c4": piece_words=19 must be at least 20'),
         ("c4", {"piece_words": "20"}, "piece_words: expected int, got '20'"),
         ("arxiv", {"piece_words": 300}, 'piece_words=300 is only for objective="gap_sentences"'),
-        ("c4", {"objective": "summarize", "piece_words": 300}, "piece_words=300 is for"),
+        ("c4", {"objective": "summarize", "piece_words": 300}, "piece_words=300 is only for"),
         ("imdb_labels", {"cache_dir": "x"}, "a seqio cache holds no labels; leave out cache_dir=x"),
         ("labels", {"held_out": 1.0}, "held_out=1.0 must be at least 0 and below 1"),
     ],

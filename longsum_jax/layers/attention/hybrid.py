@@ -95,7 +95,7 @@ class HybridAttention(EncoderAttention):
                 raise InputError(
                     f'encoder_attention "{options.encoder_attention}": {name} adds tokens in '
                     "front of the text, which other attentions do not support; give "
-                    f'"{name}" for all layers, or leave it out'
+                    f'only "{name}", for all layers, or leave it out'
                 )
             attention.check(with_attention(options, name))
 
