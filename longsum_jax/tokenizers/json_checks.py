@@ -242,4 +242,4 @@ def _after_quantifiers(pattern: str, place: int) -> _Quantifiers:
 
 
 def _costly(pattern: str, reason: str) -> ValueError:
-    return ValueError(f"the pattern {shortened(pattern)} {reason}, which may take exponential time")
+    return ValueError(f"the pattern {shortened(pattern)} {reason}, which may take very long")
