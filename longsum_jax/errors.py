@@ -40,7 +40,7 @@ def in_one_line(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of what an error says, or its type where it says nothing."""
+    """Returns the first line of an error's message, or its type if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

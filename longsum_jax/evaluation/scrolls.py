@@ -92,7 +92,7 @@ def read_scrolls(path: str | Path, split: str = "validation") -> dict[str, Pair]
     for where, row in _rows(Path(path), split):
         for key in _TEXTS:
             if not isinstance(row.get(key), str):
-                hint = "; test sets have none" if key == "output" else ""
+                hint = ", which test sets lack" if key == "output" else ""
                 raise InputError(f'{where}: no text under "{key}"{hint}; give another --split')
         name, source, output = (replace_half_characters(row[key]) for key in _TEXTS)
         if name in pairs:

@@ -85,8 +85,8 @@ def check_run(run: RunConfig) -> None:
     _check_lengths(run, objective)
     if run.data.reader == "prepared" and not run.data.prepared:
         raise InputError(
-            'config.data.prepared is empty; data.reader="prepared" needs what the prepare command '
-            "wrote"
+            'config.data.prepared is empty; data.reader="prepared" needs a directory that '
+            "longsum prepare wrote"
         )
     best, known = run.training.best_metric, objective.ranking(run)
     if run.evaluation.examples and best not in known:

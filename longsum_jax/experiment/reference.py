@@ -108,7 +108,7 @@ def add_reference(
             return
         if goes_on:
             raise InputError(
-                f"{path}: {problem}; give what the run began with, or another --workdir"
+                f"{path}: {problem}; give the original model and data, or another --workdir"
             )
     log_probs = _compute(objective, store, initial_params)
     _check_finite(log_probs, store)

@@ -185,7 +185,7 @@ def test_words_of_answers():
         (
             '{"id": "a", "input": "x", "output": null}',
             "validation",
-            'qmsum/validation.jsonl:1: no text under "output"; test sets have none; give another',
+            'qmsum/validation.jsonl:1: no text under "output", which test sets lack; give another',
         ),
         ('{"id": "a"}', "validation", ':1: no text under "input"; give another --split'),
     ],

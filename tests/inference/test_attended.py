@@ -79,7 +79,7 @@ def test_documents_that_are_read_as_one(draw_params):
 def test_models_that_do_not_attend_to_a_whole_document(model):
     check_attends(model)
     hepos = model.with_cross_attention("hepos", hepos_stride=2)
-    with pytest.raises(InputError, match="but this model reads by hepos; leave them"):
+    with pytest.raises(InputError, match="but this model reads by hepos; use sources"):
         check_attends(hepos)
     with pytest.raises(InputError, match="the summary has no document"):
         attended_sources(model, Summary(WRITTEN, 9, 9, 0, 5, "eos"))

@@ -307,7 +307,7 @@ def test_a_beginning_without_a_word(make_model):
     ("options", "problem"),
     [
         ({}, 'this model reads documents in one piece; give strategy="segments"'),
-        ({"strategy": "segments", "batch_size": 2}, "batch_size=2, but segments of one document"),
+        ({"strategy": "segments", "batch_size": 2}, "batch_size=2, but segments are shown"),
     ],
 )
 def test_segments_that_cannot_be_shown(model, options, problem):

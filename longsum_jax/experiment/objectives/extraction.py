@@ -129,14 +129,14 @@ class Extraction(Objective):
         }
         row = evaluation.rows[0]
         return (
-            f"{score_table(COLUMNS, lines)}\n\n{counted(len(evaluation.rows), 'document')}; of the "
-            f"first ({row['id']}) the oracle takes the sentences {row['label']}, the model "
+            f"{score_table(COLUMNS, lines)}\n\n{counted(len(evaluation.rows), 'document')}; in the "
+            f"first ({row['id']}) the oracle selects the sentences {row['label']}, the model "
             f"{row['prediction']}"
         )
 
     def next_step(self) -> str:
         return (
-            "write the sentences that it chooses as shorter documents for a summariser:\n"
+            "write the sentences that it selects as shorter documents for a summariser:\n"
             f"  longsum extract --model={self.setup.workdir} --data=FILE.jsonl --out=SHORTER.jsonl"
         )
 

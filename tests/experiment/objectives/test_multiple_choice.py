@@ -83,7 +83,7 @@ def test_loss_and_accuracy(run, params_of):
     assert scores["negative_loss"] == pytest.approx(-np.mean(losses), rel=1e-5)
     assert scores["chance_accuracy"] == pytest.approx(100 * (1 / 2 + 1 / 3 + 1 / 2) / 3)
     report = experiment.objective.report(experiment.evaluation_at(0, params))
-    assert "3 documents; of the choices of the first (a) number 0 is right" in report
+    assert "3 documents; for the first (a) the right choice is number 0" in report
 
 
 @pytest.mark.parametrize(
