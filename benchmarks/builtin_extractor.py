@@ -1,22 +1,23 @@
-"""The built-in ranker beside unsupervised extraction on five data sets, and its speed.
+"""The built-in ranker beside unsupervised extraction on eight kinds of text, and its speed.
 
     python configs/builtin_extractor.py --data=DATA --out=ranker.npz      # the weights themselves
     python benchmarks/builtin_extractor.py --data=DATA --work=WORK --out=builtin_extractor.json
 
-DATA is what `configs/builtin_extractor.py` reads, with test.jsonl beside train.jsonl. All systems
-choose whole sentences within one budget of words for each data set, which is the mean length of its
-training references; of all but lead and SumBasic a sentence too much like one taken before is left
-out, and queries are known to the rankers alone. Scores are means of stemmed ROUGE-1, -2 and -Lsum
-over the whole test split, and over its first 40 documents (8 of crd3). Rankers are
+DATA is what `configs/builtin_extractor.py` reads. All systems choose whole sentences within one
+budget of words for each kind, which is the mean length of its training references; of all but lead
+and SumBasic a sentence too much like one taken before is left out, and only the rankers read
+queries. Scores are means of stemmed ROUGE-1, -2 and -Lsum, over all references of a document, on
+the first documents of the test part. Rankers are
 
-- "built-in": the weights of the package, trained on scisummnet, techspecs and qmsum;
-- "own": trained on the data set alone;
-- "others": trained on the four other data sets;
-- "other kind": trained on data sets of the other kind, which are talk (qmsum, crd3) and writing.
+- "built-in": the weights of the package; its trees saw scisummnet, techspecs and qmsum, its linear
+  ranker saw all kinds but sumpubmed and crd3;
+- "left out": the same trees with a linear ranker that was trained without the data set of the kind,
+  for kinds that the trees never saw.
 
-p-values are of paired randomization tests of each ranker against each unsupervised system. WORK
-keeps rows, models and scores, so that the command continues where it stopped. "start" is a process
-that imports the package and summarises one paragraph, "book" a text of --words words.
+p-values are of paired randomization tests of each ranker against each unsupervised system; the
+unit is a document with all of its queries. WORK keeps rows, models and scores, so that the command
+continues where it stopped. "start" is a process that imports the package and summarises one
+paragraph, "book" a text of --words words.
 """
 
 import argparse
@@ -35,21 +36,22 @@ from scipy import sparse
 from longsum_jax.configs import builtin_extractor as recipe
 from longsum_jax.evaluation.rouge import Rouge
 from longsum_jax.evaluation.significance import randomization_test
-from longsum_jax.ranking.features import feature_table, sentence_features
+from longsum_jax.ranking.features import sentence_features
+from longsum_jax.ranking.fragments import depend_on_previous
 from longsum_jax.ranking.gains import reference_gains
 from longsum_jax.ranking.parsing import ParsedDocument, parse_document
 from longsum_jax.ranking.ranker import Ranker, builtin_ranker, without_fragments
 from longsum_jax.ranking.selection import Length, select_sentences
-from longsum_jax.ranking.training import Rows, train_trees
-from longsum_jax.ranking.trees import BoostedTrees, load_trees
+from longsum_jax.ranking.training import Rows
 from longsum_jax.text.documents import Document
 from longsum_jax.text.sentences import join_wrapped_lines
 
-WRITING = ("scisummnet", "techspecs", "sumpubmed")
-TALK = ("qmsum", "crd3")
-DATA_SETS = ("scisummnet", "techspecs", "qmsum", "sumpubmed", "crd3")
-FIRST = {"crd3": 8}  # documents of the small table; 40 of the others
-RANKERS = ("built-in", "own", "others", "other kind")
+ADDED = ("acibench", "plots", "questions")  # that only the linear ranker learns from
+UNSEEN = ("sumpubmed", "crd3")
+DATA_SETS = (*recipe.DATA_SETS, *ADDED, *UNSEEN)
+DOCUMENTS = 30  # of a kind, with all of their queries
+FEW = {"qmsum": 10, "crd3": 8}  # of kinds with long documents
+RANKERS = ("built-in", "left out")
 START = "import longsum_jax; print(longsum_jax.summarize('One sentence. Another one.').text)"
 
 Scores = dict[str, list[float]]  # of the documents, by system
@@ -158,40 +160,54 @@ class Workplace:
         folder.mkdir(parents=True, exist_ok=True)
 
     def rows(self, name: str) -> Rows:
-        """Returns the sentences of a data set to learn from."""
+        """Returns the sentences of a kind for the linear ranker to learn from."""
         path = self.folder / f"rows_{name}.npz"
         if not path.exists():
-            rows = recipe.rows(self.data, name)
+            rows = recipe.kind_rows(self.data, name)
             np.savez(path, **rows._asdict())
         with np.load(path) as file:
             rows = Rows(*(file[key] for key in Rows._fields))
         return rows._replace(names=rows.names.tolist())
 
-    def trees(self, names: Sequence[str]) -> BoostedTrees:
-        """Returns a model trained on some data sets."""
-        path = self.folder / f"trees_{'_'.join(sorted(names))}.npz"
-        if not path.exists():
-            train_trees([self.rows(name) for name in sorted(names)], recipe.BOOSTING).save(path)
-        return load_trees(path)
-
     def rankers(self, name: str) -> dict[str, Ranker]:
-        """Returns the rankers to be scored on a data set."""
-        kind = WRITING if name in TALK else TALK
-        others = [other for other in DATA_SETS if other != name]
-        made = {"own": [name], "others": others, "other kind": kind}
-        trained = {title: Ranker(self.trees(names)) for title, names in made.items()}
-        return {"built-in": builtin_ranker(), **trained}
+        """Returns the rankers to be scored on a kind."""
+        rankers = {"built-in": builtin_ranker()}
+        if name in ADDED:
+            folder = folder_of(name)
+            kinds = {kind: self.rows(kind) for kind in recipe.KINDS if folder_of(kind) != folder}
+            fallback = recipe.fallback(kinds, recipe.DATA_SETS)
+            rankers["left out"] = Ranker(builtin_ranker().trees, fallback)
+        return rankers
 
     def scores(self, name: str) -> dict[str, Any]:
-        """Returns the budget of a data set and the scores of all systems on its test split."""
+        """Returns the budget of a kind and the scores of all systems on its test part."""
         path = self.folder / f"scores_{name}.json"
         if not path.exists():
             references = recipe.documents(self.data, name, "train")
-            budget = round(np.mean([len(row.summary.split()) for row in references]))
+            budget = round(np.mean([num_words(row) for row in references]))
             documents = recipe.documents(self.data, name, "test")
+            texts = list(dict.fromkeys(row.document for row in documents))
+            texts = texts[: FEW.get(name, DOCUMENTS)]
+            documents = [row for row in documents if row.document in texts]
             scores = score_documents(documents, budget, self.rankers(name))
-            path.write_text(json.dumps({"budget": budget, "scores": scores}))
+            numbers = [texts.index(row.document) for row in documents]
+            path.write_text(json.dumps({"budget": budget, "texts": numbers, "scores": scores}))
         return json.loads(path.read_text())
+
+
+def folder_of(name: str) -> str:
+    """Returns the folder of a kind of text."""
+    return recipe.OTHER_KINDS[name].folder if name in recipe.OTHER_KINDS else name
+
+
+def references_of(row: Document) -> tuple[str, ...]:
+    """Returns the references of a document."""
+    return row.summary if isinstance(row.summary, tuple) else (row.only_summary,)
+
+
+def num_words(row: Document) -> float:
+    """Returns the mean number of words of the references of a document."""
+    return float(np.mean([len(reference.split()) for reference in references_of(row)]))
 
 
 def score_documents(
@@ -206,16 +222,20 @@ def score_documents(
         if parsed is None or documents[number - 1].document != row.document:
             parsed = parse_document(join_wrapped_lines(row.document))
             extracts = {name: _by_peer(parsed, name, length) for name in PEERS}
+        references = references_of(row)
         features = sentence_features(parsed, row.query)
+        dependent = depend_on_previous(parsed)
         for name, ranker in rankers.items():
-            table = feature_table(features, ranker.trees.names)
-            scores = without_fragments(parsed, ranker.trees.predict(table))
-            extracts[name] = _joined(parsed, scores, length)
-        gains = reference_gains(parsed.sentences, row.summary)
+            scores = without_fragments(parsed, ranker.feature_scores(features))
+            extracts[name] = _joined(parsed, scores, length, dependent=dependent)
+        gains = np.mean([reference_gains(parsed.sentences, text) for text in references], 0)
         extracts["reference"] = _joined(parsed, gains, length)
         for name, text in extracts.items():
-            [values] = metric.score([text], [row.summary], [""])
-            found.setdefault(name, []).append(values["mean_rouge"])
+            scored = metric.score(
+                [text] * len(references), list(references), [""] * len(references)
+            )
+            mean = float(np.mean([values["mean_rouge"] for values in scored]))
+            found.setdefault(name, []).append(mean)
     return found
 
 
@@ -224,36 +244,52 @@ def _by_peer(parsed: ParsedDocument, name: str, length: Length) -> str:
     return _joined(parsed, PEERS[name](parsed), length, **alike)
 
 
-def _joined(parsed: ParsedDocument, scores: np.ndarray, length: Length, **options: float) -> str:
+def _joined(parsed: ParsedDocument, scores: np.ndarray, length: Length, **options: Any) -> str:
     chosen = select_sentences(parsed, scores, length, **options)
     return "\n".join(parsed.sentences[i] for i in chosen)
 
 
 def rows_of(name: str, kept: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns a row for every system on a data set."""
+    """Returns a row for every system on a kind of text."""
     scores = {system: np.array(values) for system, values in kept["scores"].items()}
+    texts = np.array(kept["texts"])
     rows = []
     for system, values in scores.items():
-        row = {"data_set": name, "system": system, "documents": len(values)}
+        row = {"data_set": name, "system": system, "documents": int(texts.max()) + 1}
+        row["rows"] = len(values)
         row |= {"budget_words": kept["budget"], "mean_rouge": float(values.mean())}
-        row["first"] = float(values[: FIRST.get(name, 40)].mean())
         if system in RANKERS:
-            tests = {peer: float(randomization_test(values, scores[peer])) for peer in PEERS}
+            tests = {
+                peer: float(
+                    randomization_test(by_text(values, texts), by_text(scores[peer], texts))
+                )
+                for peer in PEERS
+            }
             best = max(PEERS, key=lambda peer: scores[peer].mean())
-            row |= {"p_values": tests, "highest_p": max(tests.values()), "best_peer": best}
+            row |= {"p_values": tests, "p_best": tests[best], "best_peer": best}
+            row["is_unseen"] = system == "left out" or name in UNSEEN
             row["gain"] = float(values.mean() - scores[best].mean())
             row["gain_over_lead"] = float(values.mean() - scores["lead"].mean())
         rows.append(row)
     return rows
 
 
+def by_text(values: np.ndarray, texts: np.ndarray) -> np.ndarray:
+    """Returns the mean of the rows of each document."""
+    return np.bincount(texts, values) / np.bincount(texts)
+
+
 def mean_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the means over the data sets, for systems that were scored on all."""
+    """Returns the means over the kinds of text.
+
+    Kinds that the package never saw count with the built-in weights among those left out.
+    """
     found = []
+    kinds = dict.fromkeys(row["data_set"] for row in rows)
+    scores = {(row["data_set"], row["system"]): row["mean_rouge"] for row in rows}
     for system in dict.fromkeys(row["system"] for row in rows):
-        mine = [row for row in rows if row["system"] == system]
-        means = {key: float(np.mean([row[key] for row in mine])) for key in ("mean_rouge", "first")}
-        found.append({"data_set": "mean", "system": system, **means})
+        values = [scores.get((kind, system), scores[kind, "built-in"]) for kind in kinds]
+        found.append({"data_set": "mean", "system": system, "mean_rouge": float(np.mean(values))})
     return found
 
 
@@ -282,9 +318,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file to write")
     args = parser.parse_args()
     place = Workplace(args.data, args.work)
-    rows = [row for name in args.data_sets.split(",") for row in rows_of(name, place.scores(name))]
+    rows = []
+    for name in args.data_sets.split(","):
+        rows += rows_of(name, place.scores(name))
     rows += mean_rows(rows)
-    shown = ("data_set", "system", "mean_rouge", "first", "highest_p", "gain")
+    shown = ("data_set", "system", "mean_rouge", "p_best", "gain")
     print_table([{key: row.get(key) for key in shown} for row in rows])
     rows += time_rows(args.words)
     print_table(rows[-2:])

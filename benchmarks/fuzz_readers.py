@@ -381,6 +381,41 @@ def _odt() -> bytes:
     )
 
 
+def _links(target: str) -> str:
+    return f'<r><Relationship Id="r1" Target="{target}"/></r>'
+
+
+_LINKED = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships" r:id="r1"'
+
+
+def _pptx() -> bytes:
+    paragraph = f"<p><r><t>{TEXT}</t><br/></r></p>"
+    title = f'<sp><nvPr><ph type="title"/></nvPr>{paragraph}</sp>'
+    table = f"<tbl><tr><tc>{paragraph}</tc><tc>{paragraph}</tc></tr></tbl>"
+    return _zip(
+        {
+            "ppt/presentation.xml": f"<p><sldId {_LINKED}/></p>",
+            "ppt/_rels/presentation.xml.rels": _links("slides/1.xml"),
+            "ppt/slides/1.xml": f'<s show="1"><t>{title}<sp>{paragraph}</sp>{table}</t></s>',
+            "ppt/slides/_rels/1.xml.rels": _links("../notesSlides/1.xml"),
+            "ppt/notesSlides/1.xml": f"<n><sp>{paragraph}</sp></n>",
+        }
+    )
+
+
+def _xlsx() -> bytes:
+    names = '<row r="1"><c r="A1" t="s"><v>0</v></c><c t="inlineStr"><is><t>id</t></is></c></row>'
+    row = '<row r="2"><c r="A2" t="s"><v>1</v></c><c r="B2"><v>7</v></c></row>'
+    return _zip(
+        {
+            "xl/workbook.xml": f'<w><sheet name="A" {_LINKED} state="visible"/></w>',
+            "xl/_rels/workbook.xml.rels": _links("/xl/sheet.xml"),
+            "xl/sheet.xml": f"<s><d>{names}{row}</d></s>",
+            "xl/sharedStrings.xml": f"<s><si><t>text</t></si><si><r><t>{TEXT}</t></r></si></s>",
+        }
+    )
+
+
 def _epub() -> bytes:
     page = f'<html xmlns="http://www.w3.org/1999/xhtml"><body><h1>A</h1><p>{TEXT}</p></body></html>'
     xhtml = 'media-type="application/xhtml+xml"'
@@ -461,10 +496,13 @@ def _document_seeds() -> list[Files]:
         "a.epub": _epub(),
         "a.docx": _docx(),
         "a.odt": _odt(),
+        "a.pptx": _pptx(),
+        "a.xlsx": _xlsx(),
         "a.rtf": rb"{\rtf1\ansi{\fonttbl{\f0 A;}} Some {\b words} \'e9 \u8364? \par \bin3 abc}",
         "a.srt": subtitles.encode(),
         "a.vtt": f"WEBVTT\n\n{subtitles}".encode(),
         "a.eml": _MAIL.encode(),
+        "a.mht": _MAIL.replace("attachment", "inline").encode(),
         "a.mbox": f"From a@b Mon\n{_MAIL}\nFrom a@b Tue\n{_MAIL}".encode(),
         "a.jsonl": rows,
         "a.json": _json([{"text": TEXT}]),

@@ -1,11 +1,23 @@
-"""The one exception for bad input, and parts of sentences."""
+"""The one exception for bad input, parts of sentences, and text that a terminal may show."""
 
 import difflib
+import re
 from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
 _LONGEST = 4000  # characters of a message; values of files may have any length
+# Characters that control a terminal: C0 and C1 except tab and line feed.
+_CONTROLS = (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0))
+# Embeddings, overrides and isolates change the order of the characters up to their end or the end
+# of the line. Summaries, titles and names are parts of lines, and only the writer of a line can
+# close what a part of it has opened, so these characters are dropped: letters still have a
+# direction.
+_DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+# Vertical tabs, form feeds, NEL, and the separators of Unicode.
+_LINE_BREAKS = (0x0B, 0x0C, 0x85, 0x2028, 0x2029)
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+_TERMINAL = dict.fromkeys(_CONTROLS + _DIRECTIONS) | dict.fromkeys(_LINE_BREAKS, " ")
 
 
 class InputError(ValueError):
@@ -35,8 +47,32 @@ def check_whole(name: str, value: Any, least: int) -> None:
 
 def in_one_line(text: str) -> str:
     """Returns a text that any terminal shows as one line; names of files may hold anything."""
-    shown = text.encode(errors="backslashreplace").decode()
+    shown = decoded_text(text)
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in shown)
+
+
+def decoded_text(text: str) -> str:
+    """Returns a text without surrogates, which stand for bytes that the locale cannot decode.
+
+    Arguments and names of files have them in the C locale. Bytes that are not UTF-8, and halves
+    of characters, are escaped.
+    """
+    if text.isascii() or _HALF_CHARACTER.search(text) is None:
+        return text
+    try:
+        content = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # halves of characters
+        content = text.encode("utf-8", "backslashreplace")
+    return content.decode("utf-8", "backslashreplace")
+
+
+def terminal_text(text: str) -> str:
+    """Returns a text of any number of lines without the characters that control a terminal.
+
+    Control characters and marks of direction are dropped, line breaks other than a line feed
+    become spaces. JSON keeps them in escaped form, see ``files.json_text``.
+    """
+    return decoded_text(text).translate(_TERMINAL)
 
 
 def first_line(error: BaseException) -> str:

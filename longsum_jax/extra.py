@@ -1,4 +1,4 @@
-"""Imports packages of the extra "files" when a document needs one."""
+"""Imports packages of the extras for files when a document needs one."""
 
 import importlib
 from types import ModuleType
@@ -20,4 +20,15 @@ def import_extra(module: str, name: str, what: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise InputError(f"{name}: to read {what}, pip install 'longsum_jax[files]'") from None
+        raise missing_extra(name, what, "files") from None
+
+
+def missing_extra(name: str, what: str, extra: str) -> InputError:
+    """Returns the error for an extra that is not installed.
+
+    Args:
+        name: name of the file that needs it.
+        what: file type that the extra reads.
+        extra: name of the extra.
+    """
+    return InputError(f"{name}: to read {what}, pip install 'longsum_jax[{extra}]'")

@@ -9,7 +9,9 @@ import io
 import json
 import lzma
 import os
+import re
 import stat
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -31,6 +33,9 @@ DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zlib.
 # Additional errors of zip archives: RuntimeError for a password and (its subclass
 # NotImplementedError) for an unknown method, UnicodeDecodeError for a name that is not UTF-8.
 DAMAGED_ZIP = (*DAMAGED, RuntimeError, UnicodeDecodeError)
+# Characters that JSON allows in strings and terminals obey, see ``errors.terminal_text``, and
+# surrogates, which files in UTF-8 cannot hold.
+_OBEYED = re.compile("[\ud800-\udfff\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def open_regular(path: str | Path) -> io.BufferedReader:
@@ -89,6 +94,33 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
         return json.loads(text, **options)
     except RecursionError:
         raise ValueError("objects or lists nested too deeply") from None
+
+
+def check_utf8_name(path: str | Path) -> None:
+    """Raises InputError for a path that libraries in C++ would not find.
+
+    They take its text for UTF-8, while Python encodes it as the locale has it.
+    """
+    try:
+        is_utf8 = os.fsencode(path) == str(path).encode()
+    except UnicodeEncodeError:  # bytes that the locale cannot decode
+        is_utf8 = False
+    if not is_utf8:
+        raise InputError(
+            f"{path}: names of checkpoints and shards must be UTF-8, and the locale has "
+            f"{sys.getfilesystemencoding()}; set PYTHONUTF8=1, or give an ASCII name"
+        )
+
+
+def json_text(value: Any, **options: Any) -> str:
+    """Returns a value as JSON that any terminal shows, with letters of all scripts unescaped.
+
+    Args:
+        value: anything that ``json.dumps`` takes.
+        **options: options of ``json.dumps``.
+    """
+    text = json.dumps(value, ensure_ascii=False, **options)
+    return _OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def read_json(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -263,7 +264,7 @@ class Trial(NamedTuple):
     @property
     def flags(self) -> str:
         """The changes as flags of ``longsum train``."""
-        return " ".join(f"--config.{key}={value}" for key, value in self.values.items())
+        return shlex.join(f"--config.{key}={value}" for key, value in self.values.items())
 
     def report(self) -> dict[str, Any]:
         """Returns the trial as plain values for JSON."""

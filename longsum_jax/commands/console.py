@@ -22,7 +22,7 @@ from collections.abc import (
 from pathlib import Path
 from typing import Any, NoReturn
 
-from longsum_jax.errors import InputError, in_one_line
+from longsum_jax.errors import InputError, decoded_text, in_one_line, terminal_text
 from longsum_jax.schema import LARGEST, Range, check_number, shortened
 
 
@@ -163,7 +163,7 @@ def _processor() -> str:
     Programs for one model may not run on others that share the directory.
     """
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
     prefixes = ("model name", "flags", "Features")
@@ -237,7 +237,9 @@ _RANGES: Mapping[str, Range] = {
 }
 
 
-_PATHS = ("DIR", "FILE", "PATH")  # names for the values of flags
+# Names for the values of flags
+_PATHS = ("DIR", "FILE", "PATH")
+_TEXTS = ("NAME", "TEXT")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -257,6 +259,9 @@ class _Parser(argparse.ArgumentParser):
         found, rest = super().parse_known_args(args, namespace)
         for action in self._actions:
             if action.dest in vars(found):
+                value = getattr(found, action.dest)
+                if isinstance(value, str) and _is_text(action):
+                    setattr(found, action.dest, decoded_text(value))
                 _check_value(action, getattr(found, action.dest))
         return found, rest
 
@@ -283,6 +288,11 @@ def _guess(flag: str, known: Set[str]) -> str:
     if _CONFIG_KEY in known:
         return "; values of the config are --config.SECTION.KEY=VALUE"
     return ""
+
+
+def _is_text(action: argparse.Action) -> bool:
+    """Returns True if the value of a flag is compared with texts, and names no file."""
+    return action.metavar in _TEXTS or action.dest.endswith("_key")
 
 
 def _check_value(action: argparse.Action, value: Any) -> None:
@@ -312,9 +322,20 @@ def unwritable(path: str | Path, error: OSError, flag: str = "out") -> InputErro
     return InputError(f"{path}: cannot be written ({error.strerror}); give another --{flag}")
 
 
+def print_stdout(text: str = "", *, end: str = "\n", flush: bool = False) -> None:
+    """Prints a text on standard output, without characters that control a terminal.
+
+    Args:
+        text: lines, which may hold words of documents, names and answers of models.
+        end: text after it.
+        flush: True to write it at once.
+    """
+    print(terminal_text(text), end=end, flush=flush)
+
+
 def print_stderr(message: str) -> None:
-    """Prints a line on standard error."""
-    print(message, file=sys.stderr, flush=True)
+    """Prints a line on standard error, without characters that control a terminal."""
+    print(terminal_text(message), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -327,6 +348,7 @@ def spinner(message: str) -> Iterator[None]:
         print_stderr(f"{message} ...")
         yield
         return
+    message = terminal_text(message)
     done = threading.Event()
 
     def tick() -> None:

@@ -162,7 +162,9 @@ def main(argv: Sequence[str]) -> None:
         model = model.with_cross_attention(args.cross_attention, **stride)
     model.save(args.target, dtype=args.dtype)
     note = "" if model.has_tokenizer else "; it holds no tokenizer, add one with --tokenizer"
-    print(f"{args.target}: {model.family.name}, {model.num_parameters:,} parameters{note}")
+    console.print_stdout(
+        f"{args.target}: {model.family.name}, {model.num_parameters:,} parameters{note}"
+    )
     if args.run_test:
         _run_test(original, args)
 
@@ -181,7 +183,7 @@ def _run_test(original: Any, args: argparse.Namespace) -> None:
             use_token_ids=args.use_token_ids is not False,
             seed=SEED if args.seed is None else args.seed,
         )
-    print(f"run_test: {found}")
+    console.print_stdout(f"run_test: {found}")
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags, noisy_pairs
 from longsum_jax.errors import InputError, counted
+from longsum_jax.files import json_text
 from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
@@ -143,10 +144,12 @@ def _statistics(args: argparse.Namespace) -> None:
     count_tokens = _token_counter(args.tokenizer)
     data_sets = [_describe(path, args, count_tokens) for path in args.data]
     width = max(len(path) for path in args.data)
-    print(" ".join([" " * width, *(f"{head:>14}" for head in HEADS)]))
+    console.print_stdout(" ".join([" " * width, *(f"{head:>14}" for head in HEADS)]))
     for data_set in data_sets:
         cells = _cells(data_set.means)
-        print(" ".join([f"{data_set.path:<{width}}", f"{data_set.documents:14,}", *cells]))
+        console.print_stdout(
+            " ".join([f"{data_set.path:<{width}}", f"{data_set.documents:14,}", *cells])
+        )
     if args.tokenizer is not None:
         _print_tokens(args.tokenizer, data_sets)
     if args.out:
@@ -220,12 +223,12 @@ def _print_tokens(tokenizer: str, data_sets: Sequence[_DataSet]) -> None:
     }
     title = f"tokens ({tokenizer})"
     width = max(map(len, [title, *rows]))
-    print()
-    print(" ".join([f"{title:<{width}}", *(f"{head:>15}" for head in TOKEN_HEADS)]))
+    console.print_stdout()
+    console.print_stdout(" ".join([f"{title:<{width}}", *(f"{head:>15}" for head in TOKEN_HEADS)]))
     for name, lengths in rows.items():
         cells = [f"{lengths.mean:15,.2f}", f"{lengths.median:15,.1f}"]
         cells += [f"{lengths.percentile_90:15,.1f}", f"{lengths.largest:15,}"]
-        print(" ".join([f"{name:<{width}}", *cells]))
+        console.print_stdout(" ".join([f"{name:<{width}}", *cells]))
 
 
 def _json_row(data_set: _DataSet, tokenizer: str | None) -> dict[str, Any]:
@@ -312,7 +315,7 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
     report = f"{path}: {counted(count, 'document')}"
     if left_out:
         report += f"; {left_out:,} without a text or a summary left out"
-    print(report)
+    console.print_stdout(report)
 
 
 def _is_complete(task: "Task", document: "Document") -> bool:
@@ -338,7 +341,7 @@ def _write_rows(file: TextIO, documents: Iterable["Document"], names: Mapping[st
     """Writes documents as JSON lines, some fields under other names, and returns their number."""
     count = 0
     for count, document in enumerate(documents, 1):  # noqa: B007
-        file.write(json.dumps(_row(document, names), ensure_ascii=False) + "\n")
+        file.write(json_text(_row(document, names)) + "\n")
     return count
 
 
@@ -364,13 +367,13 @@ def _govreport(args: argparse.Namespace) -> None:
             target.mkdir(exist_ok=True)
             for split, note in notes.items():
                 (work / f"{split}.jsonl").replace(target / f"{split}.jsonl")
-                print(f"{target / split}.jsonl: {note}")
+                console.print_stdout(f"{target / split}.jsonl: {note}")
     except OSError as error:
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); give another DST"
         ) from error
-    print(f"aspects of {counted(len(aspects), 'GAO summary')} in %, all splits")
-    print(score_table(("summaries", "sentences"), aspect_shares(aspects.values())))
+    console.print_stdout(f"aspects of {counted(len(aspects), 'GAO summary')} in %, all splits")
+    console.print_stdout(score_table(("summaries", "sentences"), aspect_shares(aspects.values())))
 
 
 def _write_split(
@@ -403,7 +406,7 @@ def _write_split(
             row = _row(report, {})
             if report.id in aspects:
                 row["aspects"] = [section._asdict() for section in aspects[report.id]]
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.write(json_text(row) + "\n")
             written += 1
     if not written and unreadable:
         raise unreadable[0]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from longsum_jax import atomic, checksums
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError, counted
-from longsum_jax.files import read_json
+from longsum_jax.files import json_text, read_json
 from longsum_jax.locks import locked
 from longsum_jax.progress import Bar
 
@@ -148,12 +148,12 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
         with console.spinner("evaluating"):
             evaluation = objective.evaluate(model.params)
         _write(out / SETTINGS, settings)
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in evaluation.rows)
+        lines = (json_text(row) + "\n" for row in evaluation.rows)
         atomic.write_text(out / "predictions.jsonl", "".join(lines))
         result = {"documents": len(evaluation.rows), "scores": evaluation.scores}
         _write(out / "metrics.json", result | settings)
         checksums.write(out, lambda name: name in OUTPUTS)
-    print(f"{objective.report(evaluation)}; details in {out}")
+    console.print_stdout(f"{objective.report(evaluation)}; details in {out}")
 
 
 def _evaluate(args: argparse.Namespace) -> None:
@@ -464,8 +464,8 @@ def _print(result: dict[str, Any], metrics: "Metrics", out: Path) -> None:
     columns = columns_of(metrics)
     scores = {"model": result["scores"], **result["baselines"]}
     rows = {name: [values[key] for key in columns] for name, values in scores.items()}
-    print(score_table(columns, rows))
-    print(
+    console.print_stdout(score_table(columns, rows))
+    console.print_stdout(
         f"{result['examples']} documents, {result['documents_per_second']} documents/s, "
         f"{result['read_tokens_per_second']} tokens/s, "
         f"{result['dropped_tokens']} of {result['document_tokens']} tokens not read, "

@@ -1,6 +1,5 @@
 """longsum extract: cuts documents down to their important sentences."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError, counted
+from longsum_jax.files import json_text
 from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> None:
         raise InputError(f"--out={out} is there already; remove it or give another name")
     documents, choose = _documents_and_choice(args)
     _write(out, documents, choose)
-    print(f"{out}: {counted(len(documents), 'document')}")
+    console.print_stdout(f"{out}: {counted(len(documents), 'document')}")
 
 
 def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:
@@ -158,6 +158,6 @@ def _write(out: Path, documents: list["Document"], choose: Choose) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic.open_text(out) as file:
             for document in Bar(documents, unit="document"):
-                file.write(json.dumps(_row(document, choose(document)), ensure_ascii=False) + "\n")
+                file.write(json_text(_row(document, choose(document))) + "\n")
     except OSError as error:
         raise console.unwritable(out, error) from error

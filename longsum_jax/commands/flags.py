@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
-from longsum_jax.commands.console import spinner, unwritable
+from longsum_jax.commands import console
 from longsum_jax.errors import InputError
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ def print_notes(metrics: Mapping[str, "Metric"], references: Sequence[str]) -> N
     """Prints the notes of metrics below their values."""
     for metric in metrics.values():
         for note in metric.notes(references):
-            print(note)
+            console.print_stdout(note)
 
 
 def write_report(path: str, content: "ReportContent") -> None:
@@ -350,11 +350,11 @@ def write_report(path: str, content: "ReportContent") -> None:
     from longsum_jax.evaluation import report
 
     try:
-        with spinner(f"writing {path}"):
+        with console.spinner(f"writing {path}"):
             report.write_report(Path(path), content)
     except OSError as error:
-        raise unwritable(path, error, "report") from error
-    print(f"{path}: the report, to open in a browser")
+        raise console.unwritable(path, error, "report") from error
+    console.print_stdout(f"{path}: the report, to open in a browser")
 
 
 def add_reading_flags(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError, counted
+from longsum_jax.files import json_text
 from longsum_jax.readers.paths import short_names
 
 if TYPE_CHECKING:
@@ -152,8 +153,8 @@ def _sheets(args: argparse.Namespace) -> None:
     except OSError as error:
         raise console.unwritable(out, error) from error
     for page in pages:
-        print(f"{out / 'sheets' / page.name} and {page.stem}.csv")
-    print(f"{out / 'key.json'} names the systems: keep it from the judges")
+        console.print_stdout(f"{out / 'sheets' / page.name} and {page.stem}.csv")
+    console.print_stdout(f"{out / 'key.json'} names the systems: keep it from the judges")
 
 
 def _prompts(args: argparse.Namespace) -> None:
@@ -168,11 +169,11 @@ def _prompts(args: argparse.Namespace) -> None:
             with atomic.open_text(work / "requests.jsonl") as file:
                 rows = requests(key, pairs, systems, args.model, args.temperature, prompt)
                 for request in rows:
-                    file.write(json.dumps(request, ensure_ascii=False) + "\n")
+                    file.write(json_text(request) + "\n")
             write_key(work / "key.json", key)
     except OSError as error:
         raise console.unwritable(out, error) from error
-    print(f"{out / 'requests.jsonl'}: {counted(len(key.items), 'request')}")
+    console.print_stdout(f"{out / 'requests.jsonl'}: {counted(len(key.items), 'request')}")
 
 
 def _sample(
@@ -208,7 +209,7 @@ def _aggregate(args: argparse.Namespace) -> None:
     absent = missing_judges(key, answers)
     _report(args, key, answers, {"missing_judges": absent})
     if absent:
-        print(f"no sheet of judge {', '.join(map(str, absent))} of {key.judges}")
+        console.print_stdout(f"no sheet of judge {', '.join(map(str, absent))} of {key.judges}")
 
 
 def _answers(args: argparse.Namespace) -> None:
@@ -219,7 +220,7 @@ def _answers(args: argparse.Namespace) -> None:
     replies = read_replies(args.answers, key)
     extra = {"unparsable": replies.unparsable, "missing_replies": replies.missing}
     _report(args, key, replies.answers, extra)
-    print(
+    console.print_stdout(
         f"{len(key.items)} requests: {len(replies.missing)} without a reply, "
         f"{len(replies.unparsable)} replies that leave questions open"
     )
@@ -254,23 +255,27 @@ def _report(
             "longsum_jax": __version__,
         }
         _write(Path(args.out), json.dumps(result, indent=2) + "\n")
-    print(score_table(key.systems, _rows(judgements)))
+    console.print_stdout(score_table(key.systems, _rows(judgements)))
     documents, judges = counted(len(key.documents), "document"), counted(key.judges, "judge")
-    print(f"{documents}, {judges}, {_percent(args.level)} intervals")
+    console.print_stdout(f"{documents}, {judges}, {_percent(args.level)} intervals")
     if judgements.aspects:
-        print("\nby aspect, as most judges see it")
-        print(score_table(key.systems, _aspect_rows(judgements)))
-        print()
+        console.print_stdout("\nby aspect, as most judges see it")
+        console.print_stdout(score_table(key.systems, _aspect_rows(judgements)))
+        console.print_stdout()
     for name, agreement in judgements.agreement.items():
         alpha = f"{agreement.alpha:.2f}" if agreement.alpha is not None else "none"
         reason = f" ({agreement.no_alpha})" if agreement.no_alpha else ""
         units = counted(agreement.units, "unit")
         missing = counted(agreement.missing, "answer")
-        print(f"{name}: Krippendorff's alpha {alpha}{reason} over {units}, {missing} missing")
+        console.print_stdout(
+            f"{name}: Krippendorff's alpha {alpha}{reason} over {units}, {missing} missing"
+        )
     for name, columns in followed.items():
-        print(f"\n{name}, over {next(iter(columns.values())).summaries} summaries")
+        console.print_stdout(f"\n{name}, over {next(iter(columns.values())).summaries} summaries")
         heads = ("pearson", "spearman", "kendall")
-        print(score_table(heads, {column: _cells(row) for column, row in columns.items()}))
+        console.print_stdout(
+            score_table(heads, {column: _cells(row) for column, row in columns.items()})
+        )
 
 
 def _percent(level: float) -> str:

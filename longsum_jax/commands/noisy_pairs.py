@@ -93,7 +93,7 @@ def _run(args: argparse.Namespace) -> None:
     ):
         file = PairsFile(out / f"{args.split}.jsonl", settings)
         _write_pairs(args, file, pairs, model, unconditional)
-        print(_report(file, pairs, without_summary))
+        console.print_stdout(_report(file, pairs, without_summary))
 
 
 def _task(args: argparse.Namespace) -> "Task":

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,8 @@ def main(argv: Sequence[str]) -> None:
         target = devices.find_target(args.device)
         _write(args.out, {"model": args.model, **_plan_model(args, model, target)})
     if args.out:
-        console.print_stderr(f"{args.out}: longsum plots plan {args.out} --out=plan.png draws it")
+        command = shlex.join(["longsum", "plots", "plan", args.out, "--out=plan.png"])
+        console.print_stderr(f"{args.out}: {command} draws it")
 
 
 def _write(out: str | None, report: Mapping[str, Any]) -> None:
@@ -200,7 +202,7 @@ def plan_run(
     plans = list(_compiled(chosen, target))
     _print_plans(plans, target, top)
     if run.evaluation.max_source_length == 0 and {"read", "search"} & {p.name for p in plans}:
-        print(
+        console.print_stdout(
             f"evaluations read whole documents, planned here with {evaluation_length(run):,} "
             "tokens; for longer ones give --config.evaluation.max_source_length=N"
         )
@@ -267,11 +269,11 @@ def dry_run_summaries(
     target = find_target(HERE).first()
     _announce(target)
     documents = counted(len(lengths), "document")
-    print(f"{documents} of at most {max(lengths):,} tokens, {batch_size} at a time")
+    console.print_stdout(f"{documents} of at most {max(lengths):,} tokens, {batch_size} at a time")
     plans = plan_summaries(model, target, length=max(lengths), batch_size=batch_size, **options)
     _print_plans(plans, target, TOP)
     if not all(plan.fits for plan in plans):
-        print(f"to fit: {console.SUMMARY_ADVICE}")
+        console.print_stdout(f"to fit: {console.SUMMARY_ADVICE}")
 
 
 def _plan_model(args: argparse.Namespace, model: "Model", target: "Target") -> dict[str, Any]:
@@ -288,12 +290,14 @@ def _plan_model(args: argparse.Namespace, model: "Model", target: "Target") -> d
         for length in args.input_length:
             sizes = {"length": length, "batch_size": batch_size}
             plans = plan_summaries(model, target, **sizes, **options)
-            print(f"{batch_size} x {length:,} tokens")
+            console.print_stdout(f"{batch_size} x {length:,} tokens")
             _print_plans(plans, target, args.top)
             rows += [sizes | plan.report() for plan in plans]
         if args.tries and target.memory:
             fitting = _longest(model, target, batch_size, options)
-            print(f"longest document that fits, {batch_size} at a time: {fitting:,} tokens")
+            console.print_stdout(
+                f"longest document that fits, {batch_size} at a time: {fitting:,} tokens"
+            )
             longest.append({"batch_size": batch_size, "tokens": fitting})
     return {**_describe(target), "programs": rows, "longest": longest}
 
@@ -406,15 +410,17 @@ def _print_trials(trials: Iterable["Trial"], name: str) -> Iterator["Trial"]:
     fitting = None
     for trial in trials:
         if trial.plan is None:
-            print(f"{name} with {trial.flags}: refused, {trial.refusal}")
+            console.print_stdout(f"{name} with {trial.flags}: refused, {trial.refusal}")
         else:
             _print_trial(name, trial, trial.plan)
             fitting = trial if trial.plan.fits else None
         yield trial
     if fitting is None:
-        print(f"{name} fits with none of these; take more devices, or devices with more memory")
+        console.print_stdout(
+            f"{name} fits with none of these; take more devices, or devices with more memory"
+        )
     else:
-        print(f"to fit {name}: {fitting.flags}")
+        console.print_stdout(f"to fit {name}: {fitting.flags}")
 
 
 def _print_faster(trials: Iterable["Trial"], plan: "ProgramPlan") -> Iterator["Trial"]:
@@ -432,13 +438,13 @@ def _print_faster(trials: Iterable["Trial"], plan: "ProgramPlan") -> Iterator["T
         _print_trial(plan.name, trial, trial.plan, time)
         yield trial
     if best is not None:
-        print(f"memory is left for a faster {plan.name}: {best.flags}")
+        console.print_stdout(f"memory is left for a faster {plan.name}: {best.flags}")
 
 
 def _print_trial(name: str, trial: "Trial", plan: "ProgramPlan", time: str = "") -> None:
     verdict = "fits" if plan.fits else "does not fit"
     total = f"{plan.total / 1e9:.2f} GB"
-    print(f"{name} with {trial.flags}: {total}, {verdict}{time} ({trial.says})")
+    console.print_stdout(f"{name} with {trial.flags}: {total}, {verdict}{time} ({trial.says})")
 
 
 def _describe(target: "Target") -> dict[str, Any]:
@@ -454,7 +460,7 @@ def _describe(target: "Target") -> dict[str, Any]:
 def _announce(target: "Target") -> None:
     found = _describe(target)
     memory = f"{target.memory / 1e9:.1f} GB each" if target.memory else "memory not known"
-    print(f"{found['num_devices']} x {found['title']}, {memory}")
+    console.print_stdout(f"{found['num_devices']} x {found['title']}, {memory}")
 
 
 def _print_plans(plans: Sequence["ProgramPlan"], target: "Target", top: int) -> None:
@@ -466,10 +472,10 @@ def _print_plans(plans: Sequence["ProgramPlan"], target: "Target", top: int) -> 
         work_table,
     )
 
-    print(f"\n{memory_table(plans, target)}\n\n{work_table(plans)}\n")
+    console.print_stdout(f"\n{memory_table(plans, target)}\n\n{work_table(plans)}\n")
     for table in (*(parts_table(plan, top) for plan in plans), collectives_table(plans)):
         if table is not None:
-            print(f"{table}\n")
+            console.print_stdout(f"{table}\n")
     attention = reference_line(plans)
     if attention:
-        print(f"{attention}\n")
+        console.print_stdout(f"{attention}\n")

@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> None:
     figure = args.draw(args)
     figures.save(figure, args.out, args.dpi)
     width, height = figure.get_size_inches()
-    print(f"{args.out}: {width:g} x {height:g} inches")
+    console.print_stdout(f"{args.out}: {width:g} x {height:g} inches")
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -184,9 +184,11 @@ def _bigrams(args: argparse.Namespace) -> Any:
         with console.spinner(f"reading {path}"):
             curves[path] = mean_salient_ngrams(read_pairs(path, args), size=args.ngram)
     what = _NGRAMS.get(args.ngram, f"{args.ngram}-grams")
-    print(f"{what} that summaries share with documents, in the first 10, 20, ... 100 % of these:")
+    console.print_stdout(
+        f"{what} that summaries share with documents, in the first 10, 20, ... 100 % of these:"
+    )
     for path, curve in curves.items():
-        print(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
+        console.print_stdout(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
     # Complete paths would leave no room for the lines.
     named = dict(zip(short_names(list(curves)), curves.values(), strict=True))
     return figures.ngrams_figure(named, args.ngram, (args.width, args.height or 2.6))

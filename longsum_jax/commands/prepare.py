@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         progress=not args.quiet,
         **auxiliary,
     )
-    print(_report(args.out, metadata))
+    console.print_stdout(_report(args.out, metadata))
 
 
 def _task(args: argparse.Namespace) -> Task:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError, counted, did_you_mean
+from longsum_jax.files import json_text
 from longsum_jax.readers.paths import short_names
 
 if TYPE_CHECKING:
@@ -274,10 +275,10 @@ def _score_all(args: argparse.Namespace, suite: _Suite) -> None:
         values |= {"left_out": {task: counts for task, counts in left_out.items() if counts}}
         _write_json(Path(args.out), values | {"longsum_jax": __version__})
     rows = {f"{task} ({suite.tasks[task].column})": [value] for task, value in scores.items()}
-    print(score_table([args.split], rows | {"mean": [mean]}))
+    console.print_stdout(score_table([args.split], rows | {"mean": [mean]}))
     for task, counts in left_out.items():
         if counts:
-            print(f"{task}{_left_out_text(counts)}")
+            console.print_stdout(f"{task}{_left_out_text(counts)}")
 
 
 def _submit(args: argparse.Namespace, suite: _Suite) -> None:
@@ -301,7 +302,9 @@ def _submit(args: argparse.Namespace, suite: _Suite) -> None:
     except OSError as error:
         raise console.unwritable(args.submission, error, "submission") from error
     checked = f"ids are those of {args.split}" if ids else "ids not checked, without --references"
-    print(f"{args.submission}: {count} predictions of {len(predictions)} tasks, {checked}")
+    console.print_stdout(
+        f"{args.submission}: {count} predictions of {len(predictions)} tasks, {checked}"
+    )
 
 
 def _refuse_idle(
@@ -427,7 +430,7 @@ def _write(
             for number, pair in enumerate(pairs):
                 scores = {system.name: system.scores[number] for system in systems}
                 row = {"id": pair.id, "scores": scores}
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                file.write(json_text(row) + "\n")
     except OSError as error:
         raise console.unwritable(out, error) from error
     _write_json(out, result)
@@ -455,27 +458,27 @@ def _print(
         column: [_cell(system, column, differences.get(system.name)) for system in systems]
         for column in columns_of(metrics)
     }
-    print(score_table([system.name for system in systems], rows))
+    console.print_stdout(score_table([system.name for system in systems], rows))
     sampling = result["sampling"]
-    print(
+    console.print_stdout(
         f"{counted(result['examples'], 'document')}, intervals of {100 * sampling['level']:g} %"
         + _left_out_text(result)
     )
     if differences:
-        print(
+        console.print_stdout(
             f"* differs from {systems[0].name} at p < {SIGNIFICANT} ({sampling['test']}, "
             f"{sampling['rounds']} rounds, Holm over {len(differences)})"
         )
     for name in ("scrolls", "zero_scrolls"):
         if name in result:
-            print(f"the score of {result[name]['task']} is {result[name]['column']}")
+            console.print_stdout(f"the score of {result[name]['task']} is {result[name]['column']}")
     for name, found in result["systems"].items():
         if found["empty_predictions"]:
             empty = counted(found["empty_predictions"], "empty prediction")
-            print(f"{name}: {empty}, scored as is")
+            console.print_stdout(f"{name}: {empty}, scored as is")
     for described in result["metrics"].values():
         if "signature" in described:
-            print(described["signature"])
+            console.print_stdout(described["signature"])
     flags.print_notes(metrics, [pair.reference for pair in pairs])
 
 
@@ -491,10 +494,12 @@ def _print_published(
         _print_block(block, systems)
     for name in dict.fromkeys(block.paper for block in blocks):
         paper = read_published()[name]
-        print(f"\n{name}: {paper.rouge}")
+        console.print_stdout(f"\n{name}: {paper.rouge}")
         if isinstance(rouge, Rouge) and paper.stemmer not in (None, rouge.options.stemmer):
             remedy = "give --stemmer" if paper.stemmer else "leave out --stemmer"
-            print(f"{name}: stemming differs from the paper; {remedy} for the same ROUGE")
+            console.print_stdout(
+                f"{name}: stemming differs from the paper; {remedy} for the same ROUGE"
+            )
 
 
 def _print_block(block: "PublishedBlock", systems: Sequence["System"]) -> None:
@@ -502,7 +507,7 @@ def _print_block(block: "PublishedBlock", systems: Sequence["System"]) -> None:
     from longsum_jax.evaluation.tables import score_table
 
     split = f", {block.split}" if block.split else ""
-    print(f"\n{block.paper}, table {block.table}: {block.dataset}{split}")
+    console.print_stdout(f"\n{block.paper}, table {block.table}: {block.dataset}{split}")
     scored = systems[0].values
     if not scored.keys().isdisjoint(block.metrics):
         values = {system.name: system.values for system in systems} | dict(block.systems)
@@ -510,13 +515,15 @@ def _print_block(block: "PublishedBlock", systems: Sequence["System"]) -> None:
             name: [f"{scores[metric]:.2f}" if metric in scores else "-" for metric in block.metrics]
             for name, scores in values.items()
         }
-        print(score_table(block.metrics, rows))
+        console.print_stdout(score_table(block.metrics, rows))
         for note in block.notes:
-            print(note)
+            console.print_stdout(note)
     comparable = [metric for metric in block.metrics if not metric.endswith("?")]
     absent = [metric for metric in comparable if metric not in scored]
     if absent:
-        print(f"not scored here: {', '.join(absent)}; see --metrics and --metric_option")
+        console.print_stdout(
+            f"not scored here: {', '.join(absent)}; see --metrics and --metric_option"
+        )
 
 
 def _left_out(

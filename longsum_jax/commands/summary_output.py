@@ -50,13 +50,13 @@ class Printer:
     def end(self) -> None:
         """Prints what stands after the last entry."""
         if self._num_printed:
-            print(self._format.end, end="", flush=True)
+            console.print_stdout(self._format.end, end="", flush=True)
 
     def _print(self, entry: Entry) -> None:
         before = self._format.between if self._num_printed else self._format.begin
         self._num_printed += 1
         if self._has_summary:
-            print(before + self._format.show(entry), end="", flush=True)
+            console.print_stdout(before + self._format.show(entry), end="", flush=True)
         if self._is_text:
             console.print_stderr(f"{printable(entry.about())}; {entry.seconds:.2f} s")
 
@@ -128,7 +128,7 @@ class Progress:
 def print_segment(text: str) -> None:
     """Prints the summary of a segment, unless it is empty."""
     if text:
-        print(text, flush=True)
+        console.print_stdout(text, flush=True)
 
 
 def print_reading(name: str, summary: Summary, *, is_told: bool) -> None:

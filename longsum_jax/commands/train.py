@@ -272,12 +272,14 @@ def _report(experiment: "Experiment", evaluator: "Evaluator | None", result: "Fi
     if jax.process_index():
         return
     workdir = experiment.setup.workdir
-    print(f"{counted(result.step, 'step')} done; checkpoints and metrics are in {workdir}")
+    console.print_stdout(
+        f"{counted(result.step, 'step')} done; checkpoints and metrics are in {workdir}"
+    )
     if evaluation is not None:
-        print(f"\n{experiment.objective.report(evaluation)}")
+        console.print_stdout(f"\n{experiment.objective.report(evaluation)}")
     next_step = experiment.objective.next_step()
     if next_step:
-        print(f"\n{next_step}")
+        console.print_stdout(f"\n{next_step}")
 
 
 def _say(message: str) -> None:

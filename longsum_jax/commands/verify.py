@@ -84,7 +84,7 @@ def _verify(root: Path) -> int:
         num_damaged += _compare(path.parent, covered)
     others = sorted(set(_files(root)) - covered)
     if not covered and not others:
-        print(in_one_line(f"{root}: holds no files"))
+        console.print_stdout(in_one_line(f"{root}: holds no files"))
     for proof, group in itertools.groupby(sorted(others, key=_proof), _proof):
         num_damaged += _read(root, proof, list(group))
     return num_damaged
@@ -125,9 +125,9 @@ def _read(root: Path, proof: str, paths: list[Path]) -> int:
 
 def _print(where: str, num_good: int, proof: str, damaged: list[str]) -> None:
     if num_good:
-        print(in_one_line(f"{where}: {counted(num_good, 'file')} {proof}"))
+        console.print_stdout(in_one_line(f"{where}: {counted(num_good, 'file')} {proof}"))
     for problem in damaged:
-        print(in_one_line(f"DAMAGED {problem}"))
+        console.print_stdout(in_one_line(f"DAMAGED {problem}"))
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -30,7 +30,7 @@ from longsum_jax.data.parallel import make_examples_in_parallel
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, check_whole
-from longsum_jax.files import open_regular, parse_json, read_bytes
+from longsum_jax.files import check_utf8_name, open_regular, parse_json, read_bytes
 from longsum_jax.progress import Bar
 from longsum_jax.schema import Count, Positive, check_ranges, from_dict
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
@@ -410,6 +410,7 @@ def _check_not_empty(lengths: np.ndarray, task: Task, split: str, counts: Counts
 
 
 def _check_target(target: Path, overwrite: bool) -> None:
+    check_utf8_name(target)
     if not target.exists():
         return
     if not target.is_dir():
@@ -480,6 +481,7 @@ def _read_lengths(directory: Path, num_examples: int) -> np.ndarray:
 def _open_shard(path: Path, num_records: int) -> Any:
     import grain
 
+    check_utf8_name(path)
     if not path.is_file():  # the ArrayRecord library would block on a pipe
         raise InputError(f"{path} is missing; copy all the shards or prepare the data again")
     try:

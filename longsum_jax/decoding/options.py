@@ -344,9 +344,11 @@ def _check_combinations(o: GenerationOptions) -> None:
             f"do_sample=True with num_beams={o.num_beams} is not supported; set num_beams=1"
         )
     if o.prompt_lookup_num_tokens and (o.do_sample or o.num_beams > 1):
+        search = "do_sample=True" if o.do_sample else f"num_beams={o.num_beams}"
+        greedy = "do_sample=False" if o.do_sample else "num_beams=1"
         raise InputError(
             f"prompt_lookup_num_tokens={o.prompt_lookup_num_tokens} is for greedy search, not for "
-            f"num_beams={o.num_beams} with do_sample={o.do_sample}; set it to 0, or num_beams=1"
+            f"{search}; set it to 0, or {greedy}"
         )
     if not o.do_sample and o.num_return_sequences > o.num_beams:
         raise InputError(

@@ -35,6 +35,7 @@ from longsum_jax.text.documents import (
     read_text_file,
     replace_half_characters,
 )
+from longsum_jax.tokenizers.sentencepiece import break_lines
 
 OnMissing = Literal["error", "skip"]
 
@@ -101,7 +102,10 @@ class Sampling(NamedTuple):
 def read_predictions(
     path: str | Path, *, prediction_key: str = "prediction"
 ) -> dict[str, Prediction]:
-    """Reads predictions, which may be empty, by id; lone surrogates become U+FFFD.
+    """Reads predictions, which may be empty, by id.
+
+    Lone surrogates become U+FFFD, and `<n>`, which PEGASUS and others write for a line break,
+    becomes one, as in the output of the models here.
 
     Files are JSON lines with an id and a prediction. References are read from "references", a list,
     or "reference", if a row has them. A file named .json is one object of predictions by id, as in
@@ -135,8 +139,7 @@ def read_predictions(
         name = replace_half_characters(str(row["id"]))
         if name in predictions:
             raise InputError(f'{where}: duplicate id "{name}"; keep one of the rows')
-        text = replace_half_characters(str(row[text_key]))
-        predictions[name] = Prediction(text, _references(row, where))
+        predictions[name] = Prediction(_text(str(row[text_key])), _references(row, where))
     return predictions
 
 
@@ -156,10 +159,7 @@ def _read_object(path: str | Path) -> dict[str, Prediction]:
         raise InputError(f"{path}: not valid JSON ({error}); give an object of texts") from None
     if not isinstance(values, dict) or not all(isinstance(text, str) for text in values.values()):
         raise InputError(f'{path}: give an object of texts, {{"id": "prediction", ...}}')
-    return {
-        replace_half_characters(name): Prediction(replace_half_characters(text))
-        for name, text in values.items()
-    }
+    return {replace_half_characters(name): Prediction(_text(text)) for name, text in values.items()}
 
 
 def _references(row: dict[str, Any], where: str) -> tuple[str, ...]:
@@ -168,7 +168,12 @@ def _references(row: dict[str, Any], where: str) -> tuple[str, ...]:
         found = [row["reference"]] if "reference" in row else []
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         raise InputError(f'{where}: "references" must be a list of texts')
-    return tuple(map(replace_half_characters, found))
+    return tuple(map(_text, found))
+
+
+def _text(text: str) -> str:
+    """Returns a prediction or reference with whole characters and real line breaks."""
+    return break_lines(replace_half_characters(text))
 
 
 def own_references(predictions: Mapping[str, Prediction], path: str | Path) -> dict[str, Pair]:

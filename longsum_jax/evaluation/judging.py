@@ -20,7 +20,7 @@ from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.evaluation.agreement import Scale
 from longsum_jax.evaluation.comparison import Prediction
 from longsum_jax.evaluation.predictions import Pair
-from longsum_jax.files import parse_json
+from longsum_jax.files import json_text, parse_json
 from longsum_jax.text.documents import read_text_file
 from longsum_jax.text.sentences import split_sentences
 
@@ -428,7 +428,7 @@ def write_key(path: Path, key: Key) -> None:
     """
     values = key._asdict()
     values["items"] = {name: item._asdict() for name, item in key.items.items()}
-    atomic.write_text(path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+    atomic.write_text(path, json_text(values, indent=1) + "\n")
 
 
 def read_key(path: str | Path) -> Key:

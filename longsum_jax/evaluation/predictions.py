@@ -15,6 +15,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.evaluation.rows_file import Row, RowsFile
+from longsum_jax.files import json_text
 from longsum_jax.text.documents import Document, read_json_lines
 from longsum_jax.text.ngrams import num_words
 
@@ -146,7 +147,7 @@ class PredictionsFile(RowsFile):
         try:
             with atomic.open_text(self.path) as file:
                 for row in self.rows:
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                    file.write(json_text(row) + "\n")
         except OSError as error:
             raise InputError(
                 f"{self.path}: cannot be written again ({error.strerror}); free up space and start "

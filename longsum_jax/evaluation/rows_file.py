@@ -1,12 +1,11 @@
 """A JSON lines file that grows row by row, and is continued when a command is restarted."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any, ClassVar
 
 from longsum_jax.errors import InputError
-from longsum_jax.files import MAX_ROWS_BYTES, parse_json, read_bytes
+from longsum_jax.files import MAX_ROWS_BYTES, json_text, parse_json, read_bytes
 
 Row = dict[str, Any]
 
@@ -55,7 +54,7 @@ class RowsFile:
         """
         try:
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                file.write(json_text(row) + "\n")
         except OSError as error:
             raise self._not_written(error) from error
         self.rows.append(row)

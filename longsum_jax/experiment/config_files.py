@@ -148,7 +148,7 @@ def _find(name: str) -> Path:
 
 
 def _is_config(path: Path) -> bool:
-    return "def get_config(" in path.read_text()
+    return "def get_config(" in path.read_text(encoding="utf-8")
 
 
 def _call_get_config(path: Path, mode: str, values: dict[str, str]) -> dict[str, Any]:

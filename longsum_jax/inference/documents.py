@@ -47,13 +47,25 @@ def check_counts(number: int, **lists: Sequence[Any]) -> None:
             )
 
 
-def check_overflow(name: str, total: int, limit: int, on_overflow: Overflow) -> None:
-    """Raises InputError if a document exceeds the limit and must not be truncated."""
-    if total > limit and on_overflow == "error":
-        raise InputError(
-            f"{name} has {total} tokens, more than max_source_length={limit}; raise it, or allow "
-            "on_overflow=truncate"
-        )
+def check_overflow(
+    name: str, total: int, limit: int, on_overflow: Overflow, *, is_longest: bool = False
+) -> None:
+    """Raises InputError if a document exceeds the limit and must not be truncated.
+
+    Args:
+        name: name of the document.
+        total: number of tokens of the document.
+        limit: maximum number of tokens.
+        on_overflow: "error" to raise.
+        is_longest: True if the model reads no longer input, so that the limit cannot be raised.
+    """
+    if total <= limit or on_overflow != "error":
+        return
+    if is_longest:
+        problem = f"this model reads at most {limit} at once; choose strategy=auto"
+    else:
+        problem = f"more than max_source_length={limit}; raise it"
+    raise InputError(f"{name} has {total} tokens, {problem}, or allow on_overflow=truncate")
 
 
 class TokenizedDocument(NamedTuple):
@@ -94,13 +106,21 @@ class DocumentSummarizer:
         self._generate = generate
         self._make_slots = make_slots
 
-    def read(self, request: Request, limit: int | None, on_overflow: Overflow) -> TokenizedDocument:
+    def read(
+        self,
+        request: Request,
+        limit: int | None,
+        on_overflow: Overflow,
+        *,
+        is_longest: bool = False,
+    ) -> TokenizedDocument:
         """Tokenizes a document with its prefix and query.
 
         Args:
             request: document to read.
             limit: maximum number of tokens to read; None for all.
             on_overflow: behavior for longer documents.
+            is_longest: True if the model reads no longer input than the limit.
 
         Raises:
             InputError: the text is empty or too long.
@@ -111,7 +131,7 @@ class DocumentSummarizer:
         read = self._tokenizer.add_special_tokens(ids)
         total = len(read)
         if limit is not None and total > limit:
-            check_overflow(request.name, total, limit, on_overflow)
+            check_overflow(request.name, total, limit, on_overflow, is_longest=is_longest)
             read = self._tokenizer.add_special_tokens(ids, limit)
         return TokenizedDocument(read, total)
 

@@ -287,8 +287,12 @@ class Model:
         if self.config.head != "language_model":
             other = _OTHER_USES.get(self.config.head, "encode or logits")
             raise InputError(f"this model ({self._runner.name}) cannot generate; use {other}")
+        limit = self.config.max_target_length
+        shortest = options.get("min_new_tokens")
+        if isinstance(shortest, int):  # beyond the limit, no max_new_tokens is long enough
+            check_target_length(shortest, limit, "min_new_tokens")
         found = GenerationOptions.from_config(generation_config, **options)
-        check_target_length(found.max_new_tokens, self.config.max_target_length, "max_new_tokens")
+        check_target_length(found.max_new_tokens, limit, "max_new_tokens")
         return found
 
     def summary_options(self, **options: Any) -> GenerationOptions:

@@ -118,6 +118,7 @@ class Reader:
         prefix: text prepended to every input.
         longest_whole: maximum tokens of a document that "auto" reads whole; None for no limit.
         longest_input: tokens of an input when documents are cut, including special tokens.
+        is_longest_input: True if the model cannot read longer inputs.
         max_new_tokens: maximum tokens of a summary if no length is requested.
         longest_summary: maximum tokens that the model can write; None for no limit.
         length: requested length of the whole summary; None leaves it to the model.
@@ -132,6 +133,7 @@ class Reader:
     longest_whole: int | None = None
     longest_summary: int | None = None
     length: Length | None = None
+    is_longest_input: bool = False
     separator: str = BLANK_LINE
     on_segment: Callable[[str], None] | None = None
 
@@ -195,10 +197,13 @@ class Source:
         room = limit - self._lead
         if room < SHORTEST_ROOM:
             query = self.request.query
-            what, remedy = "special ones leave", "raise segment_length"
+            what = "special ones leave"
             if query or self.reader.prefix:
                 what = f'the query "{query[:60]}" leaves' if query else "the model's prefix leaves"
-                remedy = f"shorten it or {remedy}"
+            remedies = ["shorten it"] if query else []
+            if not self.reader.is_longest_input:
+                remedies.append("raise segment_length")
+            remedy = " or ".join(remedies) or "give another model"
             raise InputError(
                 f"{self.request.name}: {what} {max(room, 0)} of the {limit} tokens of an input, "
                 f"fewer than {SHORTEST_ROOM}; {remedy}"

@@ -71,7 +71,10 @@ class StrategyEngine:
         strategy, limit = self._options.strategy, self._options.max_source_length
         if strategy == "direct" and limit is None:
             limit = self._longest_input
-        document = self._documents.read(request, limit, self._options.on_overflow)
+        is_longest = strategy == "direct" and limit == self._longest_input
+        document = self._documents.read(
+            request, limit, self._options.on_overflow, is_longest=is_longest
+        )
         source = Source(self._reader, request, document)
         if strategy == "auto":
             strategy = choose(source)

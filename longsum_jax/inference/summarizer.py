@@ -129,12 +129,14 @@ def summarize_all(
 
 def _lengths(model: SummarizingModel, call: SummaryOptions) -> dict[str, Any]:
     """Returns the fields of a ``Reader`` that depend on the model's positions."""
-    limits = (call.segment_length, max_input_length(model.config), kernel_limit(model.config))
-    # The smallest of the limits that exist.
-    longest = min((limit for limit in limits if limit is not None), default=None)
+    model_limits = (max_input_length(model.config), kernel_limit(model.config))
+    limits = [limit for limit in model_limits if limit is not None]
+    requested = [] if call.segment_length is None else [call.segment_length]
+    longest = min([*limits, *requested], default=None)
     return {
         "longest_whole": longest,
         "longest_input": longest or SEGMENT_LENGTH,
+        "is_longest_input": longest in limits,
         "longest_summary": model.config.max_target_length,
     }
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from longsum_jax.errors import InputError, counted
 from longsum_jax.text.documents import check_characters
-from longsum_jax.text.statements import NO_OUTLINE, Outline, Source, Statement
+from longsum_jax.text.statements import NO_OUTLINE, Outline, Reason, Source, Statement
 
 # Behavior for documents beyond the limit: read their beginning, or raise InputError.
 Overflow = Literal["truncate", "error"]
@@ -201,9 +201,22 @@ def problems_of(statement: Statement) -> list[str]:
 
 
 def notes_on(statement: Statement) -> list[str]:
-    """Returns the warnings about a sentence and its sources, one phrase each."""
+    """Returns the warnings, sources and explanation of a sentence, one phrase each."""
     places = [_share(source) + place_of(source) for source in statement.sources]
-    return problems_of(statement) + places
+    return problems_of(statement) + places + explanation_of(statement)
+
+
+def explanation_of(statement: Statement) -> list[str]:
+    """Returns the score of an extracted sentence as a sum in words; nothing for other sentences."""
+    explanation = statement.explanation
+    if explanation is None:
+        return []
+    terms = [*explanation.reasons, Reason("others", explanation.others)]
+    added = [
+        f"{'-' if term.contribution < 0 else '+'} {abs(term.contribution):.3f} {term.name}"
+        for term in terms
+    ]
+    return [f"score {explanation.score:.3f} = {explanation.mean_score:.3f} mean {' '.join(added)}"]
 
 
 def lines_with_sources(statements: Sequence[Statement]) -> str:
@@ -278,4 +291,6 @@ def _listed(statement: Statement) -> str:
         place = f'<span style="{_FAINT}">{html.escape(_share(source) + place_of(source))}</span>'
         quote = f': <q dir="auto">{html.escape(source.text)}</q>'
         lines.append(place + ("" if source.text == statement.text else quote))
+    for explanation in explanation_of(statement):
+        lines.append(f'<span style="{_FAINT}">{html.escape(explanation)}</span>')
     return "<br>".join(lines)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from longsum_jax import atomic
 from longsum_jax.compressed import SUFFIXES
 from longsum_jax.errors import InputError
-from longsum_jax.files import parse_json, read_bytes
+from longsum_jax.files import json_text, parse_json, read_bytes
 from longsum_jax.inference.summary import REPORTED, Summary
 from longsum_jax.inference.summary_formats import FORMATS, Entry
 from longsum_jax.readers.document import Document
@@ -127,7 +127,7 @@ class SummaryDirectory:
             "content": place.content,
             "key": place.key,
         }
-        text = json.dumps(sidecar, ensure_ascii=False, indent=2) + "\n"
+        text = json_text(sidecar, indent=2) + "\n"
         # Remove readable files of all formats first, so that none is older than the JSON file.
         known = self._sidecar(place) or {}
         is_ours = known.get("source") == place.source

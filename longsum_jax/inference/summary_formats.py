@@ -1,9 +1,10 @@
 """Formats summaries as text, Markdown, HTML and JSON."""
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from longsum_jax.errors import terminal_text
+from longsum_jax.files import json_text
 from longsum_jax.inference.summary import (
     Summary,
     card,
@@ -90,7 +91,7 @@ def _text(entry: Entry) -> str:
     text = entry.summary.text
     if entry.statements is not None:
         text = lines_with_sources(entry.statements)
-    return f"{text}\n"
+    return terminal_text(f"{text}\n")
 
 
 def _markdown(entry: Entry) -> str:
@@ -98,7 +99,7 @@ def _markdown(entry: Entry) -> str:
     text = entry.summary.text
     if entry.statements is not None:
         text = "\n".join(_item(statement) for statement in entry.statements)
-    return f"## {title}\n\n{text}\n\n*{entry.about()}*\n"
+    return terminal_text(f"## {title}\n\n{text}\n\n*{entry.about()}*\n")
 
 
 def _item(statement: Statement) -> str:
@@ -108,11 +109,12 @@ def _item(statement: Statement) -> str:
 
 def _html(entry: Entry) -> str:
     shown = entry.statements or ()
-    return card(entry.summary.text, entry.about(), entry.title or entry.file, shown) + "\n"
+    page = card(entry.summary.text, entry.about(), entry.title or entry.file, shown)
+    return terminal_text(page) + "\n"
 
 
 def _json(entry: Entry) -> str:
-    return json.dumps({**entry.report(), "summary": entry.summary.text}, ensure_ascii=False)
+    return json_text({**entry.report(), "summary": entry.summary.text})
 
 
 def _json_line(entry: Entry) -> str:

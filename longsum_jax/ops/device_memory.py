@@ -106,4 +106,4 @@ def _host_limits() -> Iterator[int]:
         yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _CONTAINER_LIMITS:
         with suppress(ValueError, OSError):  # "max", or no such file
-            yield int(path.read_text())
+            yield int(path.read_text(encoding="ascii"))

@@ -3,6 +3,7 @@
 All are computed in time linear in the document (sorting aside), so that whole books take a second.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -15,6 +16,8 @@ Features = dict[str, np.ndarray]
 
 LEXRANK_STEPS = 8  # of the power iteration; scores are stable to a percent by then
 _FAR = 200  # sentences since a heading, where there is none or it is further away
+_QUESTION_MARKS = ("?", "\uff1f", "\u061f")
+_QUOTATION_MARKS = "\"'\u201d\u2019\u00bb )"
 _EDGE = 10  # sentences, at least, that count as the beginning or the end of a document
 _RANKED = (
     "centroid",
@@ -33,15 +36,42 @@ _RANKED = (
     "words",
     "query_expanded",
     "query_near_8",
+    "textrank",
+    "lsa",
+    "digits",
+    "names",
+    "numbers",
 )
+# Features that are standardized within a document, so that they mean the same in every kind.
+_STANDARDIZED = (
+    *("centroid", "lexrank", "textrank", "lsa", "log_frequency", "log_frequency_sum"),
+    *("probability", "probability_sum", "words", "digits", "names", "names_share", "stop_words"),
+    *("numbers", "upper", "inverse_frequency", "bigrams", "content_bigrams", "first_mentions"),
+    *("first_place", "spread", "early_words", "like_beginning", "like_end", "like_block"),
+    *("like_previous", "like_next", "word_length", "distinct", "marks", "query_cosine"),
+    *("query_covered", "query_near_2", "query_near_8", "query_near_30", "query_expanded"),
+)
+_RELATIVE_PREFIXES = ("rank_", "near_", "standard_", "cue_")
+_RELATIVE = frozenset(
+    (
+        *("position", "log_position", "in_paragraph", "to_paragraph_end", "heading"),
+        *("since_heading", "opening", "closing", "turn", "question"),
+    )
+)
+_MOST_DEVIATIONS = 4.0  # to which standardized features are clipped
+# 1 / x for x from 1 to 10 as a sum of weights times exp(-rate x), within 4 %.
+_RATES = np.array([0.05, 0.2, 0.5, 1.0, 2.0])
+_TEXTRANK_STEPS, _DAMPING = 10, 0.85
+_TOPICS, _LSA_STEPS = 10, 4
 _SMOOTHED = ("rank_centroid", "rank_log_frequency_sum", "rank_words")
 
 
 def sentence_features(document: ParsedDocument, query: str | None = None) -> Features:
     """Returns features of n sentences, float64 [n] each, by name.
 
-    "rank_*" is the share of sentences that have less of a feature, so that it means the same in
-    every document; "near_*" is its mean over the sentences around.
+    "rank_*" is the share of sentences that have less of a feature and "standard_*" is the feature
+    with mean 0 and deviation 1, so that both mean the same in every document; "near_*" is the mean
+    over the sentences around.
 
     Args:
         document: of n sentences.
@@ -59,7 +89,14 @@ def sentence_features(document: ParsedDocument, query: str | None = None) -> Fea
     for name in _SMOOTHED:
         for width in (3, 10):
             features[f"near_{width}_{name}"] = _window_mean(features[name], width)
+    for name in _STANDARDIZED:
+        features[f"standard_{name}"] = _standardized(features[name])
     return features
+
+
+def is_relative(name: str) -> bool:
+    """Returns True for features that mean the same in documents of every kind and length."""
+    return name.startswith(_RELATIVE_PREFIXES) or name in _RELATIVE
 
 
 def feature_table(features: Mapping[str, np.ndarray], names: list[str]) -> np.ndarray:
@@ -132,11 +169,16 @@ def _form(document: ParsedDocument) -> Features:
         "stop_words": words.by_sentence(words.counts * stops[words.word]) / np.maximum(length, 1),
         "distinct": words.by_sentence(np.ones_like(words.counts)) / np.maximum(length, 1),
         "numbers": words.by_sentence(words.counts * _is_word(words.names, str.isdigit)[words.word]),
+        "question": np.array([_asks(sentence) for sentence in document.sentences], np.float64),
     }
     for cue, stems in CUES.items():
         known = _is_word(words.names, stems.__contains__)
         features[f"cue_{cue}"] = words.by_sentence(known[words.word])
     return features
+
+
+def _asks(sentence: str) -> bool:
+    return sentence.rstrip(_QUOTATION_MARKS).endswith(_QUESTION_MARKS)
 
 
 def _is_word(names: list[str], test: Callable[[str], bool]) -> np.ndarray:
@@ -223,6 +265,8 @@ def _centrality(document: ParsedDocument) -> Features:
         "like_previous": _like_neighbor(document, -1),
         "like_next": _like_neighbor(document, 1),
         "lexrank": np.log(lexrank(document) * n + 1e-3),
+        "textrank": textrank(document) * n,
+        "lsa": topic_lengths(document),
     }
 
 
@@ -239,6 +283,66 @@ def lexrank(document: ParsedDocument, steps: int = LEXRANK_STEPS) -> np.ndarray:
         rank = words.by_sentence(weights * center[words.word])
         rank /= max(rank.sum(), 1e-12)
     return rank
+
+
+def textrank(document: ParsedDocument, steps: int = _TEXTRANK_STEPS) -> np.ndarray:
+    """Returns TextRank (Mihalcea & Tarau, 2004, section 4.1), [n].
+
+    Two sentences of a and b words are linked by the number of distinct content words in common,
+    divided by log a + log b. With 1 / x as a sum of exponentials the product of these links with a
+    vector is a few sparse products, and the table of links is never made.
+    """
+    words, n = document.words, len(document.sentences)
+    has = document.content[words.word].astype(np.float64)
+    length = np.bincount(words.rows, minlength=n)
+    logs = np.maximum(np.log(np.maximum(length, 1)), 0.5)
+    scales = np.exp(-_RATES[:, None] * logs)
+    loops = (_inverse_weights() @ scales**2) * words.by_sentence(has)
+
+    def links(values: np.ndarray) -> np.ndarray:
+        total = -loops * values
+        for weight, scale in zip(_inverse_weights(), scales, strict=True):
+            holders = words.by_word(has * (scale * values)[words.row])
+            total += weight * scale * words.by_sentence(has * holders[words.word])
+        return total
+
+    degree = np.maximum(links(np.ones(n)), 1e-9)
+    rank = np.full(n, 1 / n)
+    for _ in range(steps):
+        rank = (1 - _DAMPING) / n + _DAMPING * np.maximum(links(rank / degree), 0)
+    return rank
+
+
+@functools.cache
+def _inverse_weights() -> np.ndarray:
+    """Returns the weights of the exponentials that make 1 / x, [rates]."""
+    x = np.linspace(1, 10, 200)
+    return np.linalg.lstsq(np.exp(-np.outer(x, _RATES)), 1 / x, rcond=None)[0]
+
+
+def topic_lengths(document: ParsedDocument, steps: int = _LSA_STEPS) -> np.ndarray:
+    """Returns the length of each sentence in the strongest topics (Steinberger & Jezek, 2004), [n].
+
+    Topics are singular vectors of the TF-IDF vectors, by subspace iteration; those with half of the
+    largest singular value or more count.
+    """
+    words, weights, n = document.words, document.weights, len(document.sentences)
+    count = min(_TOPICS, n - 1, words.size - 1)
+    if count < 1:
+        return np.zeros(n)
+
+    def by_sentence(topics: np.ndarray) -> np.ndarray:
+        return np.stack([words.by_sentence(weights * topic[words.word]) for topic in topics.T], 1)
+
+    topics = np.random.default_rng(0).normal(size=(words.size, count))
+    for _ in range(steps):
+        sentences = by_sentence(topics)
+        columns = [words.by_word(weights * column[words.row]) for column in sentences.T]
+        topics, _ = np.linalg.qr(np.stack(columns, 1))
+    sentences = by_sentence(topics)
+    strengths = (sentences**2).sum(0)
+    strong = strengths >= strengths.max() / 4
+    return np.sqrt((sentences[:, strong] ** 2).sum(1))
 
 
 def _cosine(document: ParsedDocument, vector: np.ndarray) -> np.ndarray:
@@ -307,6 +411,15 @@ def _of_document(document: ParsedDocument, features: Features) -> Features:
         "document_repeated": repeated.mean(),
     }
     return {name: np.full(n, value) for name, value in values.items()}
+
+
+def _standardized(values: np.ndarray) -> np.ndarray:
+    """Returns values with mean 0 and deviation 1, clipped; zeros if all are equal."""
+    values = np.asarray(values, np.float64)
+    deviation = values.std()
+    if deviation < 1e-9:
+        return np.zeros(len(values))
+    return np.clip((values - values.mean()) / deviation, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

@@ -1,12 +1,23 @@
-"""Finds what reports nothing when it stands alone: headings, exclamations, captions, rows of
-numbers, what leads in a list."""
+"""Finds sentences that report nothing outside of their context.
+
+These are headings, exclamations, captions, rows of numbers, unfinished sentences, announcements and
+the notices of publishers. Sentences that depend on the one before them are found here as well.
+"""
 
 import re
 
 import numpy as np
 
-from longsum_jax.ranking.parsing import LONGEST_HEADING, ParsedDocument, class_counts, is_stopped
+from longsum_jax.ranking.lexicon import DEPENDENT
+from longsum_jax.ranking.parsing import (
+    LONGEST_HEADING,
+    ParsedDocument,
+    class_counts,
+    is_stopped,
+    without_speaker,
+)
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
+from longsum_jax.text.sentences import without_list_mark
 
 _SECTION = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.?\s+(?=[^\W\d_])(?![a-z])")
 _FEWEST_WORDS = 4
@@ -14,6 +25,57 @@ _LONGEST_LEAD_IN = 12  # words
 _COLONS = (":", "\uff1a")
 _DIGITS = 0.1  # of the characters, below which no row of numbers is looked for
 _NUMBERS, _UNSTOPPED_NUMBERS = 0.5, 0.3  # of the words of a row, with a stop at its end and without
+# Share of the sentences of a document that are finished, above which unfinished ones are left out:
+# transcripts without stops or capitals have no others.
+_FINISHED = 0.6
+_ENDS = re.compile(r"[.!?\u2026\u0964\u061f\u3002\u06d4\uff01\uff1f][^\w\s]*(?:\[\d+\])*\Z")
+_FEWEST_WORDS_OF_ITEM = 8  # of an item of a list that needs no stop
+_FIRST_WORD = re.compile(r"[^\W\d_]+(?=[\s,;:.!?'\u2019-]|\Z)(?!\.\w)")  # and no identifier
+_TAIL = 20  # characters at the end of a sentence, among which its stop is
+_QUOTATION = "\"'\u201c\u2018\u00ab\u201e(*_"  # marks before the first word
+# Images, badges, comments and rows of tables in Markdown and HTML, illustrations in plain text.
+_MARKUP = re.compile(r"\[?!\[|<!--|<img\b|\[(?:Illustration|Image|Figure)\b", re.IGNORECASE)
+_LONGEST_ANNOUNCEMENT = 16  # words
+_NAME = r"(?:(?:[A-Z]\.|[A-Z][\w'\u2019-]+)(?: (?=[A-Z])|(?=[,.!])))+"
+_ANNOUNCEMENT = re.compile(
+    r"(?i:(?:(?:and|so|now|okay|ok|well|all right|great|with that)\b[,.]? )*)(?:"
+    # "And now here's Ann Lee.", "Here is our chief executive, Ann Lee."
+    rf"(?i:here)(?:['\u2019]s| is) (?:(?i:our|your|the) [\w ,]+, )?{_NAME}[.!]?\Z|"
+    r"(?i:"
+    r"(?:many )?thank(?:s| you)\b|"
+    r"good (?:morning|afternoon|evening|day)\b|"
+    r"welcome(?: back| everyone|,)|"
+    r"ladies and gentlemen|"
+    r"(?:our|your|the) (?:next|first|last|final|following) (?:question|caller|speaker|guest) "
+    r"(?:is from|comes from|today|will)\b|"
+    r"we(?:['\u2019]ll| will)? (?:now )?(?:take|have|go to) (?:our|the|your|a) "
+    r"(?:next|first|last|final|follow-up) (?:question|caller)|"
+    r"(?:please|you may) (?:go ahead|proceed|begin)\b|"
+    r"go ahead\b|"
+    r"(?:your|the) line is (?:now )?open\b|"
+    r"the floor is yours\b|"
+    r"(?:(?:i(?:['\u2019]d| would)(?: now)? like to|i(?:['\u2019]ll| will)|let me) )?"
+    r"(?:now )?(?:turn|hand|pass) (?:the (?:call|conference|floor|meeting|program) |it |things )?"
+    r"(?:back )?(?:over )?to\b"
+    r"))"
+)
+# Notices of Project Gutenberg and of the magazines whose stories it has.
+_NOTICE = re.compile(
+    r"project gutenberg|distributed proofread|\[?transcriber['\u2019]s notes?\b|"
+    r"this (?:e-?text|e-?book) (?:was|is)\b|u\.s\. copyright on this publication|"
+    r"all rights reserved|no part of this publication may|reproduced,? (?:stored|transmitted)|"
+    r"(?:continued|turn) (?:on|to|from) page \d|\A\W*(?:copyright\b|\u00a9)",
+    re.IGNORECASE,
+)
+# Words of which each notice has one, faster to look for.
+_NOTICE_WORDS = (
+    *("gutenberg", "proofread", "transcriber", "etext", "e-text", "ebook", "e-book", "publication"),
+    *("copyright", "\u00a9", "rights reserved", "reproduced", "transmitted", "continued", "turn "),
+)
+_STARTS_BOOK = re.compile(r"\*\*\* ?start of (?:the|this) project gutenberg", re.IGNORECASE)
+_ENDS_BOOK = re.compile(
+    r"(?:\*\*\* ?)?end of (?:the |this )?project gutenberg(?:['\u2019]s)?\b", re.IGNORECASE
+)
 
 
 def are_fragments(document: ParsedDocument) -> np.ndarray:
@@ -25,7 +87,32 @@ def are_fragments(document: ParsedDocument) -> np.ndarray:
         | _lead_in(document)
         | _are_numbers(document)
         | _in_captions(document)
+        | _are_unfinished(document)
+        | _are_markup(document)
+        | _are_announcements(document)
+        | _are_notices(document)
     )
+
+
+def depend_on_previous(document: ParsedDocument) -> np.ndarray:
+    """Returns bool [n], True if a sentence begins with a pronoun or a connective.
+
+    Such a sentence is not understood without the one before it. The first sentence of a paragraph
+    or line depends on none.
+    """
+    pattern = DEPENDENT.get(document.language or "en")
+    if pattern is None:
+        return np.zeros(len(document.sentences), bool)
+    dependent = np.array(
+        [pattern.match(_first_words(sentence)) is not None for sentence in document.sentences]
+    )
+    continues = np.diff(document.paragraphs, prepend=-1) == 0
+    return dependent & continues & ~document.turns
+
+
+def _first_words(sentence: str) -> str:
+    """Returns a sentence without list mark, speaker and the marks before its first word."""
+    return without_speaker(without_list_mark(sentence)).lstrip(_QUOTATION)
 
 
 def _are_short(document: ParsedDocument) -> np.ndarray:
@@ -81,3 +168,62 @@ def _in_captions(document: ParsedDocument) -> np.ndarray:
             end = min(end, first + 1 + is_label)
         found[first:end] = True
     return found
+
+
+def _are_unfinished(document: ParsedDocument) -> np.ndarray:
+    """Sentences without a final stop or with a small first letter.
+
+    Each counts only in documents most of whose sentences have a stop or a capital, respectively.
+    Items of lists need no stop if they have some words.
+    """
+    sentences = document.sentences
+    stopped = np.array([_ENDS.search(sentence[-_TAIL:]) is not None for sentence in sentences])
+    items = np.array([without_list_mark(sentence) != sentence for sentence in sentences])
+    is_long = document.lengths >= _FEWEST_WORDS_OF_ITEM
+    first_words = [_FIRST_WORD.match(_first_words(sentence)) for sentence in sentences]
+    small = np.array([word is not None and word[0].islower() for word in first_words])
+    capital = np.array([word is not None and word[0][0].isupper() for word in first_words])
+    unfinished = np.zeros(len(sentences), bool)
+    texts = ~document.headings
+    if stopped[texts].sum() > _FINISHED * texts.sum():
+        unfinished |= ~stopped & ~(items & is_long)
+    if capital.sum() > _FINISHED * (capital | small).sum():
+        unfinished |= small
+    return unfinished
+
+
+def _are_markup(document: ParsedDocument) -> np.ndarray:
+    """Sentences that begin with an image, a comment or an illustration."""
+    return np.array([_MARKUP.match(sentence) is not None for sentence in document.sentences])
+
+
+def _are_announcements(document: ParsedDocument) -> np.ndarray:
+    """Short sentences that greet, thank or pass the floor to the next speaker."""
+    announces = np.zeros(len(document.sentences), bool)
+    for number in np.flatnonzero(document.lengths <= _LONGEST_ANNOUNCEMENT):
+        words = without_speaker(document.sentences[number])
+        announces[number] = _ANNOUNCEMENT.match(words) is not None
+    return announces
+
+
+def _are_notices(document: ParsedDocument) -> np.ndarray:
+    """Notices of publishers, and everything outside the marks of a Project Gutenberg text."""
+    sentences = document.sentences
+    notices = np.array([_is_notice(sentence) for sentence in sentences])
+    first, last = 0, len(sentences)
+    for number in np.flatnonzero(notices).tolist():
+        if _STARTS_BOOK.search(sentences[number]):
+            first = number + 1
+        elif _ENDS_BOOK.search(sentences[number]) and number > first:
+            last = number
+            break
+    notices[:first] = True
+    notices[last:] = True
+    return notices
+
+
+def _is_notice(sentence: str) -> bool:
+    lowered = sentence.lower()
+    if not any(word in lowered for word in _NOTICE_WORDS):
+        return False
+    return _NOTICE.search(sentence) is not None

@@ -1,8 +1,10 @@
-"""English words that features look for, and a light stemmer.
+"""Words that features look for, and a light stemmer.
 
-Texts in other languages have none of them: their features of stop words and cues are zero.
+Function words are of English, German, French and Spanish, cues of English. Texts in other languages
+have none of them: their features of stop words and cues are zero.
 """
 
+import re
 from collections.abc import Mapping
 
 from longsum_jax.text.ngrams import unicode_words
@@ -56,6 +58,94 @@ STOP_WORDS = _stems(
     "whom why will with would you your yours yeah okay ok um uh mm hmm oh like know think well "
     "right mean gonna"
 )
+
+# Function words of other languages by ISO 639-1 code; English ones count in every text.
+OTHER_STOP_WORDS: Mapping[str, frozenset[str]] = {
+    "de": _stems(
+        "aber alle allem allen aller alles als also am an ander andere anderen anderer anderes "
+        "auch auf aus bei beim bereits bin bis bist da dabei dadurch dafür dagegen daher damit "
+        "danach dann daran darauf daraus darin darüber das dass dazu dein deine dem den denn der "
+        "deren des deshalb dessen dich die dies diese diesem diesen dieser dieses dir doch dort "
+        "du durch eben ein eine einem einen einer eines einige einigen er es etwa etwas euch euer "
+        "für gegen gewesen hab habe haben hat hatte hatten hier hin hinter ich ihm ihn ihnen ihr "
+        "ihre ihrem ihren ihrer ihres im in ins ist ja jede jedem jeden jeder jedes jedoch jene "
+        "jetzt kann kein keine keinem keinen keiner können könnte konnte machen man manche mehr "
+        "mein meine mich mir mit muss musste müssen nach neben nicht nichts noch nun nur ob oder "
+        "ohne schon sehr sein seine seinem seinen seiner seines seit selbst sich sie sind so "
+        "sogar solche soll sollte sollten sondern sonst sowie über um und uns unser unsere unter "
+        "viel viele vom von vor während war waren was weil weiter welche welcher wenn wer werde "
+        "werden wie wieder will wir wird wo worden wurde wurden würde würden zu zum zur zwar "
+        "zwischen"
+    ),
+    "fr": _stems(
+        "à ai ainsi alors après as au aucun aucune aussi autre autres aux avait avant avec avez "
+        "avoir avons ayant beaucoup bien ça car ce ceci cela celle celles celui cependant ces cet "
+        "cette ceux chaque chez comme comment contre dans de déjà depuis des donc dont du elle "
+        "elles en encore entre es est et étaient était été êtes être eu eux fait faire fois font "
+        "furent fut hors ici il ils je jusque la là le lequel les leur leurs lors lorsque lui ma "
+        "mais me même mêmes mes moi moins mon ne ni non nos notre nous on ont or ou où par parce "
+        "pas pendant peu peut peuvent plus plusieurs pour pourquoi près puis quand que quel "
+        "quelle quelles quelque quelques quels qui quoi sa sans se selon sera seront ses si son "
+        "sont sous souvent sur ta tandis te tel telle tes toi ton toujours tous tout toute toutes "
+        "très trop tu un une vers voici vos votre vous y c d j l m n qu s t"
+    ),
+    "es": _stems(
+        "a además al algo algunas algunos ahora ante antes aquel aquella así aun aún aunque bajo "
+        "bien cada casi como con contra cual cuales cuando cuanto de del desde después donde dos "
+        "durante e el él ella ellas ello ellos en entonces entre era eran es esa esas ese eso "
+        "esos esta está estaba están estar estas este esto estos fue fueron ha habían había haber "
+        "hace hacia han hasta hay incluso la las le les lo los luego más me menos mi mientras mis "
+        "mismo misma mucho muchos muy nada ni no nos nosotros nuestra nuestro o os otra otras "
+        "otro otros para pero poco por porque pues que qué quien quienes se sea según ser será si "
+        "sí sido siempre sin sino sobre son su sus también tan tanto te tenía tiene tienen todo "
+        "toda todas todos tras tu un una unas uno unos usted y ya yo"
+    ),
+}
+
+
+def _beginning(words: str, other: str = r"(?!)") -> re.Pattern[str]:
+    """Returns a pattern of sentences that begin with one of some words or phrases.
+
+    Args:
+        words: words and phrases with commas between them.
+        other: pattern of beginnings that do not count.
+    """
+    return re.compile(rf"(?!{other})(?:{'|'.join(words.split(', '))})\b", re.IGNORECASE)
+
+
+# Beginnings of sentences that depend on the sentence before: pronouns and connectives. Connectives
+# that begin much talk ("And", "So") are not among them.
+DEPENDENT: Mapping[str, re.Pattern[str]] = {
+    "en": _beginning(
+        "he, she, it, they, this, these, those, his, her, their, its, but, however, therefore, "
+        "thus, hence, moreover, furthermore, otherwise, instead, nevertheless, nonetheless, "
+        "consequently, similarly, likewise, for example, for instance, in contrast, as a result, "
+        "on the other hand",
+        # "This paper presents", "It is known that"
+        r"th(?:is|ese) (?:paper|article|study|thesis|report|document|work|proposal|specification|"
+        r"section|chapter|book|guide|page|project|survey|review|year)\b|"
+        r"it (?:is|was) [\w-]+(?: [\w-]+)? (?:that|to)\b",
+    ),
+    "de": _beginning(
+        "er, sie, es, dies, diese, dieser, dieses, diesem, diesen, jedoch, aber, daher, deshalb, "
+        "deswegen, darum, dadurch, dabei, dafür, dagegen, danach, daraufhin, darüber hinaus, "
+        "außerdem, zudem, ferner, doch, dennoch, trotzdem, somit, folglich, zum beispiel, "
+        "stattdessen, ebenso, seine, ihre, deren, dessen",
+        r"es (?:gibt|gab)\b|diese[rsmn]? (?:arbeit|bericht|artikel|studie|dokument|jahr)",
+    ),
+    "fr": _beginning(
+        "il, elle, ils, elles, ce, cela, ceci, cette, cet, ces, mais, donc, cependant, toutefois, "
+        "pourtant, ainsi, de plus, en outre, néanmoins, par conséquent, par exemple, en effet, "
+        "son, sa, ses, leur, leurs",
+        r"il (?:y a|est|faut)\b|ce(?:t|tte)? (?:article|rapport|étude|document|travail|année)\b",
+    ),
+    "es": _beginning(
+        "él, ella, ellos, ellas, esto, este, esta, estos, estas, eso, ese, esa, pero, sin embargo, "
+        "no obstante, además, así, por lo tanto, por tanto, por eso, por ejemplo, en cambio, su, "
+        "sus",
+        r"est[ea] (?:artículo|informe|estudio|documento|trabajo|año)\b",
+    ),
+}
 
 
 def is_english(text: str) -> bool:

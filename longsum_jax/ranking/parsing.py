@@ -1,5 +1,6 @@
 """Parses a document for a ranker: sentences, their places, layout, words and vectors."""
 
+import collections
 import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -7,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.ranking.lexicon import STOP_WORDS, light_stem
+from longsum_jax.ranking.lexicon import OTHER_STOP_WORDS, STOP_WORDS, light_stem
+from longsum_jax.text.boundaries import text_style
 from longsum_jax.text.ngrams import num_words, unicode_words
 from longsum_jax.text.sentences import bounded_sentences, sentence_spans
 from longsum_jax.text.word_table import WordTable, word_table
@@ -15,6 +17,8 @@ from longsum_jax.text.word_table import WordTable, word_table
 LONGEST_HEADING = 10  # words
 LONGEST_SPEAKER = 40  # characters of a speaker's name before a colon
 LONGEST_NAME = 4  # words of it
+FEWEST_TURNS = 2  # turns of a speaker
+TALK_SHARE = 0.3  # of the lines of talk begin a turn
 RARE_BLANK_LINES = 0.02  # share of sentences after one, below which every line is a paragraph
 _STOPS = tuple(".!?,;…।؟、。」』\u06d4\uff01\uff0c\uff1b\uff1f")
 _QUOTATION_MARKS = "\"'\u2019”»"
@@ -48,6 +52,7 @@ class ParsedDocument(NamedTuple):
         inverse: float64 [words.size], inverse sentence frequencies.
         weights: float64 [pairs of words], TF-IDF vectors of content words, of length 1 or 0.
         characters: classes of the characters of the text.
+        language: ISO 639-1 code of the language, "" if it is unknown.
     """
 
     sentences: list[str]
@@ -63,6 +68,7 @@ class ParsedDocument(NamedTuple):
     inverse: np.ndarray
     weights: np.ndarray
     characters: Characters
+    language: str
 
 
 def parse_document(text: str) -> ParsedDocument:
@@ -78,11 +84,13 @@ def parse_document(text: str) -> ParsedDocument:
     starts, ends = sentence_spans(text, sentences)
     breaks = _breaks(starts, ends, characters.line_end)
     words = word_table(sentences, unicode_words, light_stem)
+    language = text_style(text).language
+    stop_words = STOP_WORDS | OTHER_STOP_WORDS.get(language, frozenset())
     content = np.ones(words.size, bool)
-    content[: len(words.names)] = [name not in STOP_WORDS for name in words.names]
+    content[: len(words.names)] = [name not in stop_words for name in words.names]
     inverse = words.inverse_frequencies()
     lengths = np.array([num_words(sentence) for sentence in sentences], np.int64)
-    turns = np.array([_is_turn(sentence) for sentence in sentences], bool) & (breaks > 0)
+    turns = np.array([speaker_of(sentence) != "" for sentence in sentences], bool) & (breaks > 0)
     return ParsedDocument(
         sentences=sentences,
         starts=starts,
@@ -97,6 +105,7 @@ def parse_document(text: str) -> ParsedDocument:
         inverse=inverse,
         weights=unit_weights(words, words.counts * inverse[words.word] * content[words.word]),
         characters=characters,
+        language=language,
     )
 
 
@@ -175,6 +184,33 @@ def _has_words(words: WordTable) -> np.ndarray:
     return np.bincount(words.row, minlength=words.num_sentences) > 0
 
 
-def _is_turn(sentence: str) -> bool:
+def speaker_of(sentence: str) -> str:
+    """Returns the name before the first colon of a turn of talk, "" if there is none."""
     name, colon, _ = sentence[: LONGEST_SPEAKER + 2].partition(": ")
-    return bool(colon) and name[:1].isupper() and len(name.split()) <= LONGEST_NAME
+    is_name = bool(colon) and name[:1].isupper() and len(name.split()) <= LONGEST_NAME
+    return name if is_name else ""
+
+
+def speakers(document: ParsedDocument) -> list[str]:
+    """Returns the speaker of each sentence of talk, "" for all sentences of other documents.
+
+    A document is talk if many of its lines are turns of speakers who have several of them.
+    """
+    unknown = [""] * len(document.sentences)
+    turns = np.flatnonzero(document.turns).tolist()
+    names = {turn: speaker_of(document.sentences[turn]) for turn in turns}
+    num_turns = collections.Counter(names.values())
+    names = {turn: name for turn, name in names.items() if num_turns[name] >= FEWEST_TURNS}
+    if len(names) < max(TALK_SHARE * (document.breaks > 0).sum(), 2 * FEWEST_TURNS):
+        return unknown
+    result, speaker = [], ""
+    for number in range(len(document.sentences)):
+        speaker = names.get(number, speaker)
+        result.append(speaker)
+    return result
+
+
+def without_speaker(sentence: str) -> str:
+    """Returns a sentence without the speaker's name and colon in front of it."""
+    name = speaker_of(sentence)
+    return sentence[len(name) + 1 :].lstrip() if name else sentence

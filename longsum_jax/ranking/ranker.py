@@ -9,9 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
-from longsum_jax.ranking.features import feature_table, sentence_features
-from longsum_jax.ranking.fragments import are_fragments
-from longsum_jax.ranking.parsing import ParsedDocument, parse_document
+from longsum_jax.ranking.explanations import explain
+from longsum_jax.ranking.fallback import Fallback, load_fallback
+from longsum_jax.ranking.features import Features, feature_table, sentence_features
+from longsum_jax.ranking.fragments import are_fragments, depend_on_previous
+from longsum_jax.ranking.parsing import ParsedDocument, parse_document, speakers
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
 from longsum_jax.ranking.trees import BoostedTrees, load_trees, same_features
 from longsum_jax.text.ngrams import num_words
@@ -29,7 +31,8 @@ class Extract(NamedTuple):
 
     Attributes:
         text: the summary, one sentence a line.
-        statements: its sentences, each of which rests on itself in the document.
+        statements: sentences of the summary, each with its source in the document; in talk the
+            speaker's name is before the sentence.
         document_words, document_sentences: length of the document, all of which was read.
         summary_words: length of the summary.
     """
@@ -45,16 +48,21 @@ class Ranker:
     """Scores sentences by their features.
 
     Args:
-        trees: from features to scores.
+        trees: trees from features to scores.
+        fallback: ranker for documents that are unlike those that the trees were trained on; None
+            to use the trees for all documents.
 
     Raises:
-        InputError: the trees ask for features that do not exist.
+        InputError: the trees or the fallback use features that do not exist.
     """
 
-    def __init__(self, trees: BoostedTrees) -> None:
-        known = sentence_features(parse_document("One sentence."))
-        same_features(trees.names, list(known))
+    def __init__(self, trees: BoostedTrees, fallback: Fallback | None = None) -> None:
+        known = list(sentence_features(parse_document("One sentence.")))
+        same_features(trees.names, known)
+        if fallback is not None:
+            same_features([*fallback.names, *fallback.document_names], known)
         self.trees = trees
+        self.fallback = fallback
 
     def scores(self, document: ParsedDocument, query: str | None = None) -> np.ndarray:
         """Returns how much of a summary each of n sentences is expected to hold, float64 [n].
@@ -63,16 +71,50 @@ class Ranker:
             document: of n sentences.
             query: what the summary should tell about; None for the whole document.
         """
-        features = sentence_features(document, query)
-        return self.trees.predict(feature_table(features, self.trees.names))
+        return self.feature_scores(sentence_features(document, query))
+
+    def feature_scores(self, features: Features) -> np.ndarray:
+        """Returns the scores of n sentences by their features, float64 [n]."""
+        return self._mixed(features, self.trees.predict(feature_table(features, self.trees.names)))
+
+    def _mixed(self, features: Features, scores: np.ndarray) -> np.ndarray:
+        """Returns the scores of the trees, mixed with the scores of the fallback if needed."""
+        return scores if self.fallback is None else self.fallback.mix(features, scores)
+
+    def _contributions(
+        self, features: Features, reached: np.ndarray, rows: Sequence[int]
+    ) -> tuple[list[str], np.ndarray]:
+        """Returns how much each feature adds to the scores of k sentences.
+
+        Args:
+            features: features of all sentences.
+            reached: int16 [trees, sentences], the leaves of all sentences.
+            rows: numbers of the k sentences.
+
+        Returns:
+            Names of f features and their contributions, float64 [k, f]; the contributions to a
+            sentence sum to its score minus the mean score of all sentences.
+        """
+        names, values = self.trees.names, self.trees.contributions(reached, rows)
+        if self.fallback is None:
+            return names, values
+        values = self.fallback.mix_contributions(features, self.trees.sums(reached), values, rows)
+        return [*names, *self.fallback.names], values
 
     @property
     def fingerprint(self) -> str:
-        """A short hash of the trees."""
+        """A short hash of the weights."""
         digest = hashlib.blake2b(" ".join(self.trees.names).encode(), digest_size=8)
         for array in (self.trees.features, self.trees.thresholds, self.trees.leaves):
             digest.update(array.tobytes())
+        if self.fallback is not None:
+            for array in self.fallback.arrays().values():
+                digest.update(array.tobytes())
         return digest.hexdigest()
+
+    def save(self, path: str | Path) -> None:
+        """Writes an .npz file, see ``load_ranker``."""
+        self.trees.save(path, self.fallback.arrays() if self.fallback is not None else None)
 
     def summarize(
         self,
@@ -98,10 +140,29 @@ class Ranker:
         if query is not None and not query.strip():
             raise InputError("the query is blank; give a question or leave it out")
         document = parse_document(join_wrapped_lines(text))
-        scores = without_fragments(document, self.scores(document, query))
+        features = sentence_features(document, query)
+        reached = self.trees.reached(feature_table(features, self.trees.names))
+        mixed = self._mixed(features, self.trees.sums(reached))
+        scores = without_fragments(document, mixed)
         scores[_is_layout(document, outline)] = -np.inf
-        chosen = select_sentences(document, scores, wanted)
-        statements = _statements(_placed(text, document, outline), chosen)
+        labels = _labels(document)
+        chosen = select_sentences(
+            document,
+            scores,
+            wanted,
+            dependent=depend_on_previous(document),
+            label_words=np.array([num_words(label) for label in labels]),
+        )
+        names, contributions = self._contributions(features, reached, chosen)
+        explanations = explain(names, contributions, mixed, chosen)
+        statements = [
+            statement._replace(explanation=explanation)
+            for statement, explanation in zip(
+                _statements(_placed(text, document, outline), chosen, labels),
+                explanations,
+                strict=True,
+            )
+        ]
         return Extract(
             text="\n".join(statement.text for statement in statements),
             statements=statements,
@@ -134,14 +195,31 @@ def _placed(text: str, document: ParsedDocument, outline: Outline) -> PlacedSent
     return PlacedSentences(text, document.sentences, document.starts, document.ends, outline)
 
 
-def _statements(placed: PlacedSentences, chosen: Sequence[int]) -> list[Statement]:
-    """Returns sentences of a document as those of its summary, where each has a line."""
+def _labels(document: ParsedDocument) -> list[str]:
+    """Returns the speaker with a colon for each sentence of talk that does not have it already."""
+    return [
+        f"{name}: " if name and not is_turn else ""
+        for name, is_turn in zip(speakers(document), document.turns.tolist(), strict=True)
+    ]
+
+
+def _statements(
+    placed: PlacedSentences, chosen: Sequence[int], labels: Sequence[str]
+) -> list[Statement]:
+    """Returns sentences of a document as sentences of its summary, one a line.
+
+    Args:
+        placed: sentences of the document.
+        chosen: numbers of the selected sentences.
+        labels: text before each sentence of the document.
+    """
     statements = []
     start = 0
     for number in chosen:
         source = placed.source(number, 1.0)
-        end = start + len(source.text)
-        statements.append(Statement(source.text, start, end, (source,), 1.0, True))
+        text = labels[number] + source.text
+        end = start + len(text)
+        statements.append(Statement(text, start, end, (source,), 1.0, True))
         start = end + 1
     return statements
 
@@ -149,4 +227,13 @@ def _statements(placed: PlacedSentences, chosen: Sequence[int]) -> list[Statemen
 @functools.cache
 def builtin_ranker() -> Ranker:
     """Returns the ranker that comes with the package; see model_card.md beside its weights."""
-    return Ranker(load_trees(WEIGHTS))
+    return load_ranker(WEIGHTS)
+
+
+def load_ranker(path: str | Path) -> Ranker:
+    """Reads a ranker from a file that ``Ranker.save`` or ``BoostedTrees.save`` wrote.
+
+    Raises:
+        InputError: a missing or damaged file, or one with unknown features.
+    """
+    return Ranker(load_trees(path), load_fallback(path))

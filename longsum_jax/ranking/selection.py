@@ -1,7 +1,9 @@
 """Selects the best sentences of a document without near-duplicates, up to a length."""
 
 import dataclasses
+import heapq
 import re
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -10,6 +12,10 @@ from longsum_jax.errors import InputError
 from longsum_jax.ranking.parsing import ParsedDocument
 
 ALIKE = 0.4  # cosine of content words above which two sentences say the same
+BOOK_WORDS = 100_000  # words above which a short summary is taken by parts
+_SHORT_SHARE = 0.01  # share of a book's words below which a summary is short
+_WORDS_OF_PART, _MOST_PARTS = 25, 10
+_LONGEST_GROUP = 3  # sentences that are taken together because each depends on the one before
 
 Unit = Literal["words", "sentences", "percent"]
 # Lengths by name, in words.
@@ -34,8 +40,8 @@ class Length:
         highest = 100 if self.unit == "percent" else float("inf")
         if self.unit not in get_args(Unit) or not whole or not 0 < self.value <= highest:
             raise InputError(
-                f"a length of {self.value:g} {self.unit}; give words or sentences from 1 on, or up "
-                "to 100 percent"
+                f"a length of {self.value:g} {self.unit}; give a whole number of words or "
+                "sentences, at least 1, or more than 0 and at most 100 percent"
             )
 
     def __str__(self) -> str:
@@ -75,15 +81,38 @@ def select_sentences(
     length: Length,
     *,
     alike: float = ALIKE,
+    dependent: np.ndarray | None = None,
+    label_words: np.ndarray | None = None,
 ) -> list[int]:
-    """Returns the sentences that make a summary of some length; see ``take_sentences``."""
+    """Returns the sentences of a summary of some length; see ``take_sentences``.
+
+    A short summary of a whole book takes its sentences from several parts of equal length, so that
+    one chapter does not fill it.
+
+    Args:
+        document: document of n sentences.
+        scores: float [n]; of equal ones the earlier is better.
+        length: length of the summary.
+        alike: cosine above which two sentences are alike; 1 takes repetitions as well.
+        dependent: bool [n], True if a sentence depends on the one before; None if none does.
+        label_words: int [n], words of a label that a sentence gets in the summary; None for none.
+    """
     limit = length.value
     costs = document.lengths
+    num_words = costs.sum()
+    if length.unit == "percent":
+        limit = length.value / 100 * num_words
+    num_parts = 1
+    if num_words > BOOK_WORDS and limit < _SHORT_SHARE * num_words:
+        words_of_part = 1 if length.unit == "sentences" else _WORDS_OF_PART
+        num_parts = int(np.clip(limit // words_of_part, 1, _MOST_PARTS))
     if length.unit == "sentences":
         costs = np.ones_like(costs)
-    elif length.unit == "percent":
-        limit = length.value / 100 * costs.sum()
-    return take_sentences(document, scores, costs, limit, alike=alike)
+    elif label_words is not None:
+        costs = costs + label_words
+    return take_sentences(
+        document, scores, costs, limit, alike=alike, dependent=dependent, num_parts=num_parts
+    )
 
 
 def take_sentences(
@@ -93,37 +122,131 @@ def take_sentences(
     limit: float,
     *,
     alike: float = ALIKE,
+    dependent: np.ndarray | None = None,
+    num_parts: int = 1,
 ) -> list[int]:
     """Returns the best sentences that there is room for, in the order of the document.
 
     Sentences are taken in the order of their scores. Near-duplicates of sentences taken before are
-    skipped, and so are sentences that exceed the remaining length; where none fits, the best
-    sentence alone is the summary. Sentences without words, or with a score of minus infinity, are
-    not taken unless there is no other.
+    skipped, and so are sentences that exceed the remaining length; if none fits, the best sentence
+    is the whole summary. Sentences without words, or with a score of minus infinity, are not taken
+    unless there is no other.
+
+    A dependent sentence is taken together with the sentences before it that it depends on, at the
+    mean of their scores, or after them at its own score.
 
     Args:
-        document: of n sentences.
+        document: document of n sentences.
         scores: float [n]; of equal ones the earlier is better.
         costs: int [n], room that each takes.
         limit: room for all, not exceeded by more than one sentence.
-        alike: the cosine above which two sentences are alike; 1 takes repetitions, too.
+        alike: cosine above which two sentences are alike; 1 takes repetitions as well.
+        dependent: bool [n], True if a sentence depends on the one before; None if none does.
+        num_parts: number of parts of the document, of as many words each, that share the room
+            equally; room that is left over passes to the next part.
     """
-    order = np.argsort(-scores, kind="stable")
+    allowed = _allowed(document, scores)
+    if dependent is None:
+        dependent = np.zeros(len(scores), bool)
+    selection = _Selection(document, scores, costs, alike, allowed, dependent)
+    words = np.cumsum(document.lengths)
+    ends = np.searchsorted(words, words[-1] * np.arange(1, num_parts + 1) / num_parts) + 1
+    start, room = 0, limit
+    for part, end in enumerate(np.minimum(ends, len(scores)).tolist()):
+        share = room / (num_parts - part)
+        room -= share - selection.fill(start, end, share)
+        start = end
+    if selection.taken:
+        return sorted(selection.taken)
+    return [int(np.where(allowed, scores, -np.inf).argmax())]
+
+
+def _allowed(document: ParsedDocument, scores: np.ndarray) -> np.ndarray:
+    """Returns bool [n], sentences that may be taken; all if no sentence qualifies."""
     has_words = np.bincount(document.words.row, minlength=len(scores)) > 0
     allowed = has_words & (scores > -np.inf)
-    order = order[allowed[order]] if allowed.any() else order
-    taken: list[int] = []
-    seen = _Seen(document)
-    room = limit
-    for sentence in order.tolist():
-        if room < 1:
-            break
-        if costs[sentence] > room or (alike < 1 and seen.highest_cosine(sentence) > alike):
-            continue
-        taken.append(sentence)
-        seen.add(sentence)
-        room -= costs[sentence]
-    return sorted(taken or order[:1].tolist())
+    return allowed if allowed.any() else np.ones(len(scores), bool)
+
+
+class _Selection:
+    """The sentences taken so far.
+
+    Args:
+        document: document of n sentences.
+        scores, costs, alike, dependent: see ``take_sentences``.
+        allowed: bool [n], sentences that may be taken.
+    """
+
+    def __init__(
+        self,
+        document: ParsedDocument,
+        scores: np.ndarray,
+        costs: np.ndarray,
+        alike: float,
+        allowed: np.ndarray,
+        dependent: np.ndarray,
+    ) -> None:
+        self.taken: set[int] = set()
+        # Lists, as single numbers of arrays are slow to read.
+        self._scores = scores.tolist()
+        self._costs = costs.tolist()
+        self._alike = alike
+        self._allowed = allowed.tolist()
+        self._dependent = dependent.tolist()
+        self._seen = _Seen(document)
+
+    def fill(self, start: int, end: int, room: float) -> float:
+        """Takes sentences from [start, end); returns the room that is left."""
+        queue = []  # (minus the value, sentence): the best one first, then the earliest
+        for sentence in range(start, end):
+            group = self._group(sentence)
+            if len(group) <= _LONGEST_GROUP and all(self._allowed[number] for number in group):
+                queue.append((-self._mean_score(group), sentence))
+        heapq.heapify(queue)
+        while queue and room >= 1:
+            value, sentence = heapq.heappop(queue)
+            missing = [] if sentence in self.taken else self._missing(sentence)
+            if not missing:
+                continue
+            current = -self._mean_score(missing)
+            if current > value:  # a better part of the group was taken in the meantime
+                heapq.heappush(queue, (current, sentence))
+                continue
+            cost = sum(self._costs[number] for number in missing)
+            if cost > room or self._repeats(missing):
+                continue
+            for number in missing:
+                self.taken.add(number)
+                self._seen.add(number)
+            room -= cost
+            after = sentence + 1
+            if after < end and self._dependent[after] and self._allowed[after]:
+                heapq.heappush(queue, (-self._scores[after], after))
+        return room
+
+    def _mean_score(self, sentences: Sequence[int]) -> float:
+        if len(sentences) == 1:
+            return self._scores[sentences[0]]
+        return sum(self._scores[number] for number in sentences) / len(sentences)
+
+    def _group(self, sentence: int) -> list[int]:
+        """Returns a sentence after those that it depends on."""
+        first = sentence
+        while first > 0 and self._dependent[first] and sentence - first < _LONGEST_GROUP:
+            first -= 1
+        return list(range(first, sentence + 1))
+
+    def _missing(self, sentence: int) -> list[int]:
+        """Returns the part of a sentence's group that is to be taken with it."""
+        if sentence - 1 in self.taken:
+            return [sentence]
+        return [number for number in self._group(sentence) if number not in self.taken]
+
+    def _repeats(self, sentences: Sequence[int]) -> bool:
+        """Returns True if one of some sentences is like a sentence taken before."""
+        if self._alike >= 1:
+            return False
+        return any(self._seen.highest_cosine(number) > self._alike for number in sentences)
 
 
 class _Seen:

@@ -2,20 +2,23 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.ranking.boosting import BoostingOptions, fit_trees
-from longsum_jax.ranking.features import feature_table, sentence_features
+from longsum_jax.ranking.fallback import Fallback, fit_linear, kind_profiles
+from longsum_jax.ranking.features import feature_table, is_relative, sentence_features
 from longsum_jax.ranking.gains import reference_gains
 from longsum_jax.ranking.lexicon import STOP_WORDS, light_stem
 from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.trees import BoostedTrees
 from longsum_jax.text.documents import Document
 from longsum_jax.text.ngrams import unicode_words
-from longsum_jax.text.sentences import split_sentences
+from longsum_jax.text.sentences import join_wrapped_lines, split_sentences
+
+RIDGE = 0.01  # regularization of the linear ranker
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +51,11 @@ class Rows(NamedTuple):
 def draw_rows(documents: Sequence[Document], options: RowOptions = RowOptions()) -> Rows:
     """Returns random sentences of the documents of one data set; their weights sum to ``rows``.
 
+    Args:
+        documents: documents with a summary or several; rows of the same text should be neighbors,
+            as it is parsed once for them.
+        options: options of the draw.
+
     Raises:
         InputError: no documents, or one without a summary.
     """
@@ -57,29 +65,71 @@ def draw_rows(documents: Sequence[Document], options: RowOptions = RowOptions())
     examples = list(_with_queries(documents, options, rng))
     most = max(1, options.rows // len(examples))
     tables, gains = [], []
+    text, parsed = None, None
     for example in examples:
         if example.summary is None:
             raise InputError(f'document "{example.id}" has no summary to learn from')
-        parsed = parse_document(example.document)
+        if parsed is None or example.document != text:
+            text, parsed = example.document, parse_document(join_wrapped_lines(example.document))
         features = sentence_features(parsed, example.query)
         names = list(features)
         count = len(parsed.sentences)
         drawn = np.sort(rng.choice(count, min(most, count), replace=False))
         tables.append(feature_table(features, names)[drawn])
-        gains.append(reference_gains(parsed.sentences, example.only_summary)[drawn])
+        gains.append(_mean_gains(parsed.sentences, _summaries(example))[drawn])
     table = np.concatenate(tables)
     weights = np.full(len(table), options.rows / len(table))
     return Rows(names, table, np.concatenate(gains), weights)
 
 
+def _summaries(document: Document) -> tuple[str, ...]:
+    """Returns the summaries of a document that has one or several."""
+    several = isinstance(document.summary, tuple)
+    return cast(tuple[str, ...], document.summary) if several else (document.only_summary,)
+
+
+def _mean_gains(sentences: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """Returns the mean over references of ``reference_gains``, of deviation 1 or zeros, [n]."""
+    gains = np.mean([reference_gains(sentences, reference) for reference in references], 0)
+    deviation = gains.std()
+    return gains / deviation if deviation > 0 else gains
+
+
 def train_trees(sets: Iterable[Rows], options: BoostingOptions) -> BoostedTrees:
     """Fits trees to the rows of several data sets, with their weights."""
+    rows = _joined(sets)
+    # Trees have no use for standardized features: they split ranks and raw features.
+    names = [name for name in rows.names if not name.startswith("standard_")]
+    return fit_trees(_columns(rows, names), rows.gains, rows.weights, names, options)
+
+
+def train_fallback(kinds: Iterable[Rows], seen: Iterable[Rows]) -> Fallback:
+    """Fits the ranker for documents that are unlike those that trees were trained on.
+
+    Args:
+        kinds: rows of each kind of text to learn from.
+        seen: rows of each kind that the trees were trained on.
+    """
+    rows = _joined(kinds)
+    names = [name for name in rows.names if is_relative(name)]
+    asks = _columns(rows, ["query_known"])[:, 0] > 0
+    linear = fit_linear(_columns(rows, names), rows.gains, rows.weights, asks, RIDGE)
+    of_documents = [name for name in rows.names if name.startswith("document_")]
+    profiles = kind_profiles([_columns(kind, of_documents) for kind in seen])
+    return Fallback(names, *linear, of_documents, *profiles)
+
+
+def _joined(sets: Iterable[Rows]) -> Rows:
     sets = list(sets)
-    names = sets[0].names
     table = np.concatenate([rows.table for rows in sets])
     gains = np.concatenate([rows.gains for rows in sets])
     weights = np.concatenate([rows.weights for rows in sets])
-    return fit_trees(table, gains, weights, names, options)
+    return Rows(sets[0].names, table, gains, weights)
+
+
+def _columns(rows: Rows, names: Sequence[str]) -> np.ndarray:
+    """Returns float32 [rows, names], features by their names."""
+    return rows.table[:, [rows.names.index(name) for name in names]]
 
 
 def asked(document: Document, most: int, rng: np.random.Generator) -> Document | None:
@@ -99,7 +149,7 @@ def asked(document: Document, most: int, rng: np.random.Generator) -> Document |
     """
     known = set(map(light_stem, unicode_words(document.document))) - STOP_WORDS
     shared = []
-    for sentence in split_sentences(document.only_summary):
+    for sentence in split_sentences(_summaries(document)[0]):
         distinct = dict.fromkeys(unicode_words(sentence))
         words = [word for word in distinct if light_stem(word) in known]
         if len(words) >= 2:

@@ -1,6 +1,6 @@
 """Boosted regression trees: a sum of complete trees, read level by level with NumPy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,18 +39,81 @@ class BoostedTrees(NamedTuple):
         Args:
             table: float32 [rows, features], in the order of ``names``.
         """
-        total = np.zeros(len(table))
+        return self.sums(self.reached(table))
+
+    def reached(self, table: np.ndarray) -> np.ndarray:
+        """Returns the leaf of every tree that each row reaches, int16 [trees, rows].
+
+        Args:
+            table: float32 [rows, features], in the order of ``names``.
+        """
         together = max(1, _AT_ONCE // max(1, len(table)))
+        result = np.empty((len(self.features), len(table)), np.int16)
         for start in range(0, len(self.features), together):
-            features, thresholds, leaves = (x[start : start + together] for x in self[1:])
-            values = np.take_along_axis(leaves, tree_leaves(table, features, thresholds), 1)
-            total = np.concatenate([total[None], values]).sum(0)  # in the order of the trees
+            trees = slice(start, start + together)
+            result[trees] = tree_leaves(table, self.features[trees], self.thresholds[trees])
+        return result
+
+    def sums(self, reached: np.ndarray) -> np.ndarray:
+        """Returns the sum of the leaves that each row reaches, float64 [rows].
+
+        Args:
+            reached: int16 [trees, rows], the leaves.
+        """
+        total = np.zeros(reached.shape[1])
+        for leaves, places in zip(self.leaves, reached, strict=True):
+            total += leaves[places]
         return total
 
-    def save(self, path: str | Path) -> None:
-        """Writes an .npz file."""
-        arrays = self._asdict() | {"names": np.array(self.names)}
+    def contributions(self, reached: np.ndarray, rows: Sequence[int]) -> np.ndarray:
+        """Returns how much each feature adds to the scores of k rows, float64 [k, features].
+
+        The value of a node is the mean of the leaves that all rows reach below it, and a split adds
+        the value of the child that a row goes to minus its own (Saabas, "Interpreting random
+        forests", 2014; there the means are of the training data). So the contributions to a row
+        sum to its score minus the mean score, and features that are the same in all rows add
+        nothing.
+
+        Args:
+            reached: int16 [trees, rows], the leaves of all rows.
+            rows: numbers of the k rows.
+        """
+        chosen = np.asarray(rows, np.int64)
+        result = np.zeros((len(chosen), len(self.names)))
+        for features, leaves, places in zip(self.features, self.leaves, reached, strict=True):
+            values = _node_values(leaves, np.bincount(places, minlength=len(leaves)))
+            node = places[chosen].astype(np.int64) + len(features)
+            while node.any():  # all leaves have the same depth
+                parent = (node - 1) // 2
+                result[np.arange(len(chosen)), features[parent]] += values[node] - values[parent]
+                node = parent
+        return result
+
+    def save(self, path: str | Path, others: Mapping[str, np.ndarray] | None = None) -> None:
+        """Writes an .npz file.
+
+        Args:
+            path: file to write.
+            others: arrays to be saved with the trees, by name.
+        """
+        arrays = self._asdict() | {"names": np.array(self.names)} | dict(others or {})
         np.savez_compressed(path, **arrays)
+
+
+def _node_values(leaves: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Returns the mean of the leaves below each node by how often these are reached, as a heap.
+
+    Args:
+        leaves: [2^d], values of the leaves.
+        counts: [2^d], how often each is reached; nodes that are never reached get 0.
+    """
+    leaves = leaves.astype(np.float64)
+    sums, numbers = [leaves * counts], [counts]
+    while len(sums[0]) > 1:
+        sums.insert(0, sums[0].reshape(-1, 2).sum(1))
+        numbers.insert(0, numbers[0].reshape(-1, 2).sum(1))
+    means = [total / np.maximum(count, 1) for total, count in zip(sums, numbers, strict=True)]
+    return np.concatenate([*means[:-1], leaves])
 
 
 def tree_leaves(table: np.ndarray, features: np.ndarray, thresholds: np.ndarray) -> np.ndarray:

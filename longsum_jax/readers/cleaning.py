@@ -1,9 +1,11 @@
-"""Rules for what is in a file and not in its text: running headers, page numbers, hyphens at line
-ends, lists of references, licences around public-domain books, control characters."""
+"""Rules for what is in a file and not in its text: running headers, page and line numbers, hyphens
+at line ends, lists of references, licences around public-domain books, control characters."""
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import NamedTuple
 
 from longsum_jax.errors import counted
 from longsum_jax.readers.document import Block
@@ -13,6 +15,17 @@ from longsum_jax.text.documents import replace_half_characters
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\ufeff\ufffe\uffff]+")
 # Line breaks of other kinds: vertical tabs, which Word has inside of paragraphs, form feeds, NEL.
 _LINE_BREAK = re.compile("[\x0b\x0c\x85]")
+# A soft hyphen at the end of a line with the rest of its word, and one that such a line has left.
+_SUSPENDED = r"(?:and|or|to|und|oder|bis|et|ou|y|o|e|en|of|och|eller|og)\b"  # "two- and three-year"
+_SOFT_HYPHEN_AT_END = re.compile(r"(?<=\w)\xad[ \t]*\n[ \t]*(\w\S*+)([ \t]++(?=\S))?")
+_SOFT_HYPHEN_INSIDE = re.compile(rf"(?<=\w)\xad[ \t]+(?=[^\W\d_])(?!{_SUSPENDED})")
+# Characters of the fonts Symbol and Wingdings, at the start of a line and elsewhere.
+_PRIVATE = re.compile("[\uf000-\uf0ff]")
+_PRIVATE_BULLET = re.compile("^[ \\t]*[\uf000-\uf0ff]++[ \\t]*(?=\\S)", re.MULTILINE)
+_SYMBOLS = str.maketrans(
+    "\uf02d\uf044\uf053\uf061\uf062\uf067\uf06d\uf0a3\uf0ae\uf0b0\uf0b1\uf0b3\uf0b4\uf0b9\uf0bb",
+    "\u2212\u0394\u03a3\u03b1\u03b2\u03b3\u03bc\u2264\u2192\xb0\xb1\u2265\xd7\u2260\u2248",
+)
 
 _REFERENCES = re.compile(
     r"(?:(?:\d+|[IVX]+|[A-Z])\.?\s+)?"
@@ -42,12 +55,22 @@ _EDGE_LINES = 3  # at the top and at the bottom of a page, among which running l
 _NEAR_PAGES = 4
 _FEWEST_PAGES = 3
 
+_LINE_STEPS = (1, 5, 10)
+_LINES_BETWEEN = 3  # at most between numbered lines: a page number, a running header, a title
+_FEWEST_LINES, _FEWEST_FIFTHS = 8, 4  # numbered lines in a chain
+
 # The two parts of a word, what is set close to it, and whether its second line goes on. Words are
 # taken whole (++), so that the time grows with the text and not with its square. (Python before
 # 3.11.5 backs wrongly out of groups that are taken whole, so these are not.)
 _HYPHEN_AT_END = re.compile(
     r"(?<!\w)(?<!\w-)(\w++(?:-\w++)*)[-\u2010]\n[ \t]*(\w++)(\S*+)((?<!-)[ \t]++(?=\S))?"
 )
+# The two parts of a word after a line end became a space.
+_HYPHEN_AND_SPACE = re.compile(
+    rf"(?<![\w-])([^\W\d_]++(?:-[^\W\d_]++)*)[-\u2010][ \n](?!{_SUSPENDED})([^\W\d_]++)(?!-)"
+)
+_HYPHEN_ENDS = ("- ", "-\n", "\u2010 ", "\u2010\n")
+_FEWEST_CUT_WORDS = 2  # that a document has elsewhere, from which on it was copied from pages
 _WORD = re.compile(r"\w+(?:-\w+)*")
 
 
@@ -59,6 +82,7 @@ def clean(blocks: Iterable[Block], *, keep_all: bool) -> tuple[list[Block], list
     found, notes = _without_control_characters(blocks)
     if keep_all:
         return found, notes
+    found = _with_whole_words(found)
     for rule in (_without_license, _without_references):
         found, note = rule(found)
         if note:
@@ -67,20 +91,85 @@ def clean(blocks: Iterable[Block], *, keep_all: bool) -> tuple[list[Block], list
 
 
 def _without_control_characters(blocks: Iterable[Block]) -> tuple[list[Block], list[str]]:
-    found = []
+    results = []
     count = 0
     for block in blocks:
-        text = _LINE_BREAK.sub("\n", block.text)
-        whole = replace_half_characters(text)
-        if whole != block.text or _CONTROL.search(whole):
-            cleaned = _CONTROL.sub("", whole)
-            count += len(whole) - len(cleaned)
-            starts = (replace_half_characters(text[:offset]) for offset in block.breaks)
-            before = [_CONTROL.sub("", start) for start in starts]
-            block = block._replace(text=cleaned, breaks=tuple(map(len, before)))
+        text = replace_half_characters(_LINE_BREAK.sub("\n", block.text))
+        if text != block.text:
+            block = block._replace(text=text)
+        count += sum(map(len, _CONTROL.findall(text)))
+        if "\xad" in text:
+            block = _substitute(block, _SOFT_HYPHEN_AT_END, _joined_line)
+            block = _substitute(block, _SOFT_HYPHEN_INSIDE, _nothing)
+        block = _substitute(block, _CONTROL, _nothing)
+        if _PRIVATE.search(text):
+            block = _substitute(block, _PRIVATE_BULLET, lambda match: "\u2022 ")
+            block = _substitute(
+                block._replace(text=block.text.translate(_SYMBOLS)), _PRIVATE, _nothing
+            )
         if block.text.strip():
-            found.append(block)
-    return found, [f"{counted(count, 'control character')} left out"] if count else []
+            results.append(block)
+    return results, [f"{counted(count, 'control character')} left out"] if count else []
+
+
+def _nothing(match: re.Match[str]) -> str:
+    return ""
+
+
+def _joined_line(match: re.Match[str]) -> str:
+    """Returns the rest of a word, and the line end that is moved after it."""
+    rest, goes_on = match.groups()
+    return rest + ("\n" if goes_on else "")
+
+
+def _substitute(
+    block: Block, pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str]
+) -> Block:
+    """Returns a block in which matches are replaced, with the new offsets of its page breaks."""
+    if not block.breaks:
+        return block._replace(text=pattern.sub(replacement, block.text))
+    parts = []
+    breaks = list(block.breaks)
+    end = 0
+    for match in pattern.finditer(block.text):
+        new = replacement(match)
+        parts += [block.text[end : match.start()], new]
+        end = match.end()
+        for i, offset in enumerate(block.breaks):
+            if offset >= end:
+                breaks[i] += len(new) - len(match.group())
+    text = "".join([*parts, block.text[end:]])
+    return block._replace(text=text, breaks=tuple(breaks))
+
+
+def _with_whole_words(blocks: list[Block]) -> list[Block]:
+    """Joins words that a hyphen and a space cut in two, as in text that was copied from a page.
+
+    They are joined if the document has the whole word elsewhere. If it has several of them, the
+    others are joined as well whose second part is not a word of the document.
+    """
+    pairs: list[re.Match[str]] = []
+    for block in blocks:
+        if any(end in block.text for end in _HYPHEN_ENDS):
+            pairs += _HYPHEN_AND_SPACE.finditer(block.text)
+    if not pairs:
+        return blocks
+    words = words_of("\n".join(_HYPHEN_AND_SPACE.sub(" ", block.text) for block in blocks))
+
+    def is_word(first: str, second: str) -> bool:
+        whole = f"{first}{second}".casefold(), f"{first}-{second}".casefold()
+        return not words.isdisjoint(whole)
+
+    num_words = sum(is_word(*pair.groups()) for pair in pairs)
+    is_copied = num_words >= max(_FEWEST_CUT_WORDS, len(pairs) / 4)
+
+    def joined(match: re.Match[str]) -> str:
+        first, second = match.groups()
+        if not is_word(first, second) and not (is_copied and second.casefold() not in words):
+            return match.group()
+        return f"{first}{'-' if _keeps_hyphen(first, second, words) else ''}{second}"
+
+    return [_substitute(block, _HYPHEN_AND_SPACE, joined) for block in blocks]
 
 
 def _without_license(blocks: list[Block]) -> tuple[list[Block], str | None]:
@@ -179,6 +268,120 @@ def _mark_running_lines(
 def _pattern(line: str) -> str:
     """Returns a line as it is on other pages: numbers aside."""
     return " ".join(_DIGITS.sub("#", line).casefold().split())
+
+
+def list_marks(line: str) -> str:
+    """Returns a line with a list mark in place of a bullet of the fonts Symbol or Wingdings."""
+    return _PRIVATE_BULLET.sub("\u2022 ", line) if _PRIVATE.search(line) else line
+
+
+def without_line_numbers(pages: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
+    """Removes the numbers of lines in a margin: 1, 2, 3 or every fifth.
+
+    They begin or end lines, or are lines, and go on from line to line; numbers of one chain may go
+    on on the next page.
+
+    Args:
+        pages: lines of each page.
+
+    Returns:
+        The lines of each page, and a note. A line of a number only becomes "".
+    """
+    lines = [line for page in pages for line in page]
+    filled = [i for i, line in enumerate(lines) if line.strip()]
+    count = 0
+    for split in (_number_before, _number_after):
+        numbered = [split(lines[i]) for i in filled]
+        for position in _numbered_lines(numbered):
+            lines[filled[position]] = numbered[position].rest
+            count += 1
+    remaining = iter(lines)
+    results = [[next(remaining) for _ in page] for page in pages]
+    return results, [f"{counted(count, 'line number')} left out"] if count else []
+
+
+class _Numbered(NamedTuple):
+    """A line with a number at its start or end, or None.
+
+    Attributes:
+        number: the number.
+        rest: the line without it.
+        is_last: whether the number is at the end.
+        is_apart: whether more than a space is between them.
+    """
+
+    number: int | None
+    rest: str = ""
+    is_last: bool = False
+    is_apart: bool = True
+
+
+_NOT_NUMBERED = _Numbered(None)
+
+
+def _number_before(line: str) -> _Numbered:
+    if not line.lstrip()[:1].isdigit():
+        return _NOT_NUMBERED
+    number, *rest = line.split(None, 1)
+    if not _is_line_number(number):
+        return _NOT_NUMBERED
+    return _Numbered(int(number), "".join(rest))
+
+
+def _number_after(line: str) -> _Numbered:
+    if not line.rstrip()[-1:].isdigit():
+        return _NOT_NUMBERED
+    *rest, number = line.rsplit(None, 1)
+    if not rest or not _is_line_number(number):
+        return _NOT_NUMBERED
+    is_apart = len(line.rstrip()) > len(rest[0]) + 1 + len(number)
+    return _Numbered(int(number), rest[0], True, is_apart)
+
+
+def _is_line_number(text: str) -> bool:
+    return len(text) <= 4 and text.isascii() and text.isdigit()
+
+
+def _numbered_lines(lines: Sequence[_Numbered]) -> set[int]:
+    """Returns the positions of lines whose numbers count lines."""
+    selected: set[int] = set()
+    for step in _LINE_STEPS:
+        chains: dict[int, list[int]] = {}  # by the number that would continue a chain
+        ended = []
+        for position, line in enumerate(lines):
+            if line.number is None:
+                continue
+            chain = chains.pop(line.number, [])
+            if chain and position - chain[-1] > step + _LINES_BETWEEN:
+                ended.append(chain)
+                chain = []
+            if line.number + step in chains:
+                ended.append(chains[line.number + step])
+            chains[line.number + step] = [*chain, position]
+        for chain in [*ended, *chains.values()]:
+            if _counts_lines(lines, chain, step):
+                selected.update(chain)
+    return selected
+
+
+def _counts_lines(lines: Sequence[_Numbered], chain: Sequence[int], step: int) -> bool:
+    """Returns True if a chain of numbers counts lines, and not items, rows or years."""
+    if len(chain) < _FEWEST_FIFTHS:
+        return False
+    span = lines[chain[0] : chain[-1] + 1]
+    if step > 1:
+        distances = [after - before for before, after in itertools.pairwise(chain)]
+        num_regular = sum(step - 2 <= distance <= step + 1 for distance in distances)
+        num_others = sum(line.number is not None for line in span) - len(chain)
+        is_regular = num_regular >= 0.75 * len(distances)
+        return is_regular and num_others < len(chain)
+    if len(chain) < max(_FEWEST_LINES, 0.4 * len(span)):
+        return False
+    if lines[chain[0]].is_last:
+        return all(lines[position].is_apart for position in chain)
+    # Lines of prose often begin inside of a sentence; items and rows do not.
+    rests = [lines[position].rest for position in chain if lines[position].rest]
+    return sum(rest[0].islower() for rest in rests) >= 0.25 * len(rests)
 
 
 def join_hyphens(text: str, words: Set[str] | None = None) -> str:

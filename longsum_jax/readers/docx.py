@@ -10,6 +10,7 @@ from longsum_jax.errors import InputError, counted
 from longsum_jax.readers.archives import open_zip
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
+from longsum_jax.readers.transcripts import find_transcript
 from longsum_jax.readers.xml_tree import inherited, read_xml, table_row, whole_number
 
 # Transitional documents and strict ones.
@@ -55,6 +56,10 @@ def read(source: Source) -> Iterator[Document]:
     reader = _Reader(styles, source)
     blocks = list(reader.blocks(body))
     notes = reader.notes()
+    transcript = None if source.options.keep_all else find_transcript(blocks)
+    if transcript is not None:
+        blocks = [part.block for part in transcript.parts]
+        notes += transcript.notes
     if any(name.startswith(("word/header", "word/footer")) for name in members):
         notes.append("headers and footers left out")
     for path in _NOTES:
@@ -143,7 +148,7 @@ class _Reader:
                 row = table_row(map(_text, cells))
                 if row:
                     yield Block(row)
-            elif name not in _SKIPPED:
+            elif name not in _SKIPPED and not _is_empty(child):
                 yield from self.blocks(child)
                 continue
             for box in _boxes(child):
@@ -198,7 +203,7 @@ def _text(element: Element) -> str:
             parts.append(child.text or "")
         elif name in _TEXT_OF:
             parts.append(_TEXT_OF[name])
-        elif name not in _SKIPPED and name != _BOX and not _is_hidden(child):
+        elif name not in _SKIPPED and name != _BOX and not (_is_hidden(child) or _is_empty(child)):
             parts.append(_text(child))
             if name == "p":
                 parts.append("\n")
@@ -210,6 +215,15 @@ def _is_hidden(element: Element) -> bool:
     properties = next((each for each in element if _name(each) == "rPr"), ())
     return any(
         _name(each) == "vanish" and _attribute(each, "val") not in _OFF for each in properties
+    )
+
+
+def _is_empty(element: Element) -> bool:
+    """Returns True if an element is a field of a form that shows its placeholder."""
+    properties = next((child for child in element if _name(child) == "sdtPr"), ())
+    return any(
+        _name(child) == "showingPlcHdr" and _attribute(child, "val") not in _OFF
+        for child in properties
     )
 
 

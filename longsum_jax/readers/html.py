@@ -1,12 +1,23 @@
 """HTML as browsers read it, without what surrounds an article: menus, banners, lists of links."""
 
-import functools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from longsum_jax.errors import InputError
 from longsum_jax.extra import import_extra
+from longsum_jax.readers.box_names import (
+    BODY_NAME,
+    COMMENT_WORDS,
+    LIST_WORDS,
+    NOTE_NAME,
+    WINDOW_WORDS,
+    BoxHeading,
+    box_words,
+    heading_of_box,
+    name_space,
+)
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 
@@ -15,64 +26,34 @@ _NEVER_SHOWN = (
     "audio, video, head, select, datalist, textarea"
 )
 _BOILERPLATE = (
-    "nav, footer, aside, dialog, form, button, menu, "
+    "nav, footer, dialog, menu, "
     '[role="navigation"], [role="banner"], [role="contentinfo"], [role="search"], '
-    '[role="complementary"], [role="dialog"], [role="alertdialog"], [role="alert"], '
-    '[role="menu"], [role="menubar"], [role="toolbar"], [aria-hidden="true"], [hidden], del, '
-    '[style*="display:none"], [style*="display: none"], .mw-editsection, '
-    "a.headerlink, rp, rt"
+    '[role="complementary"], [role="dialog"], [role="alertdialog"], [role="menu"], '
+    '[role="menubar"], [role="toolbar"], [role="status"], del, '
+    ".mw-editsection, a.headerlink, rp, rt"
 )
+_HIDDEN = '[aria-hidden="true"], [hidden], [style*="display:none"], [style*="display: none"]'
+_HEADINGS = "h1, h2, h3, h4, h5, h6"
+# Fields of a form into which users write, and all that users operate.
+_TEXT_FIELDS = (
+    'input:not([type]), input[type="text"], input[type="email"], input[type="password"], '
+    'input[type="search"], input[type="tel"], input[type="url"]'
+)
+_CONTROLS = 'input:not([type="hidden"]), button, label'
+_FEWEST_PARAGRAPHS = 3  # paragraphs of a form that is a part of the text
 _CAPTIONS = "figcaption, caption"
 _CAPTION_NAME = re.compile(
     r"(?:[a-z]+[-_])?(?:fig|figure|image|img|table|thumb)?caption(?:[-_]?text)?"
 )
 _LONGEST_CAPTION = 1000  # characters of an element that its class calls one
 _NOTE_MARKS = 'sup.reference, [role="doc-noteref"], [epub\\:type~="noteref"]'
-# Words in class and id that name a box beside the text. Two or three words in a row count as one.
-_NAVIGATION = """
-nav navbar navigation menu menubar navbox sidebar side-bar breadcrumb breadcrumbs toc pagination
-pager footer masthead rail skip skip-link hatnote reflist
-"""
-_CONSENT = """
-cookie cookies consent gdpr ccpa banner modal popup overlay paywall privacy-banner cookie-law cmp
-cc-window sp-message cybot cookiebot onetrust truste trustarc klaro iubenda osano axeptio
-tarteaucitron evidon cmplz borlabs didomi usercentrics sourcepoint quantcast cookiescript cookieyes
-moove termly
-"""
-_PROMOTION = """
-share sharing social addthis addtoany sharethis related recommended recommendations trending
-read-next up-next most-read most-popular more-stories promo promotion promoted sponsored sponsor ad
-ads adsense advert advertisement taboola outbrain newsletter subscribe subscription-box sign-up
-signup
-"""
-_PEOPLE = """
-author-bio about-author author-box author-card tag-list post-tags entry-tags post-meta entry-meta
-article-meta comments comment-list comment-respond respond disqus
-"""
-_NOT_SHOWN = """
-sr-only screen-reader visually-hidden assistive-text no-print noprint print-only show-for-sr
-"""
-_BOX_WORDS = frozenset(" ".join((_NAVIGATION, _CONSENT, _PROMOTION, _PEOPLE, _NOT_SHOWN)).split())
-_COMMENT_WORDS = frozenset({"comments", "comment-list", "comment-respond", "respond", "disqus"})
-# Words that a name has besides. Other ones come from a heading, as in "related-work".
-_OTHER_NAMES = """
-area article articles bar block blocks body bottom box button buttons column confirmation container
-content cover desktop dialog element external fixed form global group header heading icons inline
-info injected inner item items large layer left link links list lists main medium mega message
-messages mobile module modules more msg new news notice outer page pages panel placeholder post
-posts primary reader readers right root row sdk secondary section shell site slot small sticky
-story stories tag tags teaser text thread title toggle tool tools top trail unit user users view
-widget widgets window wrap wrapper the this your our zone
-"""
-_BESIDE_NAMES = frozenset(_OTHER_NAMES.split())
-# Words of classes that tell the state of a page, as in "has-sidebar".
-_STATES = frozenset({"has", "is", "no", "not", "with", "without"})
-_NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_LONGEST_NAME = 100  # characters of a class or id
-_FEWEST_LETTERS = 3  # shorter words are prefixes of programs, as in "hs-eu-cookie"
-_NEVER_BY_NAME = frozenset({"html", "body", "main", "article", "h1", "h2", "h3", "h4", "h5", "h6"})
-_BY_NAME = "div[class], div[id], section[class], section[id], ul[class], ul[id], ol[class], "
-_BY_NAME += "p[class], p[id], span[class], sup[class], a[class], header[class], table[class]"
+# Attributes besides class and id that name the parts of a page.
+_DATA_NAMES = "testid test component hook module name role qa block area region zone gu-name"
+_NAME_ATTRIBUTES = ("aria-label", *(f"data-{name}" for name in _DATA_NAMES.split()))
+_HEADING_TAGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_NEVER_BY_NAME = _HEADING_TAGS | {"html", "body", "main", "article", "td", "th", "tr", "tbody"}
+_BY_NAME = ", ".join(f"[{name}]" for name in ("class", "id", *_NAME_ATTRIBUTES))
+_FEWEST_IN_NAMESPACE = 5  # class names of a page that begin with one word
 
 _BLOCK = re.compile(
     r"address|article|aside|blockquote|body|caption|center|dd|details|dialog|div|dl|dt|fieldset|"
@@ -88,6 +69,7 @@ _XML_CHARSET = re.compile(rb"\A\s*<\?xml[^>]+encoding\s*=\s*[\"']([\w-]+)")
 _SELF_CLOSED = re.compile(
     r"<(script|style|title|iframe|textarea|noscript|a|div|p|span|i|b)\b([^<>]*)/>", re.IGNORECASE
 )
+_OWN_TAG = re.compile(r"<([a-z]+(?:-[a-z]+)+)\b", re.IGNORECASE)
 # Time to build the tree grows with the square of the depth of these.
 _NESTED = re.compile(
     r"<(/?)(?:div|section|article|ul|ol|dl|blockquote|table|center|form|fieldset|details|main|"
@@ -104,6 +86,34 @@ _MOST_BY_NAME = 0.5  # share of a page's text that a class name may condemn
 _LONGEST_CELL = 300  # characters of a cell whose paragraphs are one text
 _LINK_SHARE = 0.75  # of the characters of a list that are links, which makes it a menu
 _FEWEST_LINKS = 3
+_MENU_ELEMENTS = "ul, ol, dl, table, div, section, p, center, tr, small, span, td, font"
+_PAGE_HEADERS = "#header, #site-header, #page-header, #top-bar, #topbar"
+_LIST_TAGS = frozenset({"ul", "ol", "dl", "table"})
+_PARTS_OF_LISTS = _HEADING_TAGS | {"li", "td", "th", "dt", "dd"}
+_LINK_SHARE_OF_BOX = 0.25  # of the characters below a heading such as "Related articles"
+_HEADING_LIKE = f'{_HEADINGS}, [class*="title"], [class*="heading"], strong, b, th, legend'
+_LONGEST_CARD = 300  # characters of a headline and its teaser
+_LEAST_TEXT_OF_MENU = 200  # characters besides links of a part of the text named like a menu
+_LONGEST_HEADING = 200  # characters of a heading that names a box
+_MOST_SIBLINGS = 50  # elements after a heading that make one box with it
+_MOST_LEVELS = 100  # of elements inside one another, of which one holds the article
+_MOST_ANCESTORS = 12  # of a heading or field that are looked at
+_LONGEST_LINK = 150  # characters for a link in a box of links to other pages
+_SHORTEST_HEADLINE = 15
+_ASKING = 'input[type="email"], input[type="password"], button'
+_CONSENT_BUTTON = re.compile(
+    r"(?:yes,? )?(?:i )?(?:accept|agree|allow|reject|decline|got it|ok|okay|understood)\b.{0,30}",
+    re.IGNORECASE,
+)
+_LONGEST_DIALOGUE = 600  # characters of a box that asks users for something
+_MOST_OF_DIALOGUE = 0.2  # share of a page's text
+_COPYRIGHT = re.compile(r"(?:©|\(c\)|copyright) ?\d{4}|all rights reserved", re.IGNORECASE)
+_SIGNATURE = re.compile(r"_{8,}|-{12,}")
+_REVIEW = re.compile("review", re.IGNORECASE)
+_POST = re.compile(r"post|message|comment|mail", re.IGNORECASE)
+_MOST_BEFORE_TITLE = 0.25  # share of a page's text
+_LEAST_RATIO_OF_COLUMNS = 3  # of the characters of a main column to a narrow one
+_LEAST_OF_BODY = 0.7  # share of a page's text in the element that holds an article
 
 
 def read(source: Source) -> Iterator[Document]:
@@ -112,7 +122,20 @@ def read(source: Source) -> Iterator[Document]:
     Raises:
         InputError: no HTML, or a page without text.
     """
-    text, notes = source.decoded(declared_encoding(source.content))
+    yield page_document(source, declared_encoding(source.content))
+
+
+def page_document(source: Source, declared: str | None) -> Document:
+    """Returns the document of a page.
+
+    Args:
+        source: content of the page, as bytes.
+        declared: encoding that the page or its message names, or None.
+
+    Raises:
+        InputError: no HTML, or a page without text.
+    """
+    text, notes = source.decoded(declared)
     page = Page(text, source)
     title = page.title
     if not source.options.keep_all:
@@ -120,7 +143,7 @@ def read(source: Source) -> Iterator[Document]:
     blocks = page.blocks()
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
-    yield source.document(blocks, title=title, has_pictures=page.has_pictures, notes=notes)
+    return source.document(blocks, title=title, has_pictures=page.has_pictures, notes=notes)
 
 
 def declared_encoding(content: bytes) -> str | None:
@@ -158,6 +181,9 @@ class Page:
         self._root = tree.body or tree.root
         if self._root is not None:
             _remove(self._root, _NEVER_SHOWN)
+        # Elements of a site's own whose tags name boxes, as in "amp-ad" and "share-button".
+        tags = {tag.lower() for tag in _OWN_TAG.findall(text)}
+        self._box_tags = ", ".join(sorted(filter(_is_box_tag, tags)))
         self._tree = tree  # nodes live as long as it does
 
     def drop_boilerplate(self) -> list[str]:
@@ -166,19 +192,32 @@ class Page:
             return []
         before = self._length(self._root)
         self._root = self._main(before)
+        controls = self._root.css("[aria-controls]:not(input)")
+        panels = {control.attributes.get("aria-controls") for control in controls}
+        self._panels = panels - {None}
+        self._drop_dialogues()
         self._source.check_time()
         _remove(self._root, _BOILERPLATE)
+        self._drop_forms()
+        self._drop_marked()
         self.drop_captions()
         self.drop_note_marks()
-        for node in self._root.css("header"):
-            if not node.css("h1, h2"):
-                node.decompose()
+        headers = [node for node in self._root.css("header") if not node.css("h1, h2")]
+        for node in _outermost(headers):
+            node.decompose()
         for link in self._root.css("a[href]"):
             if link.text().strip() in _PERMALINKS:
                 link.decompose()
+        self._source.check_time()
         self._drop_by_name()
         self._source.check_time()
-        self._drop_link_lists()
+        self._drop_by_heading()
+        self._drop_cards()
+        self._drop_links()
+        self._source.check_time()
+        self._drop_columns()
+        self._narrow()
+        self._drop_before_title()
         dropped = before - self._length(self._root)
         return [f"boilerplate of {dropped:,} characters left out"] if dropped > 0 else []
 
@@ -198,6 +237,23 @@ class Page:
         for node in nodes:
             node.decompose()
         return len(nodes), length
+
+    def replace_quotations(self, selector: str, boxes: str, mark: str) -> int:
+        """Replaces quotations by a line with a mark; returns how many characters they have.
+
+        Args:
+            selector: quotations.
+            boxes: elements that are quotations if no ``blockquote`` lies in them.
+            mark: content of the line.
+        """
+        if self._root is None:
+            return 0
+        whole = [node for node in self._root.css(boxes) if node.css_first("blockquote") is None]
+        nodes = _outermost([*self._root.css(selector), *whole])
+        length = sum(map(self._length, nodes))
+        for node in nodes:
+            node.replace_with(f"\v{mark}\v")  # see _block_text
+        return length
 
     def drop_captions(self) -> int:
         """Removes captions of pictures and tables; returns how many had words."""
@@ -225,21 +281,83 @@ class Page:
 
     def _main(self, length: int) -> Any:
         """Returns the element that holds the text, where the page marks one."""
+        self._has_main = True
         for selector in ("main", '[role="main"]', "article"):
-            found = self._root.css(selector)
-            if len(found) == 1 and self._length(found[0]) >= _LEAST_MAIN * length:
-                return found[0]
+            nodes = self._root.css(selector)
+            if len(nodes) == 1 and self._length(nodes[0]) >= _LEAST_MAIN * length:
+                return nodes[0]
+        self._has_main = False
         return self._root
+
+    def _drop_dialogues(self) -> None:
+        """Removes boxes that ask for an address, a password or consent, with the text of these."""
+        most = min(_LONGEST_DIALOGUE, _MOST_OF_DIALOGUE * self._length(self._root))
+        boxes = []
+        for field in self._root.css(_ASKING):
+            if field.tag != "input" and not _CONSENT_BUTTON.fullmatch(field.text().strip()):
+                continue
+            box = None
+            for parent in self._ancestors(field):
+                if self._length(parent) > most or parent.css_first("h1") is not None:
+                    break
+                box = parent
+            # Consent is asked for in sentences about cookies, other buttons accept other things.
+            if box is not None and (field.tag == "input" or "cookie" in box.text().lower()):
+                boxes.append(box)
+        for box in _outermost(boxes):
+            box.decompose()
+
+    def _drop_forms(self) -> None:
+        """Removes buttons, and forms unless a server or forum put its pages or posts into them."""
+        most = _MOST_BY_NAME * self._length(self._root)
+        forms = []
+        for form in self._root.css("form"):
+            paragraphs = form.css("p")
+            is_text = len(paragraphs) >= _FEWEST_PARAGRAPHS and not form.css(_TEXT_FIELDS)
+            if self._length(form) <= most and form.css(_CONTROLS) and not is_text:
+                forms.append(form)
+        for node in _outermost([*forms, *self._root.css("button")]):
+            if node.tag == "form" or not _is_in_heading(node):
+                node.decompose()
+
+    def _drop_marked(self) -> None:
+        """Removes hidden elements, asides and alerts, except those that are parts of the text."""
+        nodes = []
+        for node in self._root.css(_HIDDEN):
+            is_panel = node.attributes.get("role") == "tabpanel"
+            if not is_panel and node.attributes.get("id") not in self._panels:
+                nodes.append(node)
+        for node in self._root.css('[role="tablist"]'):
+            if node.css_first('[role="tabpanel"]') is None:
+                nodes.append(node)
+        for node in self._root.css('aside, [role="alert"]'):
+            names = (node.attributes.get("class"), node.attributes.get("aria-label"))
+            is_note = any(NOTE_NAME.fullmatch(name or "") for name in names)
+            is_alert = node.tag != "aside" and self._has_main
+            if not is_note and not is_alert:
+                nodes.append(node)
+        for node in _outermost(nodes):
+            node.decompose()
 
     def _drop_by_name(self) -> None:
         most = _MOST_BY_NAME * self._length(self._root)
-        boxes = []
+        named = self._root.css(_BY_NAME)
+        namespaces = _namespaces(named)
+        boxes = self._root.css(self._box_tags) if self._box_tags else []
+        for node in self._root.css(_PAGE_HEADERS):
+            if not _has_title(node):
+                boxes.append(node)
         comments = []
-        for node in self._root.css(_BY_NAME):
-            words = _box_words(node)
-            if words and words <= _COMMENT_WORDS:
-                comments.append(node)
-            elif words:
+        for node in named:
+            words = _box_words(node, namespaces)
+            if words and words <= COMMENT_WORDS:
+                if not _is_below(node, _REVIEW):
+                    comments.append(node)
+            elif words == {"signature"}:
+                # Functions have signatures, too.
+                if _is_below(node, _POST):
+                    boxes.append(node)
+            elif words and not self._is_text(node, words):
                 boxes.append(node)
         # The text of a forum or of a page of reviews is comments.
         if sum(map(self._length, _outermost(comments))) <= most:
@@ -248,17 +366,205 @@ class Page:
             if self._length(node) <= most:
                 node.decompose()
 
-    def _drop_link_lists(self) -> None:
-        lists = []
-        for node in self._root.css("ul, ol, dl, table"):
-            links = node.css("a[href]")
-            if len(links) < _FEWEST_LINKS:
-                continue
-            linked = sum(self._length(link) for link in links)
-            if linked >= _LINK_SHARE * max(1, self._length(node)):
-                lists.append(node)
-        for node in _outermost(lists):
+    def _is_text(self, node: Any, words: set[str]) -> bool:
+        """Returns True for parts of the text that are named like menus or dialogues."""
+        if words <= WINDOW_WORDS:
+            return node.attributes.get("id") in self._panels
+        if not words <= LIST_WORDS:
+            return False
+        linked = sum(map(self._length, node.css("a[href]")))
+        return self._length(node) - linked > max(linked, _LEAST_TEXT_OF_MENU)
+
+    def _drop_by_heading(self) -> None:
+        """Removes boxes with headings such as "Related articles", "Comments" or "Subscribe"."""
+        total = self._length(self._root)
+        boxes = []
+        for heading in self._root.css(_HEADING_LIKE):
+            text = heading.text()
+            kind = heading_of_box(text) if len(text) <= _LONGEST_HEADING else None
+            if kind is not None:
+                boxes += self._box_of(heading, kind, total)
+        for node in _outermost(boxes):
             node.decompose()
+
+    def _box_of(self, heading: Any, kind: BoxHeading, total: int) -> list[Any]:
+        """Returns the nodes of the box that a heading begins; [] for a heading of the text."""
+        most = _MOST_BY_NAME * total
+        if kind is BoxHeading.REQUEST:
+            most = min(most, _LONGEST_DIALOGUE)
+
+        def is_box(nodes: list[Any]) -> bool:
+            length = sum(map(self._length, nodes))
+            if length > most or any(_has_title(node) for node in nodes):
+                return False
+            if kind is BoxHeading.COMMENTS:
+                return any(map(_has_repeated_parts, nodes))
+            if kind is not BoxHeading.LINKS:
+                return True
+            links = [link for node in nodes for link in node.css("a[href]")]
+            if len(links) >= _FEWEST_LINKS and length <= _LONGEST_LINK * len(links):
+                return True
+            linked = sum(map(self._length, links))
+            return linked >= _LINK_SHARE_OF_BOX * max(1, length - self._length(heading))
+
+        result: list[Any] = []
+        if heading.tag not in _HEADING_TAGS and _text_before(heading):
+            return result
+        for first in (heading, *self._ancestors(heading)):
+            if first.tag in _NEVER_BY_NAME and first.tag not in _HEADING_TAGS:
+                break
+            if first.mem_id != heading.mem_id and is_box([first]):
+                result = [first]
+            elif self._length(first) > most:
+                break
+            if not result:
+                flat = self._until_heading(first, heading)
+                if len(flat) > 1 and is_box(flat):
+                    result = flat
+            if _text_before(first):
+                break
+        return result
+
+    @staticmethod
+    def _until_heading(first: Any, heading: Any) -> list[Any]:
+        """Returns an element and what follows it up to the next heading."""
+        is_marked = heading.tag in _HEADING_TAGS
+        nodes = [first]
+        node = first.next
+        while node is not None:
+            if node.is_element_node:
+                is_heading = node.tag in _HEADING_TAGS
+                if is_heading or (is_marked and node.css_first(_HEADINGS) is not None):
+                    break
+                nodes.append(node)
+            if len(nodes) > _MOST_SIBLINGS:
+                return []
+            node = node.next
+        return nodes
+
+    def _drop_cards(self) -> None:
+        """Removes rows of cards: a headline that links to another page, and a teaser."""
+        groups: dict[int, list[Any]] = {}
+        for heading in self._root.css("h2, h3, h4, h5"):
+            link = heading.css_first("a[href]")
+            headline = heading.text().strip()
+            if link is None or len(headline) < _SHORTEST_HEADLINE or not _leads_away(heading):
+                continue
+            if link.text().strip() != headline:
+                continue
+            card = heading
+            for parent in self._ancestors(heading):
+                if self._length(parent) > _LONGEST_CARD or len(parent.css("h2, h3, h4, h5")) > 1:
+                    break
+                card = parent
+            groups.setdefault(card.parent.mem_id, []).append(card)
+        cards = [card for group in groups.values() if len(group) > 1 for card in group]
+        # A page of nothing else is an overview, of which the cards are the text.
+        if sum(map(self._length, cards)) <= _MOST_BY_NAME * self._length(self._root):
+            for card in _outermost(cards):
+                card.decompose()
+
+    def _drop_links(self) -> None:
+        """Removes menus: blocks and lists whose text is links."""
+        counts = _count_links(self._root)
+        total, total_linked, _ = counts[self._root.mem_id]
+        is_overview = total_linked > _MOST_BY_NAME * total
+        has_copyright = _COPYRIGHT.search(self._root.text()) is not None
+        nodes = []
+        for node in self._root.css(_MENU_ELEMENTS):
+            length, linked, num_links = counts[node.mem_id]
+            is_list = node.tag in _LIST_TAGS
+            tags = (node.tag, node.parent.tag)
+            if node.mem_id == self._root.mem_id or (is_overview and not is_list):
+                continue
+            if num_links >= _FEWEST_LINKS and linked >= _LINK_SHARE * max(1, length):
+                is_menu = is_list or length <= _MOST_BY_NAME * total
+            elif length > _LONGEST_CARD or not _PARTS_OF_LISTS.isdisjoint(tags):
+                continue
+            elif 0 < linked == length and node.tag not in ("span", *_LIST_TAGS):
+                is_menu = _leads_away(node)
+            else:
+                is_menu = has_copyright and _COPYRIGHT.search(node.text()) is not None
+            if is_menu and (is_list or node.css_first("pre, code") is None):
+                nodes.append(node)
+        for node in _outermost(nodes):
+            node.decompose()
+
+    def _narrow(self) -> None:
+        """Removes what follows the end of an article."""
+        least = _LEAST_OF_BODY * self._length(self._root)
+        names = Counter(map(_tag_and_class, self._root.css("article, div, section")))
+        body = None
+        node = self._root
+        for _ in range(_MOST_LEVELS):
+            node = next((part for part in node.iter() if self._length(part) >= least), None)
+            if node is None:
+                break
+            # Other elements of the same name hold texts of the same kind, such as posts.
+            if _is_body(node) and names[_tag_and_class(node)] <= 1:
+                body = node
+        if body is None:
+            return
+        node = body
+        while node.mem_id != self._root.mem_id:
+            while node.next is not None:
+                node.next.decompose()
+            node = node.parent
+
+    def _drop_before_title(self) -> None:
+        """Removes what stands before the title, unless that is much."""
+        node = self._find_title()
+        if node is None:
+            return
+        before = []
+        while node.mem_id != self._root.mem_id:
+            sibling = node.prev
+            while sibling is not None:
+                before.append(sibling)
+                sibling = sibling.prev
+            node = node.parent
+        if sum(map(self._length, before)) <= _MOST_BEFORE_TITLE * self._length(self._root):
+            for node in before:
+                node.decompose()
+
+    def _find_title(self) -> Any:
+        """Returns the heading that the head of the page names, or the only one of level 1."""
+        title = _letters(self.title or "")
+        for selector in ("h1", "h2", 'h3, [class*="title"], b'):
+            for node in self._root.css(selector):
+                heading = _letters(node.text())
+                if len(heading) >= _SHORTEST_HEADLINE and heading in title:
+                    return node
+        headings = self._root.css("h1")
+        return headings[0] if len(headings) == 1 else None
+
+    def _drop_columns(self) -> None:
+        """Removes narrow columns of tables that lay out pages or posts, and signatures."""
+        nodes = []
+        longest: dict[int, int] = {}  # cell of a row, by row
+        for cell in self._root.css("td[width]"):
+            length = self._length(cell)
+            if cell.css_first("div, br, table") is None:
+                continue
+            row = cell.parent
+            if row.mem_id not in longest:
+                longest[row.mem_id] = max(map(self._length, row.iter()))
+            if longest[row.mem_id] >= max(_LONGEST_CELL, _LEAST_RATIO_OF_COLUMNS * length):
+                nodes.append(cell)
+        if _SIGNATURE.search(self._root.text()):
+            for node in self._root.css("div, p, span"):
+                if _SIGNATURE.match(node.text().lstrip()) and self._length(node) <= _LONGEST_CARD:
+                    nodes.append(node)
+        for node in _outermost(nodes):
+            node.decompose()
+
+    def _ancestors(self, node: Any) -> Iterator[Any]:
+        """Yields the nearest ancestors of an element, below the root."""
+        for _ in range(_MOST_ANCESTORS):
+            node = node.parent
+            if node is None or node.mem_id == self._root.mem_id:
+                return
+            yield node
 
     @staticmethod
     def _length(node: Any) -> int:
@@ -282,16 +588,123 @@ def _remove(root: Any, selector: str) -> None:
 
 
 def _outermost(nodes: list[Any]) -> list[Any]:
-    """Returns the nodes that lie in no other of them: removing these removes all."""
-    ids = {node.mem_id for node in nodes}
-    found = []
-    for node in nodes:
+    """Returns the nodes that lie in no other of them, each once: removing these removes all."""
+    by_id = {node.mem_id: node for node in nodes}
+    result = []
+    for node in by_id.values():
         parent = node.parent
-        while parent is not None and parent.mem_id not in ids:
+        while parent is not None and parent.mem_id not in by_id:
             parent = parent.parent
         if parent is None:
-            found.append(node)
-    return found
+            result.append(node)
+    return result
+
+
+def _is_box_tag(tag: str) -> bool:
+    """Returns True if the tag of a site's own element names a box, its prefix left out or not."""
+    return bool(box_words(tag) or box_words(tag.partition("-")[2]))
+
+
+def _names(node: Any) -> list[str]:
+    """Returns the class names of an element, and its other names."""
+    attributes = node.attributes
+    names = (attributes.get("class") or "").split()
+    return [*names, *(attributes.get(key) or "" for key in ("id", "name", *_NAME_ATTRIBUTES))]
+
+
+def _namespaces(named: list[Any]) -> frozenset[str]:
+    """Returns words with which many class names of a page begin: prefixes of a program."""
+    names: set[str] = set()
+    for node in named:
+        names.update((node.attributes.get("class") or "").split())
+    counts = Counter(filter(None, map(name_space, names)))
+    return frozenset(word for word, count in counts.items() if count >= _FEWEST_IN_NAMESPACE)
+
+
+def _is_below(node: Any, name: re.Pattern[str]) -> bool:
+    """Returns True if the class or id of an element or of one around it has a word."""
+    while node is not None and node.is_element_node:
+        attributes = node.attributes
+        if name.search(f"{attributes.get('class')} {attributes.get('id')}"):
+            return True
+        node = node.parent
+    return False
+
+
+def _is_in_heading(node: Any) -> bool:
+    """Returns True if an element is a part of a heading, as in accordions."""
+    return node.parent is not None and node.parent.tag in _HEADING_TAGS
+
+
+def _has_title(node: Any) -> bool:
+    """Returns True if an element is or holds the title of the page."""
+    return node.tag == "h1" or node.css_first("h1") is not None
+
+
+def _is_body(node: Any) -> bool:
+    """Returns True if the tag or a name of an element is an article's."""
+    if node.tag == "article" or node.attributes.get("itemprop") == "articleBody":
+        return True
+    return node.tag in ("div", "section") and any(map(BODY_NAME.fullmatch, _names(node)))
+
+
+def _tag_and_class(node: Any) -> tuple[str, str | None]:
+    """Returns the tag and the class of an element."""
+    return node.tag, node.attributes.get("class")
+
+
+def _has_repeated_parts(box: Any) -> bool:
+    """Returns True if an element holds parts of one tag and class in a row, as comments are."""
+    for node in box.css("li, article, div, section, details"):
+        following = node.next
+        while following is not None and not following.is_element_node:
+            following = following.next
+        if following is None or following.tag != node.tag:
+            continue
+        if following.attributes.get("class") == node.attributes.get("class"):
+            return True
+    return box.css_first("li, article, .comment") is not None
+
+
+def _text_before(node: Any) -> bool:
+    """Returns True if text stands before an element in its parent."""
+    before = node.prev
+    while before is not None:
+        if (before.text() if before.is_element_node else before.text_content or "").strip():
+            return True
+        before = before.prev
+    return False
+
+
+def _leads_away(node: Any) -> bool:
+    """Returns True if no link of an element leads to a place of the same page."""
+    targets = [link.attributes["href"] or "" for link in node.css("a[href]")]
+    return not any(target.startswith("#") and len(target) > 1 for target in targets)
+
+
+def _count_links(root: Any) -> dict[int, tuple[int, int, int]]:
+    """Returns, by element, the characters but white space, these in links, and the links."""
+    counts: dict[int, tuple[int, int, int]] = {}
+    starts: list[tuple[int, int, int]] = []
+    length = linked = num_links = 0
+    in_link = 0
+    for node, is_start in _walk(root):
+        if not node.is_element_node:
+            if node.is_text_node:
+                size = len("".join((node.text_content or "").split()))
+                length += size
+                linked += size if in_link else 0
+            continue
+        is_link = node.tag == "a" and "href" in node.attributes
+        if is_start:
+            starts.append((length, linked, num_links))
+            in_link += is_link
+            num_links += is_link
+        else:
+            in_link -= is_link
+            before = starts.pop()
+            counts[node.mem_id] = (length - before[0], linked - before[1], num_links - before[2])
+    return counts
 
 
 def _is_note_mark(raised: Any) -> bool:
@@ -318,67 +731,38 @@ def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text))
 
 
-def _box_words(node: Any) -> set[str]:
-    """Returns the words in the class and id of an element that name a box beside the text."""
+def _box_words(node: Any, namespaces: frozenset[str]) -> set[str]:
+    """Returns the words in the names of an element that name a box beside the text.
+
+    Args:
+        node: element.
+        namespaces: words with which many class names of the page begin.
+    """
     if node.tag in _NEVER_BY_NAME:
         return set()
     words: set[str] = set()
-    for name in (node.attributes.get("class") or "").split():
-        words |= _box_words_in(name)
-    name = node.attributes.get("id") or ""
-    if not _is_named_by_heading(node, name):
-        words |= _box_words_in(name)
+    for key, value in node.attributes.items():
+        if not value:
+            continue
+        if key == "class":
+            for name in value.split():
+                words |= box_words(name, namespaces)
+        elif key in _NAME_ATTRIBUTES:
+            words |= box_words(value, namespaces)
+        elif key == "id":
+            id_words = box_words(value, namespaces)
+            if id_words and not _is_named_by_heading(node, value):
+                words |= id_words
     return words
-
-
-@functools.lru_cache(maxsize=10_000)
-def _box_words_in(name: str) -> frozenset[str]:
-    """Returns the words of a name that name a box; none if the name has words of a text.
-
-    Args:
-        name: class or id, such as "cookieConsentBanner", "related_articles" or "adslot-2".
-    """
-    words: list[str] = []
-    for part in _NAME_WORD.findall(name[:_LONGEST_NAME]):
-        words += _joined_words(part.lower()) or [part.lower()]
-    result = set()
-    position = 0
-    while position < len(words):
-        for size in (3, 2, 1):
-            term = "-".join(words[position : position + size])
-            if term in _BOX_WORDS:
-                result.add(term)
-                break
-        else:
-            size = 1
-            word = words[position]
-            is_prefix = len(word) < _FEWEST_LETTERS and word not in _STATES
-            if not is_prefix and word not in _BESIDE_NAMES:
-                return frozenset()
-        position += size
-    return frozenset(result)
-
-
-@functools.lru_cache(maxsize=10_000)
-def _joined_words(word: str) -> list[str]:
-    """Returns the two words of names that a word joins, as in "cookiebanner"; [] if it does not."""
-    if word in _BOX_WORDS or word in _BESIDE_NAMES:
-        return [word]
-    for end in range(2, len(word) - 1):
-        first, second = word[:end], word[end:]
-        if f"{first}-{second}" in _BOX_WORDS:
-            return [first, second]
-        is_first = first in _BOX_WORDS or first in _BESIDE_NAMES
-        is_second = second in _BOX_WORDS or second in _BESIDE_NAMES
-        if is_first and is_second:
-            return [first, second]
-    return []
 
 
 def _is_named_by_heading(node: Any, name: str) -> bool:
     """Returns True if the id of an element is made of its first heading, as of a report's parts."""
-    heading = node.css_first("h1, h2, h3, h4, h5, h6")
-    return heading is not None and _letters(heading.text()).lower() == _letters(name).lower()
+    heading = node.css_first(_HEADINGS)
+    if heading is None:
+        return False
+    words = _letters(heading.text()).lower()
+    return _letters(name).lower() in (words, words.lstrip("0123456789"))
 
 
 def _is_named_caption(node: Any) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 from longsum_jax.errors import InputError
 from longsum_jax.files import parse_json
+from longsum_jax.readers import slack
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.rows import parsed_object, row_documents
 from longsum_jax.readers.source import Source
@@ -17,7 +18,7 @@ def read(source: Source) -> Iterator[Document | Failure]:
 
 
 def read_json(source: Source) -> Iterator[Document | Failure]:
-    """Reads the documents of a JSON file.
+    """Reads the documents of a JSON file; messages of Slack are one document.
 
     Raises:
         InputError: no JSON.
@@ -29,6 +30,8 @@ def read_json(source: Source) -> Iterator[Document | Failure]:
         if "\n{" in text.strip():  # lines under the wrong name
             return read(source)
         raise InputError(f"{source.name}: not valid JSON ({error})") from None
+    if slack.are_messages(value):
+        return iter([slack.read_messages(source, value)])
     objects = value if isinstance(value, list) else [value]
     return row_documents(source, _objects(objects, source))
 

@@ -1,9 +1,13 @@
-"""E-mail: subject, body and attachments of a message (.eml), messages of a mailbox (.mbox)."""
+"""E-mail: subject, body and attachments of a message (.eml), messages of a mailbox (.mbox).
 
+Browsers save a page with its pictures as such a message, too: MHTML.
+"""
+
+import contextlib
 import email
 import email.policy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from email.errors import MessageError
 from email.message import EmailMessage, MIMEPart
 from typing import Any
@@ -11,37 +15,36 @@ from typing import Any
 from longsum_jax.errors import InputError, in_one_line
 from longsum_jax.readers.document import Block, Document, Failure
 from longsum_jax.readers.encodings import decode
-from longsum_jax.readers.html import Page
+from longsum_jax.readers.html import Page, declared_encoding, page_document
+from longsum_jax.readers.mail_history import QUOTED, has_forward, own_lines
 from longsum_jax.readers.plain_text import text_blocks
 from longsum_jax.readers.source import Source
 
 _LONGEST_HEADER = 2000  # characters
 _SEPARATOR = re.compile(rb"^From \S+.*\n(?=[\w-]+:)", re.MULTILINE)
 _ESCAPED = re.compile(rb"^>(>*From )", re.MULTILINE)
-# The space is often lost; without it the line may be a rule, but hardly so near to the end.
-_SIGNATURE = re.compile(r"^(?:-- |--(?=(?:\n.*+){0,10}\s*\Z))$", re.MULTILINE)
 _SIGNATURES = (
     *("application/pgp-signature", "application/pkcs7-signature"),
     "application/x-pkcs7-signature",
 )
-_QUOTED = re.compile(r"^[ \t]*>.*\n?", re.MULTILINE)
-# "On Monday, A. B. wrote:" and what Outlook puts over the message that it answers.
-_ANSWERED = re.compile(
-    r"^(?:On|Am|Le|El|Il)\b[^\n]{0,200}(?:\n[^\n]{0,200})?(?:wrote|schrieb|écrit|escribió|scritto)"
-    r"[^\n]{0,80}:[ \t]*$",
-    re.MULTILINE,
-)
-# What Outlook puts between an answer and what it answers: a line of words or a rule, then headers.
-_FORWARDED = re.compile(
-    r"^(?:-{2,} ?(?:Original Message|Ursprüngliche Nachricht) ?-{2,}"
-    r"|(?:_{10,}[ \t]*\n\s*)?(?:From|Von|De) ?: [^\n]+\n"
-    r"(?:[^\n]+\n)?(?:Sent|Gesendet|Envoyé|Date) ?: ).*",
-    re.M | re.S,
-)
+_PAGES = ("text/html", "application/xhtml+xml")
 
-
-_QUOTED_HTML = '.gmail_quote, .yahoo_quoted, .moz-cite-prefix, blockquote[type="cite"]'
-_FORWARD = re.compile(r"(?:fwd?|wg|tr|rv)\s*:", re.IGNORECASE)  # before a subject
+# Elements with quoted mail. Gmail and Proton Mail put it into a quotation inside of a box, in which
+# answers may lie as well.
+_QUOTED_HTML = (
+    ".yahoo_quoted, .moz-cite-prefix, .gmail_attr, .zmail_extra, .tutanota_quote, "
+    '#mail-editor-reference-message-container, blockquote[type="cite"], blockquote.gmail_quote, '
+    "div.gmail_quote > blockquote, .protonmail_quote > blockquote"
+)
+_QUOTED_BOXES = "div.gmail_quote, div.protonmail_quote"
+_SIGNATURE_HTML = (
+    ".gmail_signature_prefix, .gmail_signature, .moz-signature, .protonmail_signature_block, "
+    ".tutanota_signature, #ms-outlook-mobile-signature"
+)
+# Before a subject, after the name of a mailing list.
+_FORWARD = re.compile(
+    r"(?:\[[^\[\]]*\]\s*)?(?:fwd?|wg|tr|rv|enc|vb|pd|doorst|vl|转发)\s*:", re.IGNORECASE
+)
 
 
 class _Policy(email.policy.EmailPolicy):
@@ -63,36 +66,58 @@ def read(source: Source) -> Iterator[Document | Source]:
     Raises:
         InputError: a message without text or attachments, or with too deep ones.
     """
-    try:
+    with _limited_depth(source):
         yield from _read(source)
-    except RecursionError:  # of messages, or of brackets in a header
+
+
+def read_page(source: Source) -> Iterator[Document]:
+    """Reads the page that a browser saved as a message (MHTML, RFC 2557), without its frames.
+
+    Raises:
+        InputError: a message without a page, a page without text.
+    """
+    with _limited_depth(source):
+        for part in _parsed(source).walk():
+            content = part.get_payload(decode=True)
+            if part.get_content_type() in _PAGES and isinstance(content, bytes):
+                page = source.inner(source.name, content)
+                yield page_document(page, part.get_content_charset() or declared_encoding(content))
+                return
+    raise InputError(f"{source.name}: holds no web page; save the page again, for example as HTML")
+
+
+@contextlib.contextmanager
+def _limited_depth(source: Source) -> Iterator[None]:
+    """Reports parts, or brackets in a header, that are nested too deeply for the parser."""
+    try:
+        yield
+    except RecursionError:
         raise InputError(
             f"{source.name}: its parts lie too deep inside one another; the mail is damaged"
         ) from None
 
 
-def _read(source: Source) -> Iterator[Document | Source]:
+def _parsed(source: Source) -> EmailMessage:
     message = email.message_from_bytes(source.content, policy=_Policy())
     assert isinstance(message, EmailMessage)
+    return message
+
+
+def _read(source: Source) -> Iterator[Document | Source]:
+    message = _parsed(source)
     bodies, attached = _parts(message, source)
     attachments, notes = _attachments(attached, source)
     blocks: list[Block] = []
     subject = _header(message, "subject")
-    is_forwarded = _FORWARD.match(subject or "") is not None
+    is_forward = _FORWARD.match(subject or "") is not None
     for part in bodies:
         text = _text(part, source.name)
-        is_own = not (source.options.keep_all or is_forwarded)
         if part.get_content_type() == "text/html":
-            page = Page(text, source)
-            if is_own and page.has_text_beside(_QUOTED_HTML):
-                _, length = page.drop(_QUOTED_HTML)
-                notes.append(_about_quoted(length))
-            blocks += page.blocks()
+            found, dropped = _page_blocks(Page(text, source), source, is_forward)
         else:
-            if not source.options.keep_all:
-                text, dropped = _own_words(text, is_forwarded)
-                notes += dropped
-            blocks += text_blocks(text)
+            found, dropped = _text_blocks(text, source, is_forward)
+        blocks += found
+        notes += dropped
     if subject and blocks:
         blocks.insert(0, Block(subject, 1))
     if blocks or not attachments:
@@ -187,27 +212,58 @@ def _text(part: MIMEPart, name: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _own_words(text: str, is_forwarded: bool) -> tuple[str, list[str]]:
-    """Returns a body without quoted mail and signature, and notes about these.
-
-    What is forwarded stays, for it is what the mail tells.
-    """
-    notes = []
-    signature = list(_SIGNATURE.finditer(text))
-    if signature:
-        text = text[: signature[-1].start()]
-        notes.append("signature left out")
-    if is_forwarded:
-        return text, notes
-    without = _QUOTED.sub("", _FORWARDED.sub("", _ANSWERED.sub("", text)))
-    if without != text and without.strip():
-        notes.append(_about_quoted(len(text) - len(without)))
-        text = without
-    return text, notes
+def _text_blocks(text: str, source: Source, is_forward: bool) -> tuple[list[Block], list[str]]:
+    """Returns the blocks of a plain body, and notes about what is left out."""
+    if source.options.keep_all:
+        return text_blocks(text), []
+    own = own_lines(text.split("\n"), is_forward=is_forward)
+    text = "\n".join(line for line in own.lines if line is not None)
+    return text_blocks(text), own.notes + _about_quoted(own.num_quoted)
 
 
-def _about_quoted(num_chars: int) -> str:
-    return f"quoted mail of {num_chars:,} characters left out"
+def _page_blocks(page: Page, source: Source, is_forward: bool) -> tuple[list[Block], list[str]]:
+    """Returns the blocks of an HTML body, and notes about what is left out."""
+    blocks = page.blocks()
+    if source.options.keep_all:
+        return blocks, []
+    if not (is_forward or has_forward(_lines(blocks))):
+        num_quoted = page.replace_quotations(_QUOTED_HTML, _QUOTED_BOXES, QUOTED)
+        has_signature = page.has_text_beside(_SIGNATURE_HTML)
+        if has_signature:
+            page.drop(_SIGNATURE_HTML)
+        answer = page.blocks()
+        own = own_lines(_lines(answer), is_forward=False)
+        if not own.is_forward:
+            notes = {"signature left out": None} if has_signature else {}
+            notes |= dict.fromkeys(own.notes)
+            return _with_lines(answer, own.lines), [
+                *notes,
+                *_about_quoted(num_quoted + own.num_quoted),
+            ]
+    own = own_lines(_lines(blocks), is_forward=True)
+    return _with_lines(blocks, own.lines), own.notes
+
+
+def _about_quoted(num_chars: int) -> list[str]:
+    return [f"quoted mail of {num_chars:,} characters left out"] if num_chars else []
+
+
+def _lines(blocks: Sequence[Block]) -> list[str]:
+    """Returns the lines of blocks, an empty one after each block."""
+    return [line for block in blocks for line in (*block.text.split("\n"), "")]
+
+
+def _with_lines(blocks: Sequence[Block], lines: Sequence[str | None]) -> list[Block]:
+    """Returns blocks with only the lines that are not None, in the order of ``_lines``."""
+    result = []
+    start = 0
+    for block in blocks:
+        end = start + block.text.count("\n") + 1
+        text = "\n".join(line for line in lines[start:end] if line is not None).strip()
+        if text:
+            result.append(block._replace(text=text))
+        start = end + 1
+    return result
 
 
 def _header(message: EmailMessage, name: str) -> str | None:

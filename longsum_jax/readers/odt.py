@@ -14,10 +14,11 @@ _TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
 _DRAW = "{urn:oasis:names:tc:opendocument:xmlns:drawing:1.0}"
 _OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 _STYLE = "{urn:oasis:names:tc:opendocument:xmlns:style:1.0}"
+_SVG = "{urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0}"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 _MANIFEST = "META-INF/manifest.xml"
-# Earlier versions of the text, how characters are pronounced, and tables of contents and indexes,
-# which repeat what is in the text.
+# Earlier versions of the text, how characters are pronounced, titles and descriptions of pictures,
+# empty fields of a form, and tables of contents and indexes, which repeat what is in the text.
 _SKIPPED = frozenset(
     {
         f"{_TEXT}tracked-changes",
@@ -31,6 +32,9 @@ _SKIPPED = frozenset(
         f"{_TEXT}sequence-decls",
         f"{_OFFICE}annotation",
         f"{_OFFICE}forms",
+        f"{_TEXT}placeholder",
+        f"{_SVG}title",
+        f"{_SVG}desc",
     }
 )
 _CAPTION = "Caption"  # the style on which those of captions are based

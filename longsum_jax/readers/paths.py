@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from longsum_jax.errors import in_one_line
+from longsum_jax.readers import slack
 from longsum_jax.readers.document import Failure
 
 STDIN = "-"
@@ -15,9 +16,7 @@ STDIN = "-"
 
 def printable(path: str) -> str:
     """Returns a path in one line that any terminal shows; strange characters are escaped."""
-    # Bytes of a name that the locale cannot decode are surrogates; UTF-8 may decode them.
-    content = path.encode("utf-8", "surrogateescape")
-    return in_one_line(content.decode("utf-8", "backslashreplace"))
+    return in_one_line(path)
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
@@ -36,7 +35,7 @@ def expand(paths: Sequence[str], exclude: str | None = None) -> Iterator[str | F
     """Yields files in the order of ``paths``, those of folders and patterns sorted.
 
     Folders are read with all that lies in them but hidden files; a folder that several links lead
-    to is read once.
+    to is read once. A folder that is an export of Slack is yielded in place of its files.
 
     Args:
         paths: what the user gave.
@@ -94,6 +93,11 @@ def _files_below(folder: str, exclude: str | None) -> Iterator[str | Failure]:
             folders.clear()  # a link to a folder above or beside
             continue
         visited.add((status.st_dev, status.st_ino))
+        if slack.is_folder(directory):
+            found = True
+            folders.clear()
+            yield directory
+            continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if name.startswith("."):

@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import math
 import re
 import threading
 from collections import Counter
@@ -10,24 +11,48 @@ from typing import Any, NamedTuple
 
 from longsum_jax.errors import InputError, counted
 from longsum_jax.extra import import_extra
-from longsum_jax.readers.cleaning import join_hyphens, lines_to_leave_out, words_of
+from longsum_jax.readers.cleaning import (
+    join_hyphens,
+    lines_to_leave_out,
+    list_marks,
+    without_line_numbers,
+    words_of,
+)
+from longsum_jax.readers.columns import FEWEST_ROWS, order_columns
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
 from longsum_jax.text.ngrams import num_words
 
-# PDFium writes these for a hyphen that it takes for one at the end of a line, and no line end.
-_LINE_HYPHENS = str.maketrans({"\x02": "-\n", "\ufffe": "-\n"})
+# A line end, which PDFium writes as one of the latter two after a hyphen that it leaves out.
+_LINE_END = re.compile("\r\n|[\x02\ufffe]")
 _SPACES = re.compile(r"[ \t\xa0\u2000-\u200a]+")
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+\S")
 _ENDS = (".", "!", "?", ":", '"', "”", "\u2019", "。")
+# A number that may be the mark of a footnote, raised digits in lines, and a footnote.
+_DIGITS_AFTER = re.compile(r"(?:[^\W\d_]|[.,;:!?)\"\u201d\u2019])[ ]?(\d{1,3})(?![\w%]|[.,]\d)")
+_RAISED_DIGITS = {digit: chr(0xF0000 + ord(digit)) for digit in "0123456789"}  # private use
+_TO_RAISED = str.maketrans(_RAISED_DIGITS)
+_FROM_RAISED = str.maketrans({raised: digit for digit, raised in _RAISED_DIGITS.items()})
+_RAISED_NUMBER = re.compile("[ ]?([\U000f0030-\U000f0039]+)")
+_SIGNS = "*\u2217\u2020\u2021\xa7\xb6"
+_SIGN_AFTER = re.compile(rf"(?<=[^\s{_SIGNS}])([{_SIGNS}]{{1,3}})(?=[\s,;.]|\Z)")
+_FOOTNOTE = re.compile(
+    rf"(?!\d+(?:st|nd|rd|th)\b)(\d{{1,3}}|[{_SIGNS}]{{1,3}})[.)\]]?\s?(?=[^\W\d_]|[\"\u201c\u2018(])"
+)
 _LIST_ITEM = re.compile(r"(?:[•●▪◦‣·\u2013-]|\(?\d{1,3}[.)]|\[\d{1,3}\]|\(?[a-z][.)])\s")
 
+_GAP = 1.0  # distance of two pieces of a line over the size of the text
+_NARROWEST = 5  # width of a column over the size of the text
+_SMALLER = 0.93  # size of a footnote over that of the text
+_RAISED = 0.85  # size of a raised digit over that of the letter before it
+_FULL_LINE = 30  # characters of a line of the text, which a footnote has above it
+_SAME_COLUMN = 60  # points between the left edges of lines in one column
 _LARGER = 1.12  # size of a heading over that of the text
 _BOLDER = 150  # weight of a heading over that of the text
 _LONGEST_HEADING = 120  # characters
 _WIDER_GAP = 1.35  # distance between paragraphs over that between lines
-_SCAN_CHARS = 16  # on average on a page, below which a document of images is a scan
+_STAMP_LINES = 4  # at most on a scanned page, of the library or web site that it comes from
 _SHORT_LINE = 0.75  # characters of a last line over those of a full one
 _LEVELS = 6
 
@@ -35,13 +60,14 @@ _pdfium_lock = threading.Lock()  # PDFium runs in one thread at a time
 
 
 class _Line(NamedTuple):
-    """A line of a page: its text, and where and how large it stands, in points."""
+    """A line of a page: its text, and its position and size in points."""
 
     text: str
     left: float
     bottom: float
     size: float
     weight: int
+    right: float = 0.0  # measured on pages that may have columns
 
 
 class _Style(NamedTuple):
@@ -58,15 +84,24 @@ def read(source: Source) -> Iterator[Document]:
         InputError: a damaged or encrypted file, a scan without a text layer, too many pages.
     """
     with _pdfium_lock:
-        pages, title, bookmarks, without_text = _read_pages(source)
+        pages, title, bookmarks, pages_with_images = _read_pages(source)
+    texts, dropped = _without_line_numbers(pages)
+    marks, notes = lines_to_leave_out([[line.text for line in page] for page in texts])
+    dropped += notes
+    for number, (page, marked) in enumerate(zip(texts, marks, strict=True)):
+        texts[number] = [
+            line for line, is_left_out in zip(page, marked, strict=True) if not is_left_out
+        ]
+    # The stamp of a library is not the text of a page.
+    scans = [number + 1 for number in pages_with_images if not texts[number]]
     notes = []
-    if without_text:
-        notes.append(_about_images(without_text, len(pages)))
+    if scans:
+        _check_scans(source, len(scans), sum(map(bool, texts)), len(pages))
+        notes.append(_about_images(scans, len(pages)))
     if not source.options.keep_all:
-        marks, dropped = lines_to_leave_out([[line.text for line in page] for page in pages])
-        notes += dropped
-        for number, (page, marked) in enumerate(zip(pages, marks, strict=True)):
-            pages[number] = [line for line, gone in zip(page, marked, strict=True) if not gone]
+        pages, footnotes = _without_footnotes(texts)
+        notes += [*dropped, *footnotes]
+    pages = [[_with_digits(line) for line in page] for page in pages]
     assembler = _Assembler(pages, bookmarks, keep_all=source.options.keep_all)
     blocks = assembler.blocks()
     if assembler.num_captions:
@@ -74,10 +109,108 @@ def read(source: Source) -> Iterator[Document]:
     yield source.document(blocks, title=title, num_pages=len(pages), notes=notes)
 
 
+def _without_line_numbers(pages: Sequence[Sequence[_Line]]) -> tuple[list[list[_Line]], list[str]]:
+    texts, notes = without_line_numbers([[line.text for line in page] for page in pages])
+    if not notes:
+        return list(map(list, pages)), []
+    results = []
+    for page, page_texts in zip(pages, texts, strict=True):
+        lines = zip(page, page_texts, strict=True)
+        results.append([line._replace(text=text) for line, text in lines if text])
+    return results, notes
+
+
+def _without_footnotes(
+    pages: Sequence[Sequence[_Line]],
+) -> tuple[list[list[_Line]], list[str]]:
+    """Returns the lines of each page without footnotes and their marks, and a note."""
+    size = _style_of(pages).size
+    chars: Counter[float] = Counter()
+    for line in itertools.chain(*pages):
+        chars[line.size] += len(line.text)
+    # A size that much of the document has is not one of footnotes.
+    small = {
+        other
+        for other, count in chars.items()
+        if other <= _SMALLER * size and count < 0.3 * chars.total()
+    }
+    if chars[size] < 0.4 * chars.total():  # boxes of a font whose heights are those of letters
+        small = set()
+    results = []
+    count = 0
+    for page in pages:
+        indices, marks = _footnotes(page, small)
+        count += len(marks)
+        lines = [line for i, line in enumerate(page) if i not in indices]
+        results.append([_without_marks(line, marks) for line in lines] if marks else lines)
+    return results, [f"{counted(count, 'footnote')} left out"] if count else []
+
+
+def _footnotes(page: Sequence[_Line], small: Set[float]) -> tuple[set[int], set[str]]:
+    """Returns the indices of lines of footnotes, and the marks of the footnotes.
+
+    Footnotes are smaller than the text, begin with a mark, and have no text below them.
+
+    Args:
+        page: lines of a page.
+        small: sizes of lines that may be footnotes.
+    """
+    indices: set[int] = set()
+    marks: set[str] = set()
+    groups = itertools.groupby(range(len(page)), lambda i: page[i].size in small)
+    for is_small, group in groups:
+        run = list(group) if is_small else []
+        while run and _FOOTNOTE.match(page[run[0]].text) is None:
+            run.pop(0)
+        is_long = 2 * len(run) > len(page)
+        if not run or is_long or _has_text_below(page, run[0], small):
+            continue
+        matches = [_FOOTNOTE.match(page[i].text) for i in run]
+        indices.update(run)
+        marks.update(match.group(1) for match in matches if match is not None)
+    return indices, marks
+
+
+def _has_text_below(page: Sequence[_Line], start: int, small: Set[float]) -> bool:
+    note = page[start]
+    return any(
+        line.bottom < note.bottom
+        and abs(line.left - note.left) < _SAME_COLUMN
+        and line.size not in small
+        and len(line.text) >= _FULL_LINE
+        for line in page
+    )
+
+
+def _without_marks(line: _Line, marks: Set[str]) -> _Line:
+    def replaced(match: re.Match[str]) -> str:
+        return "" if match.group(1).translate(_FROM_RAISED) in marks else match.group()
+
+    text = _SIGN_AFTER.sub(replaced, _RAISED_NUMBER.sub(replaced, line.text))
+    return line._replace(text=text)
+
+
+def _with_digits(line: _Line) -> _Line:
+    """Returns a line with digits in place of raised ones."""
+    return line if line.text.isascii() else line._replace(text=line.text.translate(_FROM_RAISED))
+
+
+def _check_scans(source: Source, num_scans: int, num_texts: int, num_pages: int) -> None:
+    """Raises InputError if more pages are images than text."""
+    if num_scans <= num_texts or (num_texts and source.options.keep_all):
+        return
+    others = "; --keep_all reads the other pages" if num_texts else ""
+    raise InputError(
+        f"{source.name}: a scan ({num_scans} of {num_pages} pages are images without a text "
+        "layer); run an OCR program on it, for example ocrmypdf, or register a reader with OCR "
+        f'as longsum_jax.readers.KINDS["pdf"]{others}'
+    )
+
+
 def _read_pages(
     source: Source,
 ) -> tuple[list[list[_Line]], str | None, dict[tuple[int, str], int], list[int]]:
-    """Returns lines of all pages, title, bookmarks, and numbers of pages with images alone."""
+    """Returns lines of all pages, title, bookmarks, and indices of pages with images, few lines."""
     pdfium = import_extra("pypdfium2", source.name, "PDF")
     document = _open(pdfium, source)
     try:
@@ -88,21 +221,15 @@ def _read_pages(
                 f"max_pages={source.options.max_pages}; raise it (--max_pages)"
             )
         pages = []
-        without_text = []
+        with_images = []
         for number in range(num_pages):
             source.check_time()
             lines, has_images = _read_page(pdfium, document, number, source.name)
             pages.append(lines)
-            if not lines and has_images:
-                without_text.append(number + 1)
-        chars = sum(len(line.text) for page in pages for line in page)
-        if without_text and chars < _SCAN_CHARS * num_pages:
-            raise InputError(
-                f"{source.name}: a scan, pages are images without a text layer; recognise its "
-                "text first, for example with ocrmypdf"
-            )
+            if has_images:
+                with_images.append(number)
         title = (document.get_metadata_dict().get("Title") or "").strip()
-        return pages, title or None, _bookmarks(document), without_text
+        return pages, title or None, _bookmarks(document), with_images
     finally:
         document.close()
 
@@ -119,7 +246,7 @@ def _open(pdfium: Any, source: Source) -> Any:
 
 
 def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list[_Line], bool]:
-    """Returns the lines of a page, and whether it has images."""
+    """Returns the lines of a page, and whether it has few lines and an image."""
     try:
         page = document[number]
     except pdfium.PdfiumError as error:
@@ -127,30 +254,166 @@ def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list
             f"{name}: page {number + 1} is damaged ({error}); copy the file again"
         ) from None
     try:
-        lines = list(_lines(pdfium.raw, page.get_textpage()))
+        lines = _lines(pdfium.raw, page.get_textpage())
         image = pdfium.raw.FPDF_PAGEOBJ_IMAGE
-        has_images = not lines and any(page.get_objects(filter=[image], max_depth=3))
+        has_few_lines = len(lines) <= _STAMP_LINES
+        has_images = has_few_lines and any(page.get_objects(filter=[image], max_depth=3))
         return lines, has_images
     finally:
         page.close()
 
 
-def _lines(raw: Any, textpage: Any) -> Iterator[_Line]:
+def _lines(raw: Any, textpage: Any) -> list[_Line]:
+    """Returns the lines of a page in reading order."""
     text = textpage.get_text_range()
-    place = 0
-    box = raw.FS_RECTF()
-    for line in text.split("\r\n"):
-        shown = _SPACES.sub(" ", line).strip()
-        if shown:
-            # The first character that is no space says where the line stands and in what size.
-            first = place + len(line) - len(line.lstrip())
-            index = raw.FPDFText_GetCharIndexFromTextIndex(textpage.raw, first)
-            raw.FPDFText_GetLooseCharBox(textpage.raw, index, ctypes.byref(box))
-            weight = raw.FPDFText_GetFontWeight(textpage.raw, index)
-            # Half points: boxes of letters in one size differ a little.
-            size = round(2 * (box.top - box.bottom)) / 2
-            yield _Line(shown, box.left, box.bottom, size, weight)
-        place += len(line) + 2
+    measure = _Measure(raw, textpage, text)
+    spans = []
+    lines = []
+    start = 0
+    for end, following in _line_ends(text):
+        line = text[start:end]
+        if line.strip():
+            span = start + len(line) - len(line.lstrip()), start + len(line.rstrip())
+            spans.append(span)
+            hyphen = "-" if following - end == 1 else ""
+            lines.append(measure.line(*span, hyphen))
+        start = following
+    size = _style_of([lines]).size
+    if not _may_have_columns(measure, spans, lines, size):
+        return lines
+    rows = [measure.pieces(*span, line, size) for span, line in zip(spans, lines, strict=True)]
+    return [_joined_pieces(row) for row in order_columns(rows)]
+
+
+def _may_have_columns(
+    measure: "_Measure", spans: Sequence[tuple[int, int]], lines: Sequence[_Line], size: float
+) -> bool:
+    """Returns True if lines have gaps at one position, for which every other one is measured."""
+    num_level = 0
+    for before, line in itertools.pairwise(lines):
+        is_level = abs(before.bottom - line.bottom) < size
+        num_level += is_level and line.left > before.left + _NARROWEST * size
+    starts: Counter[int] = Counter()
+    for span, line in zip(spans[::2], lines[::2], strict=True):
+        for edge, following in measure.gaps(*span, size):
+            starts[round(following)] += edge - line.left > _NARROWEST * size
+    return 2 * max(starts.values(), default=0) + num_level >= FEWEST_ROWS
+
+
+def _joined_pieces(row: Sequence[_Line]) -> _Line:
+    if len(row) == 1:
+        return row[0]
+    return row[0]._replace(text=" ".join(piece.text for piece in row), right=row[-1].right)
+
+
+class _Measure:
+    """Measures parts of the text of a page.
+
+    Args:
+        raw: functions of PDFium.
+        textpage: the page.
+        text: the text of the page.
+    """
+
+    def __init__(self, raw: Any, textpage: Any, text: str) -> None:
+        self._raw = raw
+        self._page = textpage.raw
+        self._text = text
+        self._box = raw.FS_RECTF()
+        self._edges = [ctypes.c_double() for _ in range(4)]
+        # PDFium counts characters beyond U+FFFF twice; the number of these before each offset.
+        self._num_wide = None
+        if not text.isascii() and max(text) > "\uffff":
+            self._num_wide = [0, *itertools.accumulate(char > "\uffff" for char in text)]
+
+    def line(self, start: int, end: int, hyphen: str = "") -> _Line:
+        """Returns the line ``text[start:end]``, with a hyphen at its end."""
+        text = list_marks(_SPACES.sub(" ", self._with_raised(start, end)).strip())
+        raw, box = self._raw, self._box
+        # The first character has the position and size of the line.
+        index = self._index(start)
+        raw.FPDFText_GetLooseCharBox(self._page, index, ctypes.byref(box))
+        weight = raw.FPDFText_GetFontWeight(self._page, index)
+        # Half points: boxes of letters in one size differ a little.
+        size = round(2 * (box.top - box.bottom)) / 2
+        return _Line(text + hyphen, box.left, box.bottom, size, weight)
+
+    def _with_raised(self, start: int, end: int) -> str:
+        """Returns ``text[start:end]`` with raised digits as such, which may mark footnotes."""
+        text = self._text[start:end]
+        for match in _DIGITS_AFTER.finditer(text):
+            if self._is_raised(start + match.start(1), start + match.start()):
+                before, after = text[: match.start(1)], text[match.end() :]
+                text = before + match.group(1).translate(_TO_RAISED) + after
+        return text
+
+    def _is_raised(self, offset: int, before: int) -> bool:
+        """Returns True if a character is smaller and higher than one before it."""
+        box = self._box
+        sizes = []
+        for place in (before, offset):
+            self._raw.FPDFText_GetLooseCharBox(self._page, self._index(place), ctypes.byref(box))
+            sizes.append((box.top - box.bottom, box.bottom, box.top))
+        (height, bottom, top), (raised_height, raised_bottom, raised_top) = sizes
+        is_higher = raised_bottom > bottom and raised_top > top - 0.25 * height
+        return raised_height < _RAISED * height and is_higher
+
+    def gaps(self, start: int, end: int, size: float) -> list[tuple[float, float]]:
+        """Returns the left and right edges of wide gaps in a line."""
+        # Rectangles are parts of a line that a file draws in one piece.
+        index = self._index(start)
+        length = self._index(end - 1) - index + 1
+        count = self._raw.FPDFText_CountRects(self._page, index, length)
+        if count < 2:
+            return []
+        left, top, right, bottom = self._edges
+        gaps = []
+        edge = math.inf
+        for i in range(count):
+            self._raw.FPDFText_GetRect(self._page, i, left, top, right, bottom)
+            if left.value - edge > _GAP * size:
+                gaps.append((edge, left.value))
+            edge = right.value
+        return gaps
+
+    def pieces(self, start: int, end: int, line: _Line, size: float) -> list[_Line]:
+        """Returns the pieces of a line between its gaps, with their right edges."""
+        left, right, bottom, top = self._edges
+        pieces = []
+        for edge, following in self.gaps(start, end, size):
+            middle = self._first_right_of(following - 0.5, start, end)
+            if start < middle < end:
+                pieces.append(self.line(start, middle)._replace(right=edge))
+                start = middle
+        hyphen = "-" if self._text[end : end + 1] in ("\x02", "\ufffe") else ""
+        last = self.line(start, end, hyphen) if pieces else line
+        self._raw.FPDFText_GetCharBox(self._page, self._index(end - 1), left, right, bottom, top)
+        return [*pieces, last._replace(right=max(right.value, last.left))]
+
+    def _index(self, offset: int) -> int:
+        """Returns the index of a character of the page by its offset in the text."""
+        if self._num_wide is not None:
+            offset += self._num_wide[offset]
+        index: int = self._raw.FPDFText_GetCharIndexFromTextIndex(self._page, offset)
+        return index
+
+    def _first_right_of(self, position: float, start: int, end: int) -> int:
+        """Returns the offset of the first character right of a position."""
+        left, right, bottom, top = self._edges
+        for offset in range(start, end):
+            if self._text[offset].isspace():
+                continue
+            self._raw.FPDFText_GetCharBox(self._page, self._index(offset), left, right, bottom, top)
+            if left.value >= position:
+                return offset
+        return end
+
+
+def _line_ends(text: str) -> Iterator[tuple[int, int]]:
+    """Yields the offsets of each line's end and of the following line's start."""
+    for match in _LINE_END.finditer(text):
+        yield match.span()
+    yield len(text), len(text)
 
 
 def _bookmarks(document: Any) -> dict[tuple[int, str], int]:
@@ -169,7 +432,7 @@ def _bookmarks(document: Any) -> dict[tuple[int, str], int]:
 
 def _key(title: str) -> str:
     """Returns a title without numbers, spaces and case, which bookmarks write their own way."""
-    return "".join(char for char in title.casefold() if char.isalpha())
+    return "".join(filter(str.isalpha, title.casefold()))
 
 
 class _Assembler:
@@ -193,6 +456,7 @@ class _Assembler:
     ) -> None:
         self._pages = pages
         self._bookmarks = bookmarks
+        self._pages_of_bookmarks = {page for page, _ in bookmarks}
         self._keep_all = keep_all
         self.num_captions = 0
         self._words = words_of("\n".join(line.text for page in pages for line in page))
@@ -246,9 +510,10 @@ class _Assembler:
 
     def _level(self, number: int, line: _Line) -> int:
         """Returns the level of a line that is a heading, else 0."""
-        known = self._bookmarks.get((number, _key(line.text)))
-        if known is not None:
-            return known
+        if number in self._pages_of_bookmarks:
+            level = self._bookmarks.get((number, _key(line.text)))
+            if level is not None:
+                return level
         if len(line.text) > _LONGEST_HEADING or not any(map(str.isalpha, line.text)):
             return 0
         if line.size in self._sizes:
@@ -285,6 +550,8 @@ class _Assembler:
             near = 0 < last.bottom - line.bottom < 1.6 * max(last.size, 1.0)
             is_numbered = _NUMBERED.match(line.text) is not None
             return level == level_before and page == here and near and not is_numbered
+        if last.text.endswith(("-", "\u2010")) and line.text[0].islower():  # inside of a word
+            return True
         if _LIST_ITEM.match(line.text):
             return False
         ended = last.text.endswith(_ENDS)
@@ -309,7 +576,6 @@ class _Assembler:
             while page + len(breaks) < number:
                 breaks.append(len(text))
             text += line.text
-        text = text.replace("\x02\n", "-\n").translate(_LINE_HYPHENS)
         if not self._keep_all and "-\n" in text:
             text, breaks = _joined(text, breaks, self._words)
         return Block(text.replace("-\n", "-").replace("\n", " "), level, page + 1, tuple(breaks))

@@ -1,14 +1,18 @@
-"""Plain text: paragraphs at empty lines, pages at form feeds, headings by their look, chats message
-by message."""
+"""Plain text: paragraphs at empty lines, pages at form feeds, headings by their look, turns of
+transcripts and chats."""
 
 import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from longsum_jax.errors import counted
-from longsum_jax.readers.cleaning import join_hyphens, lines_to_leave_out
+from longsum_jax.readers.cleaning import (
+    join_hyphens,
+    lines_to_leave_out,
+    without_line_numbers,
+)
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
+from longsum_jax.readers.transcripts import Transcript, find_transcript
 from longsum_jax.text.sentences import (
     LONGEST_WRAPPED_LINE,
     SHORTEST_WRAP,
@@ -31,16 +35,6 @@ _REFERENCES_LINE = re.compile(r"(?:references|bibliography|works cited)\s*:?", r
 _OPEN_END = re.compile(r"[\w,;-]\Z")
 _SHORTEST_DOUBLE = 40  # characters of a full line of double-spaced text
 _FEWEST_BREAKS = 20  # inside of sentences, from which on a text counts as double-spaced
-# "[12/03/2024, 09:15:32] Anna: Hi", "3/12/24, 9:15 PM - Anna: Hi", "[09:15] <anna> hi", "<anna> hi"
-_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4},?"
-_TIME = r"\d{1,2}:\d{2}(?::\d{2})?(?:[ \u202f][ap]\.?m\.?)?"
-_MESSAGE = re.compile(
-    rf"(?:\[(?:{_DATE} )?{_TIME}\] ?|{_DATE} {_TIME}(?: -)? )"
-    r"(?:<([^<>]{1,40})> |([^:<>]{1,40}): )"
-    r"|<([^\s<>/][^\s<>]{0,39})> (?=\S)",
-    re.IGNORECASE,
-)
-_FEWEST_MESSAGES = 3
 # A speaker's name before what is said.
 _TURN = re.compile(r"[^\W\d_][^\s:]{0,19}(?: [^\W\d_][^\s:]{0,19}){0,3}: \S")
 
@@ -54,19 +48,43 @@ def read(source: Source) -> Iterator[Document]:
     text, notes = source.decoded()
     pages = text.split("\f")
     if not source.options.keep_all:
-        if len(pages) > 1:
-            pages, dropped = _without_running_lines(pages)
-            notes += dropped
-        text, dropped = _without_export_marks("\f".join(pages))
+        lines, dropped = without_line_numbers([page.split("\n") for page in pages])
+        pages = ["\n".join(page) for page in lines]
         notes += dropped
-        pages = join_hyphens(_single_spaced(text)).split("\f")  # by the words of all pages
-    numbered = len(pages) > 1
-    blocks = [
-        block
-        for number, page in enumerate(pages, 1)
-        for block in text_blocks(page, number if numbered else 0)
-    ]
-    yield source.document(blocks, num_pages=len(pages) if numbered else 0, notes=notes)
+    if not source.options.keep_all and len(pages) > 1:
+        pages, dropped = _without_running_lines(pages)
+        notes += dropped
+    num_pages = len(pages) if len(pages) > 1 else 0
+    transcript = None if source.options.keep_all else find_transcript(_raw_blocks(pages))
+    if transcript is not None:
+        blocks = transcript_blocks(transcript)
+        notes += transcript.notes
+    else:
+        if not source.options.keep_all:
+            text = _single_spaced("\f".join(pages))
+            pages = join_hyphens(text).split("\f")  # by the words of all pages
+        blocks = [
+            block
+            for number, page in enumerate(pages, 1)
+            for block in text_blocks(page, number if num_pages else 0)
+        ]
+    yield source.document(blocks, num_pages=num_pages, notes=notes)
+
+
+def _raw_blocks(pages: Sequence[str]) -> Iterator[Block]:
+    """Yields paragraphs with their line breaks."""
+    for number, page in enumerate(pages, 1):
+        for paragraph in _EMPTY_LINES.split(page):
+            yield Block(paragraph, 0, number if len(pages) > 1 else 0)
+
+
+def transcript_blocks(transcript: Transcript) -> list[Block]:
+    """Returns the turns of a transcript, and the paragraphs and headings outside of them."""
+    blocks: list[Block] = []
+    for block, is_turn in transcript.parts:
+        is_read = is_turn or block.level > 0
+        blocks += [block] if is_read else text_blocks(block.text, block.page)
+    return blocks
 
 
 def text_blocks(text: str, page: int = 0) -> list[Block]:
@@ -114,20 +132,6 @@ def _without_running_lines(pages: list[str]) -> tuple[list[str], list[str]]:
             if is_running:
                 page[i] = ""
     return ["\n".join(page) for page in lines], notes
-
-
-def _without_export_marks(text: str) -> tuple[str, list[str]]:
-    """Returns a text, and if it is an exported chat, without the times before the messages."""
-    lines = text.split("\n")
-    found = [_MESSAGE.match(line) for line in lines]
-    count = sum(match is not None for match in found)
-    if count < max(_FEWEST_MESSAGES, sum(bool(line.strip()) for line in lines) / 2):
-        return text, []
-    for number, match in enumerate(found):
-        if match is not None:
-            name = next(filter(None, match.groups()))
-            lines[number] = f"{name}: {lines[number][match.end() :]}"
-    return "\n".join(lines), [f"{counted(count, 'message')} of an exported chat"]
 
 
 def _single_spaced(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from longsum_jax.errors import InputError
 from longsum_jax.files import beyond
+from longsum_jax.readers import slack
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.paths import STDIN, expand, printable
 from longsum_jax.readers.registry import kind_of
@@ -49,12 +50,22 @@ def read_documents(
 def read_file(path: str, options: ReadOptions) -> Iterator[Document | Failure]:
     """Yields the documents of a file, and what could not be read of it."""
     name = "standard input" if path == STDIN else printable(path)
+    if path != STDIN and os.path.isdir(path):  # see ``expand``
+        yield from _read_folder(Source(name, path, b"", options))
+        return
     try:
         content = _content(path, name, options.max_bytes)
     except InputError as error:
         yield Failure.of(name, error)
         return
     yield from _read(Source(name, path, content, options))
+
+
+def _read_folder(source: Source) -> Iterator[Document | Failure]:
+    try:
+        yield from slack.read_folder(source)
+    except InputError as error:
+        yield Failure.of(source.name, error)
 
 
 def _name(path: object) -> str:

@@ -3,7 +3,7 @@
 import io
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import PurePath
 from typing import NamedTuple
@@ -20,12 +20,16 @@ from longsum_jax.readers import (
     markdown,
     notebook,
     odt,
+    pandoc,
     parquet,
     pdf,
     plain_text,
+    pptx,
     restructured_text,
     rtf,
+    slack,
     subtitles,
+    xlsx,
     xml_article,
 )
 from longsum_jax.readers.document import Document, Failure
@@ -63,11 +67,15 @@ KINDS: dict[str, Kind] = {
     "pdf": Kind("PDF", (".pdf",), (b"%PDF-",), read=pdf.read),
     "epub": Kind("EPUB", (".epub",), _ZIP, read=epub.read),
     "docx": Kind("DOCX", (".docx", ".docm", ".dotx"), _ZIP, read=docx.read),
+    "pptx": Kind("PPTX", (".pptx", ".pptm", ".ppsx", ".potx"), _ZIP, read=pptx.read),
+    "xlsx": Kind("XLSX", (".xlsx", ".xlsm", ".xltx"), _ZIP, read=xlsx.read),
     "odt": Kind("ODT", (".odt", ".ott"), _ZIP, read=odt.read),
     "rtf": Kind("RTF", (".rtf",), (b"{\\rtf",), read=rtf.read),
     "subtitles": Kind("subtitles", (".srt", ".vtt"), read=subtitles.read),
     "mail": Kind("e-mail", (".eml",), read=mail.read),
+    "mhtml": Kind("a saved web page (MHTML)", (".mht", ".mhtml"), read=mail.read_page),
     "mailbox": Kind("a mailbox", (".mbox",), unpack=mail.messages),
+    "slack": Kind("a Slack export", (), read=slack.read),
     "json_lines": Kind("JSON lines", (".jsonl", ".ndjson"), read=json_lines.read),
     "json": Kind("JSON", (".json",), read=json_lines.read_json),
     "csv": Kind("CSV", (".csv", ".tsv"), read=comma_separated.read),
@@ -81,10 +89,22 @@ KINDS: dict[str, Kind] = {
         (b"\x28\xb5\x2f\xfd",),
         unpack=partial(archives.decompress, suffix=".zst"),
     ),
+    **{
+        markup: Kind(name, suffixes, read=partial(pandoc.read, markup=markup, what=name))
+        for markup, (name, suffixes) in pandoc.MARKUPS.items()
+    },
     "zip": Kind("a zip archive", (".zip",), _ZIP, unpack=archives.unzip),
     "tar": Kind("a tar archive", (".tar",), unpack=archives.untar),
 }
 
+# Documents that are zip archives, by the member that only they have.
+_ZIP_MEMBERS = {
+    "META-INF/container.xml": "epub",
+    "word/document.xml": "docx",
+    pptx.PRESENTATION: "pptx",
+    xlsx.WORKBOOK: "xlsx",
+    "content.xml": "odt",
+}
 # What people have and no reader takes, by first bytes, at an offset.
 _REFUSED: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG", "a PNG image"),
@@ -135,6 +155,41 @@ _MARKDOWN = tuple(
     )
 )
 _FEWEST_MARKS = 2
+# Marks of MediaWiki: headings, links, bold words, templates and tables, references.
+_MEDIAWIKI = tuple(
+    re.compile(mark, re.MULTILINE)
+    for mark in (
+        rb"^==+[^=\n]+==+[ \t]*\r?$",
+        rb"\[\[[^\[\]\n]+\]\]",
+        rb"'''[^'\n]+'''",
+        rb"^(?:\{\||\{\{)",
+        rb"<ref[ >]",
+    )
+)
+_FEWEST_MEDIAWIKI_MARKS = 3
+# Headers that Chromium and Internet Explorer write in front of a saved page.
+_MHTML_MARKS = (b"\nsnapshot-content-location:", b"<saved by ")
+# Beginnings of texts in the formats of pandoc, after their comments.
+# A manual page begins with a comment, a request of two letters or an empty request.
+_MAN_REQUEST = rb"\s*(?=[.'](?:\\\"|[a-zA-Z]{1,2}[ \t\n]|\n)).*?"
+_BEGINNINGS = {
+    "latex": re.compile(rb"(?:[ \t]*(?:[%\\][^\n]*)?\n)*?[ \t]*\\document(?:class|style)\b"),
+    "org": re.compile(rb"\s*#\+(?:title|author|date|options|language|startup):", re.IGNORECASE),
+    "typst": re.compile(
+        rb"(?:\s*//[^\n]*\n)*\s*#(?:set (?:document|page|text|par|heading)\(|show: |import \"@)"
+    ),
+    "asciidoc": re.compile(rb"(?:(?://[^\n]*)?\n)*= \S[^\n]*\n(?:[^\n]+\n){0,3}?:[a-z][\w-]*:"),
+    "man": re.compile(_MAN_REQUEST + rb"^\.TH[ \t]", re.MULTILINE | re.DOTALL),
+    "mdoc": re.compile(_MAN_REQUEST + rb"^\.Dd[ \t]", re.MULTILINE | re.DOTALL),
+}
+# Marks of XML formats of pandoc: a root, a namespace, a document type.
+_XML_MARKS = {
+    "fb2": (b"<fictionbook",),
+    "opml": (b"<opml",),
+    "docbook": (b"docbook.org/ns/docbook", b"dtd docbook"),
+}
+# The first cue of SubRip, also under the name of plain text.
+_CUE = re.compile(rb"(?:\xef\xbb\xbf)?\s*\d+[ \t]*\r?\n\d{1,2}:\d\d:\d\d[,.]\d{1,3} *-->")
 _XML_ROOTS = (b"<!doctype article", b"<article", b"<pmc-articleset", b"<tei")
 
 
@@ -160,7 +215,13 @@ def kind_of(source: Source) -> Kind:
         return KINDS["pdf"]
     if head[_TAR_PLACE:].startswith(_TAR_MAGIC):
         return KINDS["tar"]
-    return KINDS[_look(source.content)] if named is None else _named(named, suffix, source)
+    if named in (None, KINDS["text"]) and _are_subtitles(source.content):
+        return KINDS["subtitles"]
+    if named is None:
+        return KINDS[_look(source.content)]
+    if named is KINDS["xml"]:
+        named = KINDS[_xml_markup(source.content) or "xml"]
+    return _named(named, suffix, source)
 
 
 def _refused(head: bytes) -> str | None:
@@ -181,18 +242,45 @@ def _named(kind: Kind, suffix: str, source: Source) -> Kind:
     return kind if source.content else KINDS["text"]
 
 
+def _are_subtitles(content: bytes) -> bool:
+    """Returns True if a text begins as subtitles do."""
+    is_vtt = content.removeprefix(b"\xef\xbb\xbf").startswith(b"WEBVTT")
+    return is_vtt or _CUE.match(content[:_SNIFFED]) is not None
+
+
 def _look(content: bytes) -> str:
     text = content[:_SNIFFED].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     is_markup = text.startswith((b"<?xml", b"<!--"))
     if text.startswith((b"<!doctype html", b"<html")) or (is_markup and b"<html" in text):
         return "html"
+    markup = _xml_markup(content) if is_markup or text.startswith(b"<") else None
+    if markup is not None:
+        return markup
     if is_markup and any(root in text for root in _XML_ROOTS):
         return "xml"
-    if text.startswith(b"webvtt"):
-        return "subtitles"
-    beginning = content[:_BEGINNING]
-    marks = sum(mark.search(beginning) is not None for mark in _MARKDOWN)
-    return "markdown" if marks >= _FEWEST_MARKS else "text"
+    if text.startswith(b"from: <") and any(mark in text for mark in _MHTML_MARKS):
+        return "mhtml"
+    beginning = content[:_BEGINNING].removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    for markup, pattern in _BEGINNINGS.items():
+        if pattern.match(beginning):
+            return markup
+    if _count_marks(_MEDIAWIKI, beginning) >= _FEWEST_MEDIAWIKI_MARKS:
+        return "mediawiki"
+    return "markdown" if _count_marks(_MARKDOWN, beginning) >= _FEWEST_MARKS else "text"
+
+
+def _count_marks(marks: Sequence[re.Pattern[bytes]], content: bytes) -> int:
+    """Returns the number of patterns that a content matches."""
+    return sum(mark.search(content) is not None for mark in marks)
+
+
+def _xml_markup(content: bytes) -> str | None:
+    """Returns the format of pandoc to which XML belongs, None for other XML."""
+    text = content[:_BEYOND_JUNK].lower()
+    for markup, marks in _XML_MARKS.items():
+        if any(mark in text for mark in marks):
+            return markup
+    return None
 
 
 def _kind_of_zip(source: Source) -> Kind:
@@ -202,20 +290,12 @@ def _kind_of_zip(source: Source) -> Kind:
             names = set(archive.namelist())
     except archives.DAMAGED_ARCHIVE:
         return _damaged_zip(source)
-    if "META-INF/container.xml" in names:
-        return KINDS["epub"]
-    if "word/document.xml" in names:
-        return KINDS["docx"]
-    if "content.xml" in names:
-        return KINDS["odt"]
-    for member, what in (
-        ("xl/workbook.xml", "an Excel workbook; save its sheets as CSV"),
-        ("ppt/presentation.xml", "a presentation; save it as PDF"),
-        ("Index/Document.iwa", "a document of Apple's iWork; save it as .docx or PDF"),
-    ):
+    for member, kind in _ZIP_MEMBERS.items():
         if member in names:
-            raise InputError(f"{source.name}: is {what}")
-    return KINDS["zip"]
+            return KINDS[kind]
+    if "Index/Document.iwa" in names:
+        raise InputError(f"{source.name}: is a document of Apple's iWork; save it as .docx or PDF")
+    return KINDS["slack" if slack.is_export(names) else "zip"]
 
 
 def _damaged_zip(source: Source) -> Kind:

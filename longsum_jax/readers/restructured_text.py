@@ -101,7 +101,9 @@ class _Reader:
                 place, block = heading
                 yield block
             elif _EXPLICIT.match(lines[place]):
-                end = _end_of_indented(lines, place + 1)
+                end = place + 1
+                if not _is_empty_comment(lines, place):
+                    end = _end_of_indented(lines, end)
                 yield from self._explicit(lines[place:end], depth)
                 place = end
             elif lines[place].strip() and not _ADORNMENT.fullmatch(lines[place]):
@@ -163,6 +165,11 @@ class _Reader:
             yield Block("\n".join(lines).strip("\n"))
         else:
             self.num_code += 1
+
+
+def _is_empty_comment(lines: Sequence[str], place: int) -> bool:
+    """Returns True if a comment is empty: indented lines after it are a quote."""
+    return lines[place].strip() == ".." and not "".join(lines[place + 1 : place + 2]).strip()
 
 
 def _is_other(above: re.Match[str] | None, below: re.Match[str]) -> bool:

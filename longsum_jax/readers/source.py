@@ -20,7 +20,8 @@ class ReadOptions:
 
     Attributes:
         keep_all: keep what rules leave out otherwise: navigation and other boilerplate, running
-            headers, page numbers, captions, hyphens at line ends, lists of references, quoted mail.
+            headers, page numbers, captions, hyphens at line ends, lists of references, quoted mail,
+            times and notices of transcripts and chats.
         document_key: column or field of JSON lines, CSV and Parquet that holds the document;
             "text|document" is the first of these that a row has.
         query_key: column or field with a query.

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from longsum_jax.errors import counted
-from longsum_jax.readers.document import Block, Document
+from longsum_jax.readers.document import PARAGRAPH, Block, Document
 from longsum_jax.readers.source import Source
-from longsum_jax.text.ngrams import num_words
-from longsum_jax.text.sentences import LONGEST_PIECE
+from longsum_jax.readers.speakers import looks_like_name, plain_name, speakers_in, split_turn
+from longsum_jax.readers.transcripts import joined_lines
 
 _CUE = re.compile(
     r"(?:(\d{1,9}):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s*-->"
@@ -18,13 +18,12 @@ _CUE = re.compile(
 )
 _VOICE = re.compile(r"<v(?:\.[^ >]*)?\s+([^>]+)>")
 _TAG = re.compile(r"</?[^<>]*>|\{\\[^{}]*\}")
-_STOP = re.compile(r"[.!?…。\uff01\uff1f]")
-_NAME = re.compile(r"([^\W\d_][^\s:]{0,19}(?: [^\W\d_][^\s:]{0,19}){0,3}): (?=\S)")
 _CHANGE = re.compile(r"(?:[-\u2013\u2014] ?|>>+ ?)(?=\w)")  # of speakers
 _SOUND = re.compile(r"\[[^\[\]]{1,60}\]|\([^()]{1,60}\)|[\u266a\u266b# ]+")
 _COMMENTS = ("NOTE", "STYLE", "REGION")
 _Cue = tuple[float, float, list[str]]  # start and end in seconds, and lines
 _PAUSE = 4.0  # seconds of silence that end a paragraph
+_FEWEST_NAMED = 0.4  # share of the cues of a meeting that begin with a name
 
 
 def read(source: Source) -> Iterator[Document]:
@@ -35,8 +34,8 @@ def read(source: Source) -> Iterator[Document]:
     """
     text, notes = source.decoded()
     cues = [(start, end, _shown(cue)) for start, end, cue in _cues(text)]
-    speakers = _speakers(line for *_, lines in cues for line in lines)
-    speakers.update(" ".join(html.unescape(name).split()) for name in _VOICE.findall(text))
+    speakers = _speakers([lines for *_, lines in cues])
+    speakers.update(plain_name(html.unescape(name)) for name in _VOICE.findall(text))
     reader = _Reader(speakers, keep_sounds=source.options.keep_all)
     blocks = list(reader.blocks(cues))
     if not source.options.keep_all:
@@ -63,8 +62,11 @@ class _Reader:
         self.num_sounds = 0
 
     def blocks(self, cues: Iterable[_Cue]) -> Iterator[Block]:
-        """Yields what is said between pauses by one speaker, whose name stands in front of it."""
-        lines: list[str] = []
+        """Yields what is said between pauses, or by one speaker whose name stands in front of it.
+
+        Pauses of a speaker with a name begin a paragraph within the turn.
+        """
+        paragraphs: list[list[str]] = []
         speaker = last = None
         end_before = 0.0
         for start, end, shown in cues:
@@ -77,21 +79,25 @@ class _Reader:
                     continue
                 last = line
                 is_other = name is not None and name != speaker
-                if lines and (is_new or is_other):
-                    yield Block(_joined(lines))
-                    lines = []
-                lines.append(said if lines else line)
+                if is_other or (is_new and name is None):
+                    if paragraphs:
+                        yield _block(paragraphs)
+                    paragraphs = []
+                if not paragraphs or is_new:
+                    paragraphs.append([])
+                is_first = name is not None and paragraphs == [[]] and said != line
+                paragraphs[-1].append(f"{name}: {said}" if is_first else said)
                 speaker = name or speaker
                 is_new = False
-        if lines:
-            yield Block(_joined(lines))
+        if paragraphs:
+            yield _block(paragraphs)
 
     def _turn(self, line: str) -> tuple[str | None, str]:
         """Returns who begins to speak in a line, None if nobody does, and what is said."""
         if _CHANGE.match(line):  # somebody without a name
             return line, line
-        name, colon, said = line.partition(": ")
-        return (name, said) if colon and name in self._speakers else (None, line)
+        parts = split_turn(line)
+        return parts if parts is not None and parts[0] in self._speakers else (None, line)
 
     def _is_sound(self, said: str) -> bool:
         is_sound = not self._keep_sounds and _SOUND.fullmatch(said) is not None
@@ -99,21 +105,23 @@ class _Reader:
         return is_sound
 
 
-def _speakers(lines: Iterable[str]) -> set[str]:
-    """Returns names that stand before several lines, or before one in capitals."""
-    names = Counter(match.group(1) for match in map(_NAME.match, lines) if match is not None)
+def _block(paragraphs: Sequence[Sequence[str]]) -> Block:
+    return Block(PARAGRAPH.join(map(joined_lines, paragraphs)))
+
+
+def _speakers(cues: Sequence[Sequence[str]]) -> set[str]:
+    """Returns the names of a meeting; of a film names before several lines, or in capitals."""
+    parts = [split_turn(line) for lines in cues for line in lines]
+    turns = [part for part in parts if part is not None and part[1]]
+    speakers = speakers_in(turns, len(cues), _FEWEST_NAMED)
+    if speakers:
+        return speakers
+    names = Counter(name for name, _ in turns)
     return {
         name
         for name, count in names.items()
-        if name.isupper() or (count > 1 and not any(word[0].islower() for word in name.split()))
+        if name.isupper() or (count > 1 and looks_like_name(name))
     }
-
-
-def _joined(lines: Sequence[str]) -> str:
-    """Joins the lines of a paragraph, which stay lines where no stops divide what is said."""
-    text = " ".join(lines)
-    is_punctuated = LONGEST_PIECE * (1 + len(_STOP.findall(text))) >= num_words(text)
-    return text if is_punctuated else "\n".join(lines)
 
 
 def _shown(cue: str) -> list[str]:

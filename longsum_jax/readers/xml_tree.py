@@ -1,5 +1,6 @@
 """Parses untrusted XML: no entities, no external files, limited depth."""
 
+import posixpath
 import xml.etree.ElementTree as ElementTree
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -78,6 +79,39 @@ def parse_xml(content: bytes, name: str) -> ElementTree.Element:
 
 def _full(tag: str) -> str:
     return "{" + tag if "}" in tag else tag
+
+
+def local_name(element: ElementTree.Element) -> str:
+    """Returns the name of an element without its namespace."""
+    return element.tag.rpartition("}")[2]
+
+
+def relationships(archive: zipfile.ZipFile, path: str, source: Source) -> dict[str, str]:
+    """Returns the files that a part of an Office Open XML document refers to, by the ids of links.
+
+    Args:
+        archive: document.
+        path: path of the part in it.
+        source: file of the archive.
+
+    Raises:
+        InputError: as ``read_xml``.
+    """
+    folder, name = posixpath.split(path)
+    links = f"{folder}/_rels/{name}.rels"
+    if links not in archive.namelist():
+        return {}
+    targets = {}
+    for link in read_xml(archive, links, source):
+        if link.get("TargetMode") != "External":
+            target = posixpath.join("/", folder, link.get("Target", ""))
+            targets[link.get("Id", "")] = posixpath.normpath(target).lstrip("/")
+    return targets
+
+
+def relationship_id(element: ElementTree.Element) -> str:
+    """Returns the id of the link of an element, "" without one."""
+    return next((value for key, value in element.items() if key.endswith("relationships}id")), "")
 
 
 def inherited(values: Mapping[str, T], bases: Mapping[str, str]) -> dict[str, T]:

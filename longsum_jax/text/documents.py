@@ -261,6 +261,12 @@ def _document(
         if key in row:
             document_key = key
             break
+    required = []
+    if require_document:
+        required.append((document_key, "--document_key"))
+    if require_summary:
+        required.append((keys["summary"], "--summary_key"))
+    _check_keys(row, required, where)
     if _is_list_of_strings(row.get(document_key)):
         row = row | {document_key: "\n".join(row[document_key])}
     if require_document:
@@ -327,14 +333,30 @@ def _texts(values: list[Any], key: str, where: str) -> tuple[str, ...]:
     return tuple(_text({key: value}, key, where, "") for value in values)
 
 
+def _check_keys(row: dict[str, Any], required: Sequence[tuple[str, str]], where: str) -> None:
+    """Raises InputError for a row without some of the required keys, and names all of them.
+
+    Args:
+        row: one object of the file.
+        required: keys with the flags that name others.
+        where: file and line.
+    """
+    absent = [(key, flag) for key, flag in required if key not in row]
+    if not absent:
+        return
+    names = " and ".join(f'"{key}"' for key, _ in absent)
+    flags = " and ".join(flag for _, flag in absent)
+    if len(absent) == 1:
+        problem = f"no key {names}; {did_you_mean(absent[0][0], row)}; name another with"
+    else:
+        problem = f"no keys {names}; known: {', '.join(sorted(row))}; name others with"
+    in_config = flags.replace("--", "--config.task.")
+    raise InputError(f"{where}: {problem} {flags}, in training {in_config}")
+
+
 def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
     """Returns the text under ``key``, which must be a string that is not blank."""
-    if key not in row:
-        in_config = flag.replace("--", "--config.task.")
-        raise InputError(
-            f'{where}: no key "{key}"; {did_you_mean(key, row)}; name another with {flag}, in '
-            f"training {in_config}"
-        )
+    _check_keys(row, [(key, flag)], where)
     value = row[key]
     if not isinstance(value, str):
         kind = "null" if value is None else type(value).__name__

@@ -12,6 +12,9 @@ from longsum_jax.text.ngrams import num_words, word_spans
 LONGEST_WRAPPED_LINE = 100  # characters; texts with longer lines are not hard-wrapped
 WIDEST_WRAP = 160  # characters of lines that ``join_wrapped_lines`` joins
 SHORTEST_WRAP = 60  # of a line that its writer broke because it was full
+# Of a block that is wrapped at one width: lines, characters of its width, and shares of full lines
+# and of lines that begin with a small letter.
+_FEWEST_LINES, _NARROWEST_WRAP, _FEWEST_FULL, _FEWEST_SMALL = 4, 30, 0.6, 0.3
 # Words of a sentence in ``bounded_sentences``. Of the sentences of novels 1 in 150 has more, and
 # most of these are quotations of several sentences.
 LONGEST_SENTENCE = 150
@@ -27,9 +30,10 @@ _STOP_AT_END = re.compile(r"[.!?…:;।؟。\u06d4\uff01\uff1b\uff1f]\W*\Z")
 def split_sentences(text: str) -> list[str]:
     """Splits text into sentences, by the stops and abbreviations of its language.
 
-    Blank lines end a sentence. If all lines of a block are short (hard-wrapped prose), a line break
-    in it is a space, except before a list item. Otherwise every line is a paragraph (or a speaker's
-    turn). All characters are kept except white space around line breaks and sentences.
+    Blank lines end a sentence. If all lines of a block are short, or all but a few lines are prose
+    wrapped at one width, a line break in it is a space, except before a list item. Otherwise every
+    line is a paragraph (or a speaker's turn). All characters are kept except white space around
+    line breaks and sentences.
 
     Args:
         text: a text of any length, with any line ends.
@@ -101,12 +105,13 @@ def breaks_sentence(line: str, following: str) -> bool:
 
 def _in_wide_blocks(lines: Sequence[str]) -> list[bool]:
     """Tells for each line whether the longest line of its block is a wide wrap."""
-    found = []
-    for filled, block in itertools.groupby(lines, lambda line: bool(line.strip())):
-        lengths = list(map(len, block))
-        wide = filled and LONGEST_WRAPPED_LINE < max(lengths) <= WIDEST_WRAP
-        found += [wide] * len(lengths)
-    return found
+    results = []
+    for filled, group in itertools.groupby(lines, lambda line: bool(line.strip())):
+        block = list(group)
+        wide = filled and LONGEST_WRAPPED_LINE < max(map(len, block)) <= WIDEST_WRAP
+        # ``split_sentences`` joins blocks of one width.
+        results += [wide and not _has_one_width(block)] * len(block)
+    return results
 
 
 def without_list_mark(sentence: str) -> str:
@@ -170,7 +175,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _unwrap(lines: list[str]) -> list[str]:
-    if max(map(len, lines)) > LONGEST_WRAPPED_LINE:
+    if max(map(len, lines)) > LONGEST_WRAPPED_LINE and not _has_one_width(lines):
         return lines
     paragraphs = [[lines[0]]]
     for line in lines[1:]:
@@ -179,6 +184,28 @@ def _unwrap(lines: list[str]) -> list[str]:
         else:
             paragraphs[-1].append(line)
     return [" ".join(paragraph) for paragraph in paragraphs]
+
+
+def _has_one_width(lines: Sequence[str]) -> bool:
+    """Returns True if a block is prose that was wrapped at one width, but for a few longer lines.
+
+    Most of its lines end because the first word of the next one had no room, and some begin inside
+    of a sentence. Turns, verses, items and code do not; rows have gaps.
+    """
+    lengths = sorted(len(line) for line in lines if len(line) <= LONGEST_WRAPPED_LINE)
+    if len(lines) < _FEWEST_LINES or len(lines) - len(lengths) > max(1, len(lines) // 10):
+        return False
+    width = lengths[len(lengths) * 9 // 10]
+    num_full = num_small = num_rows = 0
+    for line, following in itertools.pairwise(lines):
+        word = following.split(None, 1)[0]
+        is_full = len(line.rstrip()) + 1 + len(word) > 0.9 * width
+        num_full += is_full and line.rstrip()[-1] not in ":;{}|"
+        num_small += word[0].islower()
+        num_rows += "\t" in line.strip() or "  " in line.strip() or "|" in line
+    pairs = len(lines) - 1
+    is_prose = num_small >= _FEWEST_SMALL * pairs and num_rows < 0.5 * pairs
+    return width >= _NARROWEST_WRAP and num_full >= _FEWEST_FULL * pairs and is_prose
 
 
 def _is_too_long(sentence: str) -> bool:

@@ -61,6 +61,35 @@ class Flag(NamedTuple):
     missing: Missing
 
 
+class Reason(NamedTuple):
+    """A kind of feature that a ranker scores sentences by.
+
+    Attributes:
+        name: name of the kind, in words.
+        contribution: how much it adds to the score of a sentence, in comparison with the sentences
+            of the document on average.
+    """
+
+    name: str
+    contribution: float
+
+
+class Explanation(NamedTuple):
+    """The score of a sentence that was extracted, as a sum.
+
+    Attributes:
+        score: score of the sentence, which is ``mean_score`` plus all contributions.
+        mean_score: mean over the sentences of the document.
+        reasons: the largest contributions, by their absolute value.
+        others: the other contributions together.
+    """
+
+    score: float
+    mean_score: float
+    reasons: tuple[Reason, ...]
+    others: float
+
+
 class Statement(NamedTuple):
     """A sentence of a summary with its sources, support and flags.
 
@@ -72,6 +101,7 @@ class Statement(NamedTuple):
             words, from 0 to 1, or what a model of entailment says, from -1 to 1.
         is_supported: whether that is enough.
         flags: names, numbers and dates that are not in the document, or not in its sources.
+        explanation: why the sentence was extracted; None if it was not.
     """
 
     text: str
@@ -81,12 +111,17 @@ class Statement(NamedTuple):
     support: float
     is_supported: bool
     flags: tuple[Flag, ...] = ()
+    explanation: Explanation | None = None
 
     def report(self) -> dict[str, Any]:
-        """Returns everything, ready for JSON."""
+        """Returns everything, ready for JSON; without a key for an explanation if there is none."""
         fields = self._asdict()
         for name in ("sources", "flags"):
             fields[name] = [each._asdict() for each in fields[name]]
+        explanation = fields.pop("explanation")
+        if explanation is not None:
+            reasons = [reason._asdict() for reason in explanation.reasons]
+            fields["explanation"] = explanation._asdict() | {"reasons": reasons}
         return fields
 
     @classmethod
@@ -94,7 +129,12 @@ class Statement(NamedTuple):
         """Returns the statement of which ``report`` gave the fields."""
         sources = tuple(Source(**each) for each in fields["sources"])
         flags = tuple(Flag(**each) for each in fields["flags"])
-        return cls(**{**fields, "sources": sources, "flags": flags})
+        explanation = fields.get("explanation")
+        if explanation is not None:
+            reasons = tuple(Reason(**reason) for reason in explanation["reasons"])
+            explanation = Explanation(**{**explanation, "reasons": reasons})
+        changes = {"sources": sources, "flags": flags, "explanation": explanation}
+        return cls(**{**fields, **changes})
 
 
 def in_line(text: str) -> str:

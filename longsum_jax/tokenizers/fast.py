@@ -52,8 +52,8 @@ _NOT_SAVED = (
 class JsonTokenizer(SpecialTokenTemplate):
     """A tokenizer.json, run by the `tokenizers` library.
 
-    The truncation and padding of the file are disabled. Unigram models with a piece `<n>` are
-    PEGASUS models, which write line breaks as `<n>`; ``decode`` converts them back.
+    The truncation and padding of the file are disabled. Unigram models with a piece `<n>`, such as
+    PEGASUS, write line breaks as `<n>`; ``decode`` converts them back.
 
     Args:
         content: text of a tokenizer.json.

@@ -170,7 +170,7 @@ def cleared(directory: str | Path) -> Path:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n")
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def unused_rows(num_ids: int, vocab_size: int, where: str | Path) -> int:

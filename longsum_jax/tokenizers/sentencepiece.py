@@ -33,8 +33,9 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
     """A SentencePiece model with T5's extra ids after its pieces, `<extra_id_0>` last.
 
     Long texts are encoded in one call: SentencePiece encodes 10 MB in one line in about a second.
-    Line breaks count as spaces, as in transformers. (transformers 5 sums scores in float64,
-    SentencePiece in float32: they choose differently between segmentations of equal score about
+    Line breaks count as spaces, as in transformers; models with a piece `<n>` write line breaks as
+    `<n>`, which ``decode`` converts back. (transformers 5 sums scores in float64, SentencePiece in
+    float32: they choose differently between segmentations of equal score about
     once in 300,000 tokens.)
 
     Args:
@@ -86,6 +87,7 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
 
     def _finish(self, offset: int, unk_id: int, special: dict[str, int]) -> None:
         self._offset, self.unk_id, self.suffix_ids = offset, unk_id, (self.eos_id,)
+        self._breaks_lines = self._model.piece_to_id("<n>") != self._model.unk_id()
         self._special = SpecialTokens(
             {"<pad>": self.pad_id, "</s>": self.eos_id, "<unk>": unk_id} | special
         )
@@ -110,7 +112,9 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         ids = checked_ids(ids, self.vocab_size)
         pieces = [index - self._offset for index in ids if index not in self._special.ids]
         text = self._model.decode([piece for piece in pieces if 0 <= piece < self.num_pieces])
-        return clean_spaces(text) if self.cleans_spaces else text
+        if self.cleans_spaces:
+            text = clean_spaces(text)
+        return break_lines(text) if self._breaks_lines else text
 
     def save(self, directory: str | Path) -> None:
         directory = write_config(
@@ -152,7 +156,7 @@ class PegasusTokenizer(SentencePieceTokenizer):
 
     The ids in between are `<mask_1>` (masks a sentence in pre-training), `<mask_2>` (masks a token)
     and `<unk_2>` to `<unk_102>`. BigBird-PEGASUS has none of them (offset 0); its mask is the piece
-    `[MASK]`. The published models write line breaks as `<n>`, which ``decode`` converts back.
+    `[MASK]`.
 
     Args:
         model: path of a .model file, or its content.
@@ -198,9 +202,6 @@ class PegasusTokenizer(SentencePieceTokenizer):
     def fingerprint(self) -> str:
         return fingerprint("pegasus", self._model_bytes, self._offset, self.unused_ids)
 
-    def decode(self, ids: Iterable[int]) -> str:
-        return break_lines(super().decode(ids))
-
     def save(self, directory: str | Path) -> None:
         config: dict[str, Any] = {"offset": self._offset} | self._clean_entry
         if not self._offset:
@@ -211,7 +212,7 @@ class PegasusTokenizer(SentencePieceTokenizer):
         content = unigram_json(
             self._vocabulary(), self._special.by_text, self.unk_id, self._model_bytes
         )
-        (directory / JSON).write_text(content)
+        (directory / JSON).write_text(content, encoding="utf-8")
 
     def _prepared(self, text: str) -> str:
         return text

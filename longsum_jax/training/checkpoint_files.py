@@ -13,7 +13,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from longsum_jax import checksums
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, in_one_line
 from longsum_jax.training import checkpoint_metadata
 from longsum_jax.training.workdir import CHECKPOINTS, checkpoint_steps
 
@@ -88,10 +88,8 @@ def set_aside_damaged(directory: Path) -> None:
         target = directory / f"{damaged}.damaged"
         shutil.rmtree(target, ignore_errors=True)
         os.replace(directory / str(damaged), target)
-        print(
-            f"{reason}; it is now {target}, and training continues from step {step}",
-            file=sys.stderr,
-        )
+        message = f"{reason}; it is now {target}, and training continues from step {step}"
+        print(in_one_line(message), file=sys.stderr)
 
 
 def write_sums(directory: Path) -> None:

@@ -15,6 +15,7 @@ from orbax.checkpoint import args as ocp_args
 from orbax.checkpoint import checkpoint_managers as policies
 
 from longsum_jax.errors import InputError, first_line
+from longsum_jax.files import check_utf8_name
 from longsum_jax.training import checkpoint_files, checkpoint_metadata
 from longsum_jax.training.trees import check_names, describe, empty_tree
 from longsum_jax.training.workarounds import (
@@ -250,6 +251,7 @@ def restore_params(
             not match the target.
     """
     directory = checkpoint_files.find_directory(directory)
+    check_utf8_name(directory)
     step, metadata = checkpoint_files.choose(directory, which)
     wanted = ("meta/", "params/")
     checkpoint_files.check_sums(directory / str(step), lambda name: name.startswith(wanted))

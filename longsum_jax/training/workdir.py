@@ -11,7 +11,7 @@ import jax
 
 from longsum_jax import atomic
 from longsum_jax.errors import InputError
-from longsum_jax.files import read_json
+from longsum_jax.files import check_utf8_name, read_json
 from longsum_jax.locks import locked
 
 CHECKPOINTS = "checkpoints"  # subdirectory of a workdir
@@ -90,6 +90,7 @@ def check_workdir(workdir: str | Path, run: Mapping[str, Any]) -> None:
             f"workdir {workdir} is not a directory; mount the bucket (gcsfuse) and give its path"
         )
     workdir = Path(workdir).absolute()
+    check_utf8_name(workdir)
     _check_writable(workdir)
     path = workdir / "run.json"
     if path.exists() and has_checkpoint(workdir):

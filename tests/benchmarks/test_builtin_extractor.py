@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from longsum_jax.ranking.boosting import BoostingOptions
 from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.training import RowOptions
 
@@ -94,22 +93,30 @@ def test_lsa(script, document):
 
 @pytest.mark.slow
 def test_a_small_run(script, report, tmp_path, monkeypatch):
-    monkeypatch.setattr(script.recipe, "ROWS", RowOptions(rows=40))
-    monkeypatch.setattr(script.recipe, "BOOSTING", BoostingOptions(trees=2, depth=1))
-    row = {"document": TEXT, "summary": "The old bridge of oak fell. A stone bridge is built."}
-    for name in script.DATA_SETS:
+    monkeypatch.setattr(script.recipe, "KIND_ROWS", RowOptions(rows=40))
+    summaries = ["The old bridge of oak fell. A stone bridge is built.", "Oak rots."]
+    files = {"qmsum": ["Oak?", "Summarize the meeting."], "squality": [None, "Oak?"]}
+    for name in ("scisummnet", "techspecs", "qmsum", "acibench", "squality", "sumpubmed", "crd3"):
         folder = tmp_path / "data" / name
         folder.mkdir(parents=True)
+        lines = []
+        for text in (TEXT, f"{TEXT} Stop.", f"{TEXT} Go on."):
+            for query in files.get(name, [None]):
+                for summary in summaries if name == "squality" else summaries[:1]:
+                    row = {"document": text, "summary": summary}
+                    lines.append(json.dumps(row | ({"query": query} if query else {})) + "\n")
         for split in ("train", "test"):
-            line = json.dumps(row | ({"query": "Oak?"} if name == "qmsum" else {}))
-            (folder / f"{split}.jsonl").write_text(f"{line}\n" * 3)
+            (folder / f"{split}.jsonl").write_text("".join(lines))
     flags = (f"--data={tmp_path / 'data'}", f"--work={tmp_path / 'work'}", "--words=200")
     found = report("builtin_extractor", *flags)
     scored = [row for row in found["rows"] if "mean_rouge" in row]
     assert {row["data_set"] for row in scored} == {*script.DATA_SETS, "mean"}
     assert {row["system"] for row in scored} == {*script.PEERS, *script.RANKERS, "reference"}
-    tested = [row for row in scored if "highest_p" in row]
-    assert len(tested) == len(script.RANKERS) * len(script.DATA_SETS)
-    assert all(0 < row["highest_p"] <= 1 for row in tested)
+    tested = [row for row in scored if "p_best" in row]
+    assert len(tested) == len(script.DATA_SETS) + len(script.ADDED)
+    assert all(0 < row["p_best"] <= 1 for row in tested)
+    lead = [row for row in scored if row["system"] == "lead" and "rows" in row]
+    rows = {row["data_set"]: row["rows"] for row in lead}
+    assert (rows["plots"], rows["questions"], rows["qmsum"]) == (1, 1, 6)
     assert {row["what"] for row in found["rows"] if "what" in row} == {"start", "book"}
     assert report("builtin_extractor", *flags)["rows"][:5] == found["rows"][:5]  # kept

@@ -238,3 +238,14 @@ def test_the_home_directory_behind_a_flag(monkeypatch, tmp_path):
     with pytest.raises(SystemExit):
         console.run(found.extend)
     assert found == [f"--out={tmp_path}/x", f"--config.init_from={tmp_path}/a=b", *given[2:]]
+
+
+def test_texts_of_flags_are_utf_8_where_the_locale_cannot_decode_them():
+    """Names of files keep the bytes that the system has given."""
+    parser = console.parser("x", "", "")
+    parser.add_argument("--query", metavar="TEXT")
+    parser.add_argument("--document_key", default="document")
+    parser.add_argument("file", metavar="FILE")
+    undecoded = "K\udcc3\udcb6ln"
+    found = parser.parse_args([f"--query={undecoded}", f"--document_key={undecoded}", undecoded])
+    assert (found.query, found.document_key, found.file) == ("Köln", "Köln", undecoded)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from longsum_jax.analysis import devices, records
-from longsum_jax.analysis.plan import ProgramPlan
+from longsum_jax.analysis.plan import ProgramPlan, Trial
 from longsum_jax.commands import console, evaluate, plan, plots, summarize, train
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import run_config
@@ -21,6 +21,8 @@ from longsum_jax.experiment.memory_changes import (
     training_changes,
     with_changes,
 )
+from longsum_jax.experiment.objectives.extraction import Extraction
+from longsum_jax.experiment.objectives.summarization import Summarization
 from longsum_jax.inference.loading import load, load_description
 from longsum_jax.models.registry import get_family
 
@@ -43,6 +45,17 @@ def planned(tiny_run, tmp_path_factory):
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     plan.main([f"--config={tiny_run}", "--device=cpu", f"--out={path}"])
     return path
+
+
+def test_printed_commands_are_quoted_for_the_shell(monkeypatch, capsys):
+    setup = SimpleNamespace(setup=SimpleNamespace(workdir="my runs/a"))
+    for objective in (Extraction, Summarization):
+        assert " '--model=my runs/a' " in objective.next_step(setup)
+    trial = Trial({"data.buckets": (8, 16), "mesh.preset": "fsdp"}, "nothing", None)
+    assert trial.flags == "'--config.data.buckets=(8, 16)' --config.mesh.preset=fsdp"
+    monkeypatch.setattr(plan, "plan_run", lambda run, target, **options: None)
+    plan.main(["--config=configs/quickstart.py", "--device=cpu", "--out=my plan.json"])
+    assert "longsum plots plan 'my plan.json' --out=plan.png" in capsys.readouterr().err
 
 
 def described(spec, **overrides):

@@ -136,6 +136,8 @@ def test_drafts_are_what_follows_the_longest_match(longest):
 
 def test_beams_and_samples_have_no_drafts():
     required = {"max_new_tokens": 4, "decoder_start_token_id": 0}
-    for changes in ({"num_beams": 2}, {"do_sample": True}):
-        with pytest.raises(InputError, match="prompt_lookup_num_tokens=8 is for greedy search"):
+    cases = ({"num_beams": 2}, "num_beams=1"), ({"do_sample": True}, "do_sample=False")
+    for changes, remedy in cases:
+        problem = f"prompt_lookup_num_tokens=8 is for greedy search, .*; set it to 0, or {remedy}$"
+        with pytest.raises(InputError, match=problem):
             GenerationOptions(prompt_lookup_num_tokens=8, **required, **changes)

@@ -18,8 +18,9 @@ def registries():
     from longsum_jax.experiment.objectives.registry import OBJECTIVES
     from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, ENCODER_ATTENTIONS
     from longsum_jax.models.registry import FAMILIES
+    from longsum_jax.readers import KINDS
 
-    found = [ENCODER_ATTENTIONS, CROSS_ATTENTIONS, FAMILIES, OBJECTIVES, METRICS]
+    found = [ENCODER_ATTENTIONS, CROSS_ATTENTIONS, FAMILIES, OBJECTIVES, METRICS, KINDS]
     before = [dict(registry) for registry in found]
     yield
     for registry, entries in zip(found, before, strict=True):

@@ -49,6 +49,12 @@ def write(tmp_path):
     return write_rows
 
 
+def test_line_breaks_of_pegasus_in_predictions(write):
+    row = {"id": "a", "prediction": "One. <n>Two.", "reference": "One.<n>Three."}
+    expected = Prediction("One.\nTwo.", ("One.\nThree.",))
+    assert read_predictions(write(row)) == {"a": expected}
+
+
 def test_halves_of_characters_in_predictions(tmp_path):
     expected = {"a\ufffd": Prediction("x \ufffd y"), "b": Prediction("\U0001f600")}
     texts = {"a\ud800": "x \udfff y", "b": "\U0001f600"}

@@ -223,7 +223,22 @@ def test_documents_of_other_models_have_an_empty_line_between_them(model):
         ),
         ({"strategy": "memory"}, 'strategy="memory" needs a model with settings'),
         ({"length": "tall"}, 'length="tall"; write short, medium, long'),
-        ({"length": 0}, "a length of 0 words; give words or sentences from 1 on"),
+        ({"length": 0}, "a length of 0 words; give a whole number of words or sentences, at least"),
+        ({"length": "1.5 words"}, "a length of 1.5 words; give a whole number"),
+        ({"length": "0%"}, "a length of 0 percent; .* more than 0 and at most 100 percent"),
+        (
+            {"texts": "One. " * 40, "strategy": "direct", "on_overflow": "error"},
+            r"document 1 has \d+ tokens, this model reads at most 60 at once; choose strategy",
+        ),
+        (
+            {"queries": ["why " * 80], "strategy": "segments"},
+            'the query "why .* leaves 0 of the 60 tokens of an input, fewer than 16; shorten it$',
+        ),
+        (
+            {"queries": ["why " * 80], "strategy": "segments", "segment_length": 32},
+            "leaves 0 of the 32 tokens .*; shorten it or raise segment_length$",
+        ),
+        ({"min_new_tokens": POSITIONS + 1}, "min_new_tokens: 61 tokens, .* give at most 60"),
         ({"segment_length": 8}, "segment_length=8 must be at least 16"),
         ({"segment_length": 61}, "segment_length: 61 tokens, but this model has positions for 60"),
         (

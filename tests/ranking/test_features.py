@@ -79,6 +79,38 @@ def test_lexrank_is_that_of_the_table_of_cosines(document):
     np.testing.assert_allclose(features.lexrank(document), rank, rtol=1e-9)
 
 
+def test_textrank_is_that_of_the_table_of_links(document):
+    sets = [set(bag) - STOP_WORDS for bag in bags_of(document)]
+    logs = np.maximum(np.log([bag.total() for bag in bags_of(document)]), 0.5)
+    links = np.array([[len(a & b) for b in sets] for a in sets]) / (logs[:, None] + logs)
+    np.fill_diagonal(links, 0)
+    degree = np.maximum(links.sum(0), 1e-9)
+    count = len(links)
+    expected = np.linalg.solve(np.eye(count) - 0.85 * links / degree, np.full(count, 0.15 / count))
+    np.testing.assert_allclose(features.textrank(document, 60), expected, rtol=0.05)
+
+
+def test_topic_lengths_are_those_of_singular_vectors(document):
+    vectors, _ = dense(document)
+    left, strengths, _ = np.linalg.svd(vectors, full_matrices=False)
+    strong = (np.arange(len(strengths)) < 10) & (strengths >= strengths[0] / 2)
+    expected = np.sqrt(((left * strengths)[:, strong] ** 2).sum(1))
+    np.testing.assert_allclose(features.topic_lengths(document, 200), expected, atol=1e-3)
+
+
+def test_standardized_features():
+    values = np.array([0.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9])
+    found = features._standardized(values)
+    assert found.max() == 4  # clipped
+    np.testing.assert_allclose(found[0], -values.mean() / values.std())
+    assert not features._standardized(np.full(3, 0.1)).any()
+
+
+def test_questions():
+    found = features.sentence_features(parse_document('Who is it? "Who knows?" It is he.'))
+    assert found["question"].tolist() == [1, 1, 0]
+
+
 def test_frequencies_are_those_of_dictionaries(document):
     found = features.sentence_features(document)
     bags = bags_of(document)
@@ -162,7 +194,7 @@ def test_query_is_compared_without_stop_words(document):
         if name.startswith("query") and name != "query_words":
             assert not without[name].any(), name
             assert not unknown[name].any(), name
-        elif not name.startswith(("query", "rank_query")):
+        elif not name.startswith(("query", "rank_query", "standard_query")):
             np.testing.assert_array_equal(found[name], without[name])
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 import longsum_jax
-from longsum_jax.ranking.fragments import are_fragments
+from longsum_jax.ranking.fragments import are_fragments, depend_on_previous
 from longsum_jax.ranking.parsing import parse_document
 
 PROSE = "The old bridge by the mill is in danger."
@@ -30,6 +30,19 @@ def kept(text):
         "Figure 1: The old bridge of stone and oak.",
         "Table 2. Costs of the bridge of stone. All are of this year, as are those of oak.",
         "Fig. 3 The old bridge of stone and oak in the town",
+        "The old bridge of stone and oak by the mill in the middle of the town",
+        "of the old bridge nothing is left in the town.",
+        "- closing the old bridge",
+        "![The old bridge of stone and oak.](bridge.png)",
+        "[Illustration: The old bridge is in danger.]",
+        "And now here's Ann B. Lee.",
+        "Here is our chief engineer, Ann Lee.",
+        "Thank you, operator, and good morning, everyone.",
+        "OPERATOR: Our next question comes from Ann Lee of the mill.",
+        "I would now like to turn the call over to Ann Lee.",
+        "This eBook is for the use of anyone anywhere at no cost.",
+        "[Transcriber's Note: The spelling of the bridge was kept.]",
+        "Copyright 1956 by the town of the old bridge.",
     ],
 )
 def test_fragments(fragment):
@@ -44,11 +57,64 @@ def test_fragments(fragment):
         "The council has decided that the bridge will be closed this winter, for these reasons:",
         "We go there today.",
         "4.5 million people have crossed the bridge.",
+        "- Close the old bridge by the mill before the winter of this year",
+        "iPhone owners have seen the bridge.",
+        "numpy.linalg has routines for the bridge.",
+        "Here is the reason for the danger.",
+        "Thanks to its oak the bridge stood in the river for two hundred years and a few more.",
+        "The next question is how long the bridge will last.",
         "\u6211\u4eec\u5728\u8fd9\u91cc\u770b\u4e66\u3002",
     ],
 )
 def test_sentences(sentence):
     assert kept(f"{PROSE}\n\n{sentence}") == [PROSE, sentence]
+
+
+def test_texts_without_stops_or_capitals_have_no_unfinished_sentences():
+    text = "the old bridge is in danger . it rots in the river . nobody swims in it ."
+    assert len(kept(text)) == 3
+    assert kept(text.replace(" .", " by now,"))
+
+
+def test_a_book_is_what_stands_between_its_marks():
+    text = "\n\n".join(
+        (
+            *("The Project Gutenberg eBook of Bridges", "It may be read by anyone at no cost."),
+            *("*** START OF THE PROJECT GUTENBERG EBOOK BRIDGES ***", PROSE, PROSE),
+            *("*** END OF THE PROJECT GUTENBERG EBOOK BRIDGES ***", "Donations are welcome here."),
+        )
+    )
+    assert kept(text) == [PROSE, PROSE]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "depends"),
+    [
+        ("It rots in the river.", True),
+        ("However, oak rots in the river.", True),
+        ("This bridge is old.", True),
+        ("This report is about the bridge.", False),
+        ("It is important that the bridge is closed.", False),
+        ("Items of oak rot.", False),
+        ("And so we went there.", False),
+    ],
+)
+def test_pronouns_and_connectives_depend_on_the_sentence_before(sentence, depends):
+    found = depend_on_previous(parse_document(f"{PROSE} {sentence}\n\n{sentence}"))
+    assert found.tolist() == [False, depends, False]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Die Brücke ist alt und wird nicht mehr benutzt.", "Sie ist von der Stadt gebaut."),
+        ("Le pont est vieux et il ne sera pas sûr dans la ville.", "Cependant, on le garde."),
+        ("El puente de la ciudad es viejo y no se usa.", "Sin embargo, está en pie."),
+    ],
+)
+def test_dependence_in_other_languages(first, second):
+    found = depend_on_previous(parse_document(f"{first} {second} {first}"))
+    assert found.tolist() == [False, True, False]
 
 
 def test_a_text_behind_a_caption_is_none():

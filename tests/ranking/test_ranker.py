@@ -56,10 +56,29 @@ def test_list_items_lose_their_marks():
     assert [text[place.start : place.end] for place in places] == shown
 
 
+def test_talk_has_its_speakers():
+    turns = [
+        *("DOCTOR: How are you?", "PATIENT: I sleep badly. My left knee hurts at night."),
+        *("DOCTOR: Since when is that? Take the blue pills twice a day.", "PATIENT: I will."),
+    ]
+    text = "\n".join(turns)
+    extract = longsum_jax.summarize(text, length="100%")
+    assert "PATIENT: My left knee hurts at night." in extract.text.split("\n")
+    assert "DOCTOR: Take the blue pills twice a day." in extract.text.split("\n")
+    assert "DOCTOR: DOCTOR:" not in extract.text
+    for statement in extract.statements:
+        [source] = statement.sources
+        assert statement.text.endswith(text[source.start : source.end])
+        assert extract.text[statement.start : statement.end] == statement.text
+    alone = longsum_jax.summarize("\n".join(turns[:2]), length="100%")
+    assert "My left knee hurts at night." in alone.text.split("\n")  # no talk yet
+
+
 def test_equal_trees_have_equal_fingerprints():
-    trees = builtin_ranker().trees
-    assert Ranker(trees).fingerprint == builtin_ranker().fingerprint
-    other = Ranker(trees._replace(leaves=trees.leaves * 2))
+    ranker = builtin_ranker()
+    trees = ranker.trees
+    assert Ranker(trees, ranker.fallback).fingerprint == ranker.fingerprint
+    other = Ranker(trees._replace(leaves=trees.leaves * 2), ranker.fallback)
     assert other.fingerprint != builtin_ranker().fingerprint
 
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.ranking import selection
 from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.selection import Length, parse_length, select_sentences
 
@@ -45,6 +46,54 @@ def test_repetitions_are_left_out():
     assert select_sentences(document, scores, Length(3, "sentences"), alike=1) == [0, 1, 2]
 
 
+DEPENDENT = "Oak rots. The old bridge fell. It was built of wood. Stone stays. They like it."
+
+
+@pytest.mark.parametrize(
+    ("scores", "count", "expected"),
+    [
+        ([0, 1, 9, 2, 0], 1, [3]),  # no room for two
+        ([0, 1, 9, 2, 0], 2, [1, 2]),
+        ([0, 1, 2, 9, 0], 2, [1, 3]),  # the mean of both is next, but there is room for one
+        ([0, 1, 2, 9, 0], 3, [1, 2, 3]),
+        ([0, 8, 2, 1, 0], 2, [1, 2]),  # after its predecessor it has its own score
+        ([0, -np.inf, 9, 2, 1], 5, [0, 3, 4]),
+    ],
+)
+def test_dependent_sentences_have_the_one_before(scores, count, expected):
+    document = parse_document(DEPENDENT)
+    dependent = np.array([False, False, True, False, True])
+    length = Length(count, "sentences")
+    found = select_sentences(document, np.array(scores, float), length, dependent=dependent)
+    assert found == expected
+
+
+def test_labels_take_words():
+    document = parse_document("Oak rots. The old bridge fell. Stone stays.")
+    scores = np.array([1.0, 3.0, 2.0])
+    words = np.array([0, 2, 0])
+    assert select_sentences(document, scores, Length(6)) == [1, 2]
+    assert select_sentences(document, scores, Length(6), label_words=words) == [1]
+    assert select_sentences(document, scores, Length(3, "sentences"), label_words=words) == [
+        *(0, 1, 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [("short", 3), ("4 sentences", 4), ("1 sentence", 1), ("5%", 1)],
+)
+def test_short_summaries_of_books_are_taken_by_parts(monkeypatch, length, expected):
+    monkeypatch.setattr(selection, "BOOK_WORDS", 8_000)
+    lines = [f"The w{i}a w{i}b w{i}c w{i}d w{i}e w{i}f w{i}g w{i}h." for i in range(1000)]
+    document = parse_document(" ".join(lines))
+    scores = np.arange(1000.0)  # the last chapter is best
+    found = select_sentences(document, scores, parse_length(length))
+    parts = {number * expected // 1000 for number in found}
+    assert len(parts) == expected
+    assert document.lengths[found].sum() <= (75 if length == "short" else 500)
+
+
 def test_something_is_always_taken():
     document = parse_document("One long sentence with many words. Another one that is long.")
     assert select_sentences(document, np.array([0.0, 1.0]), Length(2)) == [1]
@@ -82,5 +131,5 @@ def test_texts_that_are_no_length(text):
 
 @pytest.mark.parametrize("text", ["0", "0%", "101%", "1.5 sentences", "0.5 words"])
 def test_lengths_out_of_range(text):
-    with pytest.raises(InputError, match="give words or sentences from 1 on, or up to 100 percent"):
+    with pytest.raises(InputError, match="or more than 0 and at most 100 percent"):
         parse_length(text)

@@ -125,7 +125,8 @@ def test_script_writes_weights(tmp_path, monkeypatch):
     ]
     (tmp_path / "mine" / "train.jsonl").write_text("".join(lines))
     for name in ("a.npz", "b.npz"):
-        flags = ["script", f"--data={tmp_path}", "--data_sets=mine", f"--out={tmp_path / name}"]
+        flags = ["script", f"--data={tmp_path}", "--data_sets=mine", "--kinds=mine"]
+        flags.append(f"--out={tmp_path / name}")
         monkeypatch.setattr("sys.argv", flags)
         script.main()
     with np.load(tmp_path / "a.npz") as first, np.load(tmp_path / "b.npz") as second:

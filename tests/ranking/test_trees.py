@@ -41,6 +41,35 @@ def test_prediction_walks_from_question_to_question():
     assert trees.predict(table[:0]).shape == (0,)
 
 
+def contributions_of(trees, table, row):
+    """The contributions of features to one row, from sets of rows that reach a node."""
+    found = np.zeros(table.shape[1])
+    for features, thresholds, leaves in zip(*trees[1:], strict=True):
+        one = BoostedTrees(trees.names, features[None], thresholds[None], leaves[None])
+        values = one.predict(table)
+        together, node = np.ones(len(table), bool), 0
+        while node < len(features):
+            column = table[:, features[node]]
+            is_right = column > thresholds[node]
+            below = together & (is_right == is_right[row])
+            found[features[node]] += values[below].mean() - values[together].mean()
+            together, node = below, 2 * node + (2 if is_right[row] else 1)
+    return found
+
+
+def test_contributions_are_differences_of_means_along_the_path():
+    trees = drawn_trees()
+    table = np.random.default_rng(1).normal(size=(50, 5)).astype(np.float32)
+    table[:, 2] = 0.5  # the same everywhere
+    found = trees.contributions(trees.reached(table), [3, 49, 3])
+    expected = [contributions_of(trees, table, row) for row in (3, 49, 3)]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert not found[:, 2].any()
+    scores = trees.predict(table)
+    np.testing.assert_allclose(found.sum(1), scores[[3, 49, 3]] - scores.mean(), atol=1e-12)
+    assert trees.contributions(trees.reached(table), []).shape == (0, 5)
+
+
 def test_saved_trees_are_the_same(tmp_path):
     trees = drawn_trees()
     trees.save(tmp_path / "trees.npz")

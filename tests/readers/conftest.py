@@ -15,7 +15,8 @@ def make_pdf(*pages, encrypted=False, title=None, image=False):
     """Returns a PDF.
 
     Args:
-        *pages: lists of lines, each a text or (text, size); "" is an empty line.
+        *pages: lists of lines, each a text, (text, size), or a list of texts (with sizes and points
+            to the right and up) that are drawn in one row; "" is an empty line.
         encrypted: whether it needs a password that nobody knows.
         title: in its information.
         image: whether pages have an image.
@@ -56,8 +57,10 @@ def _page_content(lines):
     parts = []
     for line in lines:
         text, size = line if isinstance(line, tuple) else (line, 11)
-        escaped = text.replace("\\", r"\\").replace("(", r"\(").replace(")", r"\)")
-        parts.append(f"BT /F {size} Tf 1 0 0 1 72 {y} Tm ({escaped}) Tj ET")
+        pieces = line if isinstance(line, list) else [(text, size, 0, 0)]
+        for text, size, right, up in pieces:
+            escaped = text.replace("\\", r"\\").replace("(", r"\(").replace(")", r"\)")
+            parts.append(f"BT /F {size} Tf 1 0 0 1 {72 + right} {y + up} Tm ({escaped}) Tj ET")
         y -= LINE if size < 14 else 2 * LINE
     return "\n".join(parts).encode("latin-1")
 

@@ -47,6 +47,15 @@ def one(name, content):
     return lambda make, folder: {name: content(make) if callable(content) else content}
 
 
+SLACK_USERS = '[{"id": "U1", "real_name": "Eva"}]'
+SLACK_DAY = '[{"type": "message", "ts": "x", "user": "U1", "text": "Good."}]'
+
+
+def slack(days):
+    """A folder with an export of Slack."""
+    return one("a.zip", lambda make: make.zip({"users.json": SLACK_USERS} | days))
+
+
 def link_loop(make, folder):
     (folder / "below").mkdir()
     (folder / "below" / "up").symlink_to(folder)
@@ -117,6 +126,11 @@ ENCRYPTED_EPUB = (
     '<e:x xmlns:e="urn:x"><e:EncryptionMethod Algorithm="http://www.w3.org/aes256"/></e:x>'
 )
 
+
+def workbook(make, content):
+    return make.zip({"xl/workbook.xml": content})
+
+
 PICTURE = '<p><img src="a.png"/></p>'
 PICTURES = "has pictures and no text; .* ocrmypdf"
 CASES = [
@@ -154,7 +168,14 @@ CASES = [
     Case("a film", one("a.mp4", b"\0\0\0 ftypisom"), "is an MP4 film"),
     Case("a program", one("run", b"\x7fELF\2\1\1"), "is a program"),
     Case("an old Word file", one("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"), "save it as .docx"),
-    Case("a workbook", one("a.xlsx", lambda make: make.zip({"xl/workbook.xml": ""})), "Excel"),
+    Case("a damaged workbook", one("a.xlsx", lambda make: workbook(make, "")), "damaged XML"),
+    Case("an empty workbook", one("a.xlsx", lambda make: workbook(make, "<w/>")), "has no rows"),
+    Case("a bomb of a workbook", one("a.xlsx", lambda make: workbook(make, BOMB)), "entities"),
+    Case(
+        "a presentation of pictures",
+        one("a.pptx", lambda make: make.zip({"ppt/presentation.xml": "<p/>", "ppt/media/a": ""})),
+        PICTURES,
+    ),
     Case("PostScript", one("a.ps", b"%!PS-Adobe"), "convert it to PDF"),
     # PDF
     Case("no PDF at all", one("a.pdf", "just text"), "does not begin as PDF does"),
@@ -163,7 +184,7 @@ CASES = [
     Case(
         "an encrypted PDF", one("a.pdf", lambda make: make.pdf(["x"], encrypted=True)), "password"
     ),
-    Case("a scan", one("a.pdf", lambda make: make.pdf([], [], image=True)), "a scan, .* ocrmypdf"),
+    Case("a scan", one("a.pdf", lambda make: make.pdf([], [], image=True)), "a scan .* ocrmypdf"),
     Case("a book of pictures", one("a.epub", lambda make: make.epub([PICTURE])), PICTURES),
     Case("a page of pictures", one("a.html", PICTURE), PICTURES),
     Case(
@@ -297,6 +318,28 @@ CASES = [
     Case("an empty field", one("a.jsonl", '{"text": " "}'), '"text" is empty; remove the row'),
     Case("half a character", one("a.jsonl", r'{"text": "a\ud800b"}'), text="a\ufffdb"),
     Case("very deep JSON", one("a.jsonl", "[" * 100_000), "not valid JSON"),
+    Case(
+        "a damaged day of Slack",
+        slack({"a/2024-05-01.json": "{bad", "a/2024-05-02.json": SLACK_DAY}),
+        r"a.zip/a/2024-05-01.json: not valid JSON .*; export the workspace again",
+        "Eva: Good.",
+    ),
+    Case(
+        "another list in a day of Slack",
+        slack({"a/2024-05-01.json": "[1]", "b/2024-05-02.json": SLACK_DAY}),
+        'expected messages with the fields "type" and "ts" of Slack; export',
+        "Eva: Good.",
+    ),
+    Case(
+        "users of Slack that are not a list",
+        slack({"users.json": "{}", "a/2024-05-01.json": SLACK_DAY}),
+        "users.json: expected a list, got dict; export",
+    ),
+    Case(
+        "an export of Slack without messages",
+        slack({"a/2024-05-01.json": "[]"}),
+        "a.zip: a Slack export without messages; export the workspace again",
+    ),
     Case("an empty table", one("a.csv", ""), "the file is empty"),
     Case("names of columns alone", one("a.csv", "id,text\n"), "the file is empty; give rows"),
     Case("no such column", one("a.csv", "a,b\n1,2\n3,4\n"), '/a.csv: no field "document"'),
@@ -341,6 +384,8 @@ CASES = [
         "too deep inside one another",
     ),
     Case("parts of parts", one("a.eml", deep_mail), text="x"),
+    Case("parts of parts of a page", one("a.mht", deep_mail), "holds no web page"),
+    Case("a page without a page", one("a.mht", "Subject: S\n\nx"), "holds no web page"),
     Case(
         "a long subject",
         one("a.eml", "Subject: " + "=?utf-8?q?a?= " * 100_000 + "\n\nx"),

@@ -141,6 +141,12 @@ def test_a_ten_megabyte_line(write):
             'no key "summary"; known: document; name another with --summary_key, in training '
             "--config.task.summary_key",
         ),
+        (
+            '{"text": "x", "abstract": "y"}',
+            'no keys "document" and "summary"; known: abstract, text; name others with '
+            "--document_key and --summary_key, in training --config.task.document_key and "
+            "--config.task.summary_key",
+        ),
         ('{"document": ["x", 3], "summary": "s"}', '"document" must be a string, got list'),
         ('{"document": 3, "summary": "s"}', '"document" must be a string, got int'),
         ('{"document": "x", "summary": null}', '"summary" must be a string, got null; mend or'),

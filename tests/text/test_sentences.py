@@ -112,6 +112,47 @@ def test_lines_of_wide_blocks_are_joined():
         assert join_wrapped_lines(text) == text
 
 
+NARROW = [
+    "We propose tools for the training of new",
+    "models and adapt existing ones, which are",
+    "often limited to sequences of a few hundred",
+    "tokens. This is a drawback that we mend. An",
+    "approach to approximate long sequences is",
+    "introduced.",
+]
+
+
+def test_one_long_line_does_not_keep_the_lines_of_a_block_apart():
+    long = "see the address " + "x" * 100 + ", where"
+    lines = [*NARROW[:-1], long, "it can be found."]
+    text = "\n".join(lines)
+    expected = [
+        f"{' '.join(NARROW[:3])} tokens.",
+        "This is a drawback that we mend.",
+        f"An {NARROW[4]} {long} it can be found.",
+    ]
+    assert split_sentences(text) == expected
+    assert join_wrapped_lines(text) == text
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"{line.capitalize()}," for line in NARROW],
+        [f"if {name}: return {'very' * i}_long" for i, name in enumerate("abcdefgh")],
+        [f"{name * 9}   {i}.50   the {name}" for i, name in enumerate("abcdefgh", 10)],
+        ["Ann: so it is", "Bob: yes", "Ann: that is all of it then", "Bob: and more", "Ann: no"],
+        [f"- {line}" for line in NARROW],
+        ["def are_both(value: Both):", "# run --warn-about-it:", "if is_one(value, One):", "pass"],
+    ],
+)
+def test_a_long_line_among_verses_rows_turns_items_or_code(lines):
+    lines = [*lines, "x" * 120]
+    assert split_sentences("\n".join(lines)) == [
+        sentence for line in lines for sentence in split_sentences(line)
+    ]
+
+
 def test_lines_of_a_transcript_stand_alone():
     turn = f"Ann: this line is {'much ' * 20}too long to have been wrapped by hand"
     assert split_sentences(f"{turn}\nBob: yes\nAnn: right. Go on") == [

@@ -303,6 +303,15 @@ def test_pegasus_breaks_lines_on_the_way_out(pegasus):
     assert pegasus.encode("The value\nis") == pegasus.encode("The value is")
 
 
+def test_t5_with_a_piece_for_line_breaks(pegasus_model, tiny_tokenizer):
+    tokenizer = SentencePieceTokenizer(pegasus_model, extra_ids=2)
+    assert tokenizer.decode(tokenizer.encode("The value<n>is used <n> here")) == (
+        "The value\nis used\nhere"
+    )
+    text = "the < n > value"  # of a model without the piece, whatever it writes
+    assert "\n" not in tiny_tokenizer.decode(tiny_tokenizer.encode(text))
+
+
 def test_t5_reads_line_breaks_as_spaces(tiny_tokenizer):
     for line_break in ("\n", "\r\n", "\n\n", "\x85"):
         assert tiny_tokenizer.encode(f"the value{line_break}is") == tiny_tokenizer.encode(

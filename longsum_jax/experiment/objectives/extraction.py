@@ -4,6 +4,7 @@ AWESOME, appendix D.
 """
 
 import dataclasses
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -135,10 +136,9 @@ class Extraction(Objective):
         )
 
     def next_step(self) -> str:
-        return (
-            "write the sentences that it selects as shorter documents for a summariser:\n"
-            f"  longsum extract --model={self.setup.workdir} --data=FILE.jsonl --out=SHORTER.jsonl"
-        )
+        files = ("--data=FILE.jsonl", "--out=SHORTER.jsonl")
+        command = shlex.join(["longsum", "extract", f"--model={self.setup.workdir}", *files])
+        return f"write the sentences that it selects as shorter documents:\n  {command}"
 
     def _scores_and_labels(self, params: Params) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Returns logits and labels of the sentences of each document, excluding the query."""

@@ -143,8 +143,8 @@ class Summarization(Objective):
         )
 
     def next_step(self) -> str:
-        model = shlex.quote(f"--model={self.setup.workdir}")
-        return f"summarise your own file:\n  longsum summarize {model} FILE.txt"
+        command = shlex.join(["longsum", "summarize", f"--model={self.setup.workdir}", "FILE.txt"])
+        return f"summarise your own file:\n  {command}"
 
 
 def _metrics(options: EvaluationOptions) -> dict[str, Metric]:

@@ -1,0 +1,406 @@
+"""LaTeX, Typst, Org, AsciiDoc, MediaWiki, DocBook and other formats, through pandoc.
+
+Pandoc runs as a child process without access to files, with limits of memory and time, and writes
+the tree of the document as JSON (pandoc-types 1.23, ``Text.Pandoc.Definition``).
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from longsum_jax.errors import InputError, counted, in_one_line
+from longsum_jax.extra import missing_extra
+from longsum_jax.files import MAX_RATIO, RATIO_FROM, expands
+from longsum_jax.readers.document import Block, Document
+from longsum_jax.readers.html import declared_encoding
+from longsum_jax.readers.source import Source
+from longsum_jax.readers.xml_tree import table_row
+
+# Names and suffixes of pandoc's formats that have no other reader. Manual pages whose suffix is
+# the number of a section are recognized by their content.
+MARKUPS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "latex": ("LaTeX", (".tex", ".latex", ".ltx")),
+    "typst": ("Typst", (".typ", ".typst")),
+    "org": ("Org", (".org",)),
+    "asciidoc": ("AsciiDoc", (".adoc", ".asciidoc")),
+    "mediawiki": ("MediaWiki", (".wiki", ".mediawiki")),
+    "docbook": ("DocBook", (".dbk", ".docbook")),
+    "fb2": ("FictionBook", (".fb2",)),
+    "opml": ("OPML", (".opml",)),
+    "textile": ("Textile", (".textile",)),
+    "man": ("a manual page", (".man",)),
+    "mdoc": ("a manual page (mdoc)", (".mdoc",)),
+    "pod": ("Pod", (".pod",)),
+    "muse": ("Muse", (".muse",)),
+    "t2t": ("txt2tags", (".t2t",)),
+    "djot": ("djot", (".djot",)),
+    "dokuwiki": ("DokuWiki", (".dokuwiki",)),
+    "creole": ("Creole", (".creole",)),
+}
+_XML_MARKUPS = ("docbook", "fb2", "opml")
+_MAN_MARKUPS = ("man", "mdoc")
+# The encoding that a LaTeX document declares, by the names of LaTeX that Python does not have.
+_INPUT_ENCODING = re.compile(rb"\\usepackage\[([\w-]{1,20})\]\{inputenc\}")
+_LATEX_ENCODINGS = {"ansinew": "cp1252", "applemac": "mac-roman", "utf8x": "utf-8"}
+# Commands that include other files, which are not read.
+_INCLUDES = {
+    "latex": re.compile(r"\\(?:input|include|subfile)[ \t]*\{[^{}\n]*\}|\\input[ \t]+[^\s{}\\%]+"),
+    "typst": re.compile(r"^[ \t]*#include[ \t]+\"[^\"\n]*\"[ \t]*$", re.MULTILINE),
+    "asciidoc": re.compile(r"^include::[^\[\n]+\[[^\]\n]*\][ \t]*$", re.MULTILINE),
+    "org": re.compile(r"^[ \t]*#\+include:.*$", re.MULTILINE | re.IGNORECASE),
+}
+_MAX_HEAP = "2g"  # of pandoc; LaTeX of 2 MB takes .3 GB
+# Time that pandoc may take, below max_seconds: its parsers need about 5 seconds for 1 MB, and years
+# for some damaged documents of a few lines.
+_BASE_SECONDS = 20.0
+_SECONDS_PER_BYTE = 60 / 2**20
+_HEAP_EXHAUSTED = 251  # exit status
+_LONGEST_MESSAGE = 200  # characters of an error of pandoc
+_SPACES = {"Space": " ", "SoftBreak": " ", "LineBreak": "\n"}
+_QUOTES = {"DoubleQuote": ("“", "”"), "SingleQuote": ("‘", "’")}  # noqa: RUF001
+_ENVIRONMENT = re.compile(r"\\begin\{(\w+\*?)\}(.*)\\end\{\1\}", re.DOTALL)
+_LABEL = re.compile(r"\\label\{[^{}]*\}")
+# The mark of a footnote or a reference, which is left out with the space before it.
+_MARK = "\x18"
+_ABSENT = re.compile(rf"[ \xa0]*{_MARK}")
+_BLANKS = re.compile(r"[ \t\r\f\v\xa0]+")
+_BESIDE_HEADINGS = frozenset({"todo", "done", "tag"})  # classes of states and tags in Org
+_LETTER = re.compile(r"\w")
+# A link into a namespace of a wiki, such as [[Category:Dams]].
+_NAMESPACE = re.compile(r"[^\W\d_]+:\S")
+
+
+def read(source: Source, markup: str, what: str) -> Iterator[Document]:
+    """Reads one document.
+
+    Args:
+        source: file that is read.
+        markup: pandoc's name of its format.
+        what: name of the format, for errors.
+
+    Raises:
+        InputError: pandoc is not installed or cannot read the file; no text remains.
+    """
+    executable = _find_executable()
+    if executable is None:
+        raise missing_extra(source.name, what, "pandoc")
+    text, notes = source.decoded(_declared(source.content, markup))
+    if markup in _INCLUDES:
+        text, num_includes = _INCLUDES[markup].subn("", text)
+        if num_includes:
+            notes.append(f"{counted(num_includes, 'included file')} not read")
+    output = _run_pandoc(executable, source, text.encode(), markup, what)
+    reader = _TreeReader(source)
+    try:
+        tree = json.loads(output, object_hook=_compact)
+        title = " ".join(reader.metadata_text(tree["meta"].get("title")).split())
+        blocks = list(reader.metadata_blocks(tree["meta"].get("abstract")))
+        blocks += reader.blocks(tree["blocks"])
+    except RecursionError:
+        raise InputError(
+            f"{source.name}: its parts are nested too deeply; the document is damaged"
+        ) from None
+    if reader.leaves_out_references and blocks and blocks[-1].level:
+        blocks.pop()  # the heading of the references
+    blocks += reader.footnotes
+    # The title of a manual page is its name in capitals, of a book often its first heading.
+    first_heading = next((block.text for block in blocks if block.level), "")
+    if title and title != first_heading and markup not in _MAN_MARKUPS:
+        blocks.insert(0, Block(title, 1))
+    if not title:
+        title = next((block.text for block in blocks if block.level == 1), "")
+    yield source.document(
+        blocks,
+        title=title or None,
+        has_pictures=reader.num_pictures > 0,
+        notes=[*notes, *reader.notes()],
+    )
+
+
+def _find_executable() -> str | None:
+    """Returns the path of pandoc in the package pypandoc_binary or on PATH, or None."""
+    folders = [os.environ.get("PATH", os.defpath)]
+    package = importlib.util.find_spec("pypandoc")
+    if package is not None and package.origin is not None:
+        folders.insert(0, str(Path(package.origin).parent / "files"))
+    return shutil.which("pandoc", path=os.pathsep.join(folders))
+
+
+def _declared(content: bytes, markup: str) -> str | None:
+    """Returns the encoding that a document declares."""
+    if markup in _XML_MARKUPS:
+        return declared_encoding(content)
+    option = _INPUT_ENCODING.search(content) if markup == "latex" else None
+    if option is None:
+        return None
+    name = option[1].decode()
+    return _LATEX_ENCODINGS.get(name, name)
+
+
+def _run_pandoc(executable: str, source: Source, content: bytes, markup: str, what: str) -> bytes:
+    """Returns the tree of a document as JSON.
+
+    Raises:
+        InputError: pandoc cannot read the document, or not within the limits.
+    """
+    # Pandoc's own limit of memory, since a limit of the system needs code between fork and exec,
+    # which is unsafe in a process with threads.
+    limits = ["+RTS", f"-M{_MAX_HEAP}", "-RTS", "--sandbox"]
+    command = [executable, *limits, "--quiet", f"--from={markup}", "--to=json"]
+    max_bytes = min(source.options.max_bytes, max(RATIO_FROM, MAX_RATIO * len(content)))
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT)
+    except OSError as error:
+        raise InputError(
+            f"{source.name}: pandoc cannot be run ({error.strerror}); reinstall it, for example by "
+            "pip install 'longsum_jax[pandoc]'"
+        ) from None
+    seconds = _BASE_SECONDS + _SECONDS_PER_BYTE * len(content)
+    start = time.monotonic()
+    timer = threading.Timer(min(seconds, source.options.max_seconds), process.kill)
+    timer.daemon = True
+    feeder = threading.Thread(target=_feed, args=(process.stdin, content), daemon=True)
+    process.stdin = None  # which the thread closes
+    with process:
+        assert process.stdout is not None
+        timer.start()
+        feeder.start()
+        output = b""
+        try:
+            output = process.stdout.read(max_bytes + 1)
+        finally:  # also when the user interrupts
+            if not 0 < len(output) <= max_bytes:
+                process.kill()
+        process.wait()
+        timer.cancel()
+    feeder.join()
+    source.check_time()
+    if time.monotonic() - start > seconds:
+        raise InputError(
+            f"{source.name}: pandoc takes longer than {seconds:.0f} seconds to read it as {what}; "
+            "correct the file, or convert it to HTML"
+        )
+    if len(output) > max_bytes:
+        raise InputError(expands(source.name))
+    if process.returncode == _HEAP_EXHAUSTED:
+        raise InputError(
+            f"{source.name}: pandoc needs more than {_MAX_HEAP} of memory; split the document"
+        )
+    if process.returncode != 0:
+        message = in_one_line(" ".join(output.decode(errors="replace").split()))
+        reason = message[:_LONGEST_MESSAGE] or f"exit status {process.returncode}"
+        raise InputError(
+            f"{source.name}: pandoc cannot read it as {what} ({reason}); correct the file, or "
+            "convert it to HTML"
+        )
+    return output
+
+
+def _feed(stream: BinaryIO, content: bytes) -> None:
+    """Writes the input of a process, which may end before it has read everything."""
+    with contextlib.suppress(OSError), stream:
+        stream.write(content)
+
+
+def _compact(node: dict[str, Any]) -> Any:
+    """Returns a node of the tree; words and spaces as strings, which take a tenth of the memory."""
+    kind = node.get("t")
+    if kind == "Str":
+        return node["c"]
+    return _SPACES.get(kind, node) if isinstance(kind, str) else node
+
+
+class _TreeReader:
+    """Turns pandoc's blocks and inlines into blocks of a document.
+
+    Args:
+        source: file that is read.
+
+    Attributes:
+        footnotes: blocks of footnotes, in the order of the text.
+        num_pictures: number of pictures.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._keep_all = source.options.keep_all
+        self._left_out: Counter[str] = Counter()
+        self.footnotes: list[Block] = []
+        self.num_pictures = 0
+
+    @property
+    def leaves_out_references(self) -> bool:
+        """True if a list of references was left out."""
+        return self._left_out["list of references"] > 0
+
+    def notes(self) -> list[str]:
+        """Returns a note about each kind of elements that were left out."""
+        return [f"{counted(count, kind)} left out" for kind, count in self._left_out.items()]
+
+    def metadata_text(self, value: Mapping[str, Any] | None) -> str:
+        """Returns a field of the metadata, "" if it is absent or has more than one paragraph."""
+        if value is None:
+            return ""
+        content = value["c"]
+        if value["t"] == "MetaString":
+            return content
+        return self._text(content) if value["t"] == "MetaInlines" else ""
+
+    def metadata_blocks(self, value: Mapping[str, Any] | None) -> Iterator[Block]:
+        """Yields the paragraphs of a field of the metadata."""
+        if value is not None and value["t"] == "MetaBlocks":
+            yield from self.blocks(value["c"])
+        else:
+            yield from _paragraph(self.metadata_text(value))
+
+    def blocks(self, nodes: list[Any]) -> Iterator[Block]:
+        """Yields headings, paragraphs and rows of tables."""
+        for node in nodes:
+            self._source.check_time()
+            yield from self._block(node["t"], node.get("c"))
+
+    def _block(self, kind: str, content: Any) -> Iterator[Block]:
+        if kind in ("Para", "Plain"):
+            yield from _paragraph(self._text(content))
+        elif kind == "Header":
+            level, _, inlines = content
+            yield from _paragraph(self._text(inlines), level)
+        elif kind == "LineBlock":
+            yield from _paragraph("\n".join(map(self._text, content)))
+        elif kind == "BlockQuote":
+            yield from self.blocks(content)
+        elif kind in ("BulletList", "OrderedList"):
+            for item in content if kind == "BulletList" else content[1]:
+                yield from self.blocks(item)
+        elif kind == "DefinitionList":
+            for term, definitions in content:
+                name = self._text(term)
+                if _LETTER.search(name):  # a manual page has bullets as terms
+                    yield from _paragraph(name)
+                for definition in definitions:
+                    yield from self.blocks(definition)
+        elif kind == "CodeBlock":
+            if self._is_kept("block of code"):
+                yield from _paragraph(content[1].strip("\n"))
+        elif kind == "Figure":
+            yield from self.blocks(content[2])
+            yield from self._caption(content[1])
+        elif kind == "Table":
+            yield from self._table(*content)
+        elif kind == "Div":
+            yield from self._division(*content)
+
+    def _division(self, attributes: Any, nodes: list[Any]) -> Iterator[Block]:
+        classes = attributes[1]
+        if "thebibliography" in classes and not self._is_kept("list of references"):
+            return
+        if nodes and nodes[0]["t"] == "Div" and nodes[0]["c"][0][1] == ["title"]:
+            title = list(self.blocks(nodes[:1]))
+            nodes = nodes[1:]
+            # The title of an admonition may be its kind: "Note".
+            if [block.text.casefold() for block in title] != classes[:1]:
+                yield from title
+        yield from self.blocks(nodes)
+
+    def _caption(self, caption: Any) -> Iterator[Block]:
+        _, nodes = caption
+        if nodes and self._is_kept("caption"):
+            yield from self.blocks(nodes)
+
+    def _table(
+        self, _: Any, caption: Any, __: Any, head: Any, bodies: Any, foot: Any
+    ) -> Iterator[Block]:
+        rows = list(head[1])
+        for body in bodies:
+            rows += [*body[2], *body[3]]
+        for row in [*rows, *foot[1]]:
+            cells = [cell[4] for cell in row[1]]
+            if len(cells) == 1:  # a frame around paragraphs
+                yield from self.blocks(cells[0])
+            else:
+                yield from _paragraph(table_row(map(self._cell, cells)))
+        yield from self._caption(caption)
+
+    def _cell(self, nodes: list[Any]) -> str:
+        return " ".join(block.text for block in self.blocks(nodes))
+
+    def _text(self, inlines: list[Any]) -> str:
+        """Returns the text of inlines, without spaces at the ends of its lines."""
+        lines = _ABSENT.sub("", self._join(inlines)).split("\n")
+        return "\n".join(filter(None, (_BLANKS.sub(" ", line).strip() for line in lines)))
+
+    def _inline(self, kind: str, content: Any) -> str:
+        if kind == "Code":
+            return content[1]
+        if kind == "Math":
+            return self._formula(content)
+        if kind == "Quoted":
+            opening, closing = _QUOTES[content[0]["t"]]
+            return f"{opening}{self._join(content[1])}{closing}"
+        if kind == "Cite":
+            return self._citation(*content)
+        if kind == "Note":
+            blocks = list(self.blocks(content))
+            if self._is_kept("footnote"):
+                self.footnotes += blocks
+            return _MARK
+        if kind == "Image":
+            self.num_pictures += 1
+            return ""
+        if kind == "Link":
+            return self._link(*content)
+        if kind == "Span":
+            attributes, inlines = content
+            return "" if _BESIDE_HEADINGS.intersection(attributes[1]) else self._join(inlines)
+        if kind == "RawInline":  # for another program
+            return ""
+        return self._join(content)  # emphasis and the like
+
+    def _join(self, inlines: list[Any]) -> str:
+        return "".join(
+            inline if isinstance(inline, str) else self._inline(inline["t"], inline.get("c"))
+            for inline in inlines
+        )
+
+    def _citation(self, citations: list[Any], inlines: list[Any]) -> str:
+        """Returns the keys of references that are words of a sentence; other keys are left out."""
+        if citations[0]["citationMode"]["t"] == "AuthorInText":
+            return ", ".join(citation["citationId"] for citation in citations)
+        return self._join(inlines) if self._keep_all else _MARK
+
+    def _link(self, attributes: Any, inlines: list[Any], target: list[str]) -> str:
+        text = self._join(inlines)
+        is_wiki = "wikilink" in attributes[1]
+        return "" if is_wiki and text == target[0] and _NAMESPACE.match(text) else text
+
+    def _formula(self, content: Any) -> str:
+        """Returns a formula as TeX between its marks, in one line, without its label."""
+        kind, formula = content
+        environment = _ENVIRONMENT.fullmatch(formula.strip())
+        if environment is not None:
+            formula = environment[2]
+        mark = "$$" if kind["t"] == "DisplayMath" else "$"
+        return f"{mark}{' '.join(_LABEL.sub('', formula).split())}{mark}"
+
+    def _is_kept(self, kind: str) -> bool:
+        """Returns True if elements of a kind are kept; counts the others."""
+        if not self._keep_all:
+            self._left_out[kind] += 1
+        return self._keep_all
+
+
+def _paragraph(text: str, level: int = 0) -> Iterator[Block]:
+    """Yields a block, unless the text is blank; headings are single lines."""
+    if text.strip():
+        yield Block(" ".join(text.split()) if level else text, level)

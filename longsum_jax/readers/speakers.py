@@ -1,0 +1,110 @@
+"""Names of speakers before what they say: "Anna Lund: ...", "Speaker 1: ...", "[Moderator] ..."."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+# Marks of the direction of writing, which WhatsApp puts before notices and around numbers.
+DIRECTION_MARKS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+LONGEST_NAME = 60  # characters
+_MOST_WORDS = 7
+# A name and a colon, or a name in brackets.
+NAMED = re.compile(
+    rf"[ \t]*\*{{0,2}}(?:(?P<name>[^\W_+~\[(<][^:\uff1a*\n?!;<>\u201c\u201d\"]{{0,{LONGEST_NAME}}}"
+    rf"|[+~][^:\uff1a\n?!;<>]{{3,{LONGEST_NAME}}})\*{{0,2}}(?::\*{{0,2}}(?=\s|\Z)|\uff1a)"
+    rf"|\[(?P<bracketed>(?=.{{0,9}}[^\W\d_]{{3}})[^\[\]:<>\n]{{3,{LONGEST_NAME}}})\](?::|(?=[ \t]))"
+    rf"|\((?P<rounded>(?=.{{0,9}}[^\W\d_]{{3}})[^():\n]{{3,{LONGEST_NAME}}})\):)[ \t]*"
+)
+_PRONOUNS = re.compile(
+    r"\s*[\[(](?:she|he|they|ze|xe|any|sie|er|elle|il|iel|ella|él|elles?|lei|lui|ela|ele|zij|hij|"
+    r"hen|hon|han|hun|de|dey|она|он|они)(?: ?[/|,] ?\w+)*(?: pronouns)?[\])]",
+    re.IGNORECASE,
+)
+_RECEIVERS = re.compile(r"From (\S.*?)(?:\s+to\s+\S.*)?")  # in chats of Zoom
+# Words before a colon that are not names.
+_LABEL_WORDS = """
+abstract act action actions address agenda aim answer appendix article aside assignee attendees
+attention author background bonus caption cause caution chapter city clause comment comments
+conclusion conclusions context cook date day deadline decision decisions definition description
+details difficulty due email episode example examples exercise exhibit explanation fact facts fig
+figure finding findings goal he hint hints http https i idea important info information
+ingredients input issue it item items key language lemma lesson level location mail method methods
+module month motivation name next note notes objective open options or output owner page paragraph
+part participants phone place point preparation prerequisites present priority problem proof
+proposition purpose question questions quote reason reasons recommendation references reminder
+remark remarks resolution resolved result results risk risks rule scene season section see serves
+she solution source sources stage state status step subject summary table task tasks theorem they
+time times tip tips title todo topic topics total translation type unit update url usage use verse
+version warning week we website where with year yield debug error fatal trace warn critical notice
+achtung adresse aktion antwort aufgabe aufgaben beispiel beschluss bemerkung betreff datum
+ergebnis frage hinweis maßnahme name nächste ort quelle thema tipp titel uhrzeit zeit
+zusammenfassung acción asunto conclusión decisión ejemplo fecha hora lugar nota pregunta respuesta
+tema título adresse décision exemple heure lieu objet question remarque réponse sujet titre feat
+fix docs chore refactor test tests style perf build
+"""
+_LABELS = frozenset(_LABEL_WORDS.split())
+_NUMBER = re.compile(r"[\s.#№\d]+\Z")
+_FEWEST_TURNS = 4
+_CHARS_PER_WORD = 6
+_FEWEST_WORDS = 2.0  # that speakers say in a turn, on average; values of fields have fewer
+
+
+def plain_name(name: str) -> str:
+    """Returns a name without pronouns, brackets around it, receivers and marks of direction."""
+    name = DIRECTION_MARKS.sub("", name)
+    match = _RECEIVERS.fullmatch(name)
+    name = match[1] if match is not None else name
+    name = _PRONOUNS.sub("", " ".join(name.split()))
+    return name.lstrip("~ ").strip("[]<> ").removesuffix(" -").strip() or name
+
+
+def split_turn(line: str) -> tuple[str, str] | None:
+    """Returns what may be a speaker's name at the beginning of a line, and what follows it."""
+    head = line[: LONGEST_NAME + 10]
+    if ":" not in head and "\uff1a" not in head and "[" not in head:  # faster than the pattern
+        return None
+    match = NAMED.match(line)
+    if match is None:
+        return None
+    name = plain_name(match["name"] or match["bracketed"] or match["rounded"])
+    if not any(map(str.isalnum, name)) or len(name.split()) > _MOST_WORDS or is_label(name):
+        return None
+    return name, line[match.end() :].strip()
+
+
+def is_label(name: str) -> bool:
+    """Returns True if a word before a colon names a kind of text, as "Note" or "Step 2" do."""
+    return _NUMBER.sub("", name).casefold().strip("*_- ") in _LABELS
+
+
+def speakers_in(turns: Collection[tuple[str, str]], num_parts: int, share: float) -> set[str]:
+    """Returns the names in a text that are speakers of a transcript, none if it is not one.
+
+    Args:
+        turns: names and what follows them, as ``split_turn`` returns them.
+        num_parts: number of lines or cues of the text.
+        share: least share of these that begin with a name which occurs again.
+    """
+    counts = Counter(name for name, _ in turns)
+    repeated = {name for name, count in counts.items() if count > 1}
+    said = [words for name, words in turns if name in repeated]
+    if len(said) < max(_FEWEST_TURNS, share * num_parts):
+        return set()
+    num_words = sum(len(words.split()) for words in said)
+    num_chars = sum(map(len, said))  # for languages without spaces
+    if max(num_words, num_chars / _CHARS_PER_WORD) < _FEWEST_WORDS * len(said):
+        return set()
+    return repeated | {name for name in counts if looks_like_name(name)}
+
+
+def looks_like_name(name: str) -> bool:
+    """Returns True if all words of a name begin with a capital or a number."""
+    words = name.split()
+    return len(words) <= 4 and not any(word[0].islower() for word in words)
+
+
+def repeated_share(names: Iterable[str]) -> float:
+    """Returns the share of names that occur more than once."""
+    counts = Counter(names)
+    total = sum(counts.values())
+    return sum(count for count in counts.values() if count > 1) / total if total else 0.0

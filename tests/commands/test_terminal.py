@@ -1,0 +1,132 @@
+"""No control character of a document, a name or an answer reaches a terminal, whatever command
+shows it."""
+
+import ast
+import io
+import json
+import re
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from longsum_jax.commands import COMMANDS, console, corpus, extract, judge, score, summarize, verify
+from longsum_jax.errors import InputError, terminal_text
+from longsum_jax.files import json_text
+
+# A window title, a cleared screen, a color by C1, and an override that nothing ends.
+HOSTILE = "\x1b]0;owned\x07 \x1b[2J \x9b31m \u202e \u2066 \x7f \u2028"
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+TEXT = f"The committee met {HOSTILE} on Monday. It approved four million euros. He agreed."
+ROW = {"id": f"a{HOSTILE}", "title": f"News {HOSTILE}", "document": TEXT, "summary": TEXT}
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A file of every kind of input, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    rows = [ROW, ROW | {"id": f"b{HOSTILE}"}]
+    predictions = [{"id": row["id"], "prediction": row["summary"]} for row in rows]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in predictions))
+    Path("bad.jsonl").write_text(json.dumps({f"key {HOSTILE}": HOSTILE}) + "\n")
+    Path("page.html").write_text(f"<title>{HOSTILE}</title><h1>A {HOSTILE}</h1><p>{TEXT}</p>")
+    Path("notes.md").write_text(f"# Report {HOSTILE}\n\n{TEXT}\n")
+    # The name of a file is shown, too; a slash ends it.
+    Path(f"x{HOSTILE}.md").write_text(TEXT)
+    Path(f"x{HOSTILE}.jsonl").write_text(Path("text.jsonl").read_text())
+    return tmp_path
+
+
+CASES = [
+    *((summarize, f"--format={form} rows.jsonl page.html notes.md {{name}}.md") for form in
+      ("text", "markdown", "html", "json", "jsonl")),
+    (summarize, "--sources rows.jsonl page.html notes.md"),
+    (summarize, "--sources --format=markdown notes.md"),
+    (summarize, "--sources --format=jsonl notes.md"),
+    (summarize, "bad.jsonl rows.jsonl no{name}.md"),
+    (summarize, "--join --out=out{name} rows.jsonl"),
+    (summarize, "bad.jsonl"),
+    (summarize, "--model=no{name} rows.jsonl"),
+    (summarize, "--format={name} rows.jsonl"),
+    (score, "text.jsonl --references=rows.jsonl"),
+    (score, "{name}.jsonl --references=rows.jsonl --out=scores{name}"),
+    (score, "text.jsonl --references=bad.jsonl"),
+    (corpus, "statistics rows.jsonl"),
+    (corpus, "statistics {name}.jsonl --document_key=prediction --summary_key=prediction"),
+    (corpus, "statistics bad.jsonl"),
+    (extract, "--data=rows.jsonl --out=extract{name}"),
+    (judge, "sheets text.jsonl {name}.jsonl --references=rows.jsonl --out=judge{name}"),
+    (verify, "{name}.jsonl"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "arguments"), CASES)
+def test_no_command_prints_control_characters(files, capsys, command, arguments):
+    argv = [word.format(name=f"x{HOSTILE}") for word in arguments.split(" ")]
+    try:
+        command.main(argv)
+        error = ""
+    except InputError as problem:
+        error = str(problem)
+    shown = "".join(capsys.readouterr()) + error
+    assert shown
+    assert OBEYED.search(shown) is None
+
+
+def test_files_for_people_hold_no_control_characters(files):
+    summarize.main(["--out=out", "rows.jsonl", "notes.md"])
+    written = [path.read_text() for path in Path("out").iterdir()]
+    assert len(written) == 6
+    assert not any(OBEYED.search(text) for text in written)
+
+
+def test_json_keeps_what_it_escapes(files, capsys):
+    summarize.main(["--format=jsonl", "rows.jsonl"])
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert first["id"] == ROW["id"]
+    assert json.loads(json_text([HOSTILE, "é"])) == [HOSTILE, "é"]
+    assert json_text("é") == '"é"'
+
+
+def test_lines_tabs_and_letters_of_all_scripts_are_shown():
+    text = "a\tb\n שלום مرحبا \u200f zwj\u200d é 漢字"
+    assert terminal_text(text) == text
+    assert terminal_text("a\x0cb\x85c\u2028d\r\n") == "a b c d\n"
+
+
+class OneSecond:
+    """An event that is set after the first time that is waited for it."""
+
+    def __init__(self):
+        self._answers = iter([False])
+
+    def wait(self, seconds):
+        return next(self._answers, True)
+
+    def set(self):
+        pass
+
+
+def test_progress_shows_names_without_control_characters(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    parts = SimpleNamespace(Event=OneSecond, Thread=threading.Thread)
+    monkeypatch.setattr(console, "threading", parts)
+    with console.spinner(f"reading {HOSTILE}"):
+        pass
+    assert "reading" in terminal.getvalue()
+    moves = ("\r\x1b[K", "\r")  # of the spinner
+    shown = terminal.getvalue().replace(moves[0], "").replace(moves[1], "")
+    assert OBEYED.search(shown) is None
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "noisy_pairs", "flags", "summary_output"])
+def test_commands_print_by_the_console_alone(command):
+    """What ``print`` shows is not cleaned."""
+    module = Path(console.__file__).with_name(f"{command}.py")
+    calls = [node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call)]
+    assert not [call.lineno for call in calls if getattr(call.func, "id", None) == "print"]
