@@ -81,7 +81,7 @@ def compare(
         if isinstance(digest, OSError):
             yield name, digest.strerror or type(digest).__name__
         else:
-            yield name, None if digest in sums[name] else "its SHA-256 is another"
+            yield name, None if digest in sums[name] else "its SHA-256 differs"
 
 
 @contextlib.contextmanager
@@ -162,12 +162,12 @@ def _read(directory: Path) -> _Sums:
     except (OSError, ValueError) as error:
         raise InputError(_changed(directory, SUMS, str(error))) from error
     if lines.pop() or not lines or lines[0] != _HEADER.format(len(lines) - 1):
-        raise InputError(_changed(directory, SUMS, "it is cut short or has another first line"))
+        raise InputError(_changed(directory, SUMS, "it is truncated or has a wrong first line"))
     sums: _Sums = {}
     for line in lines[1:]:
         found = _LINE.fullmatch(line)
         if found is None or not _is_below(found[2]):
-            raise InputError(_changed(directory, SUMS, f"{line[:80]!r} is none of its lines"))
+            raise InputError(_changed(directory, SUMS, f"unexpected line {line[:80]!r}"))
         sums.setdefault(found[2], set()).add(found[1])
     return sums
 
@@ -188,6 +188,6 @@ def _write(directory: Path, sums: _Sums) -> None:
 
 def _changed(directory: Path, name: str, reason: str) -> str:
     return (
-        f"{directory / name}: not what was written there ({reason}); copy it again if it is "
-        f"damaged, delete {directory / SUMS} if it was changed by intent"
+        f"{directory / name}: changed since it was written ({reason}); copy it again if it is "
+        f"damaged, or delete {directory / SUMS} if the change is intended"
     )

@@ -48,7 +48,7 @@ def open_regular(path: str | Path) -> io.BufferedReader:
     try:
         is_directory = stat.S_ISDIR(os.stat(path).st_mode)
     except ValueError as error:  # a NUL character or a lone surrogate
-        raise InputError(f"{path}: no name that a file can have ({error}); check it") from None
+        raise InputError(f"{path}: not a valid file name ({error}); check it") from None
     if not is_directory:
         # Without O_NONBLOCK, opening a pipe blocks until there is a writer.
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -56,7 +56,7 @@ def open_regular(path: str | Path) -> io.BufferedReader:
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return file
         file.close()
-    raise InputError(f"{path}: a directory, pipe or device, so not read; give a regular file")
+    raise InputError(f"{path}: is a directory, pipe or device; give a regular file")
 
 
 def read_bytes(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> bytes:
@@ -69,7 +69,7 @@ def read_bytes(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> bytes:
     with open_regular(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
-        raise InputError(f"{path}: more than {max_bytes} bytes, which no such file has; check it")
+        raise InputError(f"{path}: more than {max_bytes} bytes; check that it is the right file")
     return content
 
 
@@ -207,6 +207,6 @@ def beyond(name: str, max_bytes: int) -> str:
 def expands(name: str) -> str:
     """Returns the error message for a compressed file that may be a decompression bomb."""
     return (
-        f"{name}: expands to more than {MAX_RATIO} times its size; not read, for it may be made to "
-        "fill the memory"
+        f"{name}: expands to more than {MAX_RATIO} times its size, perhaps to fill the memory; "
+        "decompress it first if it is genuine"
     )

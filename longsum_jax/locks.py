@@ -78,7 +78,7 @@ def _open(path: Path) -> BinaryIO:
         file = os.fdopen(descriptor, "r+b", buffering=0)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             file.close()
-            raise InputError(f"{path}: no regular file; delete it")
+            raise InputError(f"{path}: not a regular file; delete it")
         try:
             # Not flock, with which a child that outlives this process would keep the lock.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -119,7 +119,7 @@ def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path, is_dangling):
 
 def test_a_pipe_in_place_of_the_lock_is_named(tmp_path):
     os.mkfifo(tmp_path / locks.LOCK)
-    message = r"\.lock: no regular file; delete it"
+    message = r"\.lock: not a regular file; delete it"
     with pytest.raises(InputError, match=message), locks.locked(tmp_path, "trains", "leave"):
         pass
 

@@ -304,7 +304,7 @@ def _gpus(name: str, family: str, hosts: int, per_host: int) -> list["jax.Device
         )
     except (jax.errors.JaxRuntimeError, NotImplementedError, ValueError) as error:
         reason = first_line(error)
-        raise InputError(f"--device={name}: XLA does not take this device ({reason})") from None
+        raise InputError(f"--device={name}: XLA does not support this device ({reason})") from None
     return list(found.devices)
 
 

@@ -37,11 +37,12 @@ def local_directory(path: str | Path, revision: str | None = None) -> Path:
     if os.path.isdir(path):  # also False for values that cannot be paths
         if revision is not None:
             raise InputError(
-                f"revision={revision!r} is for repositories of the hub; {path} is a directory"
+                f"revision={revision!r} is for Hub repositories, but {path} is a directory; "
+                "leave it out"
             )
         return Path(path)
     if os.path.isfile(path):  # a file name may look like a repository name
-        raise InputError(f"{path}: a file; give the directory that it is in")
+        raise InputError(f"{path}: is a file; give its directory")
     if not (isinstance(path, str) and _NAME.fullmatch(path)):
         raise InputError(
             f"{path}: no such directory; give a model directory or a training workdir, "
@@ -111,11 +112,11 @@ def _snapshot(
     except errors.LocalEntryNotFoundError as error:
         remedy = "connect (without HF_HUB_OFFLINE) once, or give the directory of a copy"
         raise InputError(
-            f"{name}{at}: no such directory, not whole in the local cache, and the Hugging Face "
-            f"hub is not reached; {remedy}"
+            f"{name}{at}: no such directory, not complete in the local cache, and the Hugging "
+            f"Face hub cannot be reached; {remedy}"
         ) from error
     except Exception as error:  # huggingface_hub uses several transports with different errors
         reason = first_line(error)
         raise InputError(
-            f"{name}{at}: not fetched from the Hugging Face hub ({reason}); try again later"
+            f"{name}{at}: cannot be fetched from the Hugging Face hub ({reason}); try again later"
         ) from error

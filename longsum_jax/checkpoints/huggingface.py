@@ -90,7 +90,7 @@ def read_config(
         [known] = family.config_json(config)["architectures"]
         if plain_architecture(known) != plain_architecture(architecture):
             raise InputError(
-                f'architecture "{architecture}" is none of {path}, a {family.name}; try '
+                f'{path}: "{architecture}" is not an architecture of {family.name}; try '
                 f"{plain_architecture(known)}"
             )
     return family, config
@@ -124,9 +124,7 @@ def read_summarization(directory: Path) -> dict[str, Any]:
     if isinstance(options, dict):
         options = options.get(SUMMARIZATION) or {}
     if not isinstance(options, dict):
-        raise InputError(
-            f"{directory / CONFIG}: {TASKS} holds {options!r} where a JSON object was expected"
-        )
+        raise InputError(f"{directory / CONFIG}: {TASKS} must be a JSON object, got {options!r}")
     return options
 
 

@@ -192,9 +192,9 @@ def _check(
     not_float = [key for key, x in arrays.items() if key in known and not _is_float(x)]
     lists = {
         "missing": missing,
-        "not known to this model": extra,
-        "of another shape": [f"{key} {found[key]}, not {wanted[key]}" for key in misshapen],
-        "of a type that is no float": [f"{key} {arrays[key].dtype}" for key in not_float],
+        "not in this model": extra,
+        "of a wrong shape": [f"{key} {found[key]}, not {wanted[key]}" for key in misshapen],
+        "not of a floating-point type": [f"{key} {arrays[key].dtype}" for key in not_float],
     }
     problems = [f"{problem}: {first_names(keys)}" for problem, keys in lists.items() if keys]
     if problems:

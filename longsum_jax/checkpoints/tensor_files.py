@@ -141,7 +141,7 @@ def _check_torch_file(path: Path) -> bool:
         if not zipfile.is_zipfile(file):
             file.seek(0)
             if tarfile.is_tarfile(file):
-                raise ValueError("a tar archive, of before 2017")
+                raise ValueError("a tar archive, as torch wrote before 2017")
             return False
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
@@ -188,7 +188,7 @@ def _tensors_of_header(path: Path, header: Any, start: int, size: int) -> Tensor
         ValueError: tensors that do not fill the data without gaps or overlaps.
     """
     if not isinstance(header, dict):
-        raise ValueError("its header is no JSON object")
+        raise ValueError("its header is not a JSON object")
     header.pop("__metadata__", None)
     entries = {name: _entry(name, value) for name, value in header.items()}
     end = 0
@@ -221,11 +221,11 @@ def _entry(name: str, value: Any) -> tuple[np.dtype, list[int], int, int]:
             f'tensor "{name}" has type {value["dtype"]!r}; known: {", ".join(_DTYPES)}'
         )
     if any(type(number) is not int or number < 0 for number in numbers):
-        raise ValueError(f'tensor "{name}" has a shape or place that is not made of whole numbers')
+        raise ValueError(f'tensor "{name}" has a shape or offset with other than whole numbers')
     dtype = jnp.dtype(_DTYPES[value["dtype"]])
     if last - first != math.prod(shape) * dtype.itemsize:
         raise ValueError(
-            f'tensor "{name}" takes {last - first} bytes, which is not its shape {shape}'
+            f'tensor "{name}" takes {last - first} bytes, which does not fit its shape {shape}'
         )
     return dtype, shape, first, last
 
@@ -240,7 +240,7 @@ def _read(path: Path, shape: list[int], dtype: np.dtype, offset: int) -> np.ndar
     except OSError as error:
         raise _damaged(path, error) from error
     if count < data.nbytes:
-        raise _damaged(path, "it became shorter while it was read")
+        raise _damaged(path, "it was truncated while it was read")
     return data
 
 

@@ -97,7 +97,7 @@ def _read_shards(directory: Path, index: Path, read: Callable[[Path], Tensors]) 
     absent = [name for name, path in paths.items() if not _is_file(path)]
     if absent:
         raise InputError(
-            f"{index}: names shards that are not there: {first_names(absent)}; fetch them"
+            f"{index}: lists shards that do not exist: {first_names(absent)}; fetch them"
         )
     tensors: Tensors = {}
     for name, path in paths.items():
@@ -113,11 +113,13 @@ def _check_shard(index: Path, path: Path, found: Set[str], promised: Set[str]) -
     missing, extra = sorted(promised - found), sorted(found - promised)
     if missing:
         raise InputError(
-            f"{path}: lacks tensors that {index.name} promises: {first_names(missing)}"
+            f"{path}: lacks tensors that {index.name} lists: {first_names(missing)}; "
+            "copy both again"
         )
     if extra:
         raise InputError(
-            f"{path}: holds tensors that {index.name} does not list there: {first_names(extra)}"
+            f"{path}: holds tensors that {index.name} lists elsewhere or not at all: "
+            f"{first_names(extra)}; copy both again"
         )
 
 

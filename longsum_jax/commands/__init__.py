@@ -12,6 +12,6 @@ COMMANDS = {
     "prepare": "writes the examples of a task to shards, for fast and exact reading",
     "extract": "chooses the important sentences of documents",
     "corpus": "describes data sets, and writes them as JSON lines",
-    "verify": "compares files with their checksums, and says what has none",
+    "verify": "compares files with their checksums, and lists files without one",
     "plots": "draws training curves, kernels, bigrams, studies and plans",
 }

@@ -202,8 +202,8 @@ def memory_errors(advice: str) -> Iterator[None]:
         asked = re.search(r"(?:allocate|allocating) ([\d.,]+ ?\w*)", message)
         for_what = f" for {asked.group(1)} more" if asked else ""
         raise InputError(
-            f"the device has too little memory{for_what}; {advice}; --dry_run says what a program "
-            "takes, longsum plan which change fits"
+            f"the device has too little memory{for_what}; {advice}; --dry_run reports the memory "
+            "of a program, longsum plan finds a change that fits"
         ) from error
 
 

@@ -98,7 +98,7 @@ def _add_lsg_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--run_test",
         action="store_true",
-        help="run the converted model on random input, beside the original where they must agree",
+        help="run the converted model on random input, and compare it with the original",
     )
 
 
@@ -219,7 +219,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         help="what continues them: their rows again (default), random rows, or copies of the last",
     )
     parser.add_argument(
-        "--cross_attention", choices=("full", "hepos"), help="of the decoder over the encoder"
+        "--cross_attention",
+        choices=("full", "hepos"),
+        help="attention of the decoder over the encoder",
     )
     parser.add_argument(
         "--hepos_stride",
@@ -230,7 +232,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--dtype",
         choices=("float32", "bfloat16", "float16"),
-        help="of the weights in the file, but for those of state-space kernels; default: float32",
+        help="dtype of the weights in the file, except state-space kernels; default: float32",
     )
     _add_lsg_flags(parser)
     args = parser.parse_args(argv)

@@ -96,9 +96,7 @@ def main(argv: Sequence[str]) -> None:
 def _add_export(commands: Any) -> None:
     export = commands.add_parser("export", help="JSON lines from a named data set")
     flags.add_task_flags(export, "task (defaults are the task's)")
-    export.add_argument(
-        "--split", metavar="NAME[,NAME]", help="of the task; default: all that it has"
-    )
+    export.add_argument("--split", metavar="NAME[,NAME]", help="splits of the task; default: all")
     export.add_argument(
         "--out",
         required=True,

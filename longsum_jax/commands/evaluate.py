@@ -41,7 +41,7 @@ EXAMPLES = """\
   # summaries of the length that they will be used at
   longsum evaluate --model=runs/books --data=books.jsonl --length="150 words" --out=results
 
-  # with a page that shows every document beside its summaries
+  # with a page that shows every document next to its summaries
   longsum evaluate --model=runs/reports --data=reports/test.jsonl --out=results \\
       --report=report.html
 
@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> None:
     flags.add_task_flags(
         parser, "fields and places (defaults are the task's; of --data document, summary, query)"
     )
-    parser.add_argument("--split", help="of the task; default: test")
+    parser.add_argument("--split", help="split of the task; default: test")
     parser.add_argument(
         "--out",
         required=True,

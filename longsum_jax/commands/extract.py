@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from longsum_jax.text.documents import Document
 
 EXAMPLES = """\
-  # what a summarizer of important sentences trains on: those that the references take
+  # training data of a summarizer of important sentences: sentences that the references use
   longsum extract --oracle --data=reports/train.jsonl --out=short/train.jsonl
 
-  # what it is evaluated on: those that an extractor trained with configs/extractor.py predicts
+  # its evaluation data: sentences predicted by an extractor of configs/extractor.py
   longsum extract --model=runs/extractor --data=reports/validation.jsonl \\
       --out=short/validation.jsonl
   python -m longsum_jax.train --workdir=runs/abstractor \\

@@ -62,26 +62,29 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
         "--param_dtype",
         choices=("float32", "bfloat16"),
         default="float32",
-        help="of the parameters; bfloat16 halves their memory",
+        help="dtype of the parameters; bfloat16 halves their memory",
     )
     parser.add_argument(
         "--decoder_storage",
         choices=("float32", "bfloat16", "int8"),
-        help="of the decoder's weights and the document's keys on a CPU, computed with in float32: "
-        "fewer bytes for every token",
+        help="storage type of the decoder's weights and the document's keys on a CPU: fewer bytes "
+        "per token; computation is in float32",
     )
 
 
 def add_computation_flags(parser: Any) -> None:
     """Adds ``COMPUTATION_FLAGS`` to a parser or an argument group."""
     parser.add_argument(
-        "--dtype", choices=("float32", "bfloat16"), default="float32", help="of the computation"
+        "--dtype",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="dtype of the computation",
     )
     parser.add_argument(
         "--matmul_precision",
         choices=("highest", "high", "default"),
-        help="of float32 products on TPUs and GPUs: all digits, or the device's faster default; "
-        "default: highest",
+        help="precision of float32 products on TPUs and GPUs: all digits, or the device's faster "
+        "default; default: highest",
     )
 
 
@@ -172,8 +175,8 @@ def add_prediction_flags(parser: argparse.ArgumentParser) -> None:
         "--prediction_key",
         metavar="KEY[,KEY]",
         default="prediction",
-        help="field of the prediction; of several, the first one that a row has (those of longsum "
-        "summarize have summary); default: prediction",
+        help="field of the prediction; of several, the first one that a row has (summary in the "
+        "output of longsum summarize); default: prediction",
     )
     add_data_keys(parser)
     parser.add_argument(
@@ -290,7 +293,7 @@ def add_report_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report",
         metavar="FILE",
-        help="page to write (HTML): scores, plots, and every document beside its summaries",
+        help="page to write (HTML): scores, plots, and every document next to its summaries",
     )
 
 
@@ -457,7 +460,7 @@ def add_generation_flags(parser: argparse.ArgumentParser) -> None:
         help="any other option of generation_config.json, its value as JSON; may be given several "
         "times",
     )
-    group.add_argument("--seed", type=int, default=0, help="of sampling; default: 0")
+    group.add_argument("--seed", type=int, default=0, help="random seed for sampling; default: 0")
 
 
 def add_batch_size_flag(parser: argparse.ArgumentParser) -> None:

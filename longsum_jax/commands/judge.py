@@ -132,7 +132,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         help="bootstrap rounds of the intervals; default: 10000",
     )
     parser.add_argument(
-        "--level", type=float, default=0.95, help="of confidence intervals; default: 0.95"
+        "--level", type=float, default=0.95, help="level of confidence intervals; default: 0.95"
     )
     parser.add_argument("--seed", type=int, default=0, help="random seed of the rounds; default: 0")
     parser.add_argument("--out", metavar="FILE", help="JSON file to write as well")

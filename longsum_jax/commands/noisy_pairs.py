@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
     """Adds the subcommand to ``longsum corpus``."""
     parser = commands.add_parser(
         "pairs",
-        help="JSON lines with unfaithful summaries beside the references",
+        help="JSON lines with the references and unfaithful summaries",
         description="Writes OUT/SPLIT.jsonl with rows of document, summary and rejected, for "
         "configs/prefer.py. Each token of a rejected summary is drawn with the probability --noise "
         "from a model that does not read the document. Started again, the command goes on after "

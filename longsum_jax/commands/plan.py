@@ -32,10 +32,10 @@ EXAMPLES = """\
   longsum plan --model=locost-base --device=v5p --input_length=100000 --batch_size=1,8
 
 Devices: cpu[:N], TPUs v5e, v5p and v6e with a topology (v5e:16x16, v5p:2x2x1), GPUs a100-40,
-a100-80, h100, h200 and b200 with hosts x devices (h200:2x8); without a size one device. By default
-those of this machine. XLA compiles for devices that are not there; nothing is run. Memory and
-collectives are those of the compiled program. "at least" is a roofline: products, memory and links
-at the vendor's peaks, the slowest of the three, so that no run can be faster.
+a100-80, h100, h200 and b200 with hosts x devices (h200:2x8); without a size one device. The
+default are the devices of this machine. XLA compiles for devices that you do not have; nothing is
+run. Memory and collectives are read from the compiled program. "at least" is a roofline: products,
+memory and links at the vendor's peaks, the slowest of the three, so that no run can be faster.
 """
 PROGRAMS = ("train", "loss", "read", "search")
 _MODEL_FLAGS = (
@@ -102,7 +102,10 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
         "--model", metavar="DIR", help="a model directory, or a training workdir: summaries"
     )
     parser.add_argument(
-        "--device", default="here", metavar="NAME[:SIZE]", help="default: those of this machine"
+        "--device",
+        default="here",
+        metavar="NAME[:SIZE]",
+        help="default: the devices of this machine",
     )
     parser.add_argument(
         "--programs",
@@ -171,7 +174,7 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
     for name in names:
         if name not in PROGRAMS:
-            raise argparse.ArgumentTypeError(f'"{name}" is none of {", ".join(PROGRAMS)}')
+            raise argparse.ArgumentTypeError(f'"{name}" must be one of {", ".join(PROGRAMS)}')
     return names
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
 EXAMPLES = """\
-  # loss, learning rate and ROUGE of two runs, one beside the other
+  # loss, learning rate and ROUGE of two runs, side by side
   longsum plots curves runs/quickstart runs/longer --out=curves.png
 
   # how far the layers of a model look: the memory of their modes, and |kernel| over the lag
@@ -29,7 +29,7 @@ EXAMPLES = """\
   # bits per token, ROUGE and speed of a study of attentions (benchmarks/study.py)
   longsum plots study runs/study/results.jsonl --out=study.png
 
-  # memory of the programs of two plans (longsum plan --out), beside what their devices have
+  # memory of the programs of two plans (longsum plan --out), compared with their devices
   longsum plots plan v5e.json h200.json --out=memory.png
 
 In figures of kernels, memory is the time after which a mode has decayed to 1/e, in tokens; channels
@@ -126,7 +126,9 @@ def _numbers(text: str) -> list[int]:
 def _check_output(args: argparse.Namespace) -> None:
     out = Path(args.out)
     if out.suffix.lower() not in FORMATS:
-        raise InputError(f'--out={out}: the ending "{out.suffix}" is none of {", ".join(FORMATS)}')
+        raise InputError(
+            f'--out={out}: unsupported file type "{out.suffix}"; use {", ".join(FORMATS)}'
+        )
     flags.check_file("out", args.out)
 
 

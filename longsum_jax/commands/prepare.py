@@ -74,7 +74,7 @@ SEGMENT_OPTIONS = {
     "min_tokens": (int, "tokens of a segment before it may end"),
     "max_tokens": (int, "tokens of a segment after which it ends"),
     "strict": (_boolean, "true: never more than max_tokens"),
-    "next_includes_sentence": (_boolean, "true: a sentence counts as one of those that follow it"),
+    "next_includes_sentence": (_boolean, "true: a sentence counts as part of the text after it"),
     "split_moves": (str, "what begins the next segment: sentence or window"),
     "target_metric": (str, "precision or f1"),
     "target_stemmer": (_boolean, "false: words of targets count as they are written"),
@@ -186,12 +186,14 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--vocab_size", type=int, help="rows of the model's embedding, if not the tokenizer's own"
     )
-    parser.add_argument("--out", required=True, help="directory to make, for this split alone")
+    parser.add_argument("--out", required=True, help="directory to make, for this split only")
     parser.add_argument("--num_shards", type=int, default=8, help="files to write; default: 8")
     parser.add_argument(
         "--workers", type=int, default=1, help="processes; the result does not depend on it"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of --strategy=random; default: 0")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="random seed for --strategy=random; default: 0"
+    )
     parser.add_argument(
         "--overwrite", action="store_true", help="replace what was prepared in --out before"
     )

@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
         "scoring; ids are checked where --references are given",
     )
     parser.add_argument(
-        "--split", default="validation", help="of SCROLLS or ZeroSCROLLS; default: validation"
+        "--split", default="validation", help="split of SCROLLS or ZeroSCROLLS; default: validation"
     )
     flags.add_metric_flags(parser)
     parser.add_argument(
@@ -173,15 +173,15 @@ def _parser() -> argparse.ArgumentParser:
         "--test",
         choices=("randomization", "bootstrap"),
         default="randomization",
-        help="of differences; default: randomization",
+        help="significance test of differences; default: randomization",
     )
     parser.add_argument(
-        "--rounds", type=int, default=10_000, help="of tests and intervals; default: 10000"
+        "--rounds", type=int, default=10_000, help="rounds of tests and intervals; default: 10000"
     )
     parser.add_argument(
-        "--level", type=float, default=0.95, help="of confidence intervals; default: 0.95"
+        "--level", type=float, default=0.95, help="level of confidence intervals; default: 0.95"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the rounds; default: 0")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the rounds; default: 0")
     parser.add_argument("--out", metavar="DIR", help="directory for scores.json and scores.jsonl")
     flags.add_report_flag(parser)
     flags.add_align_flag(parser)
@@ -301,7 +301,7 @@ def _submit(args: argparse.Namespace, suite: _Suite) -> None:
         count = write_submission(Path(args.submission), predictions, ids, tasks=suite.tasks)
     except OSError as error:
         raise console.unwritable(args.submission, error, "submission") from error
-    checked = f"ids are those of {args.split}" if ids else "ids not checked, without --references"
+    checked = f"ids match {args.split}" if ids else "ids not checked, without --references"
     console.print_stdout(
         f"{args.submission}: {count} predictions of {len(predictions)} tasks, {checked}"
     )

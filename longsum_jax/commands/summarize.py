@@ -63,9 +63,9 @@ The summary goes to standard output; what was read and left out, and how it was 
 error in words. --format=jsonl has both in one line of standard output: tokens of the document, read
 and dropped, whether the summary ended by itself ("eos") or at --max_new_tokens or --length
 ("limit"), by which strategy it was made, and how much of each tenth of the document it rests on.
-With --out that is in NAME_summary.json beside NAME_summary.txt. Without --model the summary
-consists of sentences of the document, which a ranker chooses that comes with the package; --query
-changes its choice.
+With --out this report is in NAME_summary.json, next to NAME_summary.txt. Without --model the
+summary consists of sentences of the document, selected by a ranker that comes with the package;
+--query changes the selection.
 
 Documents that cannot be read are named at the end, after all others; the exit code is 3 then, or 2
 where there was no other.
@@ -178,8 +178,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--support_model",
         metavar="DIR",
-        help="with --sources: a classifier of entailment that says whether the sources support a "
-        "sentence; by default shared words do",
+        help="with --sources: a classifier of entailment that decides whether the sources support "
+        "a sentence; by default shared words do",
     )
     flags.add_batch_size_flag(parser)
     parser.add_argument(
@@ -190,7 +190,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     flags.add_report_flag(parser)
     parser.add_argument(
-        "--format", choices=FORMATS, help="of standard output, and of files; default: text"
+        "--format", choices=FORMATS, help="format of standard output and of files; default: text"
     )
     parser.add_argument("--json", action="store_true", help="the same as --format=jsonl")
     parser.add_argument(

@@ -79,7 +79,7 @@ def _dry_run(run: "RunConfig") -> None:
 def _check_memory(compiled: "jax.stages.Compiled") -> None:
     from longsum_jax.ops.device_memory import check_memory
 
-    advice = f"{console.TRAINING_ADVICE}; longsum plan says which change fits"
+    advice = f"{console.TRAINING_ADVICE}; longsum plan finds a change that fits"
     check_memory(compiled, "a training step", advice)
 
 
@@ -160,8 +160,8 @@ def _parser() -> "argparse.ArgumentParser":
         type=int,
         default=0,
         metavar="N",
-        help="of a run that SIGTERM or Ctrl-C stopped; default: 0. Schedulers that start again "
-        "what failed need another, such as 75",
+        help="exit code of a run that SIGTERM or Ctrl-C stopped; default: 0. Schedulers that "
+        "restart failed jobs need another, such as 75",
     )
     flags.add_dry_run_flag(parser)
     _add_host_flags(parser)
@@ -170,14 +170,16 @@ def _parser() -> "argparse.ArgumentParser":
 
 def _add_host_flags(parser: "argparse.ArgumentParser") -> None:
     group = parser.add_argument_group(
-        "several processes (found by themselves on TPUs, under Slurm and Open MPI)"
+        "several processes (detected on TPUs, under Slurm and Open MPI)"
     )
     group.add_argument(
         "--distributed", choices=("auto", "on", "off"), default="auto", help="default: auto"
     )
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="of process 0")
-    group.add_argument("--num_processes", type=int, metavar="N", help="that run this command")
-    group.add_argument("--process_id", type=int, metavar="I", help="of this one, from 0")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0")
+    group.add_argument(
+        "--num_processes", type=int, metavar="N", help="number of processes that run this command"
+    )
+    group.add_argument("--process_id", type=int, metavar="I", help="number of this process, from 0")
 
 
 def _join_hosts(args: "argparse.Namespace") -> None:

@@ -30,7 +30,7 @@ EXAMPLES = """\
   # a model directory, prepared shards, the output of longsum evaluate; several at once
   longsum verify bart-lsg data/c4/train results
 
-Directories that this library wrote hold SHA256SUMS (sha256sum -c reads it, too), and every file in
+Directories that this library wrote hold SHA256SUMS (also for sha256sum -c), and every file in
 it is read and compared. Of other files it is said what they prove by themselves: files in the cache
 of the Hugging Face Hub are named by their SHA-256, zip archives (pytorch_model.bin) and shards hold
 checksums of their parts, safetensors say where every tensor begins and ends. The exit code is 1 if
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         InputError: a file or directory does not exist.
     """
     parser = console.parser(
-        "verify", "Compares files with their checksums, and says what has none.", EXAMPLES
+        "verify", "Compares files with their checksums, and lists files without one.", EXAMPLES
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="file or directory")
     args = parser.parse_args(argv)
@@ -204,7 +204,7 @@ def _read_json(path: Path) -> None:
             try:
                 parse_json(line)
             except ValueError as error:
-                raise InputError(f"line {number} is no JSON ({error})") from error
+                raise InputError(f"line {number} is not JSON ({error})") from error
 
 
 def _read_nothing(path: Path) -> None:

@@ -130,8 +130,8 @@ def _check_source(family: Family, config: ModelConfig, keep_first_global_token: 
         )
     if attention == "full" and keep_first_global_token:
         raise InputError(
-            "keep_first_global_token is for models with LSG attention, this one has none; leave it "
-            "out"
+            "keep_first_global_token is for models with LSG attention, this one has full "
+            "attention; leave it out"
         )
 
 

@@ -85,8 +85,8 @@ def check_length(config: ModelConfig) -> None:
     below, above = length // size * size, -(-length // size) * size
     nearest = f"{below} and {above}" if below else f"{above}"
     raise InputError(
-        f"max_source_length={length} is no multiple of block_size {size}; the nearest that fit are "
-        f"{nearest}"
+        f"max_source_length={length} is not a multiple of block_size {size}; the nearest that fit "
+        f"are {nearest}"
     )
 
 

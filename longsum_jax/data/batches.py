@@ -251,7 +251,7 @@ class Batches(Iterator[NumpyBatch]):
         if not lengths or lengths[0] < 1 or list(lengths) != sorted(set(lengths)):
             raise InputError(f"source_lengths={lengths} must be positive and ascending")
         if self._epochs is not None and self._epochs < 1:
-            raise InputError(f"epochs={self._epochs} must be positive, or None to go on for ever")
+            raise InputError(f"epochs={self._epochs} must be positive, or None for no limit")
 
     def _check_lengths(self) -> None:
         if self._lengths is None:

@@ -174,7 +174,7 @@ def _section_text(section: Any, path: Path, titles: bool) -> str:
     """
     text = _joined(_lines(section, path, titles))
     if not text:
-        raise InputError(f"{path}: report or summary has no text; take its id out of split_ids")
+        raise InputError(f"{path}: report or summary has no text; remove its id from split_ids")
     return text
 
 

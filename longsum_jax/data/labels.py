@@ -35,7 +35,8 @@ def collect_labels(task: Task, split: str, names: Sequence[str] = ()) -> Task:
         if len(shapes) > 1 or len(types) > 1:
             raise InputError(
                 f'document "{document.id}": its label {document.label!r} is of another kind than '
-                "those before; give all documents lists or none, and numbers or names"
+                "earlier labels; give only lists or only single labels, and only names or only "
+                "numbers"
             )
         labels.update(found)
         if names:

@@ -79,7 +79,7 @@ def _block_size(store: ExampleStore, shuffle: Shuffle) -> int:
         return max(1, len(cast(Sized, store)))
     size = 1 if shuffle is None else shuffle
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise InputError(f'shuffle={shuffle!r} is none of "all", a positive block size, None')
+        raise InputError(f'shuffle={shuffle!r} must be "all", a positive block size or None')
     if window is not None and window % size:
         raise InputError(
             f"shuffle={size} does not divide the stream's window of {window}; use shuffle={window}"

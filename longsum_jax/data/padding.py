@@ -169,7 +169,7 @@ def _segment_mask(lengths: np.ndarray, shape: tuple[int, ...], name: str) -> np.
     if max(lengths, default=0) > shape[1]:
         raise InputError(
             f'example "{name}" has a segment of {max(lengths)} tokens, more than the batch\'s '
-            f"{shape[1]}; make the examples anew with the task's lengths"
+            f"{shape[1]}; make the examples again with the task's lengths"
         )
     mask = np.zeros(shape, bool)
     mask[: len(lengths)] = np.arange(shape[1]) < np.asarray(lengths)[:, None]

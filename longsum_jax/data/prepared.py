@@ -140,8 +140,8 @@ def write_prepared(
     except (OSError, RuntimeError) as error:  # ArrayRecord raises RuntimeError if the disk is full
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"cannot write {target}: {reason}; nothing was kept; make room or choose another "
-            "directory"
+            f"cannot write {target}: {reason}; nothing was written; free up space or choose "
+            "another directory"
         ) from error
     return metadata
 
@@ -162,7 +162,7 @@ class _Entries:
         if not isinstance(self.tokenizer.get("fingerprint"), str):
             raise InputError("tokenizer.fingerprint is missing; prepare the data again")
         if type(self.tokenizer.get("vocab_size", 1)) is not int:
-            raise InputError("tokenizer.vocab_size is no number of ids; prepare the data again")
+            raise InputError("tokenizer.vocab_size is not a number of ids; prepare the data again")
 
 
 class PreparedExamples(Sequence[Example]):
@@ -236,7 +236,7 @@ class PreparedExamples(Sequence[Example]):
         here |= {"split": split}
         if differing := differing_keys(there, here):
             raise InputError(
-                f"{self.directory} was prepared otherwise than this run reads documents: "
+                f"{self.directory} was prepared with other settings than this run has: "
                 f"{', '.join(differing)}; prepare it again, or {_change_of_config(there, here)}"
             )
 
@@ -266,10 +266,10 @@ class PreparedExamples(Sequence[Example]):
         """Raises ValueError unless an example has the recorded lengths and valid ids."""
         found, wanted = example_lengths(example), tuple(self.lengths[index].tolist())
         if found != wanted:
-            raise ValueError(f"example {index} has the lengths {found}, by {LENGTHS} {wanted}")
+            raise ValueError(f"example {index} has the lengths {found}, but {LENGTHS} has {wanted}")
         ids = example["input_ids"]
         if not (isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype == np.int32):
-            raise ValueError(f"example {index} has other input_ids than a row of int32")
+            raise ValueError(f"example {index} has input_ids that are not a row of int32")
         largest = self.metadata["tokenizer"].get("vocab_size", np.iinfo(np.int32).max) - 1
         if len(ids) and not (ids.min() >= 0 and ids.max() <= largest):
             raise ValueError(f"example {index} has ids outside of 0 to {largest}")
@@ -446,9 +446,7 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
     for name in (metadata["split"], *(metadata.get("checksums") or {})):
         if Path(name).name != name or len(name.encode(errors="replace")) > _MAX_NAME:
             shown = name if len(name) < 80 else f"{name[:80]}..."
-            raise InputError(
-                f"{path}: {shown!r} is no name of a file there; prepare the data again"
-            )
+            raise InputError(f"{path}: {shown!r} is not a file name in it; prepare the data again")
     return metadata
 
 
@@ -457,7 +455,7 @@ def _check_tokenizer(directory: Path, metadata: dict[str, Any], expected: str | 
     if expected is not None and found != expected:
         raise InputError(
             f"{directory} was prepared with tokenizer {found}, this run uses {expected}; "
-            f"take the tokenizer in {directory / 'tokenizer'}, and its number of ids as "
+            f"use the tokenizer in {directory / 'tokenizer'}, with its number of ids as "
             "model.vocab_size, or prepare the data again"
         )
 
@@ -476,7 +474,7 @@ def _read_lengths(directory: Path, num_examples: int) -> np.ndarray:
             f"{path} has shape {lengths.shape}, not {(num_examples, 2)}; prepare the data again"
         )
     if lengths.dtype != np.int32 or lengths.min(initial=0) < 0:
-        raise InputError(f"{path} holds other numbers than lengths; prepare the data again")
+        raise InputError(f"{path} contains numbers that are not lengths; prepare the data again")
     return lengths
 
 
@@ -494,7 +492,7 @@ def _open_shard(path: Path, num_records: int) -> Any:
         ) from error
     if len(shard) != num_records:
         raise InputError(
-            f"{path} holds {len(shard)} examples, by {METADATA} it should be {num_records}; "
+            f"{path} holds {len(shard)} examples, but {METADATA} lists {num_records}; "
             "copy it again or prepare the data again"
         )
     return shard

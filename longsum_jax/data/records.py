@@ -94,6 +94,6 @@ def _single_label(value: Any, key: str) -> int | str:
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 0:
         return int(value)
     raise InputError(
-        f'the field "{key}" holds {value!r}, which is no label; give names or numbers from 0 on '
-        "(the test splits of some data sets have none)"
+        f'the field "{key}" holds {value!r}, which is not a label; give names or numbers from 0 '
+        "(the test splits of some data sets have no labels)"
     )

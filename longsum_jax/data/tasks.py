@@ -193,8 +193,8 @@ class Task:
             return
         if self.objective != "gap_sentences":
             raise InputError(
-                f'task "{self.name}": piece_words={self.piece_words} is for '
-                'objective="gap_sentences" alone, a summary or label belongs to the whole '
+                f'task "{self.name}": piece_words={self.piece_words} is only for '
+                'objective="gap_sentences", since a summary or label belongs to the whole '
                 "document; leave it out"
             )
         if self.piece_words < MIN_PIECE_WORDS:

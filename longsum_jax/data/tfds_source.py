@@ -87,8 +87,8 @@ def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
         if RANDOM_ACCESS in formats:
             return builder.as_data_source(split=source_split)
         logging.getLogger(__name__).info(
-            "%s is prepared as %s, which needs TensorFlow; prepared with file_format=%s it needs "
-            "none",
+            "%s is prepared as %s, which needs TensorFlow; prepare it with file_format=%s to read "
+            "it without",
             task.source,
             ", ".join(sorted(formats)),
             RANDOM_ACCESS,
@@ -116,7 +116,7 @@ def _load(task: Task, builder: Any, source_split: str) -> Iterable[Mapping[str, 
 
     by_hand = builder.MANUAL_DOWNLOAD_INSTRUCTIONS and not builder.is_prepared()
     if by_hand and not _holds_files(_manual_directory(builder)):
-        raise _fetch_by_hand(task, builder, "which holds none yet")
+        raise _fetch_by_hand(task, builder, "which is empty")
     try:
         keep_tensorflow_off_accelerators()
     except ImportError as error:
@@ -126,7 +126,7 @@ def _load(task: Task, builder: Any, source_split: str) -> Iterable[Mapping[str, 
     except Exception as error:  # TFDS raises any exception of its downloaders
         if not by_hand or isinstance(error, ImportError):
             raise
-        raise _fetch_by_hand(task, builder, f"where TFDS found {first_line(error)}") from error
+        raise _fetch_by_hand(task, builder, f"in which TFDS found {first_line(error)}") from error
     return tfds.as_numpy(builder.as_dataset(split=source_split, shuffle_files=False))
 
 
@@ -144,6 +144,6 @@ def _fetch_by_hand(task: Task, builder: Any, found: str) -> InputError:
     instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
     return InputError(
         f"{task.source} is made of files that TFDS does not download; put them into "
-        f"{_manual_directory(builder)}, {found}, or read JSON lines (source=json:...); TFDS says: "
-        f"{instructions}"
+        f"{_manual_directory(builder)}, {found}, or read JSON lines (source=json:...); TFDS's "
+        f"instructions: {instructions}"
     )

@@ -127,7 +127,7 @@ def _two_lists(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.nd
         if not np.isfinite(values).all():
             raise InputError("a correlation with a number that is not finite; leave it out")
         if (values == values[0]).all():
-            raise InputError(f"a correlation with numbers that are all {values[0]:g}; it has none")
+            raise InputError(f"a correlation with numbers that are all {values[0]:g}; leave it out")
     return first, second
 
 

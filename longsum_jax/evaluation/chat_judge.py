@@ -115,7 +115,7 @@ def read_replies(path: str | Path, key: Key) -> Replies:
                 "that was written with the requests"
             )
         if item in replies:
-            raise InputError(f'{path}:{number}: the custom_id "{item}" is there twice; keep one')
+            raise InputError(f'{path}:{number}: duplicate custom_id "{item}"; keep one')
         replies[item] = _reply(row)
     result = Replies({}, [], [])
     for item in key.items:

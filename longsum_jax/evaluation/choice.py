@@ -28,7 +28,7 @@ class Choice(Metric):
             right = _letter(reference)
             if right is None:
                 raise InputError(
-                    f'the right answer "{reference[:40]}" names none of A, B, C and D; score it by '
+                    f'the right answer "{reference[:40]}" does not name A, B, C or D; score it by '
                     "another metric"
                 )
             scores.append({"choice_accuracy": 100.0 * (_letter(prediction) == right)})

@@ -138,7 +138,7 @@ def read_predictions(
                 )
         name = replace_half_characters(str(row["id"]))
         if name in predictions:
-            raise InputError(f'{where}: the id "{name}" is there twice; keep one of the rows')
+            raise InputError(f'{where}: duplicate id "{name}"; keep one of the rows')
         predictions[name] = Prediction(_text(str(row[text_key])), _references(row, where))
     return predictions
 
@@ -148,7 +148,7 @@ def _read_object(path: str | Path) -> dict[str, Prediction]:
         found = dict(items)
         if len(found) < len(items):
             [(name, _), *_] = Counter(name for name, _ in items).most_common(1)
-            raise InputError(f'{path}: the id "{name}" is there twice; keep one of its predictions')
+            raise InputError(f'{path}: duplicate id "{name}"; keep one of its predictions')
         return found
 
     try:
@@ -186,7 +186,7 @@ def own_references(predictions: Mapping[str, Prediction], path: str | Path) -> d
     for name, prediction in predictions.items():
         if not prediction.references:
             raise InputError(
-                f'{path}: the prediction of "{name}" has no "reference" beside it; give '
+                f'{path}: the prediction of "{name}" comes without a "reference"; give '
                 "--references=FILE"
             )
         first, *others = prediction.references
@@ -219,7 +219,7 @@ def common_documents(
             absent = [each for each in given if each not in others]
             if absent:
                 raise InputError(
-                    f"{name}: {len(absent)} of {len(given)} ids without {what}, "
+                    f"{name}: {len(absent)} of {len(given)} ids have no {what}, "
                     f"{first_names(absent)}; give files of the same documents, or --on_missing=skip"
                 )
     chosen = [

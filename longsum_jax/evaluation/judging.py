@@ -363,7 +363,11 @@ def read_prompt(
     present = re.findall(r"\{\w+\}", text)
     for placeholder in present:
         if placeholder not in allowed:
-            remedy = f"known: {', '.join(allowed)}" if allowed else "a sheet has none; remove it"
+            remedy = (
+                f"known: {', '.join(allowed)}"
+                if allowed
+                else "a sheet has no placeholders; remove it"
+            )
             raise InputError(f"{path}: unknown placeholder {placeholder}; {remedy}")
     for name in required:
         if f"{{{name}}}" not in present:

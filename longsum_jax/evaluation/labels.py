@@ -25,7 +25,9 @@ def label_number(config: Any, option: str, name: str, beginnings: Sequence[str])
     names = config.id2label or tuple(f"LABEL_{number}" for number in range(config.num_labels))
     if name:
         if name not in names:
-            raise InputError(f'{option}="{name}" is no label; {did_you_mean(name, names)}')
+            raise InputError(
+                f'{option}="{name}" is not a label of the model; {did_you_mean(name, names)}'
+            )
         return names.index(name)
     found = [i for i, label in enumerate(names) if label.lower().startswith(tuple(beginnings))]
     if len(found) != 1:

@@ -34,8 +34,8 @@ def _concordance(prediction: str, reference: str) -> float:
     right = _numbers(reference)
     if len(set(right)) < max(len(right), 2):
         raise InputError(
-            f'the right answer "{reference[:40]}" is no list of numbers, such as 2, 1, 3; score it '
-            "by another metric"
+            f'the right answer "{reference[:40]}" is not a list of numbers, such as 2, 1, 3; score '
+            "it by another metric"
         )
     given = _numbers(prediction)
     if sorted(given) != sorted(right):

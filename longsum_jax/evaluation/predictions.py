@@ -92,7 +92,7 @@ def pairs_by_id(documents: Iterable[Document], place: str) -> dict[str, Pair]:
     for document in documents:
         if document.id in pairs:
             raise InputError(
-                f'{place}: the id "{document.id}" is there twice; give every row an id of its own'
+                f'{place}: duplicate id "{document.id}"; give every row a different id'
             )
         pairs[document.id] = pair_of(document)
     return pairs
@@ -150,7 +150,7 @@ class PredictionsFile(RowsFile):
                     file.write(json_text(row) + "\n")
         except OSError as error:
             raise InputError(
-                f"{self.path}: cannot be written again ({error.strerror}); make room and start "
+                f"{self.path}: cannot be written again ({error.strerror}); free up space and start "
                 "again, finished rows are kept"
             ) from error
 
@@ -258,7 +258,8 @@ def check_finite(scores: Sequence[Scores], pairs: Sequence[Pair]) -> None:
         for column, value in values.items():
             if not math.isfinite(value):
                 raise InputError(
-                    f'{column} of "{pair.id}" is {value}; leave the document out or mend the metric'
+                    f'{column} of "{pair.id}" is {value}; leave out the document '
+                    "or correct the metric"
                 )
 
 

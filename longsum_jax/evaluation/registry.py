@@ -76,9 +76,9 @@ def make_metrics(
             raise InputError(f'unknown metric "{name}"; {did_you_mean(name, METRICS)}')
     for name in options:
         if name not in names:
-            raise InputError(f'options of the metric "{name}", which is not asked for; add it')
+            raise InputError(f'options of the metric "{name}", which is not selected; add it')
     if len(set(names)) < len(names):
-        raise InputError(f"metrics={','.join(names)} names one twice; give each once")
+        raise InputError(f"metrics={','.join(names)} names a metric twice; give each once")
     metrics = {}
     for name in names:
         metric = METRICS[name]

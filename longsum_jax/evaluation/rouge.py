@@ -105,7 +105,7 @@ class Rouge(Metric):
         if num_others and self.options.tokenizer != "unicode":
             others = f"{num_others} of {len(references)} references are not in Latin script"
             if self.options.tokenizer == "auto":
-                result.append(f"{others}: their words are those of rouge.tokenizer=unicode")
+                result.append(f"{others}: they are split as by rouge.tokenizer=unicode")
             else:
                 result.append(
                     f"{others}, which rouge.tokenizer=default leaves out: their scores mean "

@@ -61,8 +61,8 @@ class RowsFile:
 
     def _not_written(self, error: OSError) -> InputError:
         return InputError(
-            f"{self.path}: cannot be written ({error.strerror}); make room and start again, "
-            "finished rows are kept"
+            f"{self.path}: cannot be written ({error.strerror}); free up space and "
+            "start again, finished rows are kept"
         )
 
     def _parsed(self, line: bytes, number: int) -> Row:

@@ -92,7 +92,7 @@ def read_scrolls(path: str | Path, split: str = "validation") -> dict[str, Pair]
     for where, row in _rows(Path(path), split):
         for key in _TEXTS:
             if not isinstance(row.get(key), str):
-                hint = "; test sets have none" if key == "output" else ""
+                hint = ", which test sets lack" if key == "output" else ""
                 raise InputError(f'{where}: no text under "{key}"{hint}; give another --split')
         name, source, output = (replace_half_characters(row[key]) for key in _TEXTS)
         if name in pairs:
@@ -236,13 +236,17 @@ def _check_csv(text: str, rows: list[tuple[str, str, str]]) -> None:
     try:
         head, *found = csv.reader(io.StringIO(text, newline=""))
     except csv.Error as error:
-        raise InputError(f"the predictions do not survive CSV ({error}); mend them") from error
+        raise InputError(
+            f"the predictions cannot be stored as CSV ({error}); correct them"
+        ) from error
     for given, row in zip(rows, found, strict=False):
         task, name, _ = given
         if tuple(row) != given:
-            raise InputError(f'{task}: the prediction of "{name}" does not survive CSV; mend it')
+            raise InputError(
+                f'{task}: the prediction of "{name}" changes if stored as CSV; correct it'
+            )
     if tuple(head) != SUBMISSION_COLUMNS or len(found) != len(rows):
-        raise InputError("the predictions do not survive CSV; look for control characters")
+        raise InputError("the predictions change if stored as CSV; look for control characters")
 
 
 def _task_file(directory: Path, task: str, suffixes: tuple[str, ...]) -> Path:

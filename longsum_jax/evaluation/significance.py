@@ -224,8 +224,8 @@ def _pair(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """Returns the scores of two systems as tables."""
     if np.shape(first) != np.shape(second):
         raise InputError(
-            f"scores of shapes {np.shape(first)} and {np.shape(second)}; give those of the same "
-            "documents"
+            f"scores of shapes {np.shape(first)} and {np.shape(second)}; give scores of the "
+            "same documents"
         )
     return _table(first), _table(second)
 

@@ -200,7 +200,7 @@ def read_conv(path: Path, bins: str) -> Conv:
 
     if not path.is_file():
         raise InputError(
-            f"metrics.summac.conv_weights: there is no file {path}; give the published .bin, or "
+            f"metrics.summac.conv_weights: no such file {path}; give the published .bin, or "
             "leave the option out"
         )
     read = read_safetensors if path.suffix == ".safetensors" else read_torch
@@ -216,7 +216,7 @@ def read_conv(path: Path, bins: str) -> Conv:
     if shapes != wanted:
         raise InputError(
             f"metrics.summac.conv_weights: {path} holds {shapes}, but {bins} bins of entailment "
-            f"alone need {wanted}; give other weights or metrics.summac.conv_bins"
+            f"scores need {wanted}; give other weights or metrics.summac.conv_bins"
         )
     arrays = {name: value.astype(np.float64) for name, value in tensors.items()}
     return Conv(

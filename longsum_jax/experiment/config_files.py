@@ -94,7 +94,7 @@ def set_value(config: dict[str, Any], key: str, text: str) -> None:
     _check_known(last, node, ".".join(parents))
     if isinstance(node[last], dict):
         raise InputError(
-            f"config.{key} is a section with the keys {', '.join(node[last])}; set one of those"
+            f"config.{key} is a section with the keys {', '.join(node[last])}; set one of them"
         )
     old = () if node[last] is None and takes_several(key) else node[last]
     node[last] = _parse(text, old, f"config.{key}", allowed_words(key))
@@ -172,7 +172,7 @@ def _call_get_config(path: Path, mode: str, values: dict[str, str]) -> dict[str,
         raise
     except Exception as error:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise InputError(f"{path}: cannot be run as a config ({problem}); mend the file") from error
+        raise InputError(f"{path}: cannot be run as a config ({problem}); fix the file") from error
 
 
 def _check_arguments(
@@ -191,7 +191,7 @@ def _check_arguments(
 def _run(path: Path) -> ModuleType:
     """Executes the file with its directory importable, as Python does for scripts."""
     if path.suffix != ".py":
-        raise InputError(f"--config={path} is no Python file; give one that ends in .py")
+        raise InputError(f"--config={path} is not a Python file; give one that ends in .py")
     spec = importlib.util.spec_from_file_location(f"longsum_jax_config_{path.stem}", path)
     assert spec is not None  # because the file ends in .py
     assert spec.loader is not None

@@ -85,8 +85,8 @@ def check_run(run: RunConfig) -> None:
     _check_lengths(run, objective)
     if run.data.reader == "prepared" and not run.data.prepared:
         raise InputError(
-            'config.data.prepared is empty; data.reader="prepared" needs what the prepare command '
-            "wrote"
+            'config.data.prepared is empty; data.reader="prepared" needs a directory that '
+            "longsum prepare wrote"
         )
     best, known = run.training.best_metric, objective.ranking(run)
     if run.evaluation.examples and best not in known:
@@ -240,7 +240,7 @@ def _check_continued(run: RunConfig, config: Any, tokenizer: Tokenizer, workdir:
         if tokenizer.fingerprint != began_with:
             raise InputError(
                 f"config.tokenizer.path is {run.tokenizer.path}, another tokenizer "
-                f"({tokenizer.fingerprint}) than that which the run in {workdir} began with "
+                f"({tokenizer.fingerprint}) than at the start of the run in {workdir} "
                 f"({began_with}); give {model}, or another --workdir"
             )
     if not isinstance(config, LabelOptions):
@@ -309,8 +309,8 @@ def make_store(experiment: Experiment) -> ExampleStore:
         auxiliary.release()
     if store.counts.unlabelled and len(store) == store.counts.unlabelled:
         raise InputError(
-            f'split "{data.split}": none of {len(store)} examples has its answer in what is read; '
-            f"raise task.max_source_length={setup.task.max_source_length}"
+            f'split "{data.split}": none of {len(store)} examples has its answer in the text '
+            f"that is read; raise task.max_source_length={setup.task.max_source_length}"
         )
     if not isinstance(experiment.objective, Preferences):
         return store
@@ -368,8 +368,8 @@ def with_run_length(run: RunConfig, batches: Batches) -> RunConfig:
             steps = min(steps, run.data.epochs * per_epoch)
         elif run.optimizer.decays and run.optimizer.total_steps is None:
             raise InputError(
-                "config.optimizer.total_steps is not set, and how many steps a stream of "
-                f"data.epochs={run.data.epochs} has is not known before its end; give it, or "
+                "config.optimizer.total_steps is not set, and the number of steps in "
+                f"data.epochs={run.data.epochs} of a stream is unknown before its end; give it, or "
                 'data.reader="memory" or "prepared"'
             )
     training = dataclasses.replace(run.training, steps=steps)

@@ -108,7 +108,7 @@ def add_reference(
             return
         if goes_on:
             raise InputError(
-                f"{path}: {problem}; give what the run began with, or another --workdir"
+                f"{path}: {problem}; give the original model and data, or another --workdir"
             )
     log_probs = _compute(objective, store, initial_params)
     _check_finite(log_probs, store)
@@ -121,11 +121,11 @@ def _difference(saved: _Saved, weights: str, examples: str, count: int) -> str |
     """Returns a description of the difference between saved and required values; None if equal."""
     if saved.weights != weights:
         return (
-            f"the reference model has the weights {weights}, but that of the run has "
+            f"the reference model has the weights {weights}, but the run started with "
             f"{saved.weights}"
         )
     if saved.examples != examples or len(saved.log_probs) != count:
-        return f"the examples have the hash {examples}, but those of the run have {saved.examples}"
+        return f"the examples have the hash {examples}, but the run started with {saved.examples}"
     return None
 
 
@@ -225,5 +225,5 @@ def _write(path: Path, saved: _Saved) -> None:
         atomic.write_text(path, json.dumps(content) + "\n")
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be written ({error.strerror}); make room, or give another --workdir"
+            f"{path}: cannot be written ({error.strerror}); free up space or give another --workdir"
         ) from error

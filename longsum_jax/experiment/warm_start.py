@@ -121,14 +121,14 @@ class WarmStart:
         if foreign and all(name.startswith(ENCODER_ATTENTION) for name in foreign):
             raise InputError(
                 f"config.init_from: the encoder of {path} has another attention than config.model "
-                f"({foreign[0]} is in one of them alone); give the same, or draw it anew by "
+                f"({foreign[0]} is only in one of them); give the same, or initialize it by "
                 "config.init_fresh=encoder_attention"
             )
         is_other_family = self._model.family is not self._family and not self._drawn
         if is_other_family or foreign:
             first = foreign[0] if foreign else "its family"
             raise InputError(
-                f"config.init_from: {path} is another model than config.model, differing in "
+                f"config.init_from: {path} differs from config.model in "
                 f"{first} ({found.get(first)} there, {wanted.get(first)} here) and "
                 f"{max(len(foreign) - 1, 0)} more"
             )

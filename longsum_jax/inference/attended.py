@@ -45,11 +45,11 @@ def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
     check_attends(model)
     request = summary.request
     if request is None:
-        raise InputError("the summary does not know its document; summarize it with this model")
+        raise InputError("the summary has no document; summarize the document with this model")
     if summary.strategy != "direct":
         raise InputError(
             "sources by attention need a document that was read in one piece, but this one was "
-            f'read with strategy="{summary.strategy}"; leave them to shared words'
+            f'read with strategy="{summary.strategy}"; use sources by shared words'
         )
     if not summary.sources:
         return []
@@ -79,7 +79,7 @@ def check_attends(model: "Model") -> None:
     if how:
         raise InputError(
             "sources by attention need full cross-attention to a whole document, but this model "
-            f"{how}; leave them to shared words"
+            f"{how}; use sources by shared words"
         )
 
 
@@ -99,7 +99,7 @@ def _read_document(
     if longest is not None and len(ids) > longest:
         raise InputError(
             f"{request.name} has {len(ids)} tokens, but sources by attention need a document that "
-            f"the model reads in one piece, of up to {longest}; leave them to shared words"
+            f"the model reads in one piece, of up to {longest}; use sources by shared words"
         )
     placed = PlacedSentences.of(request.text, request.outline)
     owners = _owners(model, text, len(lead), placed.ends)

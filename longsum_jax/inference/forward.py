@@ -80,7 +80,7 @@ def log_probs(
 ) -> Array:
     """Returns the log-probability of every target token, see ``Model.log_probs``."""
     if runner.config.head != "language_model":
-        raise InputError(f"this model ({runner.name}) writes no text; use encode or logits")
+        raise InputError(f"this model ({runner.name}) generates no text; use encode or logits")
     ids, mask = check_inputs(input_ids, attention_mask, runner.config)
     targets = _checked_targets(runner, target_ids, "target_ids", len(ids))
     padded = runner.padded(ids, mask, inputs, bucket)
@@ -159,8 +159,8 @@ def _check_head(runner: Runner, decoder_ids: Any) -> None:
     head = runner.config.head
     if decoder_ids is not None:
         raise InputError(
-            f"decoder_input_ids is given, but this model ({runner.name}) makes logits of "
-            "input_ids alone; leave it out"
+            f"decoder_input_ids is given, but this model ({runner.name}) computes logits "
+            "from input_ids only; leave it out"
         )
     if head == "extraction":
         raise InputError("this model gives a score to every sentence of a document; use extract")

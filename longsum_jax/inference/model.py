@@ -553,8 +553,8 @@ class Model:
         }
         if not self.has_tokenizer and len(ids) < 2:
             raise InputError(
-                "the model directory holds no tokenizer, which LSG's global tokens need to know "
-                "the first and the mask token; load it with tokenizer=PATH"
+                "the model directory holds no tokenizer, which defines the first and the mask "
+                "token for LSG's global tokens; load it with tokenizer=PATH"
             )
         if self.has_tokenizer:
             ids = {"first_id": self.first_id, "mask_id": self.tokenizer.mask_id} | ids

@@ -157,7 +157,7 @@ def _document_keys(ids: np.ndarray, mask: np.ndarray, seed: int) -> jax.Array:
 def _check_model(model: Model) -> None:
     if model.config.head != "language_model":
         raise InputError(
-            f"{model!r} writes no text; give an encoder-decoder that was trained on summaries"
+            f"{model!r} generates no text; give an encoder-decoder that was trained on summaries"
         )
     if model.trained_strategy == "memory":
         raise InputError(

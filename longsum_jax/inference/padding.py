@@ -161,7 +161,8 @@ def pad_inputs(
             extra[name] = np.pad(types, widths)
         else:
             raise InputError(
-                f"{name} is given, but {family} with this attention does not take it; leave it out"
+                f"{name} is given, but {family} with this attention does not support it; "
+                "leave it out"
             )
     padded_ids = np.pad(ids, widths, constant_values=config.pad_token_id)
     return PaddedInputs(padded_ids, np.pad(mask, widths), extra)

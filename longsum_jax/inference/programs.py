@@ -152,7 +152,7 @@ class Program:
 
 
 _ADVICE = (
-    "lower batch_size, num_beams or max_source_length, take dtype bfloat16, or a model with hepos "
+    "lower batch_size, num_beams or max_source_length, or use dtype bfloat16 or a model with hepos "
     "cross-attention"
 )
 

@@ -160,8 +160,8 @@ class Runner:
         """Raises InputError in a process that was forked after the runner was made."""
         if os.getpid() != self._process:
             raise InputError(
-                "this process was forked after the model was loaded, and the threads that compute "
-                "are not in it; load the model here, or start processes by spawn "
+                "this process was forked after the model was loaded, without the threads that "
+                "compute; load the model here, or start processes by spawn "
                 '(multiprocessing.get_context("spawn"))'
             )
 

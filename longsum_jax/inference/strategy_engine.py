@@ -106,7 +106,7 @@ class StrategyEngine:
         beginning = request._replace(text=request.text[:stop], borders=borders)
         if not beginning.text.strip():
             raise InputError(
-                f"{request.name}: no word of it is within max_source_length="
+                f"{request.name} has no word within max_source_length="
                 f"{self._options.max_source_length}; raise it"
             )
         return beginning

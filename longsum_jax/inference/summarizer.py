@@ -145,8 +145,8 @@ def _check(model: SummarizingModel, call: SummaryOptions) -> None:
     """Raises InputError for options that a model does not support."""
     if call.strategy == "memory" and model.trained_strategy != "memory":
         raise InputError(
-            'strategy="memory" is for models whose config.json has settings of "segments", and '
-            "this one's has none; give another strategy"
+            'strategy="memory" needs a model with settings of "segments" in its config.json, '
+            "which this model lacks; give another strategy"
         )
     if call.segment_length is not None and call.strategy in ("direct", "memory"):
         raise InputError(
@@ -164,11 +164,11 @@ def _check_segments(call: SummaryOptions) -> None:
     """Raises InputError if segments cannot be streamed."""
     if call.strategy not in ("segments", "memory"):
         raise InputError(
-            "segments are to be shown as they come, but this model reads documents in one piece; "
+            "segments cannot be shown one by one, because this model reads documents in one piece; "
             'give strategy="segments", or leave on_segment (--stream) out'
         )
     if call.batch_size != 1:
         raise InputError(
-            f"batch_size={call.batch_size}, but segments of one document are shown as they come; "
+            f"batch_size={call.batch_size}, but segments are shown for one document at a time; "
             "give 1"
         )

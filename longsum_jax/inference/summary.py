@@ -84,7 +84,7 @@ def check_text(request: Request) -> None:
             "or None"
         )
     for text in (request.text, request.query or ""):
-        check_characters(text, request.name, "decode its source anew")
+        check_characters(text, request.name, "decode its source again")
 
 
 def check_no_file_name(request: Request) -> None:

@@ -245,6 +245,6 @@ def _not_read(path: Path, error: OSError) -> str:
 
 def _not_written(path: Path, error: OSError) -> str:
     return (
-        f"{path}: cannot be written ({error.strerror}); make room and start again, finished "
-        "documents are kept"
+        f"{path}: cannot be written ({error.strerror}); free up space and start again, "
+        "finished documents are kept"
     )

@@ -178,8 +178,8 @@ def _check_extra_keys(config: Any, encoder_layers: int, layers: frozenset[int]) 
         if not attention.extra_keys:
             reader = "salient_vectors" if config.salient_vectors else 'memory "compressive"'
             raise InputError(
-                f'{reader}: encoder_attention "{name}" takes no keys beside those of its text; '
-                'use "full" in those layers, or memory "attentive", which goes with any'
+                f'{reader}: encoder_attention "{name}" cannot read keys outside of its text; '
+                'use "full" in these layers, or memory "attentive", which supports any'
             )
 
 

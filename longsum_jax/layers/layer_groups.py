@@ -124,7 +124,7 @@ def layer_attentions(name: str, num_layers: int) -> tuple[str, ...]:
     named = sum(count for _, count in groups)
     if named != num_layers:
         raise InputError(
-            f'encoder_attention "{name}" says what {named} layers have, but the encoder '
+            f'encoder_attention "{name}" describes {named} layers, but the encoder '
             f"has {num_layers}; name every layer once, KIND*NUMBER for several in a row"
         )
     return tuple(attention for attention, count in groups for _ in range(count))

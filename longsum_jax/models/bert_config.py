@@ -255,7 +255,7 @@ class RobertaConfig(BertConfig):
         if self.max_source_length < 1:
             raise InputError(
                 f"max_position_embeddings is {self.max_position_embeddings}, but texts begin "
-                f"behind position pad_token_id={self.pad_token_id}; raise the one or lower the "
+                f"after position pad_token_id={self.pad_token_id}; raise the one or lower the "
                 "other"
             )
 
@@ -473,7 +473,7 @@ class BigBirdConfig(BertConfig):
         super().__post_init__()
         if self.head == "question_answering" and self.type_vocab_size < 2:
             raise InputError(
-                f"type_vocab_size is {self.type_vocab_size}, but tokens behind a question are of "
+                f"type_vocab_size is {self.type_vocab_size}, but tokens after a question are of "
                 "type 1 here; give at least 2"
             )
 

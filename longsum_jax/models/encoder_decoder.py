@@ -144,7 +144,9 @@ class EncoderDecoder(PreciseModule):
         if self.config.page_length:
             if inputs:
                 name = next(iter(inputs))
-                raise InputError(f"{name} is given, but a model that reads pages does not take it")
+                raise InputError(
+                    f"{name} is given, but models that read pages do not support it; leave it out"
+                )
             return self._encode_pages(input_ids, mask, deterministic, layer)
         x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
         norm = self.source_embedding_norm()

@@ -1,7 +1,7 @@
 """Heads shared by all encoder families and by models related to BART, and their config.json.
 
-The head of a model is given by the class in ``architectures``, and its output equals that of the
-class in transformers.
+The head of a model is given by the class in ``architectures``, and it computes the same
+output as the class in transformers.
 """
 
 from collections.abc import Mapping

@@ -170,9 +170,9 @@ def _paragraphs(breaks: np.ndarray) -> np.ndarray:
 
 
 def _headings(sentences: Sequence[str], breaks: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    alone = (breaks > 0) & (np.append(breaks[1:], 2) > 0)
+    is_separate = (breaks > 0) & (np.append(breaks[1:], 2) > 0)
     stopped = np.array([is_stopped(sentence) for sentence in sentences], bool)
-    return alone & ~stopped & (lengths <= LONGEST_HEADING)
+    return is_separate & ~stopped & (lengths <= LONGEST_HEADING)
 
 
 def is_stopped(sentence: str) -> bool:

@@ -57,7 +57,7 @@ def read(source: Source) -> Iterator[Document]:
             continue
         is_aside = reference.get("linear") == "no" or "nav" in item.properties.split()
         if is_aside and not source.options.keep_all:
-            notes.append(f"{item.path} left out, which is beside the text")
+            notes.append(f"{item.path} left out, which is not part of the text")
         else:
             chapters.append(item.path)
     if not chapters:

@@ -221,7 +221,7 @@ class Page:
         dropped = before - self._length(self._root)
         return [f"boilerplate of {dropped:,} characters left out"] if dropped > 0 else []
 
-    def has_text_beside(self, selector: str) -> bool:
+    def has_adjacent_text(self, selector: str) -> bool:
         """Returns True if the page has elements of this selector, and text outside of them."""
         if self._root is None:
             return False
@@ -825,10 +825,10 @@ def _is_short_cell(cell: Any) -> bool:
 def _has_neighbour(cell: Any) -> bool:
     """Returns True if the row of a cell has another cell."""
     for step in ("prev", "next"):
-        beside = getattr(cell, step)
-        while beside is not None and not beside.is_element_node:
-            beside = getattr(beside, step)
-        if beside is not None:
+        neighbor = getattr(cell, step)
+        while neighbor is not None and not neighbor.is_element_node:
+            neighbor = getattr(neighbor, step)
+        if neighbor is not None:
             return True
     return False
 

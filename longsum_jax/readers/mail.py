@@ -138,12 +138,12 @@ def _parts(part: MIMEPart, source: Source) -> tuple[list[MIMEPart], list[MIMEPar
     has_alternatives = part.get_content_type() == "multipart/alternative"
     bodies, attached = [], []
     for inner in part.iter_parts():
-        body, beside = _parts(inner, source)
+        body, others = _parts(inner, source)
         bodies.append(body)
         is_named = inner.is_attachment() or inner.get_filename()
         # The body in another form, such as a calendar, is not an attachment.
-        if not (has_alternatives and beside == [inner] and not is_named):
-            attached += beside
+        if not (has_alternatives and others == [inner] and not is_named):
+            attached += others
     if has_alternatives:
         bodies = [_alternative(bodies, source.name)]
     return [each for body in bodies for each in body], attached
@@ -231,7 +231,7 @@ def _page_blocks(page: Page, source: Source, is_forward: bool) -> tuple[list[Blo
         return blocks, []
     if not (is_forward or has_forward(_lines(blocks))):
         num_quoted = page.replace_quotations(_QUOTED_HTML, _QUOTED_BOXES, QUOTED)
-        has_signature = page.has_text_beside(_SIGNATURE_HTML)
+        has_signature = page.has_adjacent_text(_SIGNATURE_HTML)
         if has_signature:
             page.drop(_SIGNATURE_HTML)
         answer = page.blocks()

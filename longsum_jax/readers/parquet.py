@@ -52,4 +52,4 @@ def _row(batch: Any, name: str) -> Mapping[str, Any] | InputError:
     try:
         return batch.to_pylist()[0]
     except ValueError as error:  # invalid UTF-8, fractions of a microsecond
-        return InputError(f"{name}: a damaged value ({error}); write the row anew")
+        return InputError(f"{name}: a damaged value ({error}); write the row again")

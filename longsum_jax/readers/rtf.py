@@ -31,7 +31,7 @@ def read(source: Source) -> Iterator[Document]:
     try:
         text = striprtf.rtf_to_text(content, errors="replace")
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
-        raise InputError(f"{source.name}: damaged RTF ({error}); save it anew") from None
+        raise InputError(f"{source.name}: damaged RTF ({error}); save it again") from None
     # A line is a paragraph or a table row.
     lines = [_row(line) if line.endswith("|") else line for line in text.split("\n")]
     yield source.document(block for line in lines for block in text_blocks(line))

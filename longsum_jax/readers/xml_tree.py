@@ -74,7 +74,7 @@ def parse_xml(content: bytes, name: str) -> ElementTree.Element:
     except (expat.ExpatError, ValueError, LookupError, AssertionError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{name}: damaged XML ({error}); save the document anew") from None
+        raise InputError(f"{name}: damaged XML ({error}); save the document again") from None
 
 
 def _full(tag: str) -> str:

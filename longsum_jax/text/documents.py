@@ -365,7 +365,7 @@ def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
         raise InputError(f'{where}: "{key}" is empty; remove the line')
     if "\0" in value:
         raise InputError(f'{where}: "{key}" holds a NUL character; remove it')
-    check_characters(value, f'{where}: "{key}"', "write the file anew")
+    check_characters(value, f'{where}: "{key}"', "write the file again")
     return value
 
 

@@ -193,7 +193,8 @@ def checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
     for index in ids:
         if not 0 <= index < vocab_size:
             raise InputError(
-                f"token id {index} lies outside the tokenizer's {vocab_size} ids; check the model's"
+                f"token id {index} lies outside the tokenizer's {vocab_size} ids; use the "
+                "tokenizer of the model"
             )
     return ids
 

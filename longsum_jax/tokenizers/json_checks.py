@@ -144,7 +144,7 @@ def check_regex(pattern: str) -> None:
         if char == "(":
             match = _GROUP_START.match(pattern, place)
             if match is None and pattern.startswith("(?", place):
-                raise _costly(pattern, "has a group of a kind that is not followed")
+                raise _costly(pattern, "has an unsupported kind of group")
             place = match.end() if match else place + 1
             if not (match and match[0].endswith(")")):
                 groups.append(_Group())
@@ -242,4 +242,4 @@ def _after_quantifiers(pattern: str, place: int) -> _Quantifiers:
 
 
 def _costly(pattern: str, reason: str) -> ValueError:
-    return ValueError(f"the pattern {shortened(pattern)} {reason}, which may take for ever")
+    return ValueError(f"the pattern {shortened(pattern)} {reason}, which may take very long")

@@ -228,8 +228,8 @@ def _check_added_to_bytes(token: Mapping[str, Any], found: int, index: int, wher
         )
     if any(token.get(flag) for flag in ("lstrip", "rstrip", "single_word")):
         raise InputError(
-            f"{name} asks for lstrip, rstrip or single_word, which tokenizers of bytes do not have "
-            "here; set them to false"
+            f"{name} sets lstrip, rstrip or single_word, which byte tokenizers do not "
+            "support; set them to false"
         )
 
 

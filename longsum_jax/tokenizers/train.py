@@ -78,7 +78,7 @@ def train_sentencepiece(
     tokenizer = SentencePieceTokenizer(model.getvalue(), extra_ids)
     if tokenizer.num_pieces < vocab_size:
         _log.warning(
-            "the texts yield %d pieces of the %d asked for", tokenizer.num_pieces, vocab_size
+            "the texts yield %d of the %d requested pieces", tokenizer.num_pieces, vocab_size
         )
     if rows is None:
         return tokenizer

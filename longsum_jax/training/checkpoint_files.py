@@ -115,7 +115,7 @@ def check_sums(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
     for folder, _, names in os.walk(directory):
         for path in (Path(folder, name) for name in names):
             if path.exists() and not path.is_file():
-                raise InputError(f"{path}: no regular file; copy the checkpoint again")
+                raise InputError(f"{path}: not a regular file; copy the checkpoint again")
     checksums.check(directory, wanted)
 
 
@@ -135,7 +135,7 @@ def _read_undamaged(directory: Path, steps: Sequence[int]) -> dict[int, dict[str
     if not found:
         raise problems[-1]
     for problem in problems:
-        print(f"{problem}; the best of the other checkpoints is taken", file=sys.stderr)
+        print(f"{problem}; the best of the other checkpoints is used", file=sys.stderr)
     return found
 
 

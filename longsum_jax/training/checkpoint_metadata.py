@@ -104,10 +104,10 @@ def _check(where: str, metadata: Mapping[str, Any]) -> None:
     scores = metadata.get("metrics", "")
     if not (scores is None or (isinstance(scores, dict) and all(map(_is_number, scores.values())))):
         problem = "the evaluation is missing or damaged"
-        raise damage_error(where, problem, f"{scores!r} is no object of numbers")
+        raise damage_error(where, problem, f"{scores!r} is not an object of numbers")
     if not isinstance(metadata.get("best_metric"), str):
         problem = "the name of its best metric is missing or damaged"
-        raise damage_error(where, problem, "it is no text")
+        raise damage_error(where, problem, "it is not a string")
 
 
 def _is_array(value: Any) -> bool:

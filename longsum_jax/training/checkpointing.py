@@ -158,7 +158,7 @@ class TrainingCheckpoints:
             found = self._manager.restore(step, args=items)
         if not isinstance(found["data"], dict):
             problem = "the position in the data is missing or damaged"
-            raise checkpoint_metadata.damage_error(where, problem, "it is no JSON object")
+            raise checkpoint_metadata.damage_error(where, problem, "it is not a JSON object")
         return Restored(step, found["params"], found["state"], found["data"], metadata)
 
     def scores(self, step: int) -> dict[str, float] | None:
@@ -213,7 +213,7 @@ class TrainingCheckpoints:
             reason = first_line(error)
             advice = "check the free space and permissions"
             if jax.process_count() > 1:
-                advice = f"see whether another process of the run has ended, else {advice}"
+                advice = f"check whether another process of the run has ended, otherwise {advice}"
             raise InputError(
                 f"{self.directory}: {problem} ({reason}); {advice}, earlier checkpoints are intact"
             ) from error

@@ -78,7 +78,7 @@ def find_cluster(
     found = _from_variables(environment) or _from_launchers(environment) or _from_tpu(environment)
     if found is None and mode == "on":
         raise InputError(
-            "--distributed=on, but nothing here tells of other processes (no Slurm, MPI, TPU or "
+            "--distributed=on, but no other processes are configured (no Slurm, MPI, TPU or "
             "JAX_COORDINATOR_ADDRESS); give --coordinator=HOST:PORT --num_processes=N "
             "--process_id=I"
         )
@@ -132,7 +132,7 @@ def _from_tpu(environment: Mapping[str, str]) -> Cluster | None:
 
 def _number(text: str | None, name: str) -> int | None:
     if text and not text.isdecimal():
-        raise InputError(f'{name}="{text}" is no number; set it to one')
+        raise InputError(f'{name}="{text}" is not a number; set it to one')
     return int(text) if text else None
 
 
@@ -189,7 +189,8 @@ def join(
     except ValueError as error:
         if cluster.found_by != "the TPU":  # a TPU may have no other hosts
             raise InputError(
-                f"{cluster.found_by} tells too little of the other processes: {error}"
+                f"{cluster.found_by} describes the other processes incompletely ({error}); "
+                "give --coordinator, --num_processes and --process_id"
             ) from error
 
 

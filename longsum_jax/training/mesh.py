@@ -116,7 +116,7 @@ def make_mesh(options: MeshOptions, devices: Sequence[jax.Device] | None = None)
     if per_host % per_row and per_row % per_host:
         raise InputError(
             f"mesh.tensor x mesh.sequence: {per_row} devices neither divide the {per_host} of one "
-            "host nor are those of whole hosts; give another number"
+            "host nor are a multiple of them; give another number"
         )
     return jax.make_mesh(
         tuple(sizes), MESH_AXES, axis_types=(AxisType.Auto,) * len(sizes), devices=devices
@@ -158,7 +158,7 @@ def feed_of(mesh: Mesh) -> Feed:
     if sum(map(len, parts)) > len(shards):
         raise InputError(
             "mesh.tensor x mesh.sequence: the devices of hosts share some rows of a batch, but "
-            "not all, as the topology orders them; give a number that divides those of a host"
+            "not all, as the topology orders them; give a divisor of the devices of a host"
         )
     return Feed(parts.index(frozenset(rows[jax.process_index()])), len(parts))
 

@@ -50,7 +50,7 @@ class NonfiniteWatch:
     def __init__(self, loss_fn: LossFn | SegmentedLoss, accumulation: int, seed: int) -> None:
         if jax.process_count() > 1:
             raise InputError(
-                f"--debug_nans looks at the arrays of one process, this run has "
+                f"--debug_nans needs a run of one process, this run has "
                 f"{jax.process_count()}; repeat the step with one"
             )
         whole = document_loss(loss_fn) if isinstance(loss_fn, SegmentedLoss) else loss_fn
@@ -78,7 +78,7 @@ class NonfiniteWatch:
             return
         if metrics["weight"] == 0 and math.isfinite(metrics["param_norm"]):
             return  # the batch has no labels: the step is skipped, and nothing is damaged
-        name = self._first(before, batch, after) or "none but the norms, whose squares overflow"
+        name = self._first(before, batch, after) or "a norm, whose square overflows"
         raise TrainingDiverged(
             f"step {step}: the first tensor that is not finite is {name}; the last checkpoint is "
             "intact"

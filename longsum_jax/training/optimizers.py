@@ -100,7 +100,7 @@ class OptimizerOptions:
             re.compile(self.trainable)
         except re.error as error:
             raise InputError(
-                f'optimizer.trainable: "{self.trainable}" is no regular expression ({error})'
+                f'optimizer.trainable: "{self.trainable}" is not a regular expression ({error})'
             ) from None
 
     @property
@@ -212,9 +212,7 @@ def find_trained(tree: Any, pattern: str) -> Any:
     found = {path: re.search(pattern, path) is not None for path in flat}
     if not any(found.values()):
         known = ", ".join(sorted(found))
-        raise InputError(
-            f'optimizer.trainable: "{pattern}" is found in no parameter; there are {known}'
-        )
+        raise InputError(f'optimizer.trainable: "{pattern}" matches no parameter; known: {known}')
     return flax.traverse_util.unflatten_dict(found, sep="/")
 
 

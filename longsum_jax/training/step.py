@@ -151,13 +151,13 @@ def make_train_step(
     """Compiles ``step(state, batch) -> (state, metrics)``, which consumes (donates) the state.
 
     The batch is split round-robin into ``accumulation`` micro-batches of equal size. Gradients of
-    the loss sums are added and divided by the summed weight once, so that the update equals that of
-    the whole batch, for any distribution of the weight over micro-batches. Randomness is a pure
-    function of seed, step and micro-batch; for a `SegmentedLoss` also of the position on the mesh
-    axis "batch", over which its gradients are summed once per update. If the loss or the gradient
-    norm is not finite, the parameters and the optimizer state do not change and the step counts as
-    skipped, as does a step with a batch without any weight, which neither ends nor begins a streak
-    of bad steps.
+    the loss sums are added and divided by the summed weight once, so that the update is the same
+    as for the whole batch, for any distribution of the weight over micro-batches. Randomness is a
+    pure function of seed, step and micro-batch; for a `SegmentedLoss` also of the position on the
+    mesh axis "batch", over which its gradients are summed once per update. If the loss or the
+    gradient norm is not finite, the parameters and the optimizer state do not change and the step
+    counts as skipped, as does a step with a batch without any weight, which neither ends nor begins
+    a streak of bad steps.
 
     Args:
         loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
@@ -261,8 +261,8 @@ class CompilationWatch:
         unexpected = self.compilations - len(self._shapes)
         if unexpected > self._unexpected and jax.process_index() == 0:
             print(
-                f"step {step} was compiled again, although batches of its shape had been there; "
-                "something of the state changed its type or its place, please report it",
+                f"step {step} was compiled again, although its batch shape was compiled before; "
+                "a part of the state changed its type or sharding, please report it",
                 file=sys.stderr,
             )
         self._unexpected = max(self._unexpected, unexpected)

@@ -87,7 +87,7 @@ def check_workdir(workdir: str | Path, run: Mapping[str, Any]) -> None:
     """Raises the errors of ``open_workdir``, without changing the disk."""
     if "://" in str(workdir):
         raise InputError(
-            f"workdir {workdir} is no directory; mount the bucket (gcsfuse) and give its path"
+            f"workdir {workdir} is not a directory; mount the bucket (gcsfuse) and give its path"
         )
     workdir = Path(workdir).absolute()
     check_utf8_name(workdir)
@@ -143,7 +143,7 @@ def _check_writable(workdir: Path) -> None:
 
 def _unwritable(workdir: Path, error: OSError) -> InputError:
     return InputError(
-        f"{workdir}: cannot write there ({error.strerror}); give another workdir, or make room"
+        f"{workdir}: cannot write there ({error.strerror}); give another workdir, or free up space"
     )
 
 

@@ -168,7 +168,7 @@ def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> list[dict[
     if None in steps[:-1]:
         number = steps.index(None) + 1
         raise InputError(
-            f"{path}, line {number}: not a line of metrics, the file is damaged; mend it or move "
+            f"{path}, line {number}: not a line of metrics, the file is damaged; fix it or move "
             "it away"
         )
     kept, found = [], []

@@ -110,11 +110,11 @@ def fail(monkeypatch, kind):
         ),
         (
             errors.LocalEntryNotFoundError,
-            "org/name at revision v1: no such directory, not whole in the local cache",
+            "org/name at revision v1: no such directory, not complete in the local cache",
         ),
         (
             TimeoutError,
-            r"org/name at revision v1: not fetched from the Hugging Face hub "
+            r"org/name at revision v1: cannot be fetched from the Hugging Face hub "
             r"\(.*\); try again later",
         ),
     ],
@@ -160,7 +160,7 @@ def test_directories_stay_what_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert local_directory("org/name") == Path("org/name")
     with pytest.raises(
-        InputError, match=r"revision='v1' is for repositories of the hub; org/name is a directory"
+        InputError, match=r"revision='v1' is for Hub repositories, but org/name is a directory"
     ):
         local_directory("org/name", "v1")
 
@@ -169,7 +169,7 @@ def test_a_file_is_not_looked_for_on_the_hub(tmp_path, monkeypatch):
     (tmp_path / "bart").mkdir()
     (tmp_path / "bart" / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"^bart/config.json: a file; give the directory that"):
+    with pytest.raises(InputError, match=r"^bart/config.json: is a file; give its directory"):
         local_directory("bart/config.json")
 
 
@@ -206,6 +206,6 @@ def test_offline_the_cache_is_used(tmp_path):
     absent = run("org/other")
     assert absent.returncode == 1
     assert absent.stderr.startswith(
-        "org/other: no such directory, not whole in the local cache, and the Hugging Face"
+        "org/other: no such directory, not complete in the local cache, and the Hugging"
     )
     assert len(absent.stderr.splitlines()) == 1

@@ -52,7 +52,7 @@ def test_reading_waits_until_asked(arrays, tmp_path):
     found = read_safetensors(tmp_path / "x")
     (tmp_path / "x").write_bytes(b"")
     with pytest.raises(
-        InputError, match=r"x: damaged or truncated safetensors file \(it became shorter while"
+        InputError, match=r"x: damaged or truncated safetensors file \(it was truncated while"
     ):
         np.asarray(found["tensor.float32"])
     (tmp_path / "x").unlink()
@@ -67,7 +67,7 @@ def entry(dtype="F32", shape=(2,), begin=0, end=8):
 
 
 MALFORMED = [
-    (b"[1]", "its header is no JSON object"),
+    (b"[1]", "its header is not a JSON object"),
     (b"{", "Expecting property name"),
     (b"\xff", "codec can't decode"),
     (b"[" * 100_000, "nested too deeply"),
@@ -77,11 +77,11 @@ MALFORMED = [
     ({"a": entry(shape=[2]) | {"data_offsets": [0, 4, 8]}}, 'tensor "a" is not described'),
     ({"a": entry(shape=[2]) | {"dtype": []}}, 'tensor "a" is not described'),
     ({"a": entry("F8_E4M3", (8,))}, 'tensor "a" has type .F8_E4M3.; known: F64, F32, F16, BF16,'),
-    ({"a": entry(shape=[-2])}, 'tensor "a" has a shape or place that is not made of whole numbers'),
+    ({"a": entry(shape=[-2])}, 'tensor "a" has a shape or offset with other than whole numbers'),
     ({"a": entry(shape=[2.0])}, "whole numbers"),
     ({"a": entry(shape=[True, 2])}, "whole numbers"),
-    ({"a": entry(shape=[3])}, r'tensor "a" takes 8 bytes, which is not its shape \[3\]'),
-    ({"a": entry(shape=[10**30])}, r"which is not its shape"),
+    ({"a": entry(shape=[3])}, r'tensor "a" takes 8 bytes, which does not fit its shape \[3\]'),
+    ({"a": entry(shape=[10**30])}, r"which does not fit its shape"),
     ({"a": entry(shape=[1], end=4)}, r"its tensors need \d+ bytes, the file has \d+"),
     ({"a": entry(shape=[1], begin=4)}, 'tensor "a" begins at byte 4 of the data, not at 0'),
     ({"a": entry(), "b": entry()}, 'tensor "b" begins at byte 0 of the data, not at 8'),

@@ -335,10 +335,7 @@ def test_train_refuses_a_workdir_that_cannot_be_written(refused, tiny_run, tmp_p
 def test_train_refuses_to_start_from_another_model(refused, trained, tiny_run, tmp_path):
     config = f"{tiny_run},init_from={trained},model.d_kv=4"
     message = refused("train", f"--config={config}", f"--workdir={tmp_path / 'run'}")
-    assert (
-        "is another model than config.model, differing in decoder/layers/cross_attention/k/kernel"
-        in message
-    )
+    assert "differs from config.model in decoder/layers/cross_attention/k/kernel" in message
 
 
 # evaluate
@@ -467,7 +464,7 @@ def test_evaluate_continues_where_it_stopped(evaluated, tmp_path):
     path.write_text(marked + whole[1] + whole[2][:30])  # the third is cut short, the fourth missing
     code, _, err = evaluated()
     assert code == 2
-    assert f"{path}: not what was written there" in err
+    assert f"{path}: changed since it was written" in err
     (tmp_path / "out" / "SHA256SUMS").unlink()  # as before the end of an evaluation
     assert evaluated()[0] == 0
     rows = read_lines(path)
@@ -520,7 +517,7 @@ def refuse_evaluation(refused, model, data, tmp_path, *flags):
         (
             '{"document": "x", "summary": "y", "id": "a"}',
             (),
-            ': the id "a" is there twice; give every row',
+            ': duplicate id "a"; give every row',
         ),
         ("", ("--batch_size=0",), "--batch_size=0 must be at least 1"),
         ("", ("--examples=-1",), "--examples=-1 must be at least 1"),
@@ -655,7 +652,7 @@ def test_summarize_by_strategies(run, refused, small_model, text):
     message = refused(*flags, "--stream")
     assert 'give strategy="segments", or leave on_segment (--stream) out' in message
     message = refused(*flags, "--strategy=memory")
-    assert message.startswith('strategy="memory" is for models whose config.json has settings')
+    assert message.startswith('strategy="memory" needs a model with settings')
     assert refused(*flags, "--length=tall").startswith('length="tall"; write short, medium, long')
 
 
@@ -745,7 +742,7 @@ def test_summarize_refuses_a_model_that_is_damaged(refused, small_model, text, t
     shutil.copytree(small_model, model)
     weights = model / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    assert f"{weights}: not what was written there (its SHA-256 is another)" in refused(
+    assert f"{weights}: changed since it was written (its SHA-256 differs)" in refused(
         "summarize", f"--model={model}", text
     )
     (model / "SHA256SUMS").unlink()

@@ -156,7 +156,7 @@ def test_a_score_that_could_not_be_measured_is_null(saved, evaluated, tmp_path, 
             "classification",
             {"id2label": ("x", "y")},
             (),
-            "label 'a' is none of the labels; .*known: x, y",
+            "label 'a' is not a label of the task; .*known: x, y",
         ),
         (
             "classification",

@@ -392,7 +392,7 @@ def test_lengths_and_names_are_lists(small_model):
     for flag in ("--input_length=0", "--batch_size=a", "--programs=train,reed"):
         with pytest.raises(InputError) as caught:
             plan.main([f"--model={small_model}", flag])
-    assert "is none of train, loss, read, search" in str(caught.value)
+    assert "must be one of train, loss, read, search" in str(caught.value)
     with pytest.raises(InputError, match=r"--input_length has 20,000,000 tokens"):
         plan.main([f"--model={small_model}", "--device=cpu", "--input_length=20_000_000"])
 

@@ -130,7 +130,7 @@ def test_what_is_no_run(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--out=picture.jpg"], 'the ending ".jpg" is none of .png, .pdf, .svg'),
+        (["--out=picture.jpg"], 'unsupported file type ".jpg"; use .png, .pdf, .svg'),
         (["--out=/nowhere/c.png"], "there is no directory /nowhere"),
         (["--width=0"], r"--width=0\.0 must be above 0"),
         (["--dpi=-1"], "--dpi=-1 must be at least 1"),

@@ -157,7 +157,7 @@ def test_all_of_scrolls_and_its_mean(scrolls, tmp_path, capsys):
     assert result["mean"] == pytest.approx(np.mean(expected))
     score.main(["predictions", *flags, "--submission=scrolls.csv"])
     assert capsys.readouterr().out == (
-        "scrolls.csv: 7 predictions of 7 tasks, ids are those of validation\n"
+        "scrolls.csv: 7 predictions of 7 tasks, ids match validation\n"
     )
     lines = (tmp_path / "scrolls.csv").read_text().splitlines()
     assert lines[:2] == ["Task,ID,Prediction", "gov_report,gov_report1,red cat"]
@@ -266,7 +266,7 @@ def test_halves_of_characters_are_shown_as_what_replaces_them(write, tmp_path, c
             ("good.jsonl", "--references=test.jsonl", "--report=no/x.html", "--rounds=10"),
             "--report=no/x.html: there is no directory no; make it first",
         ),
-        (("good.jsonl",), 'the prediction of "a" has no "reference" beside it; give --references'),
+        (("good.jsonl",), 'the prediction of "a" comes without a "reference"; give --references'),
         (
             ("good.jsonl", "--metrics=rouge,novelty"),
             "--metrics=novelty needs the documents; give --references=FILE",
@@ -287,7 +287,7 @@ def test_halves_of_characters_are_shown_as_what_replaces_them(write, tmp_path, c
         ),
         (("no.jsonl", "--references=test.jsonl"), "no.jsonl: no such file; check the path"),
         ((".", "--references=test.jsonl"), ".: cannot read the file (Is a directory); check it"),
-        (("few.jsonl", "--references=test.jsonl"), "few.jsonl: 7 of 8 ids without predictions"),
+        (("few.jsonl", "--references=test.jsonl"), "few.jsonl: 7 of 8 ids have no predictions"),
     ],
 )
 def test_score_refuses(files, write, flags, problem):

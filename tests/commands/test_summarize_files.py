@@ -423,7 +423,7 @@ def test_a_full_disk_keeps_what_is_finished(run, folder, tmp_path, model, monkey
         "  files/0.txt: the file is empty; give a text",
     )
     assert error == (
-        "error: out: cannot be written (No space left on device); make room and start again, "
+        "error: out: cannot be written (No space left on device); free up space and start again, "
         "finished documents are kept"
     )
     monkeypatch.undo()

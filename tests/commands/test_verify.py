@@ -46,24 +46,24 @@ def test_every_damaged_file_is_named(written, capsys):
     code, lines = verified(capsys, written.parent)
     assert code == 1
     assert lines[:2] == [
-        f"DAMAGED {written / 'a.bin'}: its SHA-256 is another",
+        f"DAMAGED {written / 'a.bin'}: its SHA-256 differs",
         f"DAMAGED {written / 'b.json'}: No such file or directory",
     ]
-    assert lines[2].startswith(f"DAMAGED {written.parent / 'metrics.jsonl'}: line 2 is no JSON")
+    assert lines[2].startswith(f"DAMAGED {written.parent / 'metrics.jsonl'}: line 2 is not JSON")
 
 
 def test_one_file_is_compared_with_the_sums_beside_it(written, capsys):
     path = written / "a.bin"
     assert verified(capsys, path) == (0, [f"{written}: 1 file as written, by SHA-256"])
     path.write_bytes(bytes(99))
-    assert verified(capsys, path) == (1, [f"DAMAGED {path}: its SHA-256 is another"])
+    assert verified(capsys, path) == (1, [f"DAMAGED {path}: its SHA-256 differs"])
 
 
 def test_damaged_sums_are_named(written, capsys):
     (written / checksums.SUMS).write_text("# 1 sums\n")
     code, lines = verified(capsys, written)
     assert code == 1
-    assert lines[0].startswith(f"DAMAGED {written / checksums.SUMS}: not what was written there")
+    assert lines[0].startswith(f"DAMAGED {written / checksums.SUMS}: changed since it was written")
 
 
 def flip(path, bit):
@@ -153,10 +153,10 @@ def other_names():
         ("a.zip", other_names(), "a damaged archive ('utf-8' codec can't decode byte 0xff"),
         ("a.zip", bomb(), "expands to more than 200 times its size"),
         ("a.json", b"[" * 10**5, "nested too deeply"),
-        ("a.jsonl", b"{}\n" + b"[" * 10**5, "line 2 is no JSON"),
+        ("a.jsonl", b"{}\n" + b"[" * 10**5, "line 2 is not JSON"),
         ("a.json", b"\xff\xfe\xff", "decode"),
         ("a\n\x1b[1m.json", b"{", r"a\n\x1b[1m.json"),
-        (os.fsdecode(b"a\xff.json"), b"{", "a\\udcff.json"),
+        (os.fsdecode(b"a\xff.json"), b"{", r"a\xff.json"),
     ],
 )
 def test_what_somebody_made_to_do_harm_is_one_line(tmp_path, capsys, name, content, problem):

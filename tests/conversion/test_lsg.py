@@ -394,7 +394,7 @@ def test_a_seed_chooses_what_is_drawn():
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("RobertaForMaskedLM", 'architecture "RobertaForMaskedLM" is none of .*; try BertFor'),
+        ("RobertaForMaskedLM", '"RobertaForMaskedLM" is not an architecture of .*; try BertFor'),
         ("BertForTokenClassification", r"missing: classifier\.weight, classifier\.bias"),
         ("BertForNothing", "has a head that is not supported"),
     ],
@@ -410,7 +410,7 @@ def test_architectures_that_do_not_fit(name, problem, bert_directory):
     [
         (
             ["--max_source_length=1000"],
-            "max_source_length=1000 is no multiple of block_size 128; the nearest that fit are "
+            "max_source_length=1000 is not a multiple of block_size 128; the nearest that fit are "
             "896 and 1024",
         ),
         (
@@ -472,11 +472,11 @@ def test_converting_twice_is_refused(lsg_bert):
 def test_lengths_of_lsg_models_are_whole_blocks(lsg_bert):
     with pytest.raises(
         InputError,
-        match=r"max_source_length=4000 is no multiple of block_size 128; .* 3968 and 4096",
+        match=r"max_source_length=4000 is not a multiple of block_size 128; .* 3968 and 4096",
     ):
         Model(*lsg_bert).extended(4000)
     with pytest.raises(
-        InputError, match=r"max_source_length=1024 is no multiple of block_size 96; .* 960 and 1056"
+        InputError, match=r"max_source_length=1024 is not a multiple of block_size 96; .* 1056"
     ):
         with_lsg_options(lsg_bert[1], block_size=96)
 

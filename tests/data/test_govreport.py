@@ -110,7 +110,7 @@ def test_shares_of_aspects_are_percentages_of_summaries_and_of_sentences():
         ([], 'crs/test-1.json: no key "reports"; is this'),
         (
             CRS | {"summary": [" "]},
-            "crs/test-1.json: report or summary has no text; take its id out of split_ids",
+            "crs/test-1.json: report or summary has no text; remove its id from split_ids",
         ),
         (
             CRS | {"reports": 3},

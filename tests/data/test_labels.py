@@ -75,15 +75,19 @@ def test_numbers_of_labels():
 @pytest.mark.parametrize(
     ("labels", "names", "problem"),
     [
-        (["a", 1], (), r'document "b": its label 1 is of another kind than those before'),
+        (["a", 1], (), r'document "b": its label 1 is of another kind than earlier labels'),
         (["a", ["a"]], (), r"document \"b\": its label \('a',\) is of another kind"),
         ([[], 1], (), 'document "b": its label 1 is of another kind'),
-        (["a", "c"], ("a", "b"), "label 'c' is none of the labels; known: a, b; .* task.labels"),
-        ([2], ("a", "b"), 'document "a": label 2 is none of the labels; known: a, b'),
+        (
+            ["a", "c"],
+            ("a", "b"),
+            "label 'c' is not a label of the task; known: a, b; .* task.labels",
+        ),
+        ([2], ("a", "b"), 'document "a": label 2 is not a label of the task; known: a, b'),
         (
             [500],
             [f"{i}" for i in range(30)],
-            'document "a": label 500 is none of the labels; there are 30 labels',
+            'document "a": label 500 is not a label of the task; there are 30 labels',
         ),
         ([[], []], (), 'task "labels", split "train": no document has a label; check json:'),
         ([3, 10**9], (), "there is a label 1000000000, and labels are numbered from 0 to 65535"),
@@ -124,7 +128,7 @@ def test_claims_are_prepared_with_their_labels(tokenizer, tmp_path):
 @pytest.mark.parametrize("label", [["x", "y"], []])
 def test_one_label_each_where_training_has_one_each(task_of, tokenizer, label):
     task = collect_labels(task_of("x", "y"), "train")
-    text = f'document "a" has {len(label)} labels, those trained on have one each'
+    text = f'document "a" has {len(label)} labels, but the training documents have'
     with pytest.raises(InputError, match=text):
         load_examples(task_of(label, labels=task.labels), tokenizer, "train")
 

@@ -83,7 +83,7 @@ def test_files_that_do_not_fit(tmp_path):
 
     with pytest.raises(InputError, match=r'has no field "label"; did you mean "labels"\?'):
         read(text=["a"], labels=[1])
-    with pytest.raises(InputError, match='field "label" holds -1, which is no label'):
+    with pytest.raises(InputError, match='field "label" holds -1, which is not a label'):
         read(text=["a"], label=[-1])
     path.write_bytes(b"PAR1 cut short")
     with pytest.raises(InputError, match=r"train\.parquet: cannot be read as parquet \(.*copy it"):

@@ -84,7 +84,7 @@ def test_help_teaches(capsys):
         (["--ratio=1.5"], "ratio"),
         (["--objective=summary"], 'did you mean "summarize"'),
         (["--piece_words=19"], "piece_words=19 must be at least 20"),
-        (["--piece_words=200", "--objective=summarize"], "piece_words=200 is for"),
+        (["--piece_words=200", "--objective=summarize"], "piece_words=200 is only for"),
         (["--train_tokens=9"], "--train_tokens is for --objective=summarize_segments, not for gap"),
         (
             ["--objective=summarize_segments", "--salient=txt"],
@@ -116,7 +116,7 @@ def test_help_lists_every_task_in_columns(capsys):
     )
     assert re.search(r"^scotus +classify +4096 +parquet:lex_glue/scotus", tasks, re.M)
     sources = {
-        re.search(r"(json|tfds|parquet|embedded|govreport|qmsum)[:\n]", f"{line}\n").start()
+        re.search(r"(json|tfds|parquet|embedded|minutes|govreport|qmsum)[:\n]", f"{line}\n").start()
         for line in tasks.splitlines()
     }
     assert len(sources) == 1

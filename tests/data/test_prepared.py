@@ -130,7 +130,7 @@ def test_failure_half_way_leaves_nothing_behind(tmp_path, report_task, tokenizer
 
     monkeypatch.setattr(prepared, "pack", fail_at_ten)
     with pytest.raises(
-        InputError, match=r"cannot write .*/out: No space left on device; nothing was kept"
+        InputError, match=r"cannot write .*/out: No space left on device; nothing was written"
     ):
         write_prepared(tmp_path / "out", report_task, tokenizer, "train", progress=False)
     assert names(tmp_path) == []
@@ -197,7 +197,7 @@ def pipe(path):
         (lambda d: (d / "metadata.json").write_text("[]"), "format_version is None"),
         (lambda d: edit_metadata(d, format_version=True), "format_version is True, .* reads 1"),
         (lambda d: edit_metadata(d, format_version=2), "format_version is 2, .* reads 1"),
-        (lambda d: edit_metadata(d, split="é" * 300), r"'é{80}\.\.\.' is no name of a file there"),
+        (lambda d: edit_metadata(d, split="é" * 300), r"'é{80}\.\.\.' is not a file name in it"),
         (lambda d: (d / "lengths.npy").unlink(), r"lengths\.npy is missing or damaged"),
         (lambda d: (d / "lengths.npy").write_bytes(b"no"), r"lengths\.npy is missing or damaged"),
         (
@@ -206,18 +206,18 @@ def pipe(path):
         ),
         (
             lambda d: np.save(d / "lengths.npy", np.full((25, 2), -1, np.int32)),
-            r"lengths\.npy holds other numbers than lengths",
+            r"lengths\.npy contains numbers that are not lengths",
         ),
         (
             lambda d: np.save(d / "lengths.npy", np.ones((25, 2))),
-            r"lengths\.npy holds other numbers than lengths",
+            r"lengths\.npy contains numbers that are not lengths",
         ),
         (lambda d: edit_metadata(d, num_shards=10**9), "00000-of-1000000000.* is missing"),
         (
             lambda d: edit_metadata(d, tokenizer={"fingerprint": "x", "vocab_size": "9"}),
-            r"tokenizer\.vocab_size is no number",
+            r"tokenizer\.vocab_size is not a number",
         ),
-        (lambda d: pipe(d / "lengths.npy"), "pipe or device, so not read"),
+        (lambda d: pipe(d / "lengths.npy"), "pipe or device; give"),
         (lambda d: pipe(d / "train-00002-of-00004.array_record"), "00002-of-00004.* is missing"),
         (
             lambda d: (d / "train-00002-of-00004.array_record").unlink(),
@@ -227,7 +227,7 @@ def pipe(path):
             lambda d: (d / "train-00001-of-00004.array_record").write_bytes(
                 (d / "train-00000-of-00004.array_record").read_bytes()
             ),
-            r"00001-of-00004.* holds 7 examples, by metadata\.json it should be 6",
+            r"00001-of-00004.* holds 7 examples, but metadata\.json lists 6",
         ),
         (
             lambda d: (d / "train-00001-of-00004.array_record").write_bytes(b"\0" * 10),
@@ -251,7 +251,7 @@ def test_damage_without_sums_is_named(directory, damage, message):
 )
 def test_a_flipped_bit_is_found_when_a_directory_is_opened(directory, name):
     flip(directory / name, 100)
-    with pytest.raises(InputError, match=f"{name}: not what was written there"):
+    with pytest.raises(InputError, match=f"{name}: changed since it was written"):
         PreparedExamples(directory)
 
 
@@ -382,7 +382,7 @@ def rewrite(path, change):
         (lambda example: prepared.pack({"id": "a"}), "is damaged .*input_ids"),
         (
             lambda example: prepared.pack(example | {"labels": example["labels"][1:]}),
-            r"example 1 has the lengths .*, by lengths\.npy",
+            r"example 1 has the lengths .*, but lengths\.npy",
         ),
         (
             lambda example: prepared.pack(example | {"input_ids": example["input_ids"] + 10**6}),
@@ -394,7 +394,7 @@ def rewrite(path, change):
         ),
         (
             lambda example: prepared.pack(example | {"input_ids": example["input_ids"] / 2}),
-            "example 1 has other input_ids than a row of int32",
+            "example 1 has input_ids that are not a row of int32",
         ),
     ],
 )
@@ -410,7 +410,7 @@ def test_content_that_changed_is_found_by_its_checksum(directory):
     PreparedExamples(directory).check_content()
     first, second = (directory / f"train-0000{i}-of-00004.array_record" for i in (1, 2))
     first.write_bytes(second.read_bytes())  # which holds as many examples
-    with pytest.raises(InputError, match=r"00001-of-00004.*: not what was written there"):
+    with pytest.raises(InputError, match=r"00001-of-00004.*: changed since it was written"):
         PreparedExamples(directory).check_content()
 
 

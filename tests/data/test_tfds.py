@@ -87,10 +87,10 @@ def test_files_to_fetch_by_hand_are_named_with_their_place(answers):
     without, with_another = answers["by_hand"]
     assert re.fullmatch(
         r"tfds:by_hand is made of files that TFDS does not download; put them into "
-        r"/\S+/by_hand/downloads/manual, which holds none yet, or read JSON lines "
-        r"\(source=json:\.\.\.\); TFDS says: Fetch reports.zip from https://example.org and unpack "
-        r"it\.",
+        r"/\S+/by_hand/downloads/manual, which is empty, or read JSON lines "
+        r"\(source=json:\.\.\.\); TFDS's instructions: Fetch reports.zip from "
+        r"https://example.org and unpack it\.",
         without,
     )
-    assert "downloads/manual, where TFDS found [Errno 2] No such file" in with_another
+    assert "downloads/manual, in which TFDS found [Errno 2] No such file" in with_another
     assert with_another.endswith("Fetch reports.zip from https://example.org and unpack it.")

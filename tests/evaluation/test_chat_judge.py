@@ -127,7 +127,7 @@ def test_unparsable_and_missing_replies_are_told_apart(key, tmp_path):
 
 def test_replies_that_do_not_fit(key, tmp_path):
     row = {"custom_id": next(iter(key.items)), "content": "x"}
-    with pytest.raises(InputError, match=r'answers\.jsonl:2: the custom_id ".*" is there twice'):
+    with pytest.raises(InputError, match=r"answers\.jsonl:2: duplicate custom_id"):
         read_replies(write(tmp_path / "answers.jsonl", [row, row]), key)
     for other in ({"custom_id": "x-1"}, {"content": "x"}, {"custom_id": ["x"]}):
         with pytest.raises(InputError, match=r"answers\.jsonl:1: the custom_id .* not in the key"):

@@ -100,7 +100,7 @@ def test_systems_may_name_their_predictions_differently(write):
         ({"prediction": "x"}, ':2: no text under "id", only prediction; write rows'),
         ({"id": "b", "prediction": ["x"]}, ':2: no text under "prediction", but ["x"]; write'),
         ({"id": "b", "prediction": None}, ':2: no text under "prediction", but null; write'),
-        ({"id": "a", "prediction": "x"}, ':2: the id "a" is there twice; keep one of the rows'),
+        ({"id": "a", "prediction": "x"}, ':2: duplicate id "a"; keep one of the rows'),
         ({"id": "b", "prediction": "x", "references": "y"}, ':2: "references" must be a list'),
         ({"id": "b", "prediction": "x", "reference": 3}, ':2: "references" must be a list'),
     ],
@@ -121,7 +121,7 @@ def test_one_object_of_predictions(tmp_path):
         with pytest.raises(InputError, match=r"predictions\.json: give an object of texts"):
             read_predictions(path)
     path.write_text('{"a": "One.", "b": "Two.", "b": "Three."}')
-    with pytest.raises(InputError, match=r'predictions\.json: the id "b" is there twice; keep one'):
+    with pytest.raises(InputError, match=r'predictions\.json: duplicate id "b"; keep one'):
         read_predictions(path)
     path.write_text('{"a": ')
     with pytest.raises(InputError, match=r"predictions\.json: not valid JSON \("):
@@ -129,7 +129,7 @@ def test_one_object_of_predictions(tmp_path):
 
 
 def test_predictions_without_references():
-    with pytest.raises(InputError, match='x: the prediction of "a" has no "reference" beside it'):
+    with pytest.raises(InputError, match='x: the prediction of "a" comes without a "reference"'):
         own_references({"a": Prediction("One.")}, "x")
 
 
@@ -139,13 +139,13 @@ def test_documents_that_all_systems_have():
     assert common_documents(pairs, {"one": every}) == list(pairs.values())
     found = common_documents(pairs, {"one": every, "two": some}, "skip")
     assert [pair.id for pair in found] == ["b", "c"]
-    with pytest.raises(InputError, match="two: 1 of 3 ids without references, x; give files of"):
+    with pytest.raises(InputError, match="two: 1 of 3 ids have no references, x; give files of"):
         common_documents(pairs, {"one": every, "two": some})
     some["y"] = Prediction("y")
-    with pytest.raises(InputError, match="two: 2 of 4 ids without references, x, y; give files of"):
+    with pytest.raises(InputError, match="two: 2 of 4 ids have no references, x, y; give files of"):
         common_documents(pairs, {"one": every, "two": some})
     del some["x"], some["y"]
-    with pytest.raises(InputError, match="two: 1 of 3 ids without predictions, a; give files"):
+    with pytest.raises(InputError, match="two: 1 of 3 ids have no predictions, a; give files"):
         common_documents(pairs, {"one": every, "two": some})
     with pytest.raises(InputError, match="no id is in all of the files: a, b and 1 more among ref"):
         common_documents(pairs, {"one": {"y": Prediction("")}}, "skip")
@@ -228,7 +228,7 @@ class Undefined(Metric):
 
 
 def test_scores_that_are_not_finite():
-    with pytest.raises(InputError, match='one: undefined of "0" is nan; leave the document out or'):
+    with pytest.raises(InputError, match='one: undefined of "0" is nan; leave out the document or'):
         system_of("one", 2, {"undefined": Undefined()})
 
 
@@ -240,7 +240,7 @@ def test_predictions_are_compared_with_their_sums(tmp_path):
     (tmp_path / "other.json").write_text("[]")  # is not read
     assert read_predictions(path)["a"].text == "A cat sat."
     path.write_text(path.read_text().replace("cat", "bat"))
-    with pytest.raises(InputError, match=r"predictions\.jsonl: not what was written .* delete"):
+    with pytest.raises(InputError, match=r"predictions\.jsonl: changed since .* delete"):
         read_predictions(path)
     (tmp_path / checksums.SUMS).unlink()
     assert read_predictions(path)["a"].text == "A bat sat."

@@ -84,10 +84,10 @@ def test_summac_conv_needs_weights_that_fit(tiny_entailment, tmp_path):
 
     directory = tiny_entailment
     assert make("summac", directory).columns == ("summac_zs", "summac_unread")
-    with pytest.raises(InputError, match=r"there is no file .*none.bin; give the published .bin"):
+    with pytest.raises(InputError, match=r"no such file .*none.bin; give the published .bin"):
         make("summac", directory, conv_weights=str(tmp_path / "none.bin"))
     torch.save(tiny_heads.conv_layers(50), tmp_path / "conv.bin")
-    with pytest.raises(InputError, match=r"but percentile bins of entailment alone need .*23"):
+    with pytest.raises(InputError, match=r"but percentile bins of entailment scores need .*23"):
         make("summac", directory, conv_weights=str(tmp_path / "conv.bin"))
 
 
@@ -98,7 +98,9 @@ def test_labels_of_entailment_are_found_by_name(tiny_entailment, tiny_facts):
     assert usual.score(*arguments) != other.score(*arguments)
     # A model of FactCC tells support from its opposite, too.
     make("summac", tiny_facts).score(*arguments)
-    with pytest.raises(InputError, match='entailment="yes" is no label; known: contradiction, '):
+    with pytest.raises(
+        InputError, match='entailment="yes" is not a label of the model; known: contradiction, '
+    ):
         make("summac", tiny_entailment, entailment="yes")
 
 
@@ -283,7 +285,12 @@ def test_apes_of_a_data_set_is_that_of_its_questions(tiny_answers):
             {},
             "head masked_lm; give a classifier of pairs, as configs/factcc.py",
         ),
-        ("factcc", "entailment", {"correct": "fine"}, 'factcc.correct="fine" is no label; known'),
+        (
+            "factcc",
+            "entailment",
+            {"correct": "fine"},
+            'factcc.correct="fine" is not a label of the model; known',
+        ),
         ("factcc", "facts", {"piece_words": 0}, "factcc.piece_words=0 must be at least 1"),
         ("summac", "masked", {}, "head masked_lm; give a classifier of entailment"),
         ("blanc", "facts", {}, "head classification; give a masked language model"),

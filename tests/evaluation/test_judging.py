@@ -277,7 +277,7 @@ def test_instructions_of_sheets_have_no_placeholders(tmp_path):
     assert read_prompt(path) == 'Answer {"a": 1}.'
     path.write_text("{summary}")
     with pytest.raises(
-        InputError, match=r"unknown placeholder \{summary\}; a sheet has none; remove"
+        InputError, match=r"unknown placeholder \{summary\}; a sheet has no placeholders; remove"
     ):
         read_prompt(path)
 

@@ -171,6 +171,6 @@ def test_rows_stay_as_they_are_where_a_score_is_not_finite(tiny_bert):
     pairs = [Pair("a", "Rain fell.", "Rain.")]
     metrics = {"mean_state": MeanState(model=model)}
     rows = predict(Summarizer(), pairs, metrics)
-    with pytest.raises(InputError, match='mean_state of "a" is nan; leave the document out'):
+    with pytest.raises(InputError, match='mean_state of "a" is nan; leave out the document'):
         score_last(rows, pairs, metrics)
     assert rows[0]["scores"] == {}

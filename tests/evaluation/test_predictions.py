@@ -182,7 +182,7 @@ def test_predictions_that_cannot_be_written(tmp_path):
     (tmp_path / "predictions.jsonl").symlink_to("/dev/full")
     with pytest.raises(
         InputError,
-        match=r"predictions\.jsonl: cannot be written \(No space left on device\); make room",
+        match=r"predictions\.jsonl: cannot be written \(No space left on device\); free up space",
     ):
         file.append(row("a"))
     assert file.rows == []
@@ -192,7 +192,7 @@ def test_predictions_that_are_a_directory(tmp_path):
     (tmp_path / "predictions.jsonl").mkdir()
     with pytest.raises(
         InputError,
-        match=r"predictions\.jsonl: a directory, pipe or device, so not read",
+        match=r"predictions\.jsonl: is a directory, pipe or device",
     ):
         PredictionsFile(tmp_path / "predictions.jsonl")
 

@@ -72,7 +72,7 @@ def test_metrics_by_name():
         ([], {}, "metrics: give at least one; known: .*rouge"),
         (["roug"], {}, 'unknown metric "roug"; did you mean "rouge"'),
         (["rouge"], {"bleu": {}}, 'unknown metric "bleu"'),
-        (["rouge", "rouge"], {}, "metrics=rouge,rouge names one twice; give each once"),
+        (["rouge", "rouge"], {}, "metrics=rouge,rouge names a metric twice; give each once"),
         (["rouge"], {"rouge": {"stem": 1}}, 'metrics.rouge: unknown key "stem"; did you mean'),
         (["rouge"], {"rouge": {"stemmer": 1}}, "metrics.rouge.stemmer: expected bool, got 1"),
     ],

@@ -223,7 +223,7 @@ def test_notes_on_other_scripts_and_on_lines():
     options = Rouge.Options(types=("rouge1",))
     assert Rouge(options).notes([english]) == []
     [note] = Rouge(options).notes([english, hindi])
-    assert note.startswith("1 of 2 references are not in Latin script: their words are")
+    assert note.startswith("1 of 2 references are not in Latin script: they are split")
     [note] = Rouge(dataclasses.replace(options, tokenizer="default")).notes([hindi])
     assert "rouge.tokenizer=unicode counts words of any script" in note
     assert Rouge(dataclasses.replace(options, tokenizer="unicode")).notes([hindi]) == []

@@ -144,9 +144,9 @@ def test_squality_takes_the_best_of_several_references_for_each_type():
 @pytest.mark.parametrize(
     ("task", "problem"),
     [
-        ("quality", 'right answer "a cat" names none of A, B, C and D'),
+        ("quality", 'right answer "a cat" does not name A, B, C or D'),
         ("space_digest", 'right answer "a cat" has no percentage, such as 40%'),
-        ("book_sum_sort", 'right answer "a cat" is no list of numbers, such as 2, 1, 3'),
+        ("book_sum_sort", 'right answer "a cat" is not a list of numbers, such as 2, 1, 3'),
     ],
 )
 def test_right_answers_that_are_none(task, problem):
@@ -185,7 +185,7 @@ def test_words_of_answers():
         (
             '{"id": "a", "input": "x", "output": null}',
             "validation",
-            'qmsum/validation.jsonl:1: no text under "output"; test sets have none; give another',
+            'qmsum/validation.jsonl:1: no text under "output", which test sets lack; give another',
         ),
         ('{"id": "a"}', "validation", ':1: no text under "input"; give another --split'),
     ],
@@ -255,7 +255,9 @@ def test_submissions_of_other_ids(predictions, tmp_path, wanted, problem):
 
 def test_predictions_that_do_not_survive_csv(predictions, tmp_path):
     predictions["qmsum"]["a"] = Prediction("x" * (csv.field_size_limit() + 1))
-    with pytest.raises(InputError, match=r"do not survive CSV \(field larger than field limit"):
+    with pytest.raises(
+        InputError, match=r"cannot be stored as CSV \(field larger than field limit"
+    ):
         write_submission(tmp_path / "scrolls.csv", predictions)
 
 

@@ -97,7 +97,7 @@ def test_values_are_read_as_their_types(config, key, text, value):
             "data",
             "1",
             "config.data is a section with the keys rows, rate, lengths, on, name, cap; "
-            "set one of those",
+            "set one of them",
         ),
         ("mode.x", "1", 'config.mode is a value; it has no key "x"'),
         ("data.rows", "1.5", 'config.data.rows: "1.5" is not of type int like 8'),
@@ -146,7 +146,9 @@ def test_a_word_may_stand_for_true_and_false():
 def test_a_config_is_a_python_file(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(CONFIG)
-    with pytest.raises(InputError, match=r"config\.json is no Python file; give one that ends in"):
+    with pytest.raises(
+        InputError, match=r"config\.json is not a Python file; give one that ends in"
+    ):
         read_config(str(path), {})
 
 
@@ -171,7 +173,7 @@ def test_flags_are_split_from_overrides():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("def get_config(", r"cannot be run as a config \(SyntaxError: .*\); mend the file"),
+        ("def get_config(", r"cannot be run as a config \(SyntaxError: .*\); fix the file"),
         (
             "import no_such_module",
             r"cannot be run as a config \(ModuleNotFoundError: No module named 'no_such_module'\)",

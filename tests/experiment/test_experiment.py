@@ -194,7 +194,7 @@ def test_start_from_another_model(config, trained, tmp_path):
     with pytest.raises(InputError) as caught:
         experiment_of(config, tmp_path / "other")
     assert str(caught.value) == (
-        f"config.init_from: {trained} is another model than config.model, differing in "
+        f"config.init_from: {trained} differs from config.model in "
         "decoder/layers/feed_forward/wi_0/kernel ((1, 16, 16) there, (1, 16, 24) here) and 5 more"
     )
 
@@ -554,9 +554,7 @@ def test_a_head_that_the_start_lacks_is_new(tmp_path, draw_params):
     )
     five = WarmStart(str(tmp_path / "labels"), family, dataclasses.replace(wanted, num_labels=5))
     assert five.fresh == ["head/out/bias", "head/out/kernel"]
-    with pytest.raises(
-        InputError, match=r"another model than config\.model, differing in position_embeddings"
-    ):
+    with pytest.raises(InputError, match=r"differs from config\.model in position_embeddings"):
         WarmStart(
             str(tmp_path / "masked"),
             family,

@@ -159,7 +159,9 @@ def test_a_run_begins_at_its_reference_and_goes_on_bit_for_bit(
     with pytest.raises(InputError, match=r"reference\.json: the reference model has the weights "):
         train_run(config(), parts, monkeypatch)
     path.write_text(json.dumps(json.loads(before) | {"examples": "00"}))
-    with pytest.raises(InputError, match=r"the examples have the hash .*, but those of the run"):
+    with pytest.raises(
+        InputError, match=r"the examples have the hash .*, but the run started with"
+    ):
         train_run(config(), parts, monkeypatch)
     path.write_text("{}")
     with pytest.raises(InputError, match=r"reference\.json is damaged \('log_probs'\)"):

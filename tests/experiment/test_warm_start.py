@@ -33,7 +33,7 @@ def test_attention_that_is_drawn_anew(draw_params, tmp_path):
     params = draw_params(t5.init_params(t5.config(sizes)))
     Model(t5, t5.config(sizes), params).save(tmp_path / "t5")
     config = locost.config(sizes | {"d_state": 4})
-    with pytest.raises(InputError, match=r"draw it anew by config\.init_fresh=encoder_attention"):
+    with pytest.raises(InputError, match=r"initialize it by config\.init_fresh=encoder_attention"):
         WarmStart(tmp_path / "t5", locost, config)
 
     start = WarmStart(tmp_path / "t5", locost, config, draws_attention=True)
@@ -49,7 +49,7 @@ def test_attention_that_is_drawn_anew(draw_params, tmp_path):
     drawn = flax.traverse_util.flatten_dict(again.params, sep="/")
     for name in again.fresh:
         assert (drawn[name] != before[name]).any()
-    with pytest.raises(InputError, match=r"differing in .*feed_forward/wi_0"):
+    with pytest.raises(InputError, match=r"differs from config\.model in .*feed_forward/wi_0"):
         WarmStart(
             tmp_path / "t5", locost, locost.config(sizes | {"d_ff": 32}), draws_attention=True
         )

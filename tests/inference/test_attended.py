@@ -79,14 +79,16 @@ def test_documents_that_are_read_as_one(draw_params):
 def test_models_that_do_not_attend_to_a_whole_document(model):
     check_attends(model)
     hepos = model.with_cross_attention("hepos", hepos_stride=2)
-    with pytest.raises(InputError, match="but this model reads by hepos; leave them"):
+    with pytest.raises(InputError, match="but this model reads by hepos; use sources"):
         check_attends(hepos)
-    with pytest.raises(InputError, match="the summary does not know its document"):
+    with pytest.raises(InputError, match="the summary has no document"):
         attended_sources(model, Summary(WRITTEN, 9, 9, 0, 5, "eos"))
     refined = Summary(WRITTEN, 9, 9, 0, 5, "eos", strategy="refine").of(
         Request(DOCUMENT, "a", None)
     )
-    with pytest.raises(InputError, match='read with strategy="refine"; leave them to shared words'):
+    with pytest.raises(
+        InputError, match='read with strategy="refine"; use sources by shared words'
+    ):
         attended_sources(model, refined)
 
 
@@ -99,5 +101,5 @@ def test_an_empty_summary_has_no_sources(model):
 def test_documents_that_were_not_read_in_one_piece(monkeypatch, model):
     monkeypatch.setattr(registry, "max_input_length", lambda config: 9)
     summary = Summary(WRITTEN, 99, 99, 0, 5, "eos").of(Request(DOCUMENT, "a.txt", None))
-    with pytest.raises(InputError, match=r"a.txt has \d\d tokens, but .*, of up to 9; leave"):
+    with pytest.raises(InputError, match=r"a.txt has \d\d tokens, but .*, of up to 9; use"):
         attended_sources(model, summary)

@@ -433,12 +433,12 @@ def test_inputs_end_where_the_positions_do(random_model):
         (
             "bert",
             lambda m, ids: m.logits(ids, None, ids),
-            r"decoder_input_ids is given, but this model \(bert, head masked_lm\) makes logits",
+            r"decoder_input_ids is given, but this model \(bert, head masked_lm\) computes logits",
         ),
         (
             "t5",
             lambda m, ids: m.encode(ids, token_type_ids=ids),
-            "token_type_ids is given, but t5 .* does not take it",
+            "token_type_ids is given, but t5 .* does not support it",
         ),
         (
             "bert",
@@ -458,7 +458,7 @@ def test_inputs_end_where_the_positions_do(random_model):
         (
             "bart",
             lambda m, ids: m.encode(ids, global_attention_mask=ids),
-            "bart with this attention does not take it",
+            "bart with this attention does not support it",
         ),
     ],
 )
@@ -488,7 +488,7 @@ def test_paths_that_are_no_model(tmp_path):
     (tmp_path / "file").write_text("")
     problems = {
         "nowhere": "no such directory; give a model directory or a training workdir",
-        "file": "a file; give the directory that it is in",
+        "file": "is a file; give its directory",
     }
     for name, problem in problems.items():
         with pytest.raises(InputError, match=f"{tmp_path / name}: {problem}"):

@@ -295,7 +295,7 @@ def test_beams_share_the_memory_and_the_best_one_is_remembered(model, texts):
     assert " ".join(filter(None, said)) == summary.text
     [(_, error)] = next(stream)
     assert str(error).startswith("blank is empty")
-    with pytest.raises(InputError, match="batch_size=auto, but segments of one document"):
+    with pytest.raises(InputError, match="batch_size=auto, but segments are shown"):
         model("attentive").stream([], on_segment=print, batch_size="auto")
 
 

@@ -221,7 +221,7 @@ def test_documents_of_other_models_have_an_empty_line_between_them(model):
             {"strategy": "hierarchic"},
             'strategy="hierarchic" is not known; did you mean "hierarchical"',
         ),
-        ({"strategy": "memory"}, 'strategy="memory" is for models whose config.json has settings'),
+        ({"strategy": "memory"}, 'strategy="memory" needs a model with settings'),
         ({"length": "tall"}, 'length="tall"; write short, medium, long'),
         ({"length": 0}, "a length of 0 words; give a whole number of words or sentences, at least"),
         ({"length": "1.5 words"}, "a length of 1.5 words; give a whole number"),
@@ -259,7 +259,7 @@ def test_documents_of_other_models_have_an_empty_line_between_them(model):
         ({"queries": [3]}, "the query of document 1 is of type int; give a string or None"),
         (
             {"texts": ["One.", "Half \ud83d a character."]},
-            r"document 2 holds half a character \(\\ud83d\); decode its source anew",
+            r"document 2 holds half a character \(\\ud83d\); decode its source again",
         ),
         ({"queries": ["\udc00?"]}, r"document 1 holds half a character \(\\udc00\)"),
         (
@@ -311,7 +311,7 @@ def test_documents_are_not_read_after_an_error(model, monkeypatch):
 def test_a_beginning_without_a_word(make_model):
     layers = {"encoder_layers": 1, "decoder_layers": 1}
     model = make_model("bart", ByteTokenizer(), max_position_embeddings=POSITIONS, **layers)
-    problem = "b.txt: no word of it is within max_source_length=20; raise it"
+    problem = "b.txt has no word within max_source_length=20; raise it"
     with pytest.raises(InputError, match=problem):
         model.summaries(
             "\n" * 30 + "One. " * 20, names=["b.txt"], strategy="segments", max_source_length=20
@@ -322,7 +322,7 @@ def test_a_beginning_without_a_word(make_model):
     ("options", "problem"),
     [
         ({}, 'this model reads documents in one piece; give strategy="segments"'),
-        ({"strategy": "segments", "batch_size": 2}, "batch_size=2, but segments of one document"),
+        ({"strategy": "segments", "batch_size": 2}, "batch_size=2, but segments are shown"),
     ],
 )
 def test_segments_that_cannot_be_shown(model, options, problem):

@@ -126,7 +126,7 @@ def test_positions_begin_behind_the_padding_token():
 
 
 def test_answers_of_big_bird_need_a_second_token_type():
-    with pytest.raises(InputError, match="type_vocab_size is 1, but tokens behind a question are"):
+    with pytest.raises(InputError, match="type_vocab_size is 1, but tokens after a question are"):
         BigBirdConfig(head="question_answering", type_vocab_size=1)
     assert BigBirdConfig(type_vocab_size=1).type_vocab_size == 1
 

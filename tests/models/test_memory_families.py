@@ -161,12 +161,12 @@ def test_a_segment_of_its_own_is_what_encode_and_logits_see(make):
         ({"memory_backprop": -1}, "model: memory_backprop=-1 must be at least 0"),
         (
             {"memory": "compressive", "encoder_attention": "window", "attention_window": (4,)},
-            'model: memory "compressive": encoder_attention "window" takes no keys beside those of '
+            'model: memory "compressive": encoder_attention "window" cannot read keys outside of '
             "its text; ",
         ),
         (
             {"salient_vectors": 4, "encoder_attention": "full,window", "attention_window": (4,)},
-            'model: salient_vectors: encoder_attention "window" takes no keys beside those of its '
+            'model: salient_vectors: encoder_attention "window" cannot read keys outside of its '
             "text; ",
         ),
     ],

@@ -93,5 +93,5 @@ def test_what_such_models_refuse(loaded):
         ours.logits(np.where(np.arange(3)[:, None] == 1, 8, ids), mask)
     with pytest.raises(InputError, match=r"\(bart, head classification\) cannot generate"):
         ours.generate(ids, mask)
-    with pytest.raises(InputError, match="makes logits of input_ids alone; leave it out"):
+    with pytest.raises(InputError, match="computes logits from input_ids only; leave it out"):
         ours.logits(ids, mask, ids)

@@ -108,7 +108,7 @@ def test_training_on_a_small_corpus_lowers_the_vocabulary(caplog):
     with caplog.at_level(logging.WARNING):
         tokenizer = train_sentencepiece(["hello world", "hello you"], 5000)
     assert 259 < tokenizer.vocab_size < 300
-    assert f"{tokenizer.num_pieces} pieces of the 5000" in caplog.text
+    assert f"{tokenizer.num_pieces} of the 5000 requested pieces" in caplog.text
 
 
 @pytest.mark.parametrize("texts", [[], ["", " \n"], ["\0"]])

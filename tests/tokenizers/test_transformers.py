@@ -492,7 +492,7 @@ def test_tokens_added_to_bytes(tmp_path, extra_ids):
         (
             {"extra_ids": 3},
             [tokenizers.AddedToken("<new>", lstrip=True)],
-            '"<new>" asks for lstrip, rstrip or',
+            '"<new>" sets lstrip, rstrip or',
         ),
         ({"eos_token": "<end>"}, [], 'eos_token is "<end>", but tokenizers of bytes call it'),
         ({"extra_ids": 130}, ["<new>"], "the tokenizer has 390 pieces but the checkpoint 384"),

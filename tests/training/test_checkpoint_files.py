@@ -87,7 +87,7 @@ def test_a_damaged_newest_checkpoint_is_set_aside_and_said(tmp_path, capsys, toy
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2
     assert "6.damaged, and training continues from step 2" in said[0]
-    assert "4/meta/metadata: not what was written there" in said[1]
+    assert "4/meta/metadata: changed since it was written" in said[1]
     toy.assert_equal(toy.restore_latest(checkpoints).params, toy.params_of(2))
     for step in (4, 6):
         checkpoints.save(step, toy.params_of(step), toy.state_of(step), {}, None)
@@ -101,7 +101,7 @@ def test_damaged_checkpoints_alone_stay_where_they_are(tmp_path, toy):
     toy.save_checkpoints(tmp_path, {2: None, 4: None}, keep_latest=2)
     for step in ("2", "4"):
         toy.flip(toy.files_with_sums(tmp_path / step)[0])
-    with pytest.raises(InputError, match=r"4/.*not what was written there"):
+    with pytest.raises(InputError, match=r"4/.*changed since it was written"):
         TrainingCheckpoints(tmp_path)
     assert toy.kept_steps(tmp_path) == [2, 4]
 
@@ -116,7 +116,7 @@ def test_the_best_of_the_undamaged_checkpoints_is_taken_and_said(tmp_path, capsy
     assert all("4/meta/metadata" in line and "the best of the other" in line for line in said)
     for step in (2, 6):
         toy.flip(tmp_path / str(step) / "meta" / "metadata")
-    with pytest.raises(InputError, match="6/meta/metadata: not what was written"):
+    with pytest.raises(InputError, match="6/meta/metadata: changed since it was written"):
         read_meta(tmp_path)
 
 

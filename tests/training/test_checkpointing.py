@@ -134,7 +134,7 @@ def test_a_flipped_bit_is_found_before_parameters_are_used(tmp_path, toy):
     assert len(params) > 3
     for path in params:
         toy.flip(path)
-        with pytest.raises(InputError, match=f"{path.name}: not what was written there"):
+        with pytest.raises(InputError, match=f"{path.name}: changed since it was written"):
             restore_params(tmp_path)
         toy.flip(path)
     toy.assert_equal(restore_params(tmp_path), toy.params_of(3))
@@ -210,7 +210,7 @@ def test_full_disk_is_one_sentence_and_spares_the_earlier_checkpoint(tmp_path, t
 
 @pytest.mark.parametrize(
     ("processes", "advice"),
-    [(1, "check the free space"), (2, "see whether another process of the run has ended")],
+    [(1, "check the free space"), (2, "check whether another process of the run has ended")],
 )
 def test_a_process_that_has_ended_may_be_why_nothing_is_written(
     tmp_path, monkeypatch, processes, advice, toy

@@ -82,14 +82,18 @@ def test_flags_go_before_the_environment():
             {"coordinator": "a:b", "num_processes": 2, "process_id": 1},
             '--coordinator="a:b" has no port',
         ),
-        ({}, {"mode": "on"}, "nothing here tells of other processes"),
+        ({}, {"mode": "on"}, "no other processes are configured"),
         ({}, {"mode": "off", "process_id": 0}, "--distributed=off contradicts"),
         (
             {"JAX_COORDINATOR_ADDRESS": "a:1"},
             {},
             "JAX_NUM_PROCESSES is missing; it goes with JAX_COORDINATOR_ADDRESS",
         ),
-        (KUBERNETES | {"JAX_NUM_PROCESSES": "four"}, {}, 'JAX_NUM_PROCESSES="four" is no number'),
+        (
+            KUBERNETES | {"JAX_NUM_PROCESSES": "four"},
+            {},
+            'JAX_NUM_PROCESSES="four" is not a number',
+        ),
     ],
 )
 def test_what_does_not_go_together_is_named(environment, options, said):

@@ -227,12 +227,12 @@ def test_no_parameter_to_train():
     (params,) = trees(1)
     with pytest.raises(
         InputError,
-        match='"global" is found in no parameter; there are encoder/bias, encoder/kernel',
+        match='"global" matches no parameter; known: encoder/bias, encoder/kernel',
     ):
         make_optimizer(OptimizerOptions(trainable="global")).init(
             {"encoder": {"kernel": params["head"]["kernel"], "bias": 1.0}}
         )
-    with pytest.raises(InputError, match=r'optimizer.trainable: "\(" is no regular expression'):
+    with pytest.raises(InputError, match=r'optimizer.trainable: "\(" is not a regular expression'):
         OptimizerOptions(trainable="(")
 
 

@@ -64,6 +64,6 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
 
 def test_buckets_must_be_mounted():
     with pytest.raises(
-        InputError, match=r"workdir gs://bucket/run is no directory; mount the bucket"
+        InputError, match=r"workdir gs://bucket/run is not a directory; mount the bucket"
     ):
         open_workdir("gs://bucket/run", {})

@@ -66,6 +66,6 @@ def right_choice(document: Document) -> int:
     if isinstance(label, str) and label in choices:
         return choices.index(label)
     raise InputError(
-        f'document "{document.id}": label {label!r} is none of its {len(choices)} choices; '
-        f"{did_you_mean(str(label), choices)}, or give its number from 0 on"
+        f'document "{document.id}": label {label!r} is not among its {len(choices)} choices; '
+        f"{did_you_mean(str(label), choices)}, or give its number, counted from 0"
     )

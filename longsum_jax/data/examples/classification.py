@@ -48,8 +48,8 @@ def class_numbers(task: Task, document: Document) -> np.ndarray:
     numbers = label_numbers(document, task.labels)
     if not task.multi_label and len(numbers) != 1:
         raise InputError(
-            f'document "{document.id}" has {len(numbers)} labels, those trained on have one each; '
-            "give it one, or all of them lists"
+            f'document "{document.id}" has {len(numbers)} labels, but the training documents have '
+            "one each; give it one, or train with a list for each document"
         )
     return np.unique(numbers) if task.multi_label else numbers
 
@@ -85,6 +85,6 @@ def _number(label: int | str, names: Sequence[str], document_id: str) -> int:
     if len(names) <= _MAX_NAMES_LISTED:
         known = did_you_mean(str(label), names)
     raise InputError(
-        f'document "{document_id}": label {label!r} is none of the labels; {known}; mend it, or '
-        "train with all labels in task.labels"
+        f'document "{document_id}": label {label!r} is not a label of the task; {known}; correct '
+        "it, or train with all labels in task.labels"
     )

@@ -176,7 +176,7 @@ def _labels_of_prepared(task: Task, directory: str, names: tuple[str, ...]) -> T
         raise InputError(
             f"{directory} was prepared with the labels {', '.join(labels)}, the config or its "
             f'model has {", ".join(names)}; give data.reader="memory", which numbers them as the '
-            "config says"
+            "config does"
         )
     return dataclasses.replace(task, labels=labels, multi_label=multi_label)
 

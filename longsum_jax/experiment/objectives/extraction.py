@@ -130,15 +130,15 @@ class Extraction(Objective):
         }
         row = evaluation.rows[0]
         return (
-            f"{score_table(COLUMNS, lines)}\n\n{counted(len(evaluation.rows), 'document')}; of the "
-            f"first ({row['id']}) the oracle takes the sentences {row['label']}, the model "
+            f"{score_table(COLUMNS, lines)}\n\n{counted(len(evaluation.rows), 'document')}; in the "
+            f"first ({row['id']}) the oracle selects the sentences {row['label']}, the model "
             f"{row['prediction']}"
         )
 
     def next_step(self) -> str:
         files = ("--data=FILE.jsonl", "--out=SHORTER.jsonl")
         command = shlex.join(["longsum", "extract", f"--model={self.setup.workdir}", *files])
-        return f"write the sentences that it chooses as shorter documents:\n  {command}"
+        return f"write the sentences that it selects as shorter documents:\n  {command}"
 
     def _scores_and_labels(self, params: Params) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Returns logits and labels of the sentences of each document, excluding the query."""

@@ -95,9 +95,9 @@ class MultipleChoice(Objective):
         row = evaluation.rows[0]
         documents = counted(len(evaluation.rows), "document")
         return (
-            f"{score_table(('accuracy',), lines)}\n\n{documents}; of the "
-            f"choices of the first ({row['id']}) number {row['label']} is right, number "
-            f"{row['prediction']} predicted (from 0 on)"
+            f"{score_table(('accuracy',), lines)}\n\n{documents}; for the "
+            f"first ({row['id']}) the right choice is number {row['label']}, the prediction number "
+            f"{row['prediction']} (counted from 0)"
         )
 
 

@@ -107,8 +107,8 @@ class QuestionAnswering(Objective):
         readable = sum(bool((example["labels"] >= 0).all()) for example in examples)
         return (
             f"{table}\n\n{len(evaluation.rows)} questions, {readable} of them with an answer in "
-            f"what is read; to the first ({row['id']}) {row['answers'][0]!r} is right, "
-            f"{row['prediction']!r} predicted"
+            f"the text that is read; for the first ({row['id']}) the right answer is "
+            f"{row['answers'][0]!r}, the prediction {row['prediction']!r}"
         )
 
 

@@ -217,7 +217,7 @@ class HeposAttention(SourceAttention):
         if options.hepos_stride > num_heads:
             raise InputError(
                 f"hepos_stride is {options.hepos_stride}, but the decoder has {num_heads} heads, "
-                f"so that some positions would be read by none; give at most {num_heads}"
+                f"so that no head would read some positions; give at most {num_heads}"
             )
 
     @classmethod

@@ -2,7 +2,7 @@
 
 Without a mesh they are simply prepended. If n devices each hold a shard of the sequence, every
 shard begins with its share of the global tokens, so that no device has to move its tokens to make
-room for those of another device. For 3 tokens (g) and 8 others on 2 devices:
+room for the global tokens of another device. For 3 tokens (g) and 8 others on 2 devices:
 
     one device:      g0 g1 g2 x0 x1 x2 x3 x4 x5 x6 x7
     two devices:     g0 g1 x0 x1 x2 x3 | g2 00 x4 x5 x6 x7       (00: a token of zeros)

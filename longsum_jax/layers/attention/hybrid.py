@@ -93,9 +93,9 @@ class HybridAttention(EncoderAttention):
         for name, attention in cls.attentions.items():
             if attention.own_tokens:
                 raise InputError(
-                    f'encoder_attention "{options.encoder_attention}": {name} puts tokens of its '
-                    "own in front of the text, which other layers do not know; give "
-                    f'"{name}" alone, for all layers, or leave it out'
+                    f'encoder_attention "{options.encoder_attention}": {name} adds tokens in '
+                    "front of the text, which other attentions do not support; give "
+                    f'only "{name}", for all layers, or leave it out'
                 )
             attention.check(with_attention(options, name))
 

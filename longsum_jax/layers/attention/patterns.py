@@ -56,7 +56,7 @@ def pattern_names(name: str) -> tuple[str, ...]:
     for pattern in names:
         if pattern not in PATTERNS:
             raise InputError(
-                f'encoder_attention "{name}": there is no part "{pattern}"; '
+                f'encoder_attention "{name}": unknown part "{pattern}"; '
                 f"{did_you_mean(pattern, PATTERNS)}"
             )
         if names.count(pattern) > 1:

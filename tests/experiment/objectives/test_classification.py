@@ -162,7 +162,9 @@ def test_names_of_the_model_come_first(experiment, write_rows):
     assert run.config.id2label == ("good", "bad", "other")
     assert [example["labels"].tolist() for example in run.store] == [[1], [0], [0]]
     model |= {"id2label": ("a", "b", "c")}
-    with pytest.raises(InputError, match=r"label 'bad' is none of the labels; .*known: a, b, c"):
+    with pytest.raises(
+        InputError, match=r"label 'bad' is not a label of the task; .*known: a, b, c"
+    ):
         experiment("labels", write_rows(SINGLE), model=model)
 
 

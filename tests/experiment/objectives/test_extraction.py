@@ -132,7 +132,7 @@ def test_loss_and_evaluation(run):
     assert measured["lead_f1"] == pytest.approx(slow_f1([[0]] * 3)) == pytest.approx(200 / 7)
     report = experiment.objective.report(experiment.evaluation_at(0, params))
     assert "best 1" in report
-    assert "3 documents; of the first (a) the oracle takes the sentences [2], the model" in report
+    assert "3 documents; in the first (a) the oracle selects the sentences [2], the model" in report
 
 
 def slow_f1(chosen):

@@ -83,7 +83,7 @@ def test_loss_and_accuracy(run, params_of):
     assert scores["negative_loss"] == pytest.approx(-np.mean(losses), rel=1e-5)
     assert scores["chance_accuracy"] == pytest.approx(100 * (1 / 2 + 1 / 3 + 1 / 2) / 3)
     report = experiment.objective.report(experiment.evaluation_at(0, params))
-    assert "3 documents; of the choices of the first (a) number 0 is right" in report
+    assert "3 documents; for the first (a) the right choice is number 0" in report
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_loss_and_accuracy(run, params_of):
         ({"choices": ["one"]}, r'document "a" has 1 choices; give 2 to task.max_parts=3 texts'),
         ({"choices": list("abcd")}, 'document "a" has 4 choices; give 2 to task.max_parts=3'),
         ({"choices": "yes"}, r'rows.jsonl:1: "choices" is "yes"; give a list of texts'),
-        ({"label": 2}, 'document "a": label 2 is none of its 2 choices; '),
-        ({"label": "yess"}, "label 'yess' is none of its 2 choices; did you mean \"yes\""),
+        ({"label": 2}, 'document "a": label 2 is not among its 2 choices; '),
+        ({"label": "yess"}, "label 'yess' is not among its 2 choices; did you mean \"yes\""),
     ],
 )
 def test_rows_that_do_not_fit(run, change, problem):

@@ -48,7 +48,9 @@ def test_places_of_answers(run):
     cut = store[3]
     assert (len(cut["input_ids"]), cut["labels"].tolist()) == (LENGTH, [-100, -100])
     assert store.counts.unlabelled == 1
-    with pytest.raises(InputError, match="none of 1 examples has its answer in what is read"):
+    with pytest.raises(
+        InputError, match="none of 1 examples has its answer in the text that is read"
+    ):
         _ = run([beyond]).store
 
 
@@ -59,7 +61,9 @@ def test_prepared_questions_without_an_answer_are_refused(run, experiment, write
     write_prepared(tmp_path / "ids", setup.task, setup.tokenizer, "train", 1, progress=False)
     data = {"reader": "prepared", "prepared": str(tmp_path / "ids")}
     task = {"max_source_length": LENGTH}
-    with pytest.raises(InputError, match="none of 1 examples has its answer in what is read"):
+    with pytest.raises(
+        InputError, match="none of 1 examples has its answer in the text that is read"
+    ):
         _ = experiment("answers", write_rows(rows), task=task, data=data, training=RANKED).store
 
 

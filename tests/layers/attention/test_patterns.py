@@ -54,12 +54,12 @@ def make(draw_params):
     [
         (
             "window+globals",
-            'there is no part "globals"; did you mean "global"? known: adaptive_span, global, ran',
+            'unknown part "globals"; did you mean "global"? known: adaptive_span, global, ran',
         ),
-        ("window+", 'there is no part ""; known: adaptive_span, global, random, stride, window'),
+        ("window+", 'unknown part ""; known: adaptive_span, global, random, stride, window'),
         (
             "window+full",
-            'there is no part "full"; known: adaptive_span, global, random, stride, window',
+            'unknown part "full"; known: adaptive_span, global, random, stride, window',
         ),
         ("stride+window+stride", 'names "stride" twice'),
         ("adaptive_span+window", "an adaptive span is a window already"),

@@ -1,0 +1,154 @@
+"""Docstrings, comments and messages of the package follow the rules of its language.
+
+The patterns are searched in whole files, because none of them matches code. To correct a fault,
+rewrite the sentence; the remedies are examples.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "longsum_jax"
+# Indentation, comment signs, and the quotes of a message over several lines. Newlines stay, so that
+# the numbers of lines do not change.
+MARGINS = re.compile(r'^[ \t]*(?:#+:? ?|[fr]*"(?!""))?|(?<!") ?"$', re.MULTILINE)
+
+
+class Rule(NamedTuple):
+    """A kind of fault.
+
+    Attributes:
+        pattern: regular expression for text without indentation, see `normalize`.
+        fault: description of the fault.
+        remedy: instruction for the author.
+        bad: example of the fault.
+        good: similar text that is allowed.
+    """
+
+    pattern: str
+    fault: str
+    remedy: str
+    bad: str
+    good: str
+
+
+RULES = {
+    "of-entry": Rule(
+        r'^\*{0,2}[a-z_]\w*(?:, \*{0,2}[a-z_]\w*)*: of\b|\bhelp="of\b',
+        'an entry or a help text that begins with "of"',
+        'begin with a noun ("seed: random seed of the sampling")',
+        "seed: of the sampling.",
+        "seed: random seed of the sampling.",
+    ),
+    "returns-what": Rule(
+        r"Returns\s(?:what|whether|which|how|where)\b",
+        'a relative clause after "Returns"',
+        'name the result ("Returns the length"), or write "Returns True if"',
+        "Returns whether the file exists.",
+        "Returns True if the file exists.",
+    ),
+    "tells-whether": Rule(
+        r"\b[Tt]ells\s(?:whether|if|what|which|how|where|why)\b",
+        "a function that tells",
+        'write "Returns True if", or name the result',
+        "Tells whether the file exists.",
+        "Returns True if the file exists.",
+    ),
+    "is-no": Rule(
+        r"\b(?:is|are)\sno(?<!here\sis\sno)(?<!here\sare\sno)\s(?!longer\b|more\b|less\b|fewer\b)\w+",
+        '"is no X"',
+        'write "is not an X" or "must be an X"',
+        "path is no directory",
+        "There is no name; there are no keys; it is no longer than the text; it has no name",
+    ),
+    "is-none-of": Rule(
+        r"\b(?:is|are)\snone\sof\b",
+        '"is none of"',
+        'write "must be one of A, B" or "unsupported X; use A or B"',
+        'the ending ".gif" is none of .png, .svg',
+        "None if there is none; none of the documents has a label",
+    ),
+    "those-of": Rule(
+        r"\b(?:those|that)\sof\b|\bthose\s(?:that|which|who|with|without)\b",
+        '"those of", "that of" or "those that" for a noun',
+        "repeat the noun",
+        "its output equals that of the model",
+        "a state that often occurs",
+    ),
+    "too": Rule(
+        r",\stoo(?=[.;:)])",
+        '", too" at the end',
+        'write "also" before the verb',
+        "The decoder reads it, too.",
+        "the text is too long",
+    ),
+    "beside": Rule(
+        r"\b[Bb]eside\b",
+        '"beside"',
+        'write "next to", "compared with" or "in addition to"',
+        "bfloat16 beside float32",
+        "besides",
+    ),
+    "anew": Rule(
+        r"\banew\b",
+        '"anew"',
+        'write "again"',
+        "The key is drawn anew.",
+        "a new key",
+    ),
+    "alone": Rule(
+        r"\balone\b(?<!let\salone)(?<!stand-alone)",
+        '"alone" for "only"',
+        'write "only"',
+        "logits of input_ids alone",
+        "a stand-alone file, let alone a directory",
+    ),
+    "says": Rule(
+        r"\bsays\s(?:so|why|what|which|how|where|whether|that)\b",
+        "a thing that says something",
+        'write "records", "contains", "reports" or "describes"',
+        "config.json says which layers share parameters",
+        "config.json lists the layers that share parameters",
+    ),
+}
+
+# Lists of English words, which are data.
+WORD_LISTS = ("longsum_jax/text/abbreviations.py", "longsum_jax/text/entities.py")
+
+
+def normalize(text: str) -> str:
+    """Returns the lines without indentation, comment signs and quotes at their ends."""
+    return MARGINS.sub("", text)
+
+
+def test_prose_follows_the_rules():
+    faults = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        if name in WORD_LISTS:
+            continue
+        text = normalize(path.read_text(encoding="utf-8"))
+        for rule in RULES.values():
+            for match in re.finditer(rule.pattern, text, re.MULTILINE):
+                line = 1 + text.count("\n", 0, match.start())
+                prose = text[text.rfind("\n", 0, match.start()) + 1 :].partition("\n")[0]
+                faults.append(f"{name}:{line}: {rule.fault}; {rule.remedy}: {prose}")
+    assert faults == [], "\n".join(["", *faults])
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_pattern_matches_the_bad_example_only(name):
+    rule = RULES[name]
+    assert re.search(rule.pattern, rule.bad, re.MULTILINE)
+    for other, other_rule in RULES.items():
+        assert not re.search(rule.pattern, other_rule.good, re.MULTILINE), other
+
+
+def test_faults_over_two_lines_are_found():
+    message = '    raise InputError(\n        f"{path} is "\n        f"no directory"\n    )\n'
+    assert re.search(RULES["is-no"].pattern, normalize(message), re.MULTILINE)
+    comment = "x = 1  # the size is that\n    # of the model\n"
+    assert re.search(RULES["those-of"].pattern, normalize(comment), re.MULTILINE)
