@@ -245,10 +245,11 @@ def test_extract_reads_the_best_sentences_in_the_order_of_the_document():
     assert found.summary.dropped_tokens == found.summary.document_tokens - len(words) - 1
 
 
-def test_extract_of_one_endless_sentence_reads_its_beginning():
+def test_extract_of_one_endless_sentence_reads_pieces_of_it():
     found = Played("extract", " ".join(f"word{i}" for i in range(300)))
     [[words]] = found.rounds
-    assert words == [f"word{i}" for i in range(len(words))]
+    numbers = [int(word.removeprefix("word")) for word in words]
+    assert numbers == sorted(set(numbers)) != []
     assert found.summary.dropped_tokens == 300 - len(words)
 
 
