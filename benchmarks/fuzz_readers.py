@@ -477,6 +477,15 @@ _MAIL = (
 )
 
 
+def _slack() -> bytes:
+    messages = [
+        {"type": "message", "user": "U1", "text": f"{TEXT} <@U2|b> :a:", "ts": "1.1"},
+        {"type": "message", "user": "U2", "text": "<https://a.b|c>", "ts": "2", "thread_ts": "1.1"},
+    ]
+    users = [{"id": "U1", "real_name": "Ann"}, {"id": "U2", "profile": {"display_name": "Bo"}}]
+    return _zip({"users.json": _json(users), "general/2024-01-02.json": _json(messages)})
+
+
 def _document_seeds() -> list[Files]:
     subtitles = f"1\n00:00:01,000 --> 00:00:02,000\n<v Ann>{TEXT}\n"
     markdown = f"---\ntitle: A\n---\n# A\n\n{TEXT}\n\n* b\n\n| a | b |\n|---|---|\n| c | d |\n"
@@ -514,6 +523,7 @@ def _document_seeds() -> list[Files]:
         "a.txt.bz2": bz2.compress(plain),
         "a.txt.zst": import_zstd("a.txt.zst").compress(plain),
         "a.zip": _zip({"a.txt": TEXT, "b/c.zip": _zip({"d.html": _PAGE})}),
+        "slack.zip": _slack(),
         "a.tar": _tar({"a.txt": plain, "b.md": markdown.encode()}),
     }
     return [{name: content} for name, content in documents.items()]

@@ -392,7 +392,9 @@ def test_options_for_summaries_of_the_start_go_on(config, small_model, tmp_path)
 
     fields = {key: value for key, value in described.items() if key in config["model"]}
     config = changed(config, "model", **fields, family="locost") | {"init_from": str(start)}
-    config = changed(config, "evaluation", max_new_tokens=None, num_beams=None)
+    config = changed(
+        config, "evaluation", max_new_tokens=None, num_beams=None, no_repeat_ngram_size=None
+    )
     found = experiment_of(config, tmp_path / "run").setup.make_model(None).summary_options()
     assert found == load(start).summary_options()
     assert (found.num_beams, found.length_penalty, found.no_repeat_ngram_size) == (4, 2.0, 3)
