@@ -121,10 +121,7 @@ RECOMPUTED = {
     "context": ("bart", {"page_context": 8}),
     "pagesum": ("bart", {"page_decoding": True}),
     "lsg": ("bart", {"encoder_attention": "lsg", "block_size": 4, "num_global_tokens": 2}),
-    "pegasus": ("pegasus", {}),
-    "led": ("led", {"attention_window": (8,)}),
     "t5": ("t5", {"cross_attention": "hepos", "hepos_stride": 2}),
-    "longt5": ("longt5", {"encoder_attention": "transient_global"}),
     "locost": ("locost", {}),
 }
 LENGTHS = np.array([[90], [41], [33], [3]])  # pages of 32: full, partly empty, empty
