@@ -9,7 +9,7 @@ SENTENCES = [
     "The harbour was built in 1888 by the city.",
     "Ships brought coffee and tea from the south.",
     "A fire took the great store in the spring.",
-    "The store was built again by the city in 1901.",
+    "Masons raised new walls of the store within a year.",
     "Coffee is still sold in the harbour every spring.",
     "Nobody has counted the gulls of the northern pier.",
 ]
