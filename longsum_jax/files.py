@@ -24,7 +24,7 @@ MAX_JSON_BYTES = 2**24  # size of a config or index; published ones have a few m
 MAX_CONTAINERS = 2**21  # objects and lists in one JSON text, each of which takes 100 bytes
 MAX_ROWS_BYTES = 2**34  # size of a row file written by this library: metrics, predictions
 MAX_LINE_BYTES = 2**26  # size of a document on one line: fifty long novels
-_MAX_BLANK_LINES = 2**20  # consecutive blank lines
+_MAX_BLANK_LINES = 2**19  # consecutive blank lines
 # Texts compress to 1/100 at best; beyond RATIO_FROM bytes, a ratio above MAX_RATIO is a bomb.
 MAX_RATIO = 200
 RATIO_FROM = 2**24
