@@ -57,7 +57,7 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(workdir.atomic, "write_text", fail)
     with pytest.raises(
-        InputError, match=r"cannot write there \(No space left on device\); .* room"
+        InputError, match=r"cannot write there \(No space left on device\); .* free up space"
     ):
         open_workdir(tmp_path, {})
 
