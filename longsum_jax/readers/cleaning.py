@@ -79,15 +79,15 @@ def clean(blocks: Iterable[Block], *, keep_all: bool) -> tuple[list[Block], list
 
     Control characters are removed even with ``keep_all``, because no output can show them.
     """
-    found, notes = _without_control_characters(blocks)
+    remaining, notes = _without_control_characters(blocks)
     if keep_all:
-        return found, notes
-    found = _with_whole_words(found)
+        return remaining, notes
+    remaining = _with_whole_words(remaining)
     for rule in (_without_license, _without_references):
-        found, note = rule(found)
+        remaining, note = rule(remaining)
         if note:
             notes.append(note)
-    return found, notes
+    return remaining, notes
 
 
 def _without_control_characters(blocks: Iterable[Block]) -> tuple[list[Block], list[str]]:

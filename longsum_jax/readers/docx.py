@@ -11,7 +11,14 @@ from longsum_jax.readers.archives import open_zip
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 from longsum_jax.readers.transcripts import find_transcript
-from longsum_jax.readers.xml_tree import inherited, read_xml, table_row, whole_number
+from longsum_jax.readers.xml_tree import (
+    inherited,
+    local_name,
+    office_title,
+    read_xml,
+    table_row,
+    whole_number,
+)
 
 # Transitional documents and strict ones.
 _NAMESPACES = (
@@ -20,7 +27,6 @@ _NAMESPACES = (
 )
 _MAIN = "word/document.xml"
 _STYLES = "word/styles.xml"
-_PROPERTIES = "docProps/core.xml"
 _NOTES = {"word/footnotes.xml": "footnote", "word/endnotes.xml": "endnote"}
 _HEADING = re.compile(r"heading\s*([1-9])", re.IGNORECASE)
 # Styles of paragraphs that are not text, by their names, which are the same in every language.
@@ -50,7 +56,7 @@ def read(source: Source) -> Iterator[Document]:
         return read_xml(archive, path, source)
 
     styles = _read_styles(part(_STYLES)) if _STYLES in members else _Styles()
-    body = next((each for each in part(_MAIN).iter() if _name(each) == "body"), None)
+    body = next((each for each in part(_MAIN).iter() if local_name(each) == "body"), None)
     if body is None:
         raise InputError(f"{source.name}: {_MAIN} has no body; the document is damaged")
     reader = _Reader(styles, source)
@@ -70,10 +76,7 @@ def read(source: Source) -> Iterator[Document]:
             blocks += found
         elif found:
             notes.append(f"{counted(len(found), _NOTES[path])} left out")
-    title = None
-    if _PROPERTIES in members:
-        titles = [each.text for each in part(_PROPERTIES).iter() if _name(each) == "title"]
-        title = next(filter(None, titles), None)
+    title = office_title(archive, source)
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
     has_pictures = any(name.startswith("word/media/") for name in members)
@@ -97,15 +100,15 @@ def _read_styles(styles: Element) -> _Styles:
     left_out: dict[str, str] = {}
     bases: dict[str, str] = {}
     for style in styles.iter():
-        if _name(style) != "style":
+        if local_name(style) != "style":
             continue
         identifier = _attribute(style, "styleId")
         for child in style.iter():
             value = _attribute(child, "val")
             level = whole_number(value)
-            if _name(child) == "outlineLvl" and level is not None and level < 9:
+            if local_name(child) == "outlineLvl" and level is not None and level < 9:
                 levels[identifier] = level + 1
-            elif _name(child) == "name":
+            elif local_name(child) == "name":
                 numbered = _HEADING.fullmatch(value)
                 if numbered is not None:
                     levels[identifier] = int(numbered.group(1))
@@ -113,7 +116,7 @@ def _read_styles(styles: Element) -> _Styles:
                     levels[identifier] = 1
                 elif _LEFT_OUT.get(value.casefold()):
                     left_out[identifier] = _LEFT_OUT[value.casefold()]
-            elif _name(child) == "basedOn":
+            elif local_name(child) == "basedOn":
                 bases[identifier] = value
     return _Styles(inherited(levels, bases), inherited(left_out, bases))
 
@@ -134,14 +137,14 @@ class _Reader:
     def blocks(self, parent: Element) -> Iterator[Block]:
         """Yields paragraphs and table rows below an element, each followed by its text boxes."""
         for child in parent:
-            name = _name(child)
+            name = local_name(child)
             if name == "p":
                 self._source.check_time()
                 text = _text(child).strip()
                 if text and not self._is_left_out(child):
                     yield Block(text, _level(child, self._styles.levels))
             elif name == "tr":
-                cells = [cell for cell in child if _name(cell) in ("tc", "sdt")]
+                cells = [cell for cell in child if local_name(cell) in ("tc", "sdt")]
                 if len(cells) == 1:  # a frame around paragraphs
                     yield from self.blocks(cells[0])
                     continue
@@ -169,19 +172,19 @@ class _Reader:
 def _boxes(element: Element) -> Iterator[Element]:
     """Yields the text boxes below an element, without nested ones."""
     for child in element:
-        if _name(child) == _BOX:
+        if local_name(child) == _BOX:
             yield child
-        elif _name(child) not in _SKIPPED:
+        elif local_name(child) not in _SKIPPED:
             yield from _boxes(child)
 
 
 def _level(paragraph: Element, levels: Mapping[str, int]) -> int:
-    properties = next((child for child in paragraph if _name(child) == "pPr"), None)
+    properties = next((child for child in paragraph if local_name(child) == "pPr"), None)
     if properties is None:
         return 0
     for child in properties:
         level = whole_number(_attribute(child, "val"))
-        if _name(child) == "outlineLvl" and level is not None:
+        if local_name(child) == "outlineLvl" and level is not None:
             return level + 1 if level < 9 else 0
     style = _style(paragraph)
     numbered = _HEADING.fullmatch(style)
@@ -190,15 +193,17 @@ def _level(paragraph: Element, levels: Mapping[str, int]) -> int:
 
 def _style(paragraph: Element) -> str:
     """Returns the style id of a paragraph; "" if it has none."""
-    properties = next((child for child in paragraph if _name(child) == "pPr"), ())
-    return next((_attribute(each, "val") for each in properties if _name(each) == "pStyle"), "")
+    properties = next((child for child in paragraph if local_name(child) == "pPr"), ())
+    return next(
+        (_attribute(each, "val") for each in properties if local_name(each) == "pStyle"), ""
+    )
 
 
 def _text(element: Element) -> str:
     """Returns the text of an element without text boxes; nested paragraphs become lines."""
     parts = []
     for child in element:
-        name = _name(child)
+        name = local_name(child)
         if name == "t":
             parts.append(child.text or "")
         elif name in _TEXT_OF:
@@ -212,23 +217,20 @@ def _text(element: Element) -> str:
 
 def _is_hidden(element: Element) -> bool:
     """Returns True if an element is a run of hidden text."""
-    properties = next((each for each in element if _name(each) == "rPr"), ())
-    return any(
-        _name(each) == "vanish" and _attribute(each, "val") not in _OFF for each in properties
-    )
+    return _has_property(element, "rPr", "vanish")
 
 
 def _is_empty(element: Element) -> bool:
     """Returns True if an element is a form field that shows its placeholder."""
-    properties = next((child for child in element if _name(child) == "sdtPr"), ())
+    return _has_property(element, "sdtPr", "showingPlcHdr")
+
+
+def _has_property(element: Element, group: str, name: str) -> bool:
+    """Returns True if a switch in a group of an element's properties is on."""
+    properties = next((child for child in element if local_name(child) == group), ())
     return any(
-        _name(child) == "showingPlcHdr" and _attribute(child, "val") not in _OFF
-        for child in properties
+        local_name(child) == name and _attribute(child, "val") not in _OFF for child in properties
     )
-
-
-def _name(element: Element) -> str:
-    return element.tag.rpartition("}")[2]
 
 
 def _attribute(element: Element, name: str) -> str:

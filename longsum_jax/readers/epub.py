@@ -62,11 +62,7 @@ def read(source: Source) -> Iterator[Document]:
             chapters.append(item.path)
     if not chapters:
         raise InputError(f"{source.name}: the book lists no chapters; it is damaged")
-    if len(chapters) > source.options.max_pages:
-        raise InputError(
-            f"{source.name}: {len(chapters)} chapters, more than "
-            f"max_pages={source.options.max_pages}; raise it (--max_pages)"
-        )
+    source.check_pages(len(chapters), "chapters")
     titles = _chapter_titles(archive, items, source)
     blocks: list[Block] = []
     num_captions = num_footnotes = 0

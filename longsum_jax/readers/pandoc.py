@@ -85,9 +85,9 @@ def read(source: Source, markup: str, what: str) -> Iterator[Document]:
 
     Args:
         source: file that is read.
-        markup: pandoc's name of its format.
         markup: pandoc's name of the format.
         what: name of the format in error messages.
+
     Raises:
         InputError: pandoc is not installed or cannot read the file, or no text remains.
     """

@@ -216,11 +216,7 @@ def _read_pages(
     document = _open(pdfium, source)
     try:
         num_pages = len(document)
-        if num_pages > source.options.max_pages:
-            raise InputError(
-                f"{source.name}: {num_pages} pages, more than "
-                f"max_pages={source.options.max_pages}; raise it (--max_pages)"
-            )
+        source.check_pages(num_pages, "pages")
         pages = []
         with_images = []
         for number in range(num_pages):

@@ -47,15 +47,16 @@ def read(source: Source) -> Iterator[Document]:
     """
     text, notes = source.decoded()
     pages = text.split("\f")
+    num_pages = len(pages) if len(pages) > 1 else 0
+    transcript = None
     if not source.options.keep_all:
         lines, dropped = without_line_numbers([page.split("\n") for page in pages])
         pages = ["\n".join(page) for page in lines]
         notes += dropped
-    if not source.options.keep_all and len(pages) > 1:
-        pages, dropped = _without_running_lines(pages)
-        notes += dropped
-    num_pages = len(pages) if len(pages) > 1 else 0
-    transcript = None if source.options.keep_all else find_transcript(_raw_blocks(pages))
+        if num_pages:
+            pages, dropped = _without_running_lines(pages)
+            notes += dropped
+        transcript = find_transcript(_raw_blocks(pages))
     if transcript is not None:
         blocks = transcript_blocks(transcript)
         notes += transcript.notes

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from longsum_jax.errors import InputError, counted
+from longsum_jax.errors import counted
 from longsum_jax.readers.archives import open_zip
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 from longsum_jax.readers.xml_tree import (
     local_name,
+    office_title,
     read_xml,
     relationship_id,
     relationships,
@@ -16,7 +17,6 @@ from longsum_jax.readers.xml_tree import (
 )
 
 PRESENTATION = "ppt/presentation.xml"
-_PROPERTIES = "docProps/core.xml"
 _LEVELS = {"ctrTitle": 1, "title": 2}  # heading levels by placeholder type
 _RUNNING = frozenset({"ftr", "hdr", "sldNum", "dt"})  # placeholders of footers, numbers, dates
 # Numbers and dates of a slide, and the alternative version of a shape.
@@ -38,11 +38,7 @@ def read(source: Source) -> Iterator[Document]:
         if local_name(element) == "sldId"
     ]
     paths = [targets[identifier] for identifier in ids if identifier in targets]
-    if len(paths) > source.options.max_pages:
-        raise InputError(
-            f"{source.name}: {len(paths)} slides, more than max_pages={source.options.max_pages}; "
-            "raise it (--max_pages)"
-        )
+    source.check_pages(len(paths), "slides")
     blocks: list[Block] = []
     num_hidden = num_notes = 0
     for page, path in enumerate(paths, 1):
@@ -64,12 +60,7 @@ def read(source: Source) -> Iterator[Document]:
         remarks.append(f"{counted(num_hidden, 'hidden slide')} left out")
     if num_notes and not source.options.keep_all:
         remarks.append(f"speaker's notes of {counted(num_notes, 'slide')} left out")
-    title = None
-    if _PROPERTIES in members:
-        titles = read_xml(archive, _PROPERTIES, source).iter(
-            "{http://purl.org/dc/elements/1.1/}title"
-        )
-        title = next((element.text for element in titles if element.text), None)
+    title = office_title(archive, source)
     if title is None:
         title = next((block.text for block in blocks if block.level), None)
     has_pictures = any(member.startswith("ppt/media/") for member in members)

@@ -1,16 +1,14 @@
 """Reads documents from files, folders, patterns and archives of any supported kind."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 
 from longsum_jax.errors import InputError
-from longsum_jax.files import beyond
 from longsum_jax.readers import slack
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.paths import STDIN, expand, printable
 from longsum_jax.readers.registry import kind_of
-from longsum_jax.readers.source import ReadOptions, Source
+from longsum_jax.readers.source import ReadOptions, Source, read_content
 
 
 def read_documents(
@@ -54,7 +52,7 @@ def read_file(path: str, options: ReadOptions) -> Iterator[Document | Failure]:
         yield from _read_folder(Source(name, path, b"", options))
         return
     try:
-        content = _content(path, name, options.max_bytes)
+        content = read_content(None if path == STDIN else path, name, options.max_bytes)
     except InputError as error:
         yield Failure.of(name, error)
         return
@@ -75,23 +73,6 @@ def _name(path: object) -> str:
             "read_documents(*paths) does"
         )
     return os.fspath(path)
-
-
-def _content(path: str, name: str, max_bytes: int) -> bytes:
-    try:
-        if path == STDIN:
-            content = sys.stdin.buffer.read(max_bytes + 1)
-        else:
-            with open(path, "rb") as file:
-                content = file.read(max_bytes + 1)
-    except FileNotFoundError:
-        raise InputError(f"{name}: no such file; check the path") from None
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{name}: cannot read the file ({reason}); check it") from None
-    if len(content) > max_bytes:
-        raise InputError(beyond(name, max_bytes))
-    return content
 
 
 def _read(source: Source) -> Iterator[Document | Failure]:

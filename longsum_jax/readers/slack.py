@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from longsum_jax.errors import InputError, counted, in_one_line
-from longsum_jax.files import beyond, parse_json
+from longsum_jax.files import parse_json
 from longsum_jax.readers.archives import open_zip, read_member
 from longsum_jax.readers.document import Document, Failure
-from longsum_jax.readers.source import Source
+from longsum_jax.readers.source import Source, read_content
 from longsum_jax.readers.transcripts import chat_blocks
 
 _USERS = "users.json"
@@ -73,17 +73,8 @@ def read_folder(source: Source) -> Iterator[Document | Failure]:
     """
 
     def read_file(name: str) -> bytes:
-        try:
-            with open(os.path.join(source.path, name), "rb") as file:
-                content = file.read(source.options.max_bytes + 1)
-        except OSError as error:
-            reason = error.strerror or error
-            raise InputError(
-                f"{source.name}/{name}: cannot read the file ({reason}); check it"
-            ) from None
-        if len(content) > source.options.max_bytes:
-            raise InputError(beyond(f"{source.name}/{name}", source.options.max_bytes))
-        return content
+        path = os.path.join(source.path, name)
+        return read_content(path, f"{source.name}/{name}", source.options.max_bytes)
 
     return _channels(source, _files(source.path), read_file)
 

@@ -1,6 +1,7 @@
 """The input of a reader: the bytes of one document, and the limits of reading them."""
 
 import dataclasses
+import sys
 import time
 from collections.abc import Iterable
 
@@ -27,7 +28,7 @@ class ReadOptions:
         query_key: column or field with a query.
         max_bytes: maximum size of a file, and of everything unpacked from it, in bytes.
         max_depth: maximum nesting depth of archives and compressed files.
-        max_pages: maximum number of pages of a PDF or chapters of an EPUB.
+        max_pages: maximum number of pages of a PDF, chapters of an EPUB or slides.
         max_seconds: maximum time for reading one document, in seconds.
 
     Raises:
@@ -118,6 +119,19 @@ class Source:
         if num_bytes > self.options.max_bytes:
             raise InputError(beyond(self.name, self.options.max_bytes))
 
+    def check_pages(self, number: int, noun: str) -> None:
+        """Raises InputError if there are more pages, chapters or slides than allowed.
+
+        Args:
+            number: number of pages.
+            noun: name of the pages in the message.
+        """
+        if number > self.options.max_pages:
+            raise InputError(
+                f"{self.name}: {number} {noun}, more than max_pages={self.options.max_pages}; "
+                "raise it (--max_pages)"
+            )
+
     def count_bytes(self, num_bytes: int) -> None:
         """Counts unpacked bytes; raises InputError if they exceed the limit."""
         self.unpacked.num_bytes += num_bytes
@@ -193,6 +207,33 @@ class Source:
             query=query,
             id=id,
         )
+
+
+def read_content(path: str | None, name: str, max_bytes: int) -> bytes:
+    """Returns the content of a file on disk or, for None, of standard input.
+
+    Args:
+        path: path of the file.
+        name: name in error messages.
+        max_bytes: maximum size.
+
+    Raises:
+        InputError: the file does not exist, cannot be read or is too large.
+    """
+    try:
+        if path is None:
+            content = sys.stdin.buffer.read(max_bytes + 1)
+        else:
+            with open(path, "rb") as file:
+                content = file.read(max_bytes + 1)
+    except FileNotFoundError:
+        raise InputError(f"{name}: no such file; check the path") from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"{name}: cannot read the file ({reason}); check it") from None
+    if len(content) > max_bytes:
+        raise InputError(beyond(name, max_bytes))
+    return content
 
 
 def _nothing_left(notes: list[str], has_pictures: bool) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 # Direction marks, which WhatsApp puts before notices and around numbers.
 DIRECTION_MARKS = re.compile("[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 LONGEST_NAME = 60  # characters
-_MOST_WORDS = 7
+MOST_WORDS = 7  # maximum of a name
 # A name and a colon, or a name in brackets.
 NAMED = re.compile(
     rf"[ \t]*\*{{0,2}}(?:(?P<name>[^\W_+~\[(<][^:\uff1a*\n?!;<>\u201c\u201d\"]{{0,{LONGEST_NAME}}}"
@@ -68,7 +68,7 @@ def split_turn(line: str) -> tuple[str, str] | None:
     if match is None:
         return None
     name = plain_name(match["name"] or match["bracketed"] or match["rounded"])
-    if not any(map(str.isalnum, name)) or len(name.split()) > _MOST_WORDS or is_label(name):
+    if not any(map(str.isalnum, name)) or len(name.split()) > MOST_WORDS or is_label(name):
         return None
     return name, line[match.end() :].strip()
 

@@ -20,6 +20,7 @@ from longsum_jax.errors import counted
 from longsum_jax.readers.document import Block
 from longsum_jax.readers.speakers import (
     DIRECTION_MARKS,
+    MOST_WORDS,
     is_label,
     plain_name,
     repeated_share,
@@ -109,7 +110,6 @@ _FEWEST_REPEATED = 0.6  # share of heads with repeated names
 _FEWEST_ORDERED = 0.7  # share of times; times start again on a new day
 _FEWEST_FOLLOWED = 0.8  # share of heads before a line of text
 _FEWEST_NAMED = 0.5  # share of lines or paragraphs that begin with a name
-_MOST_WORDS = 7  # maximum of a name
 _FEWEST_SAID = 3.0  # average words after a time; chapters of a film have fewer
 # "Q." and "A." of an examination in court.
 _EXAMINED = re.compile(r"([QA])(?:\.|\u2024)?[ \t]{1,8}(?=\S)")
@@ -503,7 +503,7 @@ def _is_bare_time(line: _Line) -> bool:
 
 def _is_name(name: str) -> bool:
     """Returns True if a text is short enough for a name and not a sentence or a label."""
-    is_short = len(name.split()) <= _MOST_WORDS and any(map(str.isalpha, name + "a"))
+    is_short = len(name.split()) <= MOST_WORDS and any(map(str.isalpha, name + "a"))
     return is_short and not is_label(name) and not name.endswith((",", "…", "。"))
 
 

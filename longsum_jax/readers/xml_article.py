@@ -12,7 +12,7 @@ from longsum_jax.errors import counted
 from longsum_jax.readers import html
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
-from longsum_jax.readers.xml_tree import parse_xml, table_row
+from longsum_jax.readers.xml_tree import local_name, parse_xml, table_row
 
 _COLLECTIONS = frozenset({"pmc-articleset", "teiCorpus"})
 _FRONTS = {"article": "front", "TEI": "titleStmt"}  # root of an article -> parent of its title
@@ -41,10 +41,10 @@ def read(source: Source) -> Iterator[Document]:
         InputError: the XML is damaged.
     """
     root = parse_xml(source.content, source.name)
-    if _name(root) == "html":
+    if local_name(root) == "html":
         yield from html.read(source)
         return
-    articles = list(root) if _name(root) in _COLLECTIONS else [root]
+    articles = list(root) if local_name(root) in _COLLECTIONS else [root]
     for number, article in enumerate(articles, 1):
         document = _document(article, source)
         place = f"{source.name}:{number}" if len(articles) > 1 else document.name
@@ -53,13 +53,13 @@ def read(source: Source) -> Iterator[Document]:
 
 def _document(root: Element, source: Source) -> Document:
     """Returns an article, or the text of all elements below another root."""
-    is_article = _name(root) in _FRONTS
+    is_article = local_name(root) in _FRONTS
     reader = _Reader(source, is_article=is_article)
     if not is_article:
         return source.document(list(reader.blocks(root, 1)))
-    front, title = _first(root, _FRONTS[_name(root)]), None
+    front, title = _first(root, _FRONTS[local_name(root)]), None
     if front is not None:
-        titles = (reader.text(each) for each in front.iter() if _name(each) in _TITLES)
+        titles = (reader.text(each) for each in front.iter() if local_name(each) in _TITLES)
         title = next(filter(None, titles), None)
     blocks = [Block(title, 1)] if title else []
     for name, level in _PARTS.items():
@@ -76,14 +76,9 @@ def _document(root: Element, source: Source) -> Document:
     return source.document(blocks, title=title, notes=notes)
 
 
-def _name(element: Element) -> str:
-    """Returns the name of an element without its namespace."""
-    return element.tag.rpartition("}")[2]
-
-
 def _first(root: Element, name: str) -> Element | None:
     """Returns the first element with a name; None if there is none."""
-    return next((each for each in root.iter() if _name(each) == name), None)
+    return next((each for each in root.iter() if local_name(each) == name), None)
 
 
 class _Reader:
@@ -111,7 +106,7 @@ class _Reader:
             level: level of its heading.
         """
         self._source.check_time()
-        name = _name(element)
+        name = local_name(element)
         if self._is_left_out(element):
             return
         if name in _FLOATS and not self._keep_all:
@@ -125,14 +120,14 @@ class _Reader:
                 yield Block(text, level if name in _HEADINGS else 0)
         else:
             for child in element:
-                yield from self.blocks(child, level + (_name(child) in _SECTIONS))
+                yield from self.blocks(child, level + (local_name(child) in _SECTIONS))
 
     def _float(self, element: Element) -> Iterator[Block]:
         """Yields the table rows of a figure or table, and counts its caption."""
-        if any(_name(each) in _CAPTIONS for each in element.iter()):
+        if any(local_name(each) in _CAPTIONS for each in element.iter()):
             self.left_out["caption"] += 1
         for each in element.iter():
-            if _name(each) in _ROWS:
+            if local_name(each) in _ROWS:
                 yield from self.blocks(each, 0)
 
     def _is_left_out(self, element: Element) -> bool:
@@ -140,7 +135,7 @@ class _Reader:
 
         References are removed if they consist only of numbers.
         """
-        name = _name(element)
+        name = local_name(element)
         if name in self._never_shown:
             return True
         if self._keep_all:
@@ -157,9 +152,9 @@ class _Reader:
     def _pieces(self, element: Element) -> Iterator[str]:
         yield element.text or ""
         for child in element:
-            between = " " if _name(child) in _BLOCKS else ""
+            between = " " if local_name(child) in _BLOCKS else ""
             yield between
-            is_float = _name(child) in _FLOATS and not self._keep_all
+            is_float = local_name(child) in _FLOATS and not self._keep_all
             if not is_float and not self._is_left_out(child):
                 yield from self._pieces(child)
             yield between
@@ -168,9 +163,9 @@ class _Reader:
 
 def _is_reference(element: Element) -> bool:
     """Returns True if an element is a reference, or a superscript that contains one."""
-    if _name(element) == "sup":
-        return any(_name(each) in _REFERENCES for each in element)
-    return _name(element) in _REFERENCES
+    if local_name(element) == "sup":
+        return any(local_name(each) in _REFERENCES for each in element)
+    return local_name(element) in _REFERENCES
 
 
 def _has_words(element: Element) -> bool:

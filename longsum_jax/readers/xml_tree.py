@@ -13,6 +13,7 @@ from longsum_jax.readers.source import Source
 
 T = TypeVar("T")
 
+_OFFICE_PROPERTIES = "docProps/core.xml"
 _MOST_DIGITS = 9  # maximum of a level or a count
 
 MAX_DEPTH = 200
@@ -112,6 +113,23 @@ def relationships(archive: zipfile.ZipFile, path: str, source: Source) -> dict[s
 def relationship_id(element: ElementTree.Element) -> str:
     """Returns the relationship id of an element; "" without one."""
     return next((value for key, value in element.items() if key.endswith("relationships}id")), "")
+
+
+def office_title(archive: zipfile.ZipFile, source: Source) -> str | None:
+    """Returns the title in the properties of an Office Open XML document; None without one.
+
+    Args:
+        archive: archive of the document.
+        source: source of the archive.
+
+    Raises:
+        InputError: see ``read_xml``.
+    """
+    if _OFFICE_PROPERTIES not in archive.namelist():
+        return None
+    properties = read_xml(archive, _OFFICE_PROPERTIES, source).iter()
+    titles = (element.text for element in properties if local_name(element) == "title")
+    return next(filter(None, titles), None)
 
 
 def inherited(values: Mapping[str, T], bases: Mapping[str, str]) -> dict[str, T]:
