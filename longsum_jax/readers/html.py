@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from longsum_jax.errors import InputError
 from longsum_jax.extra import import_extra
@@ -33,7 +33,8 @@ _BOILERPLATE = (
     ".mw-editsection, a.headerlink, rp, rt"
 )
 _HIDDEN = '[aria-hidden="true"], [hidden], [style*="display:none"], [style*="display: none"]'
-_HEADINGS = "h1, h2, h3, h4, h5, h6"
+_HEADING_TAGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_HEADINGS = ", ".join(sorted(_HEADING_TAGS))
 # Text fields of a form, and all of its controls.
 _TEXT_FIELDS = (
     'input:not([type]), input[type="text"], input[type="email"], input[type="password"], '
@@ -50,7 +51,6 @@ _NOTE_MARKS = 'sup.reference, [role="doc-noteref"], [epub\\:type~="noteref"]'
 # Attributes other than class and id that name the parts of a page.
 _DATA_NAMES = "testid test component hook module name role qa block area region zone gu-name"
 _NAME_ATTRIBUTES = ("aria-label", *(f"data-{name}" for name in _DATA_NAMES.split()))
-_HEADING_TAGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _NEVER_BY_NAME = _HEADING_TAGS | {"html", "body", "main", "article", "td", "th", "tr", "tbody"}
 _BY_NAME = ", ".join(f"[{name}]" for name in ("class", "id", *_NAME_ATTRIBUTES))
 _FEWEST_IN_NAMESPACE = 5  # class names of a page that begin with the same word
@@ -60,7 +60,6 @@ _BLOCK = re.compile(
     r"figcaption|figure|footer|form|h[1-6]|header|hgroup|hr|html|li|main|nav|ol|p|pre|section|"
     r"summary|table|tbody|tfoot|thead|tr|ul"
 )
-_HEADING = re.compile(r"h[1-6]")
 _SPACES = re.compile(r"[ \t\n\r\f\xa0]+")
 
 _META_CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w-]+)", re.IGNORECASE)
@@ -180,7 +179,7 @@ class Page:
         self.has_pictures = tree.css_first("img, image") is not None
         self._root = tree.body or tree.root
         if self._root is not None:
-            _remove(self._root, _NEVER_SHOWN)
+            _remove(self._root.css(_NEVER_SHOWN))
         # Custom elements whose tags name boxes, as in "amp-ad" and "share-button".
         tags = {tag.lower() for tag in _OWN_TAG.findall(text)}
         self._box_tags = ", ".join(sorted(filter(_is_box_tag, tags)))
@@ -197,14 +196,12 @@ class Page:
         self._panels = panels - {None}
         self._drop_dialogues()
         self._source.check_time()
-        _remove(self._root, _BOILERPLATE)
+        _remove(self._root.css(_BOILERPLATE))
         self._drop_forms()
         self._drop_marked()
         self.drop_captions()
         self.drop_note_marks()
-        headers = [node for node in self._root.css("header") if not node.css("h1, h2")]
-        for node in _outermost(headers):
-            node.decompose()
+        _remove([node for node in self._root.css("header") if not node.css("h1, h2")])
         for link in self._root.css("a[href]"):
             if link.text().strip() in _PERMALINKS:
                 link.decompose()
@@ -270,7 +267,7 @@ class Page:
         """Removes footnote numbers, which would look like parts of the preceding words."""
         if self._root is None:
             return
-        _remove(self._root, _NOTE_MARKS)
+        _remove(self._root.css(_NOTE_MARKS))
         for node in _outermost(self._root.css("sup")):
             if _is_note_mark(node):
                 node.decompose()
@@ -304,8 +301,7 @@ class Page:
             # Consent is requested in sentences about cookies; other buttons accept other things.
             if box is not None and (field.tag == "input" or "cookie" in box.text().lower()):
                 boxes.append(box)
-        for box in _outermost(boxes):
-            box.decompose()
+        _remove(boxes)
 
     def _drop_forms(self) -> None:
         """Removes buttons, and forms unless they contain the text, as on some forums."""
@@ -336,8 +332,7 @@ class Page:
             is_alert = node.tag != "aside" and self._has_main
             if not is_note and not is_alert:
                 nodes.append(node)
-        for node in _outermost(nodes):
-            node.decompose()
+        _remove(nodes)
 
     def _drop_by_name(self) -> None:
         most = _MOST_BY_NAME * self._length(self._root)
@@ -384,8 +379,7 @@ class Page:
             kind = heading_of_box(text) if len(text) <= _LONGEST_HEADING else None
             if kind is not None:
                 boxes += self._box_of(heading, kind, total)
-        for node in _outermost(boxes):
-            node.decompose()
+        _remove(boxes)
 
     def _box_of(self, heading: Any, kind: BoxHeading, total: int) -> list[Any]:
         """Returns the nodes of the box that a heading introduces; [] for a heading of the text."""
@@ -463,8 +457,7 @@ class Page:
         cards = [card for group in groups.values() if len(group) > 1 for card in group]
         # On an overview page, the cards are the text.
         if sum(map(self._length, cards)) <= _MOST_BY_NAME * self._length(self._root):
-            for card in _outermost(cards):
-                card.decompose()
+            _remove(cards)
 
     def _drop_links(self) -> None:
         """Removes menus: blocks and lists that consist of links."""
@@ -490,8 +483,7 @@ class Page:
                 is_menu = has_copyright and _COPYRIGHT.search(node.text()) is not None
             if is_menu and (is_list or node.css_first("pre, code") is None):
                 nodes.append(node)
-        for node in _outermost(nodes):
-            node.decompose()
+        _remove(nodes)
 
     def _narrow(self) -> None:
         """Removes everything after the end of an article."""
@@ -558,8 +550,7 @@ class Page:
             for node in self._root.css("div, p, span"):
                 if _SIGNATURE.match(node.text().lstrip()) and self._length(node) <= _LONGEST_CARD:
                     nodes.append(node)
-        for node in _outermost(nodes):
-            node.decompose()
+        _remove(nodes)
 
     def _ancestors(self, node: Any) -> Iterator[Any]:
         """Yields the nearest ancestors of an element, below the root."""
@@ -585,8 +576,9 @@ def _check_nesting(text: str, name: str) -> None:
             )
 
 
-def _remove(root: Any, selector: str) -> None:
-    for node in _outermost(root.css(selector)):
+def _remove(nodes: list[Any]) -> None:
+    """Removes nodes with everything inside them; a node may be listed twice."""
+    for node in _outermost(nodes):
         node.decompose()
 
 
@@ -659,9 +651,7 @@ def _tag_and_class(node: Any) -> tuple[str, str | None]:
 def _has_repeated_parts(box: Any) -> bool:
     """Returns True if an element contains consecutive parts with the same tag and class."""
     for node in box.css("li, article, div, section, details"):
-        following = node.next
-        while following is not None and not following.is_element_node:
-            following = following.next
+        following = _sibling(node, "next")
         if following is None or following.tag != node.tag:
             continue
         if following.attributes.get("class") == node.attributes.get("class"):
@@ -808,7 +798,7 @@ def _blocks(root: Any) -> Iterator[Block]:
                 yield Block(text, level)
             if tag == "pre":
                 in_pre += 1 if is_start else -1
-            if _HEADING.fullmatch(tag):
+            if tag in _HEADING_TAGS:
                 level = int(tag[1]) if is_start else 0
     text = _block_text(parts, keep_lines=False)
     if text:
@@ -817,20 +807,22 @@ def _blocks(root: Any) -> Iterator[Block]:
 
 def _is_short_cell(cell: Any) -> bool:
     """Returns True if a cell is data of a table row, not part of a page's layout table."""
-    if not _has_neighbour(cell) or cell.css_first("h1, h2, h3, h4, h5, h6, table, pre") is not None:
+    if not _has_neighbor(cell) or cell.css_first(f"{_HEADINGS}, table, pre") is not None:
         return False
     return len(cell.text()) <= _LONGEST_CELL
 
 
-def _has_neighbour(cell: Any) -> bool:
+def _has_neighbor(cell: Any) -> bool:
     """Returns True if the row of a cell has another cell."""
-    for step in ("prev", "next"):
-        neighbor = getattr(cell, step)
-        while neighbor is not None and not neighbor.is_element_node:
-            neighbor = getattr(neighbor, step)
-        if neighbor is not None:
-            return True
-    return False
+    return _sibling(cell, "prev") is not None or _sibling(cell, "next") is not None
+
+
+def _sibling(node: Any, step: Literal["prev", "next"]) -> Any:
+    """Returns the nearest element before or after a node in its parent, or None."""
+    sibling = getattr(node, step)
+    while sibling is not None and not sibling.is_element_node:
+        sibling = getattr(sibling, step)
+    return sibling
 
 
 def _block_text(parts: list[str], *, keep_lines: bool) -> str:
