@@ -136,11 +136,11 @@ def _layout(document: ParsedDocument) -> Features:
 
 def _under(document: ParsedDocument, heading_of: np.ndarray, words: frozenset[str]) -> np.ndarray:
     """Returns bool [n], sentences whose nearest preceding heading has one of some words."""
-    found = np.zeros(len(heading_of) + 1, bool)  # the last entry is for no heading
+    has_word = np.zeros(len(heading_of) + 1, bool)  # the last entry is for no heading
     for number in np.flatnonzero(document.headings):
         stems = map(light_stem, unicode_words(document.sentences[number]))
-        found[number] = not words.isdisjoint(stems)
-    return found[heading_of]
+        has_word[number] = not words.isdisjoint(stems)
+    return has_word[heading_of]
 
 
 def _form(document: ParsedDocument) -> Features:

@@ -82,13 +82,18 @@ class Ranker:
         return scores if self.fallback is None else self.fallback.mix(features, scores)
 
     def _contributions(
-        self, features: Features, reached: np.ndarray, rows: Sequence[int]
+        self,
+        features: Features,
+        reached: np.ndarray,
+        tree_scores: np.ndarray,
+        rows: Sequence[int],
     ) -> tuple[list[str], np.ndarray]:
         """Returns the contribution of each feature to the scores of k sentences.
 
         Args:
             features: features of all sentences.
             reached: int16 [trees, sentences], leaves of all sentences.
+            tree_scores: float64 [sentences], sums of these leaves.
             rows: indices of the k sentences.
 
         Returns:
@@ -98,7 +103,7 @@ class Ranker:
         names, values = self.trees.names, self.trees.contributions(reached, rows)
         if self.fallback is None:
             return names, values
-        values = self.fallback.mix_contributions(features, self.trees.sums(reached), values, rows)
+        values = self.fallback.mix_contributions(features, tree_scores, values, rows)
         return [*names, *self.fallback.names], values
 
     @property
@@ -142,7 +147,8 @@ class Ranker:
         document = parse_document(join_wrapped_lines(text))
         features = sentence_features(document, query)
         reached = self.trees.reached(feature_table(features, self.trees.names))
-        mixed = self._mixed(features, self.trees.sums(reached))
+        tree_scores = self.trees.sums(reached)
+        mixed = self._mixed(features, tree_scores)
         scores = without_fragments(document, mixed)
         scores[_is_layout(document, outline)] = -np.inf
         labels = _labels(document)
@@ -153,7 +159,7 @@ class Ranker:
             dependent=depend_on_previous(document),
             label_words=np.array([num_words(label) for label in labels]),
         )
-        names, contributions = self._contributions(features, reached, chosen)
+        names, contributions = self._contributions(features, reached, tree_scores, chosen)
         explanations = explain(names, contributions, mixed, chosen)
         statements = [
             statement._replace(explanation=explanation)

@@ -40,7 +40,7 @@ def test_contributions_sum_to_the_scores_without_their_mean(text, share, monkeyp
     scores = ranker.feature_scores(features)
     reached = ranker.trees.reached(feature_table(features, ranker.trees.names))
     rows = [0, 5, len(scores) - 1]
-    _, contributions = ranker._contributions(features, reached, rows)
+    _, contributions = ranker._contributions(features, reached, ranker.trees.sums(reached), rows)
     np.testing.assert_allclose(contributions.sum(1), scores[rows] - scores.mean(), atol=1e-12)
 
 
