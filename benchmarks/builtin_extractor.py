@@ -1,4 +1,4 @@
-"""The built-in ranker beside unsupervised extraction on eight kinds of text, and its speed.
+"""The built-in ranker vs. unsupervised extraction on eight kinds of text, and its speed.
 
     python configs/builtin_extractor.py --data=DATA --out=ranker.npz      # the weights themselves
     python benchmarks/builtin_extractor.py --data=DATA --work=WORK --out=builtin_extractor.json
