@@ -8,7 +8,7 @@
 # decisions.
 #
 # The first cell installs the package: the checkout that the notebook is in, or else the repository
-# itself. Training takes about five minutes on two CPU cores and a minute on an accelerator
+# itself. Training takes about three minutes on two CPU cores and a minute on an accelerator
 # (Runtime, Change runtime type).
 
 # %% [install]
