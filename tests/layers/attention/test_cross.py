@@ -245,7 +245,7 @@ def test_a_text_of_padding_alone_gives_finite_states(make):
         ),
         (
             {"cross_attention": "hepos", "hepos_stride": 7},
-            "hepos_stride is 7, but the decoder has 6 heads, so that s",
+            "hepos_stride is 7, but the decoder has 6 heads, so that n",
         ),
         (
             {"cross_attention": "linformer", "cross_linformer_size": 0},
