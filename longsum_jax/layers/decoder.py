@@ -243,7 +243,10 @@ class Decoder(nn.Module):
             setattr(self, group.name, self._make_layers(group))
         if stack.relative_attention:
             self.relative_attention_bias = RelativePositionBias(
-                stack.num_heads, *stack.relative_attention, bidirectional=False
+                stack.num_heads,
+                *stack.relative_attention,
+                bidirectional=False,
+                num_layers=stack.num_biases,
             )
         if stack.final_norm:
             self.final_norm = stack.make_norm()
@@ -275,8 +278,15 @@ class Decoder(nn.Module):
             layer,
             variable_axes={"params": 0, LOSSES: 0, "intermediates": 0},
             split_rngs={"params": True, "dropout": True},
-            # ``state`` has a row for each layer, the other arguments are shared.
-            in_axes=(*(nn.broadcast,) * 4, 0, nn.broadcast),
+            # ``state`` has a row for each layer, and ``bias`` may; the other arguments are shared.
+            in_axes=(
+                nn.broadcast,
+                0 if self.stack.bias_per_layer else nn.broadcast,
+                nn.broadcast,
+                nn.broadcast,
+                0,
+                nn.broadcast,
+            ),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
             check_constancy_invariants=False,  # otherwise the layer is traced twice
@@ -346,7 +356,8 @@ class Decoder(nn.Module):
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
             layers = getattr(self, group.name)
-            x, state = layers(x, encoder_states, bias, cross_mask, deterministic, state, valid)
+            rows = group.rows(bias) if self.stack.bias_per_layer else bias
+            x, state = layers(x, encoder_states, rows, cross_mask, deterministic, state, valid)
             next_memory.append(state)
         x = self.output_dropout(self._normalize(x), deterministic=deterministic)
         return x, tuple(next_memory)
@@ -445,11 +456,12 @@ class Decoder(nn.Module):
             The states of the tokens; the cache including them.
         """
         cache = cache.started()
-        mask, column, bias = cache.mask(), cache.column, self._step_bias(cache)
+        mask, column, biases = cache.mask(), cache.column, self._step_biases(cache)
         layers = self._unstacked() if layers is None else layers
-        rows = zip(self._single_layers, layers, cache.layers, source.layers, strict=True)
+        modules = self._single_layers
+        rows = zip(modules, layers, cache.layers, source.layers, biases, strict=True)
         kept = []
-        for layer, params, self_kv, layer_source in rows:
+        for layer, params, self_kv, layer_source, bias in rows:
             step = nn.apply(DecoderLayer.step, layer)
             x, self_kv = step(
                 {"params": params},
@@ -465,13 +477,15 @@ class Decoder(nn.Module):
             kept.append(self_kv)
         return self._normalize(x), cache.advanced(tuple(kept))
 
-    def _step_bias(self, cache: DecoderCache | DraftCache) -> Array | None:
-        """Returns the bias of the next tokens for all columns of a cache."""
-        if not self.stack.relative_attention:
-            return None
+    def _step_biases(self, cache: DecoderCache | DraftCache) -> list[Array | None]:
+        """Returns the bias of the next tokens for all columns of a cache, for every layer."""
+        stack = self.stack
+        if not stack.relative_attention:
+            return [None] * stack.num_layers
         bias = self.relative_attention_bias.of_distances(cache.distances())
         # [heads, rows, queries, columns] -> [rows, heads, queries, columns]
-        return jnp.moveaxis(bias, 0, 1)
+        bias = jnp.moveaxis(bias, -4, -3)
+        return list(bias) if stack.bias_per_layer else [bias] * stack.num_layers
 
     def _bias(self, query_positions: AnyArray, key_positions: AnyArray) -> Array | None:
         if not self.stack.relative_attention:

@@ -159,7 +159,10 @@ class Encoder(nn.Module):
         self.attention = get_encoder_attention(stack.options).make_context(stack)
         if stack.relative_attention:
             self.relative_attention_bias = RelativePositionBias(
-                stack.num_heads, *stack.relative_attention, bidirectional=True
+                stack.num_heads,
+                *stack.relative_attention,
+                bidirectional=True,
+                num_layers=stack.num_biases,
             )
         self.embedding_map = self._make_embedding_map()
         if stack.final_norm:

@@ -132,6 +132,8 @@ class StackConfig:
         dropout_rate: dropout rate of the embeddings and of the output of each sublayer.
         output_dropout_rate: dropout rate after the final norm.
         relative_attention: number of buckets and maximum distance of T5's bias, None without.
+        bias_per_layer: True if every layer has a relative bias (umT5), otherwise all layers share
+            one. Encoders support it with full attention.
         causal: True if tokens of an encoder see no later tokens, for language models without a
             source; decoders ignore it.
         options: encoder attention and its options; decoders only read ``attention_backend``.
@@ -164,6 +166,7 @@ class StackConfig:
     activation_dropout_rate: float = 0.0
     output_dropout_rate: float = 0.0
     relative_attention: tuple[int, int] | None = None
+    bias_per_layer: bool = False
     causal: bool = False
     options: EncoderAttentionOptions = field(default_factory=EncoderAttentionOptions)
     cross: CrossAttentionOptions = field(default_factory=CrossAttentionOptions)
@@ -181,6 +184,11 @@ class StackConfig:
     def kernel_std(self) -> float | None:
         """The standard deviation of all kernels, None if each has its own (T5, PyTorch)."""
         return None if isinstance(self.attention_init, str) else self.attention_init
+
+    @property
+    def num_biases(self) -> int | None:
+        """Number of relative biases, None for one that all layers share."""
+        return self.num_layers if self.bias_per_layer else None
 
     def make_norm(self, **names: Any) -> nn.Module:
         """Makes a norm of this stack."""

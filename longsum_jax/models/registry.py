@@ -6,11 +6,20 @@ from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
-from longsum_jax.models import bart, bert, locost, lsg_layout, t5
+from longsum_jax.models import bart, bert, locost, lsg_layout, mt5, t5
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig, check_entries
 from longsum_jax.models.family import LIBRARY_PREFIX, Family
 
-_ALL = (locost.FAMILY, *t5.FAMILIES, *bart.FAMILIES, *bert.FAMILIES)
+_ALL = (locost.FAMILY, *t5.FAMILIES, *mt5.FAMILIES, *bart.FAMILIES, *bert.FAMILIES)
+
+# Suffix of class names in ``architectures`` to the kind of models that no family reads.
+_UNSUPPORTED_CLASSES = (
+    ("ForCausalLM", "a decoder"),
+    ("LMHeadModel", "a decoder"),
+    ("ForImageClassification", "a vision model"),
+    ("ForMaskedImageModeling", "a vision model"),
+    ("ForObjectDetection", "a vision model"),
+)
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 
@@ -50,6 +59,13 @@ def family_of(raw: Mapping[str, Any], where: str) -> Family:
     # The published LOCOST config has neither of the two keys.
     if not model_type and {"d_state", "num_ssm_heads"} <= raw.keys():
         return FAMILIES["locost"]
+    name = architectures[0] if architectures else ""
+    kinds = [kind for suffix, kind in _UNSUPPORTED_CLASSES if name.endswith(suffix)]
+    if kinds:
+        raise InputError(
+            f'{where}: model_type "{model_type}" is {kinds[0]}; this library reads '
+            "encoder-decoders and encoders for text; give one of them"
+        )
     raise InputError(
         f'{where}: model_type "{model_type}" is not supported; {did_you_mean(model_type, FAMILIES)}'
     )

@@ -60,7 +60,10 @@ class T5Config(EmbeddingOptions):
         attention_dropout_rate: dropout rate of attention weights; None for ``dropout_rate``, as
             published. With 0, accelerators also use fused attention kernels in training.
         attention_init: initialization, "t5", or "torch" for PyTorch's default of linear layers.
+        bias_per_layer: True if every layer has a relative bias, fixed per model type.
     """
+
+    bias_per_layer: ClassVar[bool] = False
 
     vocab_size: Positive = 32128
     d_model: Size = 512
@@ -139,6 +142,7 @@ class T5Config(EmbeddingOptions):
                 self.relative_attention_num_buckets,
                 self.relative_attention_max_distance,
             ),
+            bias_per_layer=self.bias_per_layer,
             options=self,
             cross=self,
             memory=decoder_memory(self),
@@ -228,7 +232,8 @@ _BASE: dict[str, Any] = {
     "num_layers": 12,
     "num_heads": 12,
 }
-_TINY: dict[str, Any] = {
+# Sizes of the tiny preset of every family of this architecture.
+TINY: dict[str, Any] = {
     "vocab_size": 512,
     "d_model": 64,
     "d_kv": 16,
@@ -241,12 +246,12 @@ _TINY: dict[str, Any] = {
 PRESETS: dict[str, T5Config] = {
     "base": T5Config(**_BASE, d_ff=3072),
     "small": T5Config(),
-    "tiny": T5Config(**_TINY),
+    "tiny": T5Config(**TINY),
 }
 
 LONGT5_PRESETS: dict[str, LongT5Config] = {
     "base": LongT5Config(**_BASE),
-    "tiny": LongT5Config(**_TINY),
+    "tiny": LongT5Config(**TINY),
 }
 
 # encoder_attention_type in config.json to the name here, and to the attention's name in state
@@ -310,14 +315,18 @@ def feed_forward_rows(config: T5Config, path: str, key: str) -> list[WeightRow]:
     return linears(path, f"{key}.DenseReluDense", *names)
 
 
+def bias_row(config: T5Config, side: str, attention: str) -> WeightRow:
+    """Returns the row of a stack's relative bias, which the first layer or every layer has."""
+    layer = "{i}" if config.bias_per_layer else "0"
+    key = f"{side}.block.{layer}.layer.0.{attention}.relative_attention_bias.weight"
+    return WeightRow(f"{side}/relative_attention_bias/embedding", key)
+
+
 def decoder_rows(config: T5Config) -> list[WeightRow]:
     """Returns the rows of the decoder's parameters."""
     path, key = "decoder/layers", "decoder.block.{i}.layer"
     return [
-        WeightRow(
-            "decoder/relative_attention_bias/embedding",
-            "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-        ),
+        bias_row(config, "decoder", "SelfAttention"),
         WeightRow(f"{path}/self_norm/scale", f"{key}.0.layer_norm.weight"),
         *attention_rows(f"{path}/self_attention", f"{key}.0.SelfAttention"),
         WeightRow(f"{path}/cross_norm/scale", f"{key}.1.layer_norm.weight"),
@@ -333,11 +342,8 @@ def encoder_rows(config: T5Config) -> list[WeightRow]:
     path, key = "encoder/layers", "encoder.block.{i}.layer"
     names = {attention: name for attention, name in _LONGT5_ATTENTIONS.values()}
     attention = names.get(config.encoder_attention, "SelfAttention")
-    first = f"encoder.block.0.layer.0.{attention}"
     rows = [
-        WeightRow(
-            "encoder/relative_attention_bias/embedding", f"{first}.relative_attention_bias.weight"
-        ),
+        bias_row(config, "encoder", attention),
         WeightRow(f"{path}/self_norm/scale", f"{key}.0.layer_norm.weight"),
         *attention_rows(f"{path}/self_attention", f"{key}.0.{attention}"),
         WeightRow(f"{path}/ff_norm/scale", f"{key}.1.layer_norm.weight"),
@@ -348,7 +354,7 @@ def encoder_rows(config: T5Config) -> list[WeightRow]:
         rows += [
             WeightRow(
                 "encoder/attention/global_relative_attention_bias/embedding",
-                f"{first}.global_relative_attention_bias.weight",
+                f"encoder.block.0.layer.0.{attention}.global_relative_attention_bias.weight",
             ),
             WeightRow(
                 f"{path}/self_attention/global_norm/scale",

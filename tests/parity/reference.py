@@ -56,6 +56,14 @@ ENCODER_DECODERS = {
         | V1_1
         | {"local_radius": 5, "global_block_size": 4, "encoder_attention_type": "transient-global"},
     ),
+    "mt5": (tf.MT5ForConditionalGeneration, tf.MT5Config, T5_TINY),
+    "umt5": (tf.UMT5ForConditionalGeneration, tf.UMT5Config, T5_TINY),
+    # The feed-forward of UL2 and Flan-UL2.
+    "ul2": (
+        tf.T5ForConditionalGeneration,
+        tf.T5Config,
+        T5_TINY | V1_1 | {"feed_forward_proj": "gated-silu"},
+    ),
     "bart": (tf.BartForConditionalGeneration, tf.BartConfig, TINY | {"scale_embedding": True}),
     "mbart": (
         tf.MBartForConditionalGeneration,

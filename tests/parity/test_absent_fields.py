@@ -8,6 +8,8 @@ from longsum_jax.models.registry import get_family
 CLASSES = {
     "t5": transformers.T5Config,
     "longt5": transformers.LongT5Config,
+    "mt5": transformers.MT5Config,
+    "umt5": transformers.UMT5Config,
     "bart": transformers.BartConfig,
     "mbart": transformers.MBartConfig,
     "pegasus": transformers.PegasusConfig,

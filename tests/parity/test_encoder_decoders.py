@@ -127,7 +127,7 @@ def test_bigbird_chooses_full_or_sparse_by_this_call_alone(saved, loaded):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["longt5_global", "led", "bigbird_pegasus"])
+@pytest.mark.parametrize("name", ["longt5_global", "umt5", "led", "bigbird_pegasus"])
 def test_padding_may_stand_anywhere(name, saved, loaded):
     theirs, ours = saved(name)[0], loaded(name)
     ids, mask, decoder_ids = make_batch(ours.config.pad_token_id)

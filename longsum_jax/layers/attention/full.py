@@ -24,7 +24,10 @@ from longsum_jax.typing import AnyArray
 
 
 class FullContext(Context):
-    """The mask, and T5's bias for each distance, float [heads, 2 length - 1], or None."""
+    """The mask, and T5's bias for each distance, float [heads, 2 length - 1], or None.
+
+    Biases of every layer, [layers, heads, 2 length - 1], are inputs of the layers instead.
+    """
 
     def prepare(
         self,
@@ -36,6 +39,8 @@ class FullContext(Context):
         bias = None
         if relative_bias is not None:
             bias = relative_bias.of_distances(_distances(x.shape[1]))
+        if self.stack.bias_per_layer:
+            return x, (mask, None), bias
         return x, (mask, bias), ()
 
 
@@ -55,6 +60,8 @@ class FullAttention(EncoderSelfAttention):
         extra: ExtraKeyValues | None = None,
     ) -> Float[Array, "batch length d_model"]:
         mask, bias = context
+        if not isinstance(layer_input, tuple):  # the bias of this layer
+            bias = layer_input
         k, v = self.project_kv(x)
         kernel = None
         extra_arrays: tuple[AnyArray, AnyArray, AnyArray] | None = None

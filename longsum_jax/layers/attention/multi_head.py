@@ -356,31 +356,44 @@ def causal_mask(length: int) -> Bool[Array, "1 1 length length"]:
 
 
 class RelativePositionBias(nn.Module):
-    """T5's learned bias for each head and bucket of distances."""
+    """T5's learned bias for each head and bucket of distances.
+
+    Attributes:
+        num_layers: number of layers if each has a bias (umT5); the results then have a leading axis
+            of layers. None for one bias.
+    """
 
     num_heads: int
     num_buckets: int
     max_distance: int
     bidirectional: bool
+    num_layers: int | None = None
 
     def setup(self) -> None:
-        init = logical(normal(1.0), "buckets", "heads")
-        self.embedding = self.param("embedding", init, (self.num_buckets, self.num_heads))
+        shape: tuple[int, ...] = (self.num_buckets, self.num_heads)
+        names: tuple[str, ...] = ("buckets", "heads")
+        if self.num_layers is not None:
+            shape, names = (self.num_layers, *shape), ("layers", *names)
+        self.embedding = self.param("embedding", logical(normal(1.0), *names), shape)
 
     def __call__(
         self,
         query_positions: Int[AnyArray, " query_length"],
         key_positions: Int[AnyArray, " key_length"],
-    ) -> Float[Array, "1 heads query_length key_length"]:
+    ) -> Float[Array, "*layers 1 heads query_length key_length"]:
         """Returns the bias between all queries and keys."""
-        return self.of_distances(key_positions[None, :] - query_positions[:, None])[None]
+        bias = self.of_distances(key_positions[None, :] - query_positions[:, None])
+        return jnp.expand_dims(bias, -4)
 
-    def of_distances(self, distances: Int[AnyArray, "..."]) -> Float[Array, "heads ..."]:
-        """Returns the bias for distances (key position minus query position)."""
+    def of_distances(self, distances: Int[AnyArray, "*distances"]) -> Float[Array, "..."]:
+        """Returns the bias for distances (key position minus query position): [heads, *distances],
+        or [layers, heads, *distances]."""
         buckets = relative_position_bucket(
             distances,
             bidirectional=self.bidirectional,
             num_buckets=self.num_buckets,
             max_distance=self.max_distance,
         )
-        return jnp.moveaxis(self.embedding[buckets], -1, 0)  # [..., heads] -> [heads, ...]
+        # [layers, *distances, heads] -> [layers, heads, *distances], or the same without layers
+        head_axis = 0 if self.num_layers is None else 1
+        return jnp.moveaxis(jnp.take(self.embedding, buckets, axis=-2), -1, head_axis)
