@@ -200,9 +200,10 @@ def describe_machine() -> dict[str, Any]:
 
 def write_report(path: str | Path, rows: Sequence[Mapping[str, Any]], **extra: Any) -> None:
     """Writes rows, machine, command and ``extra`` as JSON."""
-    command = shlex.join(
-        ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_portable, sys.argv[1:])]
-    )
+    script = Path(sys.argv[0]).resolve()
+    # The path of the script from the root of the repository.
+    name = f"{script.parent.name}/{script.name}"
+    command = shlex.join(["python", name, *map(_portable, sys.argv[1:])])
     report = {
         "command": command,
         "machine": describe_machine(),

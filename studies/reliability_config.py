@@ -1,6 +1,6 @@
-"""Tiny runs of every objective, for benchmarks/reliability.py; a file for `longsum train --config`.
+"""Tiny runs of every objective, for studies/reliability.py; a file for `longsum train --config`.
 
-    longsum train --config=benchmarks/reliability_config.py:summaries,rows=rows.jsonl --workdir=run
+    longsum train --config=studies/reliability_config.py:summaries,rows=rows.jsonl --workdir=run
 
 Ten steps over two passes of the data, with dropout and the tokenizer of bytes; a checkpoint after
 every step, evaluations after steps 4 and 8. Modes are the objectives and further ways of training.

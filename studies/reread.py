@@ -1,11 +1,11 @@
 """A trained summariser that reads otherwise than it was trained: longer sources (LOCOST, tables 6
 and 7), other blocks and selections of LSG attention (LSG, tables 11 and 12).
 
-    python benchmarks/reread.py --model=runs/arxiv --documents=test.jsonl --lengths=4096,8192 \
+    python studies/reread.py --model=runs/arxiv --documents=test.jsonl --lengths=4096,8192 \
         --out=reread.json
-    python benchmarks/reread.py --model=runs/lsg --documents=test.jsonl \
+    python studies/reread.py --model=runs/lsg --documents=test.jsonl \
         --attentions='trained,256/none,128/4 norm,64/4 norm' --out=reread.json
-    python benchmarks/reread.py --workdir=runs/small --config=FILE:mode,key=value \
+    python studies/reread.py --workdir=runs/small --config=FILE:mode,key=value \
         --documents=test.jsonl --lengths=512,1024 --config.training.steps=100
 
 Nothing is trained any further. `lengths` are tokens that are read of a document, 0 for all of it.
@@ -23,6 +23,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import benchmarks_path  # noqa: F401
 import numpy as np
 from common import lsg_options, numbers, print_table, rows_before, write_report
 

@@ -1,6 +1,6 @@
 """What sentences of summaries rest on: methods beside known sources, and what flags find.
 
-    python benchmarks/sources.py --data=DATA --out=sources.json
+    python studies/sources.py --data=DATA --out=sources.json
 
 DATA has a folder for each data set with test.jsonl, as `configs/builtin_extractor.py` reads it;
 LONGSUM_JAX_DATA names one, too. Without it, --documents documents are drawn here, and what needs
@@ -38,6 +38,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import benchmarks_path  # noqa: F401
 import numpy as np
 from common import print_table, write_report
 from input import synthetic_documents

@@ -1,4 +1,4 @@
-"""Tiny runs of `longsum train` in processes of their own, which benchmarks/reliability.py ends.
+"""Tiny runs of `longsum train` in processes of their own, which studies/reliability.py ends.
 
 Processes are forked from one that has imported everything and computed nothing, so that a start is
 cheap; each is the real command in all else. On the way it says what it does, so that it can be

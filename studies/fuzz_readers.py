@@ -1,4 +1,4 @@
-"""Small valid files of every reader, which benchmarks/fuzz.py damages, and what reads them."""
+"""Small valid files of every reader, which studies/fuzz.py damages, and what reads them."""
 
 import bz2
 import contextlib

@@ -1,16 +1,16 @@
 """Tables and figures of the four papers, one command each: rows as JSON, a table, and a picture.
 
-    python benchmarks/paper.py --list
-    python benchmarks/paper.py lsg_table_8 [--scale=paper] [--workdir=runs/paper] [--dry_run]
-    python benchmarks/paper.py awesome_figure_3 --scale=tiny
-    python benchmarks/paper.py lsg_table_1 --model=roberta-base --documents=FILE[,FILE]
+    python studies/paper.py --list
+    python studies/paper.py lsg_table_8 [--scale=paper] [--workdir=runs/paper] [--dry_run]
+    python studies/paper.py awesome_figure_3 --scale=tiny
+    python studies/paper.py lsg_table_1 --model=roberta-base --documents=FILE[,FILE]
 
-A table is a script of this folder with flags: those of --scale=here take minutes to hours on a few
-processor cores, those of --scale=paper are the sizes of the paper and want a GPU, those of
---scale=tiny take seconds and show only that everything works. TABLE.json, TABLE.md and, where rows
-are points of a curve, TABLE.png lie in --workdir/SCALE. Started again, it measures what is not
-there yet. Flags that are not listed here go to the script and replace its own (--model=DIR), as do
-all flags after "--".
+A table is a script of this folder or of benchmarks/ with flags: --scale=here takes minutes to hours
+on a few processor cores, --scale=paper has the sizes of the paper and needs a GPU, and --scale=tiny
+takes seconds and shows only that everything works. --workdir/SCALE contains TABLE.json, TABLE.md
+and, if rows are points of a curve, TABLE.png. Started again, it measures only missing rows. Flags
+that are not listed here go to the script and replace its own (--model=DIR), as do all flags after
+"--".
 """
 
 import argparse
@@ -22,11 +22,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks_path import BENCHMARKS
 from common import markdown_table
 
 from longsum_jax.analysis import figures
 
-FOLDER = Path(__file__).parent
+FOLDERS = (Path(__file__).resolve().parent, BENCHMARKS)
 SCALES = ("here", "paper", "tiny")
 
 
@@ -44,7 +45,7 @@ class Table(NamedTuple):
 
     Attributes:
         title: what it is in its paper.
-        script: of this folder, without ".py".
+        script: name of a script of this folder or of benchmarks/, without ".py".
         flags: of all scales.
         scales: further flags by scale.
         curves: its picture, None for a table alone.
@@ -56,9 +57,16 @@ class Table(NamedTuple):
     scales: dict[str, str]
     curves: Curves | None = None
 
+    @property
+    def path(self) -> Path:
+        """The path of the script."""
+        paths = (folder / f"{self.script}.py" for folder in FOLDERS)
+        return next(path for path in paths if path.exists())
+
     def command(self, scale: str) -> list[str]:
-        """Script and flags."""
-        return [f"{self.script}.py", *shlex.split(f"{self.flags} {self.scales[scale]}")]
+        """The path of the script from the root of the repository, and its flags."""
+        script = f"{self.path.parent.name}/{self.path.name}"
+        return [script, *shlex.split(f"{self.flags} {self.scales[scale]}")]
 
 
 _TINY_SWEEP = "--size=tiny --lengths=64 --repeats=1 --peers=none"
@@ -367,9 +375,9 @@ TABLES: dict[str, Table] = {
 
 
 def measure(command: Sequence[str], out: Path) -> None:
-    """Runs a script of this folder in this process, so that it writes ``out``."""
+    """Runs a script in this process, so that it writes ``out``."""
     before = sys.argv
-    sys.argv = [str(FOLDER / command[0]), *command[1:], f"--out={out}"]
+    sys.argv = [str(BENCHMARKS.parent / command[0]), *command[1:], f"--out={out}"]
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as end:
@@ -420,7 +428,7 @@ def main(argv: Sequence[str]) -> None:
         parser.error("name a table; --list prints them")
     table = TABLES[args.table]
     command = [*table.command(args.scale), *more]
-    print(shlex.join(["python", f"benchmarks/{command[0]}", *command[1:]]))
+    print(shlex.join(["python", *command]))
     if args.dry_run:
         return
     figures.require_matplotlib()

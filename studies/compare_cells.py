@@ -1,6 +1,6 @@
 """Cells of studies compared: which differ by more than chance, and by how much they would have to.
 
-    python benchmarks/compare_cells.py LABEL=WORKDIR [LABEL=WORKDIR ...] --against=LABEL/s4d-full \\
+    python studies/compare_cells.py LABEL=WORKDIR [LABEL=WORKDIR ...] --against=LABEL/s4d-full \\
         [--cells=s4d-full,lsg-full] [--data=validation.jsonl [--by=set] [--bits_only] \\
         [--length="150 words"] [--segments_no_repeat_ngram_size=3] [--metrics=rouge,...]] \\
         [--out=compare_cells.json]
@@ -33,6 +33,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import benchmarks_path  # noqa: F401
 import numpy as np
 from common import print_table, write_report
 from study import DOCUMENT_BITS, bits_per_token, document_bits, write_document_bits

@@ -1,7 +1,7 @@
 """Runs that are killed, stopped and moved, and files that are damaged: what is lost, and what is
 silently different.
 
-    python benchmarks/reliability.py --minutes=25 --out=reliability.json
+    python studies/reliability.py --minutes=25 --out=reliability.json
         [--sections=kill,signal,elastic,damage,disk] [--trials=N] [--seed=0]
 
 Every trial is drawn from --seed, its case and its number, which repeats it but for the clock: where
@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import benchmarks_path  # noqa: F401
 from common import print_table, rows_before, write_report
 from reliability_damage import damage_cases
 from reliability_disk import disk_cases

@@ -1,7 +1,8 @@
-"""What all tests share: a small tokenizer, small models, a short training run, real documents if
-they are at hand."""
+"""Fixtures of all tests, in ``tests`` and ``studies/tests``: a small tokenizer, small models, a
+short training run, scripts of benchmarks and studies, real documents if they are available."""
 
 import gc
+import importlib
 import importlib.util
 import json
 import os
@@ -52,7 +53,8 @@ def check_types(function):
 
 install_import_hook(CHECKED_MODULES, f"{__name__}.check_types")
 
-TESTS = Path(__file__).parent
+ROOT = Path(__file__).parent
+TESTS = ROOT / "tests"
 # Rooms whose own tests check the types. Others call the same functions with the same shapes, and
 # the check is a tenth of their time.
 CHECKED_ROOMS = tuple(TESTS / room for room in ("ops", "layers", "models", "decoding"))
@@ -181,7 +183,16 @@ def _are_known(flags):
 
 
 # Rooms whose tests compile a program for every case.
-COMPILED_ROOMS = ["benchmarks", "experiment", "inference", "layers", "models", "ops", "parity"]
+COMPILED_ROOMS = [
+    "tests/benchmarks",
+    "tests/experiment",
+    "tests/inference",
+    "tests/layers",
+    "tests/models",
+    "tests/ops",
+    "tests/parity",
+    "studies/tests",
+]
 
 
 def pytest_collection_modifyitems(config, items):
@@ -203,7 +214,7 @@ def pytest_collection_modifyitems(config, items):
 def _mark_further_cases_slow(items):
     seen = set()
     for item in items:
-        room = item.path.relative_to(TESTS).parts[0]
+        room = "/".join(item.path.relative_to(ROOT).parts[:2])
         test = (item.path, item.originalname)
         if room in COMPILED_ROOMS and test in seen:
             item.add_marker(pytest.mark.slow)
@@ -240,7 +251,7 @@ def tiny_tokenizer(topics):
     return train_sentencepiece(topics, 1000, extra_ids=10)
 
 
-GOLDEN = Path(__file__).parent / "golden" / "locost"
+GOLDEN = TESTS / "golden" / "locost"
 
 
 @pytest.fixture(scope="module")
@@ -469,3 +480,36 @@ def write_run(tmp_path):
         return str(workdir)
 
     return write
+
+
+# Folders of scripts that import each other by name.
+SCRIPT_FOLDERS = (ROOT / "studies", ROOT / "benchmarks")
+
+
+@pytest.fixture(scope="module")
+def scripts(drawn_start):
+    """Imports a script by its name; `common` of configs/ is another module of that name."""
+    names = {path.stem for folder in SCRIPT_FOLDERS for path in folder.glob("*.py")}
+    before = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
+    with pytest.MonkeyPatch.context() as patch:
+        for folder in SCRIPT_FOLDERS:
+            patch.syspath_prepend(str(folder))
+        yield importlib.import_module
+    for name in names & sys.modules.keys():
+        del sys.modules[name]
+    sys.modules.update(before)
+
+
+@pytest.fixture
+def report(scripts, tmp_path, monkeypatch, capsys):
+    """Runs a script with flags and returns the JSON report that it wrote."""
+
+    def run(name, *flags):
+        out = tmp_path / f"{name}.json"
+        script = scripts(name)
+        monkeypatch.setattr(sys, "argv", [script.__file__, *flags, f"--out={out}"])
+        script.main()
+        assert capsys.readouterr().out.count("\n") >= 2  # the table
+        return json.loads(out.read_text())
+
+    return run

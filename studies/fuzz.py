@@ -1,6 +1,6 @@
 """Readers of files on files that were damaged at random: each gives a value or an InputError.
 
-    python benchmarks/fuzz.py --out=fuzz.json [--minutes=10] [--seed=0] [--readers=config,rows]
+    python studies/fuzz.py --out=fuzz.json [--minutes=10] [--seed=0] [--readers=config,rows]
 
 Started again, it goes on with the next files, those readers first that had the least processor
 time, until all had --cpu_minutes. Every reader has a few small valid files (fuzz_readers.py). A
@@ -10,7 +10,7 @@ that run a program, reach for the network or write elsewhere, that take a gigaby
 --patience seconds of the processor. They are tried again at every start; "mended" counts those that
 pass then. The same seed and number make the same files; --show writes them:
 
-    python benchmarks/fuzz.py --show=config:17 --folder=here [--seed=0]
+    python studies/fuzz.py --show=config:17 --folder=here [--seed=0]
 """
 
 import argparse
@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import benchmarks_path  # noqa: F401
 import numpy as np
 from common import print_table, rows_before, write_report
 from fuzz_damage import damaged

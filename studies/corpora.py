@@ -1,9 +1,9 @@
 """Data sets as tables of papers have them: lengths and copying (Hepos, table 2; AWESOME, table 2),
 and where in documents the n-grams of their summaries first stand (Hepos, figure 2).
 
-    python benchmarks/corpora.py statistics --data=reports/test.jsonl,pubmed/test.jsonl \
+    python studies/corpora.py statistics --data=reports/test.jsonl,pubmed/test.jsonl \
         --out=corpora.json
-    python benchmarks/corpora.py ngrams --data=reports/test.jsonl --ngrams=1,2 --out=ngrams.json
+    python studies/corpora.py ngrams --data=reports/test.jsonl --ngrams=1,2 --out=ngrams.json
 
 `data` are JSON lines, of named data sets those of `longsum corpus export --task=NAME`. Words,
 compression, coverage and density are means over documents, as `longsum corpus statistics` prints
@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import benchmarks_path  # noqa: F401
 from common import numbers, print_table, write_report
 
 from longsum_jax.readers.paths import short_names

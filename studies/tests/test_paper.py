@@ -24,9 +24,9 @@ def paper(scripts):
 
 def test_every_command_has_flags_that_its_script_knows(paper):
     for name, table in paper.TABLES.items():
-        script = (paper.FOLDER / f"{table.script}.py").read_text()
+        script = table.path.read_text()
         if "sweep.add_flags" in script:
-            script += (paper.FOLDER / "sweep.py").read_text()
+            script += (paper.BENCHMARKS / "sweep.py").read_text()
         known = set(re.findall(r'"--(\w+)"', script))
         assert set(table.scales) == set(paper.SCALES)
         for scale in table.scales:

@@ -1,6 +1,6 @@
 """A mix of tasks that teach a model to use its source, made of any documents.
 
-    python benchmarks/pretraining_mix.py --data=novels/train.jsonl.xz,papers/train.jsonl.xz \
+    python studies/pretraining_mix.py --data=novels/train.jsonl.xz,papers/train.jsonl.xz \
         --tasks=copy --words=24 --examples=60000 --out=copy.jsonl.gz
 
 A small model that is trained on summaries alone learns to write what summaries are like and ignores

@@ -1,10 +1,10 @@
 """What a model becomes that is converted to LSG attention and reads more than it was trained on.
 
-    python benchmarks/lsg_study.py embeddings --model=DIR --documents=FILE[,FILE] \
+    python studies/lsg_study.py embeddings --model=DIR --documents=FILE[,FILE] \
         --out=lsg_embeddings.json
-    python benchmarks/lsg_study.py masked_lm --model=DIR --steps=0 --fine_tuning_steps=0 \
+    python studies/lsg_study.py masked_lm --model=DIR --steps=0 --fine_tuning_steps=0 \
         --documents=FILE --out=FILE
-    python benchmarks/lsg_study.py masked_lm --model=DIR --train=FILE --documents=FILE --work=DIR \
+    python studies/lsg_study.py masked_lm --model=DIR --train=FILE --documents=FILE --work=DIR \
         --out=FILE
 
 "embeddings": a BERT that embeds texts of at most 512 tokens, not trained any further. Every variant
@@ -42,6 +42,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import benchmarks_path  # noqa: F401
 import flax.linen as nn
 import flax.traverse_util
 import jax

@@ -1,4 +1,4 @@
-"""A minute's worth of what benchmarks/fuzz.py does for hours: damaged files end in a value or in a
+"""A minute's worth of what studies/fuzz.py does for hours: damaged files end in a value or in a
 sentence."""
 
 import contextlib

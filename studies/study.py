@@ -1,13 +1,13 @@
 """A study: one config trained at every cell of a grid on the same data, with bits per token, ROUGE
 and memory of each.
 
-    python benchmarks/study.py --workdir=runs/study --data='reports/{split}.jsonl' --length=512 \
+    python studies/study.py --workdir=runs/study --data='reports/{split}.jsonl' --length=512 \
         [--model=DIR] [--cells=full/full,lsh/hepos] [--seeds=0,1] [--out=study.json] \
         [--config.KEY=VALUE ...]
-    python benchmarks/study.py --workdir=runs/memory --data='reports/{split}.jsonl' \
+    python studies/study.py --workdir=runs/memory --data='reports/{split}.jsonl' \
         --cells=se3/true,attentive/false \
         '--config=configs/awesome.py:small,variant={variant},decoder_memory={decoder_memory},data={data}'
-    python benchmarks/study.py --workdir=runs/empty --data='reports/{split}.jsonl' \
+    python studies/study.py --workdir=runs/empty --data='reports/{split}.jsonl' \
         --cells=false,true \
         '--config=configs/awesome.py:small,data={data},task.segments.train_empty={train_empty}'
 
@@ -40,6 +40,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import benchmarks_path  # noqa: F401
 import jax
 import numpy as np
 from common import markdown_table, print_table, write_report

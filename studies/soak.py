@@ -1,7 +1,7 @@
 """Summaries, then training, each in one process for a long time: memory, compiled programs, files,
 threads, speed.
 
-    python benchmarks/soak.py --out=soak.json [--sections=summaries,training]
+    python studies/soak.py --out=soak.json [--sections=summaries,training]
         [--short=20000] [--long=200] [--saves=300] [--family=locost] [--batch_size=64] [--seed=0]
 
     summaries  A random tiny model reads documents of the embedded documentation: batches of short
@@ -28,6 +28,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import benchmarks_path  # noqa: F401
 import jax
 import numpy as np
 from common import print_table, rows_before, write_report

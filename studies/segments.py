@@ -1,7 +1,7 @@
 """How fast documents are cut into segments and their summaries are dealt out to these, on one
 thread.
 
-    python benchmarks/segments.py --tokenizer=spiece.model --out=segments.json
+    python studies/segments.py --tokenizer=spiece.model --out=segments.json
 
 Synthetic documents of 10,000 and of 80,000 words in sentences of 12 to 28, drawn from a Zipf law
 over 20,000 words; the summary is a sentence of 30 words for every 500 of the document. Tokens are
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import benchmarks_path  # noqa: F401
 import numpy as np
 from common import print_table, write_report
 from rouge_score.rouge_scorer import RougeScorer

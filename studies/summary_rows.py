@@ -1,8 +1,8 @@
 """Rows that teach a small model to summarize: what the built-in ranker chooses, and the summary.
 
-    python benchmarks/summary_rows.py --data=qmsum/train.jsonl.xz --words=320-480 --times=2 \
+    python studies/summary_rows.py --data=qmsum/train.jsonl.xz --words=320-480 --times=2 \
         --out=meetings.jsonl.gz
-    python benchmarks/summary_rows.py --data=crd3/train.jsonl.xz --words=5000-7500 --times=3 \
+    python studies/summary_rows.py --data=crd3/train.jsonl.xz --words=5000-7500 --times=3 \
         --segment_length=1152 --tokenizer=small/mix_600/model --out=episodes.jsonl.gz
 
 A document of --data has `document` and `summary`, and `query` if it is asked something. Each gives

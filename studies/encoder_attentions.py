@@ -1,7 +1,7 @@
 """Every encoder attention at equal cost: seconds and memory of one layer, forward and training,
 beside its complexity.
 
-    python benchmarks/encoder_attentions.py --out=encoder_attentions.json [--kinds=full,lsh] \
+    python studies/encoder_attentions.py --out=encoder_attentions.json [--kinds=full,lsh] \
         [--lengths=1024,2048]
 
 One encoder layer of BART base (768 wide, 12 heads, a feed-forward of 64 so that attention is what
@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import benchmarks_path  # noqa: F401
 import flax.linen as nn
 import jax
 import jax.numpy as jnp

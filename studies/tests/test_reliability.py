@@ -1,4 +1,4 @@
-"""Short forms of benchmarks/reliability.py, and its own judgement."""
+"""Short forms of studies/reliability.py, and its own judgement."""
 
 import json
 import random

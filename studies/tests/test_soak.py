@@ -1,4 +1,4 @@
-"""benchmarks/soak.py: its counts, and that known lengths compile nothing."""
+"""studies/soak.py: its counts, and that known lengths compile nothing."""
 
 import itertools
 

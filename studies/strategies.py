@@ -1,6 +1,6 @@
 """What strategies keep of documents longer than an input, with a writer in a model's place.
 
-    python benchmarks/strategies.py --data=DATA --out=strategies.json
+    python studies/strategies.py --data=DATA --out=strategies.json
 
 DATA is that of `builtin_extractor.py`. A token is a word here, and an input has --input of them.
 The writer summarizes one input: "lead" copies its first sentences, "ranker" its best ones by the
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import benchmarks_path  # noqa: F401
 import numpy as np
 from common import print_table, write_report
 

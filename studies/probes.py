@@ -1,9 +1,9 @@
 """What each attention is for: small models that learn generated tasks, by length and distance.
 
-    python benchmarks/probes.py --out=probes.json [--minutes=60]       # every cell, then means
-    python benchmarks/probes.py --out=probes.json --tasks=needle+recall --encoders=s4d \
+    python studies/probes.py --out=probes.json [--minutes=60]       # every cell, then means
+    python studies/probes.py --out=probes.json --tasks=needle+recall --encoders=s4d \
         --crosses=hepos --seeds=0                                      # one cell
-    python benchmarks/probes.py --show                                 # a drawn text of every task
+    python studies/probes.py --show                                 # a drawn text of every task
 
 A cell is one model: the tasks that it learns together (joined by "+"; the first symbol of a text
 names its task), encoder attention, cross-attention, memory and seed. All are T5s of one encoder
@@ -44,6 +44,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import benchmarks_path  # noqa: F401
 import jax
 import numpy as np
 import probe_tasks
