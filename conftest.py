@@ -51,7 +51,9 @@ def check_types(function):
     return beartype(conf=BeartypeConf(is_pep484_tower=True))(function)  # an int is a float
 
 
-install_import_hook(CHECKED_MODULES, f"{__name__}.check_types")
+# Other files are named conftest, so the hook finds this one by a name of its own.
+sys.modules["root_conftest"] = sys.modules[__name__]
+install_import_hook(CHECKED_MODULES, "root_conftest.check_types")
 
 ROOT = Path(__file__).parent
 TESTS = ROOT / "tests"

@@ -82,7 +82,7 @@ def compiled(function: Any, *arguments: Any, device: Any = None) -> Program:
     compute, see ``longsum_jax.ops.platform``. Raises ``RefusedError``."""
     import jax
 
-    from longsum_jax.analysis.plan import device_bytes, needed_bytes
+    from longsum_plan.plan import device_bytes, needed_bytes
 
     if device is not None:
         there = partial(jax.ShapeDtypeStruct, sharding=jax.sharding.SingleDeviceSharding(device))

@@ -3,8 +3,8 @@ import importlib.util
 import jax
 import pytest
 
-from longsum_jax.analysis import devices
 from longsum_jax.errors import InputError
+from longsum_plan import devices
 
 
 @pytest.mark.parametrize(

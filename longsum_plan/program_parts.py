@@ -9,9 +9,9 @@ JAX records the origin of every instruction, and XLA preserves it during compila
 import re
 from typing import NamedTuple
 
-from longsum_jax.analysis.program_bytes import results
-from longsum_jax.analysis.program_text import ArrayType, Instruction
-from longsum_jax.analysis.program_work import Work, instruction_works
+from longsum_plan.program_bytes import results
+from longsum_plan.program_text import ArrayType, Instruction
+from longsum_plan.program_work import Work, instruction_works
 
 DEPTH = 3  # number of names kept of a module's path: encoder/layers/feed_forward
 _ORIGIN = re.compile(r'\bop_name="([^"]*)"')

@@ -68,6 +68,20 @@ class Target(NamedTuple):
         """Platform of the devices, such as "tpu"."""
         return self.devices[0].platform
 
+    @property
+    def title(self) -> str:
+        """Name of the devices given by the vendor, or else by JAX."""
+        return self.hardware.title if self.hardware else self.devices[0].device_kind
+
+    def report(self) -> dict[str, Any]:
+        """Returns the devices as plain values for JSON."""
+        return {
+            "device": self.name,
+            "title": self.title,
+            "num_devices": len(self.devices),
+            "device_memory_bytes": self.memory,
+        }
+
     def first(self) -> "Target":
         """Returns the target with only the first of its devices."""
         return self._replace(devices=self.devices[:1])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from longsum_jax.analysis.program_text import (
+from longsum_plan.program_text import (
     COLLECTIVES,
     ArrayType,
     Computation,

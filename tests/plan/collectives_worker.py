@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from longsum_jax.analysis.program_work import program_work
+from longsum_plan.program_work import program_work
 
 RING = [(index, (index + 1) % 4) for index in range(4)]
 

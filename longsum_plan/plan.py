@@ -1,33 +1,28 @@
 """Plans of programs: memory, work and roofline time, from compiled programs that are never run."""
 
 import functools
-import itertools
 import json
 import math
 import re
-import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
-from longsum_jax.analysis.devices import GB, Hardware, Target
-from longsum_jax.analysis.program_parts import Part, program_parts
-from longsum_jax.analysis.program_work import Work
 from longsum_jax.errors import InputError
-from longsum_jax.inference.abstract import AbstractProgram
-from longsum_jax.ops.attention.fused import Choice, noted_choices
-from longsum_jax.ops.device_memory import held_bytes
+from longsum_plan.devices import Hardware, Target
+from longsum_plan.program import AbstractProgram
+from longsum_plan.program_parts import Part, program_parts
+from longsum_plan.program_work import Work
 
 # XLA's out-of-memory messages, in powers of 1,024: "Used 20.10G of 15.75G hbm", or "memory required
 # for HLO temporaries (17.13G) exceeds available HBM (15.75G)".
 _REFUSED = re.compile(r"([Uu]sed |temporaries \()([\d.]+)([KMGT]?)i?B?(?: of|\))")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
-BOUNDS = {"compute": "compute", "memory": "HBM", "links": "links"}
 
 
 @dataclass(frozen=True)
@@ -45,9 +40,8 @@ class ProgramPlan:
         seconds: lower bounds of the time for "compute", "memory" and "links" separately; {} if the
             device's rates are unknown.
         compile_seconds: compilation time on this machine.
-        attention: implementation of attention chosen for each layer that has a kernel for some
-            devices.
         parts: parts of the program by module and pass, longest first.
+        notes: further entries of the report.
     """
 
     name: str
@@ -56,8 +50,8 @@ class ProgramPlan:
     work: Work | None
     seconds: Mapping[str, float] = field(default_factory=dict)
     compile_seconds: float = 0.0
-    attention: Mapping[str, Choice] = field(default_factory=dict)
     parts: Sequence["PlannedPart"] = ()
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -84,7 +78,7 @@ class ProgramPlan:
             "roofline_seconds": dict(self.seconds),
             "bound": self.bound,
             "compile_seconds": self.compile_seconds,
-            "attention": {name: choice._asdict() for name, choice in self.attention.items()},
+            **self.notes,
         }
         if work is None:
             return values
@@ -145,8 +139,7 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         target: target from ``devices.find_target``.
     """
     parts = {name: device_bytes(tree) for name, tree in program.parts.items()}
-    with noted_choices() as attention:
-        lowered = program.lower()
+    lowered = program.lower()
     began = time.perf_counter()
     try:
         compiled = lowered.compile()
@@ -155,7 +148,7 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
         idle = device_bytes(program.idle)
         memory = {**parts, "total": needed_bytes(error, arguments) + idle}
         seconds = time.perf_counter() - began
-        return ProgramPlan(program.name, memory, False, None, {}, seconds, attention)
+        return ProgramPlan(program.name, memory, False, None, {}, seconds)
     seconds = time.perf_counter() - began
     analysis = compiled.memory_analysis()
     assert analysis is not None  # because the program was compiled here
@@ -163,12 +156,14 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
     memory = {
         "arguments": analysis.argument_size_in_bytes,
         **parts,
+        # Donated arguments share their memory with outputs and are counted once.
         "results": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
         "temporary": analysis.temp_size_in_bytes,
         "code": analysis.generated_code_size_in_bytes,
         "idle": idle,
-        "total": held_bytes(compiled) + analysis.generated_code_size_in_bytes + idle,
     }
+    # Parameters and optimizer state are arguments.
+    memory["total"] = sum(memory.values()) - sum(parts.values())
     found = program_parts(
         compiled.as_text() or "", trips=program.trips, devices_per_host=target.devices_per_host
     )
@@ -177,7 +172,7 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
     planned.sort(key=lambda part: (part.least_seconds, part.part.work.num_bytes), reverse=True)
     fits = memory["total"] <= target.memory if target.memory else None
     times = roofline(work, target.hardware)
-    return ProgramPlan(program.name, memory, fits, work, times, seconds, attention, planned)
+    return ProgramPlan(program.name, memory, fits, work, times, seconds, planned)
 
 
 def roofline(work: Work, hardware: Hardware | None) -> dict[str, float]:
@@ -244,183 +239,6 @@ def needed_bytes(error: jax.errors.JaxRuntimeError, arguments: int = 0) -> int:
     if needed is None:
         raise error
     return needed
-
-
-class Trial(NamedTuple):
-    """One attempt to make a program fit.
-
-    Attributes:
-        values: all changes of the config, dotted key -> value.
-        says: description of the last change and its cost.
-        plan: plan of the changed program; None if the config is invalid.
-        refusal: reason why the config is invalid.
-    """
-
-    values: Mapping[str, Any]
-    says: str
-    plan: ProgramPlan | None
-    refusal: str = ""
-
-    @property
-    def flags(self) -> str:
-        """The changes as flags of ``longsum train``."""
-        return shlex.join(f"--config.{key}={value}" for key, value in self.values.items())
-
-    def report(self) -> dict[str, Any]:
-        """Returns the trial as plain values for JSON."""
-        total = self.plan.total if self.plan else None
-        fits = self.plan.fits if self.plan else None
-        least = self.plan.least_seconds if self.plan else None
-        values = {"changes": dict(self.values), "says": self.says, "least_seconds": least}
-        return values | {"total_bytes": total, "fits": fits, "refusal": self.refusal}
-
-
-def find_fit(
-    plan_with: Callable[[Mapping[str, Any]], ProgramPlan],
-    current: ProgramPlan,
-    changes: Iterable[tuple[Mapping[str, Any], str]],
-    *,
-    tries: int,
-) -> Iterator[Trial]:
-    """Yields attempts to make a program fit; the last one fits unless all fail.
-
-    A change that saves at least 1 % of memory is kept for the next attempt.
-
-    Args:
-        plan_with: function from changes of the config to the plan of the program.
-        current: plan without changes.
-        changes: values with descriptions of their costs, cheapest first.
-        tries: maximum number of attempts, each of which compiles the program.
-    """
-    kept: dict[str, Any] = {}
-    least = current.total
-    for values, says in itertools.islice(changes, tries):
-        together = kept | dict(values)
-        try:
-            plan = plan_with(together)
-        except InputError as error:
-            yield Trial(together, says, None, str(error))
-            continue
-        yield Trial(together, says, plan)
-        if plan.fits:
-            return
-        if plan.total < 0.99 * least:
-            kept, least = together, plan.total
-
-
-def find_faster(
-    plan_with: Callable[[Mapping[str, Any]], ProgramPlan],
-    current: ProgramPlan,
-    changes: Iterable[tuple[Mapping[str, Any], str]],
-    *,
-    tries: int,
-) -> Iterator[Trial]:
-    """Yields attempts to use remaining memory; a change that fits and is faster is kept.
-
-    The arguments are described in ``find_fit``. Speed is measured by the roofline time.
-    """
-    kept: dict[str, Any] = {}
-    least = current.least_seconds or 0.0
-    for values, says in itertools.islice(changes, tries):
-        together = kept | dict(values)
-        plan = plan_with(together)
-        yield Trial(together, says, plan)
-        seconds = plan.least_seconds
-        if plan.fits and seconds is not None and seconds < least:
-            kept, least = together, seconds
-
-
-class Table(NamedTuple):
-    """A table of text cells, the first row of which is the header."""
-
-    rows: Sequence[Sequence[str]]
-
-    def __str__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(*self.rows, strict=True)]
-        lines = []
-        for row in self.rows:
-            first, *rest = row
-            cells = [first.ljust(widths[0])]
-            cells += [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-            lines.append("  ".join(cells).rstrip())
-        return "\n".join(lines)
-
-
-def memory_table(plans: Iterable[ProgramPlan], target: Target) -> Table:
-    """Returns a table of the programs' memory on one device, in GB (10^9 bytes)."""
-    names = ("parameters", "optimizer", "arguments", "results", "temporary", "idle", "total")
-    rows = [["GB per device", *names, "of", "fits"]]
-    limit = _gb(target.memory) if target.memory else "?"
-    for plan in plans:
-        cells = [_gb(plan.memory[name]) if name in plan.memory else "-" for name in names]
-        fits = {True: "yes", False: "NO", None: "?"}[plan.fits]
-        rows.append([plan.name, *cells, limit, fits])
-    return Table(rows)
-
-
-def work_table(plans: Iterable[ProgramPlan]) -> Table:
-    """Returns a table of operations, bytes and roofline times."""
-    rows = [["per device", "TFLOP", "GB moved", "GB sent", "at least", "bound by", "compiled in"]]
-    for plan in plans:
-        work, least = plan.work, plan.least_seconds
-        cells = ["-"] * 3
-        if work is not None:
-            cells = [f"{work.operations / 1e12:.4g}", _gb(work.num_bytes), _gb(work.sent)]
-        shown = "-" if least is None else f"{milliseconds(least)} ms"
-        bound = BOUNDS.get(plan.bound, "-")
-        rows.append([plan.name, *cells, shown, bound, f"{plan.compile_seconds:.0f} s"])
-    return Table(rows)
-
-
-def parts_table(plan: ProgramPlan, count: int) -> Table | None:
-    """Returns a table of the longest parts of a program; None if it has no parts."""
-    total = sum(part.least_seconds for part in plan.parts)
-    head = [f"{plan.name}, longest parts", "pass", "at least", "share", "bound by"]
-    rows = [[*head, "TFLOP", "GB moved", "GB sent", "largest array"]]
-    for planned in plan.parts[:count]:
-        part, least = planned.part, planned.least_seconds
-        times = ["-"] * 3
-        if total:
-            times = [f"{milliseconds(least)} ms", f"{least / total:.0%}", BOUNDS[planned.bound]]
-        work = part.work
-        sizes = [f"{work.operations / 1e12:.4g}", _gb(work.num_bytes), _gb(work.sent)]
-        names = part.module or "(no module)", part.stage
-        rows.append([*names, *times, *sizes, str(part.largest or "-")])
-    return Table(rows) if len(rows) > 1 else None
-
-
-def collectives_table(plans: Iterable[ProgramPlan]) -> Table | None:
-    """Returns a table of the programs' collectives; None if there are none."""
-    rows = [["collectives per device", "kind", "count", "GB", "GB sent"]]
-    for plan in plans:
-        found = plan.work.collectives if plan.work else {}
-        for kind, traffic in sorted(found.items()):
-            sizes = [_gb(traffic.num_bytes), _gb(traffic.sent)]
-            rows.append([plan.name, kind, f"{traffic.count:,.0f}", *sizes])
-    return Table(rows) if len(rows) > 1 else None
-
-
-def reference_line(plans: Iterable[ProgramPlan]) -> str:
-    """Returns the attentions without a fused kernel and the reasons; "" if there are none."""
-    layers: dict[str, dict[str, None]] = {}
-    for plan in plans:
-        for name, choice in plan.attention.items():
-            if choice.kernel is None and choice.reason:
-                layers.setdefault(choice.reason, {})[name] = None
-    found = [f"{', '.join(names)} ({reason})" for reason, names in layers.items()]
-    return f"attention without a fused kernel: {'; '.join(found)}" if found else ""
-
-
-def _gb(num_bytes: float) -> str:
-    gigabytes = num_bytes / GB
-    if gigabytes >= 0.01 or gigabytes == 0:
-        return f"{gigabytes:,.2f}"
-    return f"{gigabytes:.1e}"
-
-
-def milliseconds(seconds: float) -> str:
-    """Returns a time in milliseconds, to three digits."""
-    return f"{1000 * seconds:,.3g}" if seconds < 1 else f"{1000 * seconds:,.0f}"
 
 
 def write_json(path: str | Path, report: Mapping[str, Any]) -> None:

@@ -1,3 +1,4 @@
+import dataclasses
 import types
 
 import jax
@@ -6,24 +7,19 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from longsum_jax.analysis import devices
-from longsum_jax.analysis.plan import (
+from longsum_jax.errors import InputError
+from longsum_plan import devices
+from longsum_plan.plan import (
     ProgramPlan,
-    collectives_table,
     device_bytes,
-    find_fit,
-    memory_table,
-    parts_table,
     plan_program,
-    reference_line,
     refused_bytes,
     roofline,
-    work_table,
 )
-from longsum_jax.analysis.program_work import Traffic, Work
-from longsum_jax.errors import InputError
-from longsum_jax.inference.abstract import AbstractProgram
-from longsum_jax.ops.attention.fused import Choice, note_choice
+from longsum_plan.program import AbstractProgram
+from longsum_plan.program_work import Traffic, Work
+from longsum_plan.tables import collectives_table, memory_table, parts_table, work_table
+from longsum_plan.trials import find_fit
 
 CHIP = devices.Hardware(
     "chip",
@@ -56,19 +52,10 @@ def program(function, *shapes, parts=None):
 PRODUCT = program(lambda x, w: jnp.tanh(x @ w), (64, 128), (128, 32))
 
 
-def test_layers_without_a_kernel_are_named_with_the_reason():
-    def function(x):
-        note_choice("encoder.a", Choice(None, "position biases"))
-        note_choice("decoder.a", Choice(None, "position biases"))
-        note_choice("decoder.b", Choice("splash"))
-        note_choice("decoder.c", Choice(None))
-        return x
-
-    plans = [plan_program(program(function, (2,)), cpu()) for _ in range(2)]
-    wanted = "attention without a fused kernel: encoder.a, decoder.a (position biases)"
-    assert reference_line(plans) == wanted
-    assert plans[0].report()["attention"]["decoder.b"] == {"kernel": "splash", "reason": ""}
-    assert reference_line([plan_program(program(jnp.sin, (2,)), cpu())]) == ""
+def test_notes_are_entries_of_the_report():
+    plan = plan_program(program(jnp.sin, (2,)), cpu())
+    noted = dataclasses.replace(plan, notes={"attention": {"a": "splash"}})
+    assert noted.report() == plan.report() | {"attention": {"a": "splash"}}
 
 
 def test_roofline_is_work_over_peaks():

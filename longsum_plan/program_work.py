@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
-from longsum_jax.analysis.program_bytes import MemoryTraffic
-from longsum_jax.analysis.program_products import products
-from longsum_jax.analysis.program_text import (
+from longsum_plan.program_bytes import MemoryTraffic
+from longsum_plan.program_products import products
+from longsum_plan.program_text import (
     COLLECTIVES,
     Computation,
     Instruction,

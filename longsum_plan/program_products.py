@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from longsum_jax.analysis.program_text import Computation, Instruction, integers
+from longsum_plan.program_text import Computation, Instruction, integers
 
 # Number of products of size queries x keys in an attention kernel (``ops.attention.fused``), by the
 # prefix of its target (cuDNN), of the instruction (splash attention), or of the Triton kernel.

@@ -2,9 +2,9 @@ import flax.linen as nn
 import jax
 import pytest
 
-from longsum_jax.analysis.program_parts import origin, program_parts
-from longsum_jax.analysis.program_text import Instruction
-from longsum_jax.analysis.program_work import program_work
+from longsum_plan.program_parts import origin, program_parts
+from longsum_plan.program_text import Instruction
+from longsum_plan.program_work import program_work
 
 STEP = "jit(step)/jit(loss_gradient)"
 

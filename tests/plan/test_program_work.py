@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.analysis.program_text import parse, replica_groups
-from longsum_jax.analysis.program_work import Traffic, instruction_works, program_work
+from longsum_plan.program_text import parse, replica_groups
+from longsum_plan.program_work import Traffic, instruction_works, program_work
 
 ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).with_name("collectives_worker.py")
