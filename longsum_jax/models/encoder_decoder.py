@@ -228,7 +228,7 @@ class EncoderDecoder(PreciseModule):
         """Makes the scores of pages if the decoder reads them one by one; call it in ``setup``."""
         c = self.config
         if c.page_length and c.page_decoding:
-            shape, names = (c.d_model, 1), ("embed", "pages")
+            shape, names = (c.decoder_stack.d_model, 1), ("embed", "pages")
             self.page_scores = Linear(shape, names, normal(0.02), nn.initializers.zeros)
 
     def _in_pages(self, x: Shaped[AnyArray, "batch length *features"]) -> Array:
