@@ -77,7 +77,7 @@ class DecoderLayer(Layer):
     def __call__(
         self,
         x: Float[AnyArray, "batch target_length d_model"],
-        encoder_states: Float[AnyArray, "batch length d_model"],
+        encoder_states: Float[AnyArray, "batch length source_size"],
         bias: Float[AnyArray, "1 heads target_length target_length"] | None,
         cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
         deterministic: bool,
@@ -137,7 +137,7 @@ class DecoderLayer(Layer):
 
     def read_source(
         self,
-        encoder_states: Float[AnyArray, "batch length d_model"] | None,
+        encoder_states: Float[AnyArray, "batch length source_size"] | None,
         memory: MemoryState | tuple[()],
     ) -> LayerSource:
         """Returns the layer's cached inputs from a document.
@@ -167,7 +167,7 @@ class DecoderLayer(Layer):
         x: Float[AnyArray, "batch beams d_model"],
         self_kv: KeyValueCache,
         source: LayerSource,
-        states: Float[AnyArray, "batch length d_model"] | None,
+        states: Float[AnyArray, "batch length source_size"] | None,
         bias: Float[AnyArray, "bias_batch heads queries num_columns"] | None,
         mask: Bool[AnyArray, "batch 1 beams num_columns"],
         cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
@@ -331,7 +331,7 @@ class Decoder(nn.Module):
     def __call__(
         self,
         x: Float[AnyArray, "batch target_length d_model"],
-        encoder_states: Float[AnyArray, "batch length d_model"],
+        encoder_states: Float[AnyArray, "batch length source_size"],
         encoder_mask: Bool[AnyArray, "batch length"],
         deterministic: bool = True,
     ) -> Float[AnyArray, "batch target_length d_model"]:
@@ -353,7 +353,7 @@ class Decoder(nn.Module):
         self,
         x: Float[AnyArray, "batch target_length d_model"],
         valid: Bool[AnyArray, "batch target_length"],
-        encoder_states: Float[AnyArray, "batch length d_model"],
+        encoder_states: Float[AnyArray, "batch length source_size"],
         encoder_mask: Bool[AnyArray, "batch length"],
         memory: StackMemory,
         deterministic: bool = True,
@@ -389,7 +389,7 @@ class Decoder(nn.Module):
 
     def read_source(
         self,
-        encoder_states: Float[AnyArray, "batch length d_model"],
+        encoder_states: Float[AnyArray, "batch length source_size"],
         encoder_mask: Bool[AnyArray, "batch length"],
         memory: StackMemory | None = None,
         stores_states: bool | None = None,

@@ -137,6 +137,10 @@ class GemmaDecoderStack(GemmaStack):
     sliding_window: Positive = _WINDOW
     final_logit_softcapping: PositiveFloat | None = 30.0
 
+    def __post_init__(self) -> None:
+        if not self.layer_types:
+            object.__setattr__(self, "layer_types", _alternating(self.num_hidden_layers))
+
     def check(self, section: str) -> None:
         super().check(section)
         _check_layer_types(self.layer_types, self.num_hidden_layers, section)
@@ -144,8 +148,9 @@ class GemmaDecoderStack(GemmaStack):
     @property
     def windows(self) -> tuple[int, ...]:
         """The window of each layer, 0 for full attention."""
-        kinds = self.layer_types or _alternating(self.num_hidden_layers)
-        return tuple(self.sliding_window if kind == "sliding_attention" else 0 for kind in kinds)
+        return tuple(
+            self.sliding_window if kind == "sliding_attention" else 0 for kind in self.layer_types
+        )
 
 
 def _alternating(num_layers: int) -> tuple[str, ...]:
@@ -426,14 +431,10 @@ def read_rotary(raw: Mapping[str, Any], section: str) -> dict[str, float]:
 def write_config(config: T5GemmaConfig) -> dict[str, Any]:
     """Returns the entries of config.json that replace fields, or that only transformers reads."""
     kinds = layer_attentions(config.encoder_attention, config.encoder.num_hidden_layers)
-    is_published = set(kinds) <= _LAYER_TYPES.keys()
-    layer_types = [_LAYER_TYPES.get(kind, "full_attention") for kind in kinds]
-    decoder_types = config.decoder.layer_types or _alternating(config.decoder.num_hidden_layers)
     encoder = _write_stack(config, config.encoder)
     decoder = _write_stack(config, config.decoder)
-    encoder |= {"layer_types": layer_types, "sliding_window": config.local_radius}
     decoder |= {
-        "layer_types": list(decoder_types),
+        "layer_types": list(config.decoder.layer_types),
         "is_decoder": True,
         "cross_attention_hidden_size": config.encoder.hidden_size,
     }
@@ -442,8 +443,10 @@ def write_config(config: T5GemmaConfig) -> dict[str, Any]:
         "decoder": decoder,
         "bos_token_id": config.decoder_start_token_id,
     }
-    if is_published:
+    if set(kinds) <= _LAYER_TYPES.keys():
         # The kinds of layers are in the section of the encoder.
+        encoder["layer_types"] = [_LAYER_TYPES[kind] for kind in kinds]
+        encoder["sliding_window"] = config.local_radius
         values |= {"encoder_attention": None, "local_radius": None}
     return values
 

@@ -170,7 +170,7 @@ class SourceAttention(CrossAttention):
     def attend_absorbed(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
-        states: Float[AnyArray, "batch key_length d_model"],
+        states: Float[AnyArray, "batch key_length source_size"],
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -279,7 +279,7 @@ class HeposAttention(SourceAttention):
     def attend_absorbed(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
-        states: Float[AnyArray, "batch key_length d_model"],
+        states: Float[AnyArray, "batch key_length source_size"],
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -340,7 +340,7 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
     def attend_absorbed(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
-        states: Float[AnyArray, "batch key_length d_model"],
+        states: Float[AnyArray, "batch key_length source_size"],
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -377,7 +377,7 @@ class NearestAttention(CrossAttention):
     def attend_absorbed(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
-        states: Float[AnyArray, "batch key_length d_model"],
+        states: Float[AnyArray, "batch key_length source_size"],
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:

@@ -134,7 +134,7 @@ class TransientGlobalAttention(EncoderSelfAttention):
         # Global tokens are normalized sums of blocks, projected like the other tokens.
         global_tokens = self.global_norm(self._block_sums(x, mask, global_mask.shape[1]))
         size = self.options.global_block_size
-        centers = jnp.arange(global_mask.shape[1]) * size + size // 2
+        centers = (jnp.arange(global_mask.shape[1]) * size + size // 2)[None]
         global_k, global_v = self.project_kv(global_tokens, centers)
         # The mask is [batch, 1, 1, 1, num_blocks]: all queries and heads read the same global keys.
         global_keys = KeySet(global_k, global_v, global_mask[:, None, None, None])

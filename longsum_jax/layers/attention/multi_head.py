@@ -407,7 +407,7 @@ class MultiHeadAttention(nn.Module):
     def attend_absorbed(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
-        states: Float[AnyArray, "batch key_length d_model"],
+        states: Float[AnyArray, "batch key_length source_size"],
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -429,7 +429,7 @@ class MultiHeadAttention(nn.Module):
 
     def absorbed_queries(
         self, x: Float[AnyArray, "batch query_length d_model"]
-    ) -> Float[Array, "batch query_length heads d_model"]:
+    ) -> Float[Array, "batch query_length heads source_size"]:
         """Returns queries times the key map, which multiply states instead of keys."""
         q, kernel = self.q(x), self.k.kernel.astype(self.dtype)
         # [batch, query_length, kv_heads, heads of a group, head_dim]
@@ -439,7 +439,7 @@ class MultiHeadAttention(nn.Module):
 
     def project_mixed(
         self,
-        mixed: Float[AnyArray, "batch query_length heads d_model"],
+        mixed: Float[AnyArray, "batch query_length heads source_size"],
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None,
     ) -> Float[Array, "batch query_length d_model"]:
         """Applies the value map and the output map to weighted means of states.
