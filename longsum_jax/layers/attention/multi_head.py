@@ -205,7 +205,7 @@ class MultiHeadAttention(nn.Module):
         """
         return self.all_heads(self.k(x, positions), self.v(x))
 
-    def all_heads(self, k: Array, v: Array) -> tuple[Array, Array]:
+    def all_heads(self, k: AnyArray, v: AnyArray) -> tuple[Any, Any]:
         """Repeats keys and values for all heads, if the class does."""
         if not self.repeats_heads:
             return k, v

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from longsum_jax.ops.attention.dense import CappedScale, Scale, scaled_scores
+from longsum_jax.ops.attention.dense import CappedScale, Scale, product_factor, scaled_scores
 from longsum_jax.ops.attention.key_sets import (
     FOLDED_MASK,
     Dropout,
@@ -134,7 +134,7 @@ def with_folded_masks(attend: Attend) -> Attend:
         has_masks = any(map(_is_mask_of_keys, key_sets))
         if q.dtype != jnp.float32 or is_capped or not has_masks:
             return attend(inputs)
-        q = jnp.concatenate([q * inputs.scale, jnp.ones_like(q[..., :1])], -1)
+        q = jnp.concatenate([q * product_factor(inputs.scale), jnp.ones_like(q[..., :1])], -1)
         key_sets = [_fold_mask(key_set) for key_set in key_sets]
         return attend(inputs._replace(q=q, key_sets=key_sets, scale=1.0))
 
