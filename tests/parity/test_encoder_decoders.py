@@ -184,7 +184,7 @@ def test_output_weights_of_their_own_are_used_whatever_the_flag_says(name, flag,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bart", "t5"])
+@pytest.mark.parametrize("name", ["bart", "t5", "t5gemma"])
 def test_weights_of_cross_attention(saved, loaded, name):
     reference, model = saved(name)[0].eval(), loaded(name)
     reference.set_attn_implementation("eager")
