@@ -229,7 +229,7 @@ def _group_weights(q: Array, k: Array, mask: Array, groups: Array, scale: Scale)
         scale: factor of the dot products, possibly with a soft cap.
     """
 
-    k = repeat_heads(k, q.shape[2])
+    repeated = repeat_heads(k, q.shape[2])
 
     def of_head(arrays: tuple[Array, Array]) -> Array:  # one head at a time to save memory
         queries, keys = arrays
@@ -238,5 +238,5 @@ def _group_weights(q: Array, k: Array, mask: Array, groups: Array, scale: Scale)
         weights = masked_softmax(scaled_scores(scores, scale), mask[:, 0])
         return jnp.einsum("btl,btg->bgl", weights, groups)
 
-    by_head = jax.lax.map(of_head, (jnp.moveaxis(q, 2, 0), jnp.moveaxis(k, 2, 0)))
+    by_head = jax.lax.map(of_head, (jnp.moveaxis(q, 2, 0), jnp.moveaxis(repeated, 2, 0)))
     return by_head.mean(0)
