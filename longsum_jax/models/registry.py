@@ -6,11 +6,11 @@ from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
-from longsum_jax.models import bart, bert, locost, lsg_layout, t5
+from longsum_jax.models import bart, bert, locost, lsg_layout, t5, t5gemma
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig, check_entries
 from longsum_jax.models.family import LIBRARY_PREFIX, Family
 
-_ALL = (locost.FAMILY, *t5.FAMILIES, *bart.FAMILIES, *bert.FAMILIES)
+_ALL = (locost.FAMILY, *t5.FAMILIES, t5gemma.FAMILY, *bart.FAMILIES, *bert.FAMILIES)
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 

@@ -8,6 +8,7 @@ from longsum_jax.models.registry import get_family
 CLASSES = {
     "t5": transformers.T5Config,
     "longt5": transformers.LongT5Config,
+    "t5gemma": transformers.T5GemmaConfig,
     "bart": transformers.BartConfig,
     "mbart": transformers.MBartConfig,
     "pegasus": transformers.PegasusConfig,
