@@ -182,3 +182,16 @@ def test_the_first_failure_raises(read, tmp_path):
     read("fail")
     with pytest.raises(InputError, match="the reader fails"):
         list(read_documents(tmp_path))
+
+
+def test_a_named_pipe_is_refused_and_one_of_a_shell_is_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(InputError, match=r"pipe\.txt: a named pipe, which may never be written"):
+        list(read_documents(tmp_path / "pipe.txt"))
+    reading, writing = os.pipe()
+    os.write(writing, b"A text.")
+    os.close(writing)
+    options = ReadOptions(sandbox=False)
+    [document] = read_documents(f"/dev/fd/{reading}", options=options)
+    os.close(reading)
+    assert document.text == "A text."
