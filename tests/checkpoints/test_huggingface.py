@@ -317,7 +317,7 @@ def test_malformed_word_on_summarising(tmp_path, tasks):
 
 
 @pytest.mark.parametrize(
-    "value", [None, True, -1, 2.5, 10**400, "text", ["text"], {"key": "text"}, [[1]]]
+    "value", [None, True, -1, 2.5, 10**400, "text", ["text"], {"key": "text"}, [[1]]], ids=range(9)
 )
 def test_settings_of_summaries_with_a_wrong_type(tmp_path, value):
     """Every setting is accepted or refused with a sentence."""
@@ -325,10 +325,13 @@ def test_settings_of_summaries_with_a_wrong_type(tmp_path, value):
         write_config(tmp_path, task_specific_params={"summarization": {name: value}})
         try:
             settings = huggingface.read_summarization(tmp_path)
-            options = huggingface.summary_generation_config({"max_new_tokens": 9}, settings)
+            general = {"max_new_tokens": 9, "decoder_start_token_id": 0, "eos_token_id": 1}
+            options = huggingface.summary_generation_config(general, settings)
             GenerationOptions.from_config(options)
         except InputError as error:
-            assert name in str(error)
+            message = str(error)
+            assert message.isprintable()
+            assert name in message
         else:
             assert isinstance(settings.get("prefix", ""), str)
 
