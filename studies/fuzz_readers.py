@@ -530,9 +530,10 @@ def _document_seeds() -> list[Files]:
 
 
 def _read_documents(folder: Path) -> None:
-    from longsum_jax.readers import read_documents
+    from longsum_jax.readers import ReadOptions, read_documents
 
-    list(read_documents(folder))
+    # The child process would report an unexpected exception as a file that cannot be read.
+    list(read_documents(folder, options=ReadOptions(sandbox=False)))
 
 
 READERS: dict[str, Reader] = {
