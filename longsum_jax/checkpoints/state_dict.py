@@ -123,6 +123,8 @@ def to_lazy_state_dict(
             if dtype is not None:
                 array = _cast(array, key, weight_map.dtype(row.path, dtype))
             state[key] = array
+    for key, original in weight_map.copies.items():
+        state[key] = state[original]
     for key, compute in weight_map.constants.items():
         constant = compute()
         state[key] = LazyArray(constant.shape, constant.dtype, compute)
@@ -132,7 +134,7 @@ def to_lazy_state_dict(
 def _rename(
     state: Mapping[str, Any], weight_map: WeightMap, shapes: Mapping[str, Shape]
 ) -> dict[str, Any]:
-    """Returns the arrays with the keys of the map: resolves aliases, prefix and tied originals."""
+    """Returns the arrays with the keys of the map: resolves aliases, prefix, ties and copies."""
     arrays = {}
     for key, value in state.items():
         for pattern, replacement in weight_map.aliases:
@@ -145,7 +147,24 @@ def _rename(
     for copy, original in weight_map.tied.items():
         if original not in arrays and copy in arrays:
             arrays[original] = arrays.pop(copy)
+    _fill_absent(arrays, weight_map)
     return arrays
+
+
+def _fill_absent(arrays: dict[str, Any], weight_map: WeightMap) -> None:
+    """Adds arrays that are stored under an alternative key, and removes copies."""
+    stored = dict(arrays)
+    for row in weight_map.rows:
+        present = [key for key in row.alternatives if key in stored]
+        if row.key not in stored and present:
+            arrays[row.key] = _reread(stored[present[0]])
+    for key in weight_map.copies:
+        arrays.pop(key, None)
+
+
+def _reread(array: Any) -> LazyArray:
+    """Returns an array that can be taken although another key still needs its source."""
+    return LazyArray(array.shape, array.dtype, lambda: np.array(array))
 
 
 def _prefixed(key: str, prefix: str, known: set[str]) -> str:
@@ -157,7 +176,7 @@ def _prefixed(key: str, prefix: str, known: set[str]) -> str:
 
 def _known_keys(weight_map: WeightMap, shapes: Mapping[str, Shape]) -> set[str]:
     """Returns the keys of all parameters, copies and constants."""
-    known = {*weight_map.tied, *weight_map.constants}
+    known = {*weight_map.tied, *weight_map.copies, *weight_map.constants}
     for row in weight_map.rows:
         known.update(_keys(row, shapes[row.path]))
     return known

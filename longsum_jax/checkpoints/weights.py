@@ -21,6 +21,7 @@ from longsum_jax.schema import first_names
 
 SAFETENSORS, TORCH_BIN = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"  # suffix of either name
+WRAPPER = "module."  # attribute of torch's DistributedDataParallel that holds the model
 MAX_SHARD_BYTES = 5_000_000_000
 
 _READERS: dict[str, Callable[[Path], Tensors]] = {
@@ -33,7 +34,8 @@ def read_weights(directory: Path) -> tuple[Tensors, Path]:
     """Returns the tensors of a directory by name, and the file or index that lists them.
 
     Tensors are read on demand. Safetensors take precedence over pickles, and single files over
-    shards, as in transformers.
+    shards, as in transformers. Names of a model saved inside of torch's DistributedDataParallel are
+    returned without its prefix.
 
     Raises:
         InputError: missing or damaged weights, or an index that does not match its shards.
@@ -41,13 +43,20 @@ def read_weights(directory: Path) -> tuple[Tensors, Path]:
     for name, read in _READERS.items():
         single, index = directory / name, directory / (name + INDEX)
         if single.exists():
-            return read(single), single
+            return _without_wrapper(read(single)), single
         if index.exists():
-            return _read_shards(directory, index, read), index
+            return _without_wrapper(_read_shards(directory, index, read)), index
     raise InputError(
         f"{directory}: holds neither {SAFETENSORS} nor {TORCH_BIN}, whole or in shards with an "
         "index; copy them there, or write them with save_pretrained of transformers"
     )
+
+
+def _without_wrapper(tensors: Tensors) -> Tensors:
+    """Removes the prefix that all names of a wrapped model begin with."""
+    if not all(name.startswith(WRAPPER) for name in tensors):
+        return tensors
+    return {name.removeprefix(WRAPPER): tensor for name, tensor in tensors.items()}
 
 
 def write_weights(directory: Path, tensors: Mapping[str, Any]) -> None:

@@ -38,6 +38,7 @@ from longsum_jax.models.bart_config import (
     sinusoids,
     write_config,
 )
+from longsum_jax.models.embedding_tables import EmbeddingKeys, embedding_rows, infer_embeddings
 from longsum_jax.models.encoder_decoder import EncoderDecoder
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import SPAN_OUTPUTS, TextHead, TokenHead
@@ -76,7 +77,12 @@ class Bart(EncoderDecoder):
     def setup(self) -> None:
         c = self.config
         init = logical(normal(c.init_std), "vocab", "embed")
-        self.shared = self.param("shared", init, (c.vocab_size, c.d_model))
+        shape = (c.vocab_size, c.d_model)
+        self.shared = self.param("shared", init, shape)
+        if not c.shared_embeddings:
+            self.target_embedding = self.param("target_embedding", init, shape)
+        if not c.tie_word_embeddings:
+            self.lm_head = self.param("lm_head", init, shape)
         if c.has_position_parameters("encoder"):
             self.source_positions = self._position_table("source_positions", c.source_rows)
         if c.has_position_parameters("decoder"):
@@ -172,7 +178,9 @@ class Bart(EncoderDecoder):
     ) -> Float[Array, "batch length d_model"]:
         c = self.config
         scale = math.sqrt(c.d_model) if c.scale_embedding else 1.0
-        x = jnp.take(self.shared, ids, axis=0) * scale
+        is_shared = c.shared_embeddings or side == "encoder"
+        table = self.shared if is_shared else self.target_embedding
+        x = jnp.take(table, ids, axis=0) * scale
         return (x + self._positions(positions, side)).astype(c.compute_dtype)
 
     def _positions(
@@ -201,6 +209,10 @@ class Bart(EncoderDecoder):
         # A buffer in the published code: stored, but never trained.
         return logits + jax.lax.stop_gradient(self.final_logits_bias)
 
+    @property
+    def logits_parameter(self) -> str:
+        return "shared" if self.config.tie_word_embeddings else "lm_head"
+
 
 def last_state(
     states: Float[AnyArray, "batch length d_model"], chosen: Bool[AnyArray, "batch length"]
@@ -211,10 +223,12 @@ def last_state(
 
 
 def infer_from_weights(config: BartConfig, tensors: Mapping[str, Any]) -> BartConfig:
-    """Returns the config of a PEGASUS whose stored position tables differ from computed ones.
+    """Returns the config with the embedding and position tables that a state dict contains.
 
-    A stored table that equals the sinusoids, up to rounding to half precision, is computed instead.
+    A stored position table of PEGASUS that equals the sinusoids, up to rounding to half precision,
+    is computed instead.
     """
+    config = infer_embeddings(config, tensors, _embedding_keys(config))
     if not isinstance(config, PegasusConfig) or config.positions != "pegasus":
         return config
     stored = tuple(side for side in SIDES if _differs(_stored_table(config, tensors, side), config))
@@ -230,6 +244,10 @@ def _stored_table(config: BartConfig, tensors: Mapping[str, Any], side: Side) ->
 def _differs(table: Any | None, config: BartConfig) -> bool:
     """Returns True if a stored table differs from the computed one."""
     return table is not None and not is_close_to_constant(table, sinusoids(config))
+
+
+def _embedding_keys(config: BartConfig) -> EmbeddingKeys:
+    return EmbeddingKeys.with_prefix(f"{config.prefix}.")
 
 
 def _table_key(config: BartConfig, side: Side) -> str:
@@ -313,8 +331,9 @@ def _decoder_rows(config: BartConfig) -> list[WeightRow]:
 def weight_map(config: BartConfig) -> WeightMap:
     """Returns the key of every parameter in state dicts of transformers."""
     prefix = config.prefix
-    shared = f"{prefix}.shared.weight"
-    rows = [WeightRow("shared", shared), *_encoder_rows(config), *_decoder_rows(config)]
+    # transformers 5 reads a table for each stack unless the output weights are tied.
+    rows, tied, copies = embedding_rows(config, _embedding_keys(config), stores_shared=False)
+    rows = [*rows, *_encoder_rows(config), *_decoder_rows(config)]
     for side in SIDES:
         rows += _stack_rows(config, side)
     if config.head == "classification":
@@ -324,18 +343,17 @@ def weight_map(config: BartConfig) -> WeightMap:
         rows += linear("head/out", "qa_outputs", bias=True)
     elif config.has_logits_bias:
         rows.append(WeightRow("final_logits_bias", "final_logits_bias", "row", optional=True))
-    copies = ["lm_head.weight"]
-    copies += [f"{prefix}.{side}.embed_tokens.weight" for side in SIDES]
     constants = {}
     if config.positions == "pegasus":
         computed = [side for side in SIDES if not config.has_position_parameters(side)]
         constants = {_table_key(config, side): partial(sinusoids, config) for side in computed}
     return WeightMap(
         rows,
-        dict.fromkeys(copies, shared),
+        tied,
         ignored=(r"(^|\.)(encoder|decoder)\.version$",),  # in files of the first releases
         constants=constants,
         prefix=f"{prefix}.",
+        copies=copies,
     )
 
 

@@ -30,6 +30,7 @@ from longsum_jax.models.config import (
     write_bigbird_attention,
     write_windows,
 )
+from longsum_jax.models.embedding_tables import EmbeddingOptions
 from longsum_jax.models.heads import (
     LabelOptions,
     check_labels,
@@ -50,7 +51,7 @@ SIDES: tuple[Side, ...] = ("encoder", "decoder")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BartConfig(EncoderDecoderConfig, LabelOptions):
+class BartConfig(EmbeddingOptions, LabelOptions):
     """The config of BART; keys as in config.json, defaults of BART large.
 
     Class attributes define properties that are fixed per model type:
@@ -477,7 +478,9 @@ def write_config(config: BartConfig, name: str) -> dict[str, Any]:
     suffixes = {head: suffix for suffix, head in reversed(_HEADS.items())}
     values: dict[str, Any] = {
         "architectures": [name + suffixes[config.head]],
-        "tie_word_embeddings": True,
+        # transformers ties either all tables or none.
+        "tie_word_embeddings": config.tie_word_embeddings and config.shared_embeddings,
+        "shared_embeddings": None if config.shared_embeddings else False,
     }
     if config.head == "classification":
         values |= write_labels(config)

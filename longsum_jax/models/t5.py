@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.errors import InputError, did_you_mean
@@ -24,11 +23,17 @@ from longsum_jax.layers.memory import decoder_memory
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.config import (
-    EncoderDecoderConfig,
     check_known,
     check_pages,
     check_token_ids,
     read_fields,
+)
+from longsum_jax.models.embedding_tables import (
+    EmbeddingKeys,
+    EmbeddingOptions,
+    EmbeddingRows,
+    embedding_rows,
+    infer_embeddings,
 )
 from longsum_jax.models.encoder_decoder import EncoderDecoder
 from longsum_jax.models.family import Family
@@ -41,15 +46,15 @@ from longsum_jax.typing import AnyArray
 # Config fields that select how to compute; checkpoints do not depend on them.
 RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "attention_init")
 
+EMBEDDING_KEYS = EmbeddingKeys.with_prefix("")
+
 
 @dataclass(frozen=True, kw_only=True)
-class T5Config(EncoderDecoderConfig):
+class T5Config(EmbeddingOptions):
     """The config of T5; keys as in config.json, defaults of T5 small.
 
     Attributes:
         num_decoder_layers: number of decoder layers; None for ``num_layers``.
-        tie_word_embeddings: True if the output weights are the embeddings. When a checkpoint is
-            read, this is inferred from its tensors.
         scale_decoder_outputs: True to multiply states by d_model**-0.5 before the output weights
             (T5 1.0, not 1.1); None for "if the weights are tied".
         attention_dropout_rate: dropout rate of attention weights; None for ``dropout_rate``, as
@@ -70,7 +75,6 @@ class T5Config(EncoderDecoderConfig):
     attention_dropout_rate: Rate | None = None
     layer_norm_epsilon: PositiveFloat = 1e-6
     feed_forward_proj: str = "relu"
-    tie_word_embeddings: bool = True
     scale_decoder_outputs: bool | None = None
 
     attention_init: Literal["torch", "t5"] = "t5"
@@ -176,7 +180,10 @@ class T5(EncoderDecoder):
     def setup(self) -> None:
         c = self.config
         shape = (c.vocab_size, c.d_model)
-        self.shared = self.param("shared", logical(normal(1.0), "vocab", "embed"), shape)
+        init = logical(normal(1.0), "vocab", "embed")
+        self.shared = self.param("shared", init, shape)
+        if not c.shared_embeddings:
+            self.target_embedding = self.param("target_embedding", init, shape)
         self.encoder = Encoder(c.encoder_stack)
         self.decoder = Decoder(c.decoder_stack)
         self.make_page_scores()
@@ -188,13 +195,19 @@ class T5(EncoderDecoder):
         self, ids: Int[AnyArray, "batch length"]
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the source."""
-        return jnp.take(self.shared.astype(self.config.compute_dtype), ids, axis=0)
+        return self._embed(ids, self.shared)
 
     def embed_target(
         self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
     ) -> Float[Array, "batch length d_model"]:
         """Returns the embeddings of the target; only the attention bias depends on positions."""
-        return self.embed_source(ids)
+        table = self.shared if self.config.shared_embeddings else self.target_embedding
+        return self._embed(ids, table)
+
+    def _embed(
+        self, ids: Int[AnyArray, "batch length"], table: Float[AnyArray, "vocab d_model"]
+    ) -> Float[Array, "batch length d_model"]:
+        return jnp.take(table.astype(self.config.compute_dtype), ids, axis=0)
 
     def output_logits(
         self, x: Float[AnyArray, "*leading d_model"]
@@ -266,7 +279,10 @@ def read_longt5_config(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_config(config: T5Config) -> dict[str, Any]:
     """Returns the config.json entries that transformers reads and that are not fields here."""
-    values: dict[str, Any] = {"scale_decoder_outputs": config.scales_outputs}
+    values: dict[str, Any] = {
+        "scale_decoder_outputs": config.scales_outputs,
+        "shared_embeddings": None if config.shared_embeddings else False,
+    }
     for name, (attention, _) in _LONGT5_ATTENTIONS.items():
         if config.encoder_attention == attention:
             values["encoder_attention_type"] = name
@@ -274,14 +290,12 @@ def write_config(config: T5Config) -> dict[str, Any]:
 
 
 def infer_from_weights(config: T5Config, tensors: Mapping[str, Any]) -> T5Config:
-    """Returns the config with tied output weights unless a state dict contains separate ones.
+    """Returns the config with the embedding tables that a state dict contains.
 
     The flag in config.json is ignored.
     """
-    head, shared = tensors.get("lm_head.weight"), tensors.get("shared.weight")
-    tied = head is None or shared is None or np.array_equal(np.asarray(head), np.asarray(shared))
-    scales = config.scales_outputs
-    return dataclasses.replace(config, tie_word_embeddings=tied, scale_decoder_outputs=scales)
+    config = dataclasses.replace(config, scale_decoder_outputs=config.scales_outputs)
+    return infer_embeddings(config, tensors, EMBEDDING_KEYS)
 
 
 def attention_rows(path: str, key: str) -> list[WeightRow]:
@@ -344,24 +358,21 @@ def encoder_rows(config: T5Config) -> list[WeightRow]:
     return rows
 
 
-def embedding_rows(config: T5Config) -> tuple[list[WeightRow], dict[str, str]]:
-    """Returns the rows of embeddings and output weights, and the keys of their tied copies."""
-    copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
-    rows = [WeightRow("shared", "shared.weight")]
-    if config.tie_word_embeddings:
-        copies.append("lm_head.weight")
-    else:
-        rows.append(WeightRow("lm_head", "lm_head.weight"))
-    return rows, dict.fromkeys(copies, "shared.weight")
+def table_rows(config: T5Config) -> EmbeddingRows:
+    """Returns the rows of embeddings and output weights, and the keys of their copies."""
+    return embedding_rows(config, EMBEDDING_KEYS, stores_shared=True)
 
 
 def weight_map(config: T5Config) -> WeightMap:
     """Returns the key of every parameter in state dicts of transformers."""
-    rows, tied = embedding_rows(config)
+    rows, tied, copies = table_rows(config)
     # T5 1.0 was published with a cross-attention bias that no version of the model has ever read.
     ignored = (r"EncDecAttention\.relative_attention_bias",)
     return WeightMap(
-        [*rows, *encoder_rows(config), *decoder_rows(config)], tied=tied, ignored=ignored
+        [*rows, *encoder_rows(config), *decoder_rows(config)],
+        tied=tied,
+        copies=copies,
+        ignored=ignored,
     )
 
 

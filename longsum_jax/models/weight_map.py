@@ -30,6 +30,8 @@ class WeightRow(NamedTuple):
         optional: True if a state dict may lack the array (in all layers); the parameter is then
             zeros.
         first: value of ``{i}`` for the first layer of the parameter.
+        alternatives: keys in order of precedence, of which the first one that is present replaces
+            ``key`` if it is absent.
     """
 
     path: str
@@ -38,6 +40,7 @@ class WeightRow(NamedTuple):
     inputs: int = 1
     optional: bool = False
     first: int = 0
+    alternatives: tuple[str, ...] = ()
 
 
 class WeightMap(NamedTuple):
@@ -57,6 +60,8 @@ class WeightMap(NamedTuple):
             dict, for names in old files.
         exact: regular expressions, searched for in paths, of parameters that remain float32 because
             half precision would degrade them; by default the parameters of state-space kernels.
+        copies: key of an array that the model does not read to the key of the array that is written
+            as its value. It is dropped on load, unless it is an alternative of an absent key.
     """
 
     rows: Sequence[WeightRow]
@@ -66,6 +71,7 @@ class WeightMap(NamedTuple):
     prefix: str = ""
     aliases: tuple[tuple[str, str], ...] = ()
     exact: tuple[str, ...] = (r"/(log_dt|inv_A_real|A_imag|B|C|D)$",)
+    copies: Mapping[str, str] = _NONE
 
     def dtype(self, path: str, wanted: Any) -> np.dtype:
         """Returns the dtype of a parameter in a model that is loaded in dtype ``wanted``."""

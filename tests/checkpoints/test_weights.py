@@ -40,6 +40,12 @@ def test_safetensors_in_shards(sharded):
     check(sharded, INDEX)
 
 
+def test_names_of_a_model_saved_inside_of_a_wrapper(tmp_path):
+    wrapped = {f"module.{name}": value for name, value in STATE.items()}
+    save_file(wrapped, tmp_path / "model.safetensors")
+    check(tmp_path, "model.safetensors")
+
+
 def test_pickles_in_shards(tmp_path):
     for name, keys in {"x-1.bin": "ab", "x-2.bin": "c"}.items():
         torch.save({key: torch.from_numpy(STATE[key]) for key in keys}, tmp_path / name)

@@ -1,16 +1,20 @@
 """Every encoder-decoder beside transformers' PyTorch class: states, logits, decoding, and the way
 back."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 from reference import ENCODER_DECODERS, assert_close, further_inputs
+from safetensors.torch import load_file, save_file
 
 import longsum_jax
 from longsum_jax.checkpoints.state_dict import to_state_dict
 from longsum_jax.inference.attended import cross_attention_weights
+from longsum_jax.models.embedding_tables import EmbeddingKeys
 
 LENGTH, TARGET = 77, 9  # divides into no block of any model
 FAMILIES = [pytest.param(name, id=name) for name in ENCODER_DECODERS]
@@ -151,36 +155,48 @@ def test_led_global_attention_is_where_it_is_asked_for(counts, saved, loaded):
     assert_close(states[mask], wanted.encoder_last_hidden_state.numpy()[mask])
 
 
-@pytest.mark.parametrize("name", ["t5_v1_1", "longt5_local"])
-@pytest.mark.parametrize("flag", [True, False], ids=["flag says tied", "flag says untied"])
-def test_output_weights_of_their_own_are_used_whatever_the_flag_says(name, flag, saved, tmp_path):
-    """The tensors decide; the flag of old files only says whether states are scaled."""
-    import json
+# Name, tables in the file (equal letters are equal tables; "-" is absent) of: shared, encoder,
+# decoder, output; and the flag of tied weights in config.json.
+TABLES = [
+    ("t5", "a--b", True),
+    pytest.param("t5_v1_1", "-a-b", False, marks=pytest.mark.slow),
+    pytest.param("longt5_local", "--ab", False, marks=pytest.mark.slow),
+    pytest.param("t5", "abcd", True, marks=pytest.mark.slow),
+    ("bart", "abcd", False),
+    pytest.param("bart", "aaab", True, marks=pytest.mark.slow),
+    pytest.param("pegasus", "-aab", True, marks=pytest.mark.slow),
+    pytest.param("led", "---a", True, marks=pytest.mark.slow),
+    pytest.param("pegasus_x", "-a-a", True, marks=pytest.mark.slow),
+]
 
-    from safetensors.torch import load_file, save_file
 
-    theirs, directory = saved(name)
+@pytest.mark.parametrize(("name", "letters", "flag"), TABLES)
+def test_embedding_tables_are_read_as_in_pytorch(name, letters, flag, saved, tmp_path):
+    """In T5 the flag only determines whether states are scaled."""
+    model, directory = saved(name)
     state = load_file(directory / "model.safetensors")
-    state["lm_head.weight"] = torch.randn_like(state["shared.weight"])
+    prefixes = {"t5": "", "t5_v1_1": "", "longt5_local": "", "led": "led."}
+    keys = EmbeddingKeys.with_prefix(prefixes.get(name, "model."))
+    keys = [*keys, "lm_head.weight"]
+    shape = state[keys[0]].shape
+    for key, letter in zip(keys, letters, strict=True):
+        state.pop(key, None)
+        if letter != "-":
+            generator = torch.Generator().manual_seed(ord(letter))
+            state[key] = 0.3 * torch.randn(shape, generator=generator)
     save_file(state, tmp_path / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((directory / "config.json").read_text()) | {"tie_word_embeddings": flag}
-    del config["scale_decoder_outputs"]
+    config.pop("scale_decoder_outputs", None)
     (tmp_path / "config.json").write_text(json.dumps(config))
-    ours = longsum_jax.load(tmp_path)
-    assert not ours.config.tie_word_embeddings
-    ids, mask, decoder_ids = make_batch(0)
-    with torch.no_grad():
-        x = theirs.model if hasattr(theirs, "model") else theirs
-        encoded = x.encoder(
-            input_ids=torch.tensor(ids), attention_mask=torch.tensor(mask).long()
-        ).last_hidden_state
-        decoded = x.decoder(
-            input_ids=torch.tensor(decoder_ids),
-            encoder_hidden_states=encoded,
-            encoder_attention_mask=torch.tensor(mask).long(),
-        ).last_hidden_state
-    scale = theirs.config.d_model**-0.5 if flag else 1.0
-    assert_close(ours.logits(ids, mask, decoder_ids), (decoded * scale) @ state["lm_head.weight"].T)
+    theirs, ours = type(model).from_pretrained(tmp_path), longsum_jax.load(tmp_path)
+    batch = make_batch(ours.config.pad_token_id)
+    expected = output_of(theirs.eval(), *batch, **further_inputs(name, batch[0])).logits
+    assert_close(ours.logits(*batch), expected)
+    ours.save(tmp_path / "again")
+    again, report = type(model).from_pretrained(tmp_path / "again", output_loading_info=True)
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    result = output_of(again.eval(), *batch, **further_inputs(name, batch[0])).logits
+    torch.testing.assert_close(result, expected)
 
 
 @pytest.mark.slow
