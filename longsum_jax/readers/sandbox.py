@@ -20,7 +20,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 from longsum_jax.errors import InputError
 from longsum_jax.readers.document import Document, Failure, Heading
@@ -89,14 +89,14 @@ def read(source: Source, *, is_folder: bool) -> Iterator[Document | Failure]:
             worker.stop()
 
 
-def send(stream: BinaryIO, message: bytes) -> None:
+def send(stream: IO[bytes], message: bytes) -> None:
     """Writes a message to the other process."""
     stream.write(_LENGTH.pack(len(message)))
     stream.write(message)
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> bytes | None:
+def receive(stream: IO[bytes]) -> bytes | None:
     """Returns the next message of the other process; None if the process has ended."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
