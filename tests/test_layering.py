@@ -25,7 +25,7 @@ PLANNER = ROOT / "longsum_plan"
 # A module imports modules of its own room and of rooms that stand further up in this list.
 RANKS = (
     {"errors", "typing", "configs", "atomic"},
-    {"schema", "files", "locks", "progress", "extra"},
+    {"schema", "files", "locks", "plugins", "progress", "extra"},
     {"checksums", "compressed"},
     {"ops", "tokenizers", "decoding", "training"},
     {"layers", "text", "longsum_plan"},
