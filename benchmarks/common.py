@@ -82,7 +82,7 @@ def compiled(function: Any, *arguments: Any, device: Any = None) -> Program:
     compute, see ``longsum_jax.ops.platform``. Raises ``RefusedError``."""
     import jax
 
-    from longsum_jax.analysis.plan import device_bytes, needed_bytes
+    from longsum_plan.plan import device_bytes, needed_bytes
 
     if device is not None:
         there = partial(jax.ShapeDtypeStruct, sharding=jax.sharding.SingleDeviceSharding(device))
@@ -200,9 +200,10 @@ def describe_machine() -> dict[str, Any]:
 
 def write_report(path: str | Path, rows: Sequence[Mapping[str, Any]], **extra: Any) -> None:
     """Writes rows, machine, command and ``extra`` as JSON."""
-    command = shlex.join(
-        ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_portable, sys.argv[1:])]
-    )
+    script = Path(sys.argv[0]).resolve()
+    # The path of the script from the root of the repository.
+    name = f"{script.parent.name}/{script.name}"
+    command = shlex.join(["python", name, *map(_portable, sys.argv[1:])])
     report = {
         "command": command,
         "machine": describe_machine(),

@@ -53,8 +53,6 @@ from common import (
 )
 from flax.core import meta
 
-from longsum_jax.analysis import devices
-from longsum_jax.analysis.device_memory import fit_length
 from longsum_jax.configs import hepos, long_baselines
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.objectives.segments import segment_loss_fn
@@ -63,6 +61,8 @@ from longsum_jax.ops.losses import shift_right, token_cross_entropy
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.state import TrainState, init_state
 from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss, make_train_step
+from longsum_plan import devices
+from longsum_plan.fit_length import fit_length
 
 
 class Size(NamedTuple):

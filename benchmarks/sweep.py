@@ -42,8 +42,8 @@ from common import (
 )
 from models import DEFAULT, MODELS, SIZES, make_config, make_model, peak_flops
 
-from longsum_jax.analysis import devices
 from longsum_jax.inference.model import Model
+from longsum_plan import devices
 
 OURS = "longsum_jax"
 PUBLIC = f"{OURS}, Model.encode"

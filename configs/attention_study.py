@@ -3,7 +3,7 @@ al., NAACL 2021).
 
     python -m longsum_jax.train \
         --config=configs/attention_study.py:encoder=lsh,cross=hepos,data=FILE --workdir=runs/lsh
-    python benchmarks/study.py --data=FILE --workdir=runs/study  # every cell, table and picture
+    python studies/study.py --data=FILE --workdir=runs/study  # every cell, table and picture
 
 `encoder` is an encoder attention or several joined by "+", `cross` is full, hepos or linformer. At
 equal cost, as in section 6.2 of the paper: 1,024 source tokens, windows, spans, rows of Linformer,

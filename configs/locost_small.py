@@ -1,10 +1,10 @@
 """A LOCOST that a laptop can pre-train and fine-tune in an hour, on text of your own.
 
     for words in 60 280; do
-        python benchmarks/pretraining_mix.py --data=corpus.jsonl.xz --words=$words \
+        python studies/pretraining_mix.py --data=corpus.jsonl.xz --words=$words \
             --examples=20000 --out=mix_$words.jsonl.gz
     done
-    python benchmarks/pretraining_mix.py --data=corpus.jsonl.xz --tasks=copy --words=24 \
+    python studies/pretraining_mix.py --data=corpus.jsonl.xz --tasks=copy --words=24 \
         --out=copy.jsonl.gz
     python -m longsum_jax.train --config=configs/locost_small.py:copy --workdir=runs/copy \
         --config.task.source=json:copy.jsonl.gz

@@ -16,7 +16,7 @@
 Hub; how much is read is what it has positions for, up to 16,384 tokens. Without `model` a BART base
 starts from scratch. `train=globals` trains only the table of global tokens, `train=all`, the
 default, everything. A converted model reads the whole document from its first step;
-benchmarks/lsg_study.py measures how good it is without training.
+studies/lsg_study.py measures how good it is without training.
 
 Published configuration (table 9): BART base, Adam with learning rate 8e-5, a linear schedule with a
 tenth of warm-up, batches of 32, dropout 0.1, 6 to 12 passes at 4,096 tokens and one more at 16,384;

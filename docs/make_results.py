@@ -2,8 +2,8 @@
 
     python docs/make_results.py
 
-Every number on these pages comes from a JSON file that a script of benchmarks/ wrote. Text of
-``result_pages`` says what a table shows and never repeats a number. The pages are kept in the
+Every number on these pages comes from a JSON file that a script of benchmarks/ or studies/ wrote.
+Text of ``result_pages`` describes a table and never repeats a number. The pages are kept in the
 repository, so that they are read where its source is; a test compares them with the files.
 """
 

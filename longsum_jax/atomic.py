@@ -12,6 +12,7 @@ import io
 import lzma
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,11 +85,20 @@ def new_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
     target = Path(os.path.realpath(target))
     with scratch_directory(target) as work:
         yield work
-        work.chmod(0o755)  # mkdtemp makes it private, but clusters share data directories
+        work.chmod(_usual_mode(work))  # mkdtemp makes it private
         if overwrite and target.exists() and any(target.iterdir()):
             _swap(work, target)
         else:
             os.replace(work, target)  # also replaces an empty directory
+
+
+def _usual_mode(directory: Path) -> int:
+    """Returns the permissions of new directories, without changing the umask of other threads."""
+    sample = directory / ".mode"
+    sample.mkdir()
+    mode = stat.S_IMODE(sample.stat().st_mode)
+    sample.rmdir()
+    return mode
 
 
 @contextlib.contextmanager

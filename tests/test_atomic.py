@@ -162,3 +162,18 @@ def test_a_scratch_directory_goes_away(tmp_path):
         os.mkdir(work / "inner")
         assert names(tmp_path) == [work.name]
     assert names(tmp_path) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of other systems")
+@pytest.mark.parametrize("umask", [0o077, 0o027, 0o002])
+def test_permissions_follow_the_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        with atomic.new_directory(tmp_path / "new") as work:
+            assert work.stat().st_mode & 0o777 == 0o700
+            atomic.write_text(work / "file", "text")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o777 & ~umask
+    assert (tmp_path / "new" / "file").stat().st_mode & 0o777 == 0o666 & ~umask
+    assert os.listdir(tmp_path / "new") == ["file"]

@@ -12,7 +12,8 @@ from longsum_jax.files import check_utf8_name, json_text, parse_json
 from longsum_jax.training.checkpointing import restore_params
 from longsum_jax.training.workdir import check_workdir
 
-PACKAGE = Path(__file__).parents[1] / "longsum_jax"
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("longsum_jax", "longsum_plan")
 UNDECODED = "r\udcc3\udca9f"  # "réf" as Python reads it in the C locale
 READS_TEXT = ("open", "read_text", "write_text")
 # Modules and functions of the package with these names, which take UTF-8, and openers of bytes.
@@ -22,7 +23,7 @@ OTHERS = ("archive", "atomic", "hub", "os", "tarfile", "webbrowser", "zipfile")
 def test_text_files_name_their_encoding():
     """The default is that of the locale."""
     problems = []
-    for path in PACKAGE.rglob("*.py"):
+    for path in (path for name in PACKAGES for path in (ROOT / name).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and takes_the_locale(node):
                 problems.append(f"{path.name}:{node.lineno}")

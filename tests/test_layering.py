@@ -1,5 +1,7 @@
 """The rooms of the package are in a strict order; imports run downwards, and in no circle.
 
+The planner, a package of its own, is one room among them.
+
 Imports inside functions count as all others do.
 """
 
@@ -18,14 +20,15 @@ from longsum_jax.evaluation import registry
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "longsum_jax"
+PLANNER = ROOT / "longsum_plan"
 
 # A module imports modules of its own room and of rooms that stand further up in this list.
 RANKS = (
     {"errors", "typing", "configs", "atomic"},
-    {"schema", "files", "locks", "progress", "extra"},
+    {"schema", "files", "locks", "plugins", "progress", "extra"},
     {"checksums", "compressed"},
     {"ops", "tokenizers", "decoding", "training"},
-    {"layers", "text"},
+    {"layers", "text", "longsum_plan"},
     {"models", "data", "ranking", "readers"},
     {"checkpoints", "conversion"},
     {"inference"},
@@ -81,7 +84,8 @@ def module_name(path):
     return ".".join(names[:-1] if names[-1] == "__init__" else names)
 
 
-FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+PATHS = sorted([*PACKAGE.rglob("*.py"), *PLANNER.rglob("*.py")])
+FILES = {module_name(path): path for path in PATHS}
 
 
 @cache
@@ -117,7 +121,8 @@ FRONT_DOOR = {"longsum_jax", *(f"longsum_jax.{name}" for name in longsum_jax.__a
 
 
 def room_of(module):
-    return module.split(".")[1]
+    package, *names = module.split(".")
+    return names[0] if package == "longsum_jax" else package
 
 
 def modules_of(*rooms):
@@ -163,6 +168,21 @@ def test_array_rooms_import_array_packages_only(module):
 @pytest.mark.parametrize("module", modules_of("ops"))
 def test_operations_know_no_flax(module):
     assert not any(name.split(".")[0] == "flax" for name in imported_names(module))
+
+
+def test_the_planner_has_one_tie_to_the_library():
+    """Programs are handed over to be lowered; errors and the memory of this machine are shared."""
+    shared = {"longsum_jax.errors", "longsum_jax.ops.device_memory"}
+    users = set()
+    for module in FILES:
+        imports = imported_modules(module)
+        of_planner = {name for name in imports if name.startswith("longsum_plan")}
+        if module.startswith("longsum_plan"):
+            assert imports - of_planner <= shared, module
+        elif of_planner:
+            users.add(module)
+    tie = {"inference.abstract", "experiment.programs", "commands.plan"}
+    assert users == {f"longsum_jax.{name}" for name in tie}
 
 
 @pytest.mark.parametrize("module", modules_of("training"))

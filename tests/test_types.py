@@ -36,7 +36,8 @@ assert_type(S4D(d_model=64, d_state=16), S4D)
 @pytest.mark.slow
 def test_annotations_hold(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "mypy", f"--cache-dir={tmp_path}", "-p", "longsum_jax"]
+    packages = ["-p", "longsum_jax", "-p", "longsum_plan"]
+    command = [sys.executable, "-m", "mypy", f"--cache-dir={tmp_path}", *packages]
     done = subprocess.run(
         [*command, "-m", "program"],
         cwd=Path(__file__).parents[1],

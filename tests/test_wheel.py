@@ -14,7 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("longsum_jax", "configs", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+PACKAGES = ("longsum_jax", "longsum_plan")
+SOURCES = (*PACKAGES, "configs", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
 pytestmark = pytest.mark.slow
 
@@ -109,15 +110,17 @@ def test_wheel_holds_package_configs_and_type_marker(wheel):
         names = set(archive.namelist())
     configs = {f"longsum_jax/configs/{path.name}" for path in (ROOT / "configs").glob("*.py")}
     assert configs <= names
-    assert {"longsum_jax/py.typed", "longsum_jax/__main__.py"} <= names
+    assert {"longsum_jax/py.typed", "longsum_jax/__main__.py", "longsum_plan/py.typed"} <= names
     scripts = {path.name for path in (ROOT / "longsum_jax/evaluation").glob("*.js")}
     ranking = {path.name for path in (ROOT / "longsum_jax" / "ranking").iterdir() if path.is_file()}
     assert {f"longsum_jax/ranking/{name}" for name in ranking} <= names
     pages = {"sheet.html", "report.html", "report.css", "published.json", *scripts}
     assert {f"longsum_jax/evaluation/{page}" for page in pages} <= names
-    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "longsum_jax").rglob("*.py")}
-    assert modules <= names
-    assert not any(name.startswith(("configs/", "tests/")) for name in names)
+    for package in PACKAGES:
+        modules = {str(path.relative_to(ROOT)) for path in (ROOT / package).rglob("*.py")}
+        assert modules <= names
+    folders = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
+    assert folders == set(PACKAGES)
 
 
 def test_commands_help(python, empty):

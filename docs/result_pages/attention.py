@@ -162,7 +162,7 @@ PAGES: Mapping[str, Page] = {
         "tokens: norm selection is the best of five, pooling and LSH are the worst. Here norm "
         "is the worst and pooling the best. No widely used model was measured here, so this "
         "table is no reason to change the published default. To measure your own model, with "
-        "all rows of the paper, run `python benchmarks/paper.py lsg_table_1 --model=DIR "
+        "all rows of the paper, run `python studies/paper.py lsg_table_1 --model=DIR "
         "--documents=FILE`.",
         [
             Table(

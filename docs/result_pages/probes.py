@@ -212,7 +212,7 @@ PAGES: Mapping[str, Page] = {
     "probes": Page(
         "Probes",
         "Small models are trained on generated tasks with exact answers (defined in "
-        "`benchmarks/probe_tasks.py`, with an example of each; `python benchmarks/probes.py "
+        "`studies/probe_tasks.py`, with an example of each; `python studies/probes.py "
         "--show` prints texts). All models have the same number of parameters, read the same "
         "texts, and decode greedily. A number is the share of answers that are right to the "
         "last token, with half the 95 % interval: over seeds, or over texts if there is only "

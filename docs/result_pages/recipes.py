@@ -61,8 +61,8 @@ SMALL = "another model size"
 
 
 def paper(name: str) -> str:
-    """Returns the command of a table of ``benchmarks/paper.py`` at the size of the paper."""
-    return f"python benchmarks/paper.py {name} --scale=paper"
+    """Returns the command of a table of ``studies/paper.py`` at the size of the paper."""
+    return f"python studies/paper.py {name} --scale=paper"
 
 
 def train(spec: str, workdir: str, start: str = "") -> str:

@@ -242,7 +242,7 @@ def study_figure(rows: Sequence[Mapping[str, Any]], size: tuple[float, float]) -
     There is one panel for each of ``STUDY_PANELS``.
 
     Args:
-        rows: rows with "encoder", "cross" and the keys of ``STUDY_PANELS`` (benchmarks/study.py).
+        rows: rows with "encoder", "cross" and the keys of ``STUDY_PANELS`` (studies/study.py).
         size: width and height in inches.
     """
     encoders = list(dict.fromkeys(row["encoder"] for row in rows))
@@ -273,7 +273,7 @@ def probes_figure(rows: Sequence[Mapping[str, Any]], width: float) -> "Figure":
          0 +--- length      | full  |                                         |
 
     Args:
-        rows: rows of benchmarks/probes.py, averaged over seeds, with "model", "task", "length",
+        rows: rows of studies/probes.py, averaged over seeds, with "model", "task", "length",
             "mean", "interval" and "mean_by_distance".
         width: width in inches; the height depends on the numbers of tasks and models.
     """

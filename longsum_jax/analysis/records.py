@@ -51,7 +51,7 @@ def read_run(workdir: str | Path) -> Run:
 
 
 def read_study(path: str | Path) -> list[dict[str, Any]]:
-    """Reads results.jsonl of a study (benchmarks/study.py), one row per model.
+    """Reads results.jsonl of a study (studies/study.py), one row per model.
 
     A last line that is still being written is ignored.
 

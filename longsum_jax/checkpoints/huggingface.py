@@ -24,6 +24,7 @@ from longsum_jax.models.config import ModelConfig
 from longsum_jax.models.family import Family
 from longsum_jax.models.lsg_layout import plain_architecture
 from longsum_jax.models.registry import family_of
+from longsum_jax.schema import shortened
 from longsum_jax.typing import Params
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
@@ -118,13 +119,26 @@ def read_generation_config(directory: Path) -> dict[str, Any]:
 def read_summarization(directory: Path) -> dict[str, Any]:
     """Returns the options for summarization in config.json, empty if there are none.
 
-    They are "prefix" (T5) and options of ``generate``.
+    They are "prefix" (T5), "segments" and options of ``generate``.
+
+    Raises:
+        InputError: a value has the wrong type.
     """
-    options = _read_config_json(directory).get(TASKS) or {}
-    if isinstance(options, dict):
-        options = options.get(SUMMARIZATION) or {}
-    if not isinstance(options, dict):
-        raise InputError(f"{directory / CONFIG}: {TASKS} must be a JSON object, got {options!r}")
+    options = _read_config_json(directory)
+    for name in (TASKS, SUMMARIZATION):
+        options = options.get(name) or {}
+        if not isinstance(options, dict):
+            raise InputError(
+                f"{directory / CONFIG}: {name} must be a JSON object, got {shortened(options)}"
+            )
+    prefix = options.get("prefix", "")
+    if not isinstance(prefix, str):
+        # Published files have null for no prefix.
+        if prefix is not None:
+            raise InputError(
+                f"{directory / CONFIG}: prefix must be a string, got {shortened(prefix)}"
+            )
+        options = {name: value for name, value in options.items() if name != "prefix"}
     return options
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from longsum_jax.errors import InputError, decoded_text, in_one_line, terminal_text
+from longsum_jax.plugins import load_plugins
 from longsum_jax.schema import LARGEST, Range, check_number, shortened
 
 
@@ -41,6 +42,7 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
         encoding = stream.encoding if stream.isatty() else "utf-8"
         stream.reconfigure(encoding=encoding, errors="backslashreplace")  # undecodable names
     try:
+        load_plugins()
         code = main([_with_home(argument) for argument in sys.argv[1:]]) or 0
         sys.stdout.flush()  # while its errors can still be caught
     except InputError as error:

@@ -106,7 +106,12 @@ def load_options(args: argparse.Namespace) -> dict[str, Any]:
 _FILE_FLAGS: dict[str, tuple[type, str, str]] = {
     "document_key": (str, "NAME", "field or column that holds the document of JSON, CSV, Parquet"),
     "query_key": (str, "NAME", "field or column with a query, where --query gives none"),
-    "max_bytes": (int, "N", "largest size of a file, and of all that it expands to"),
+    "max_bytes": (
+        int,
+        "N",
+        "largest size of a file, and of all that it expands to; reading may take twice as much "
+        "memory and 2 GiB; default: 1 GiB",
+    ),
     "max_depth": (int, "N", "archives inside one another"),
     "max_pages": (
         int,
@@ -128,6 +133,15 @@ def add_file_flags(parser: argparse.ArgumentParser) -> None:
         help="keep boilerplate, running headers, page numbers, hyphens at line ends, lists of "
         "references, quoted mail",
     )
+    group.add_argument(
+        "--no_sandbox",
+        dest="sandbox",
+        action="store_false",
+        default=None,
+        help="read files in this process, for files that you trust: there is no limit of memory "
+        "then, reading is not stopped if a library takes longer than --max_seconds, and a crash "
+        "of a library ends the command",
+    )
     for name, (value_type, metavar, text) in _FILE_FLAGS.items():
         group.add_argument(f"--{name}", type=value_type, metavar=metavar, help=text)
 
@@ -140,7 +154,7 @@ def read_options(args: argparse.Namespace) -> "ReadOptions":
     """
     from longsum_jax.readers import ReadOptions
 
-    return ReadOptions(**given(args, ("keep_all", *_FILE_FLAGS)))
+    return ReadOptions(**given(args, ("keep_all", "sandbox", *_FILE_FLAGS)))
 
 
 def check_one(args: argparse.Namespace, **flags: str) -> None:

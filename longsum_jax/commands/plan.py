@@ -1,6 +1,7 @@
 """longsum plan: memory, collectives and roofline time of programs, compiled but not run."""
 
 import argparse
+import dataclasses
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,12 +11,13 @@ from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError, counted
 
 if TYPE_CHECKING:
-    from longsum_jax.analysis.devices import Target
-    from longsum_jax.analysis.plan import ProgramPlan, Trial
     from longsum_jax.experiment.config import RunConfig
-    from longsum_jax.inference.abstract import AbstractProgram
     from longsum_jax.inference.model import Model
     from longsum_jax.inference.summary import BatchSize
+    from longsum_plan.devices import Target
+    from longsum_plan.plan import ProgramPlan
+    from longsum_plan.program import AbstractProgram
+    from longsum_plan.trials import Trial
 
 EXAMPLES = """\
   # the published pre-training of LOCOST on 256 chips of TPU v5e, from a laptop
@@ -56,7 +58,7 @@ def main(argv: Sequence[str]) -> None:
     """
     args, overrides = _parse(argv)
     flags.check_file("out", args.out)
-    from longsum_jax.analysis import devices
+    from longsum_plan import devices
 
     devices.set_environment(args.device, os.environ)  # before jax is imported
     if args.config is not None:
@@ -81,7 +83,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _write(out: str | None, report: Mapping[str, Any]) -> None:
     if out:
-        from longsum_jax.analysis.plan import write_json
+        from longsum_plan.plan import write_json
 
         write_json(out, report)
 
@@ -199,8 +201,9 @@ def plan_run(
             changes, so that the plan is kept if a compiler crashes.
     """
     from longsum_jax.experiment.programs import evaluation_length, run_programs
+    from longsum_plan.printing import print_target
 
-    _announce(target)
+    print_target(target, console.print_stdout)
     chosen = [found for found in run_programs(run, target.devices) if found.name in programs]
     plans = list(_compiled(chosen, target))
     _print_plans(plans, target, top)
@@ -209,18 +212,18 @@ def plan_run(
             f"evaluations read whole documents, planned here with {evaluation_length(run):,} "
             "tokens; for longer ones give --config.evaluation.max_source_length=N"
         )
-    report = {**_describe(target), "programs": [plan.report() for plan in plans]}
+    report = {**target.report(), "programs": [plan.report() for plan in plans]}
     if save is not None:
         save(report | {"trials": {}, "faster": []})
     trials: dict[str, list[Trial]] = {}
     for plan in plans:
         if plan.fits is False and tries:
-            trials[plan.name] = list(_print_trials(_trials(run, target, plan, tries), plan.name))
+            trials[plan.name] = list(_trials(run, target, plan, tries))
     faster = [
         trial
         for plan in plans
         if plan.name == "train" and tries and plan.fits and plan.least_seconds
-        for trial in _print_faster(_faster(run, target, plan, tries), plan)
+        for trial in _faster(run, target, plan, tries)
     ]
     report["trials"] = {name: [trial.report() for trial in of] for name, of in trials.items()}
     report["faster"] = [trial.report() for trial in faster]
@@ -253,6 +256,13 @@ def plan_summaries(
         return list(_compiled(programs, target))
 
 
+def dry_run_training(run: "RunConfig") -> None:
+    """Prints the memory and time of a run on this machine, for --dry_run."""
+    from longsum_plan.devices import HERE, find_target
+
+    plan_run(run, find_target(HERE))
+
+
 def dry_run_summaries(
     model: "Model", lengths: Sequence[int], batch_size: "BatchSize", **options: Any
 ) -> None:
@@ -264,13 +274,14 @@ def dry_run_summaries(
         batch_size: number of documents summarized together.
         **options: generation options.
     """
-    from longsum_jax.analysis.devices import HERE, find_target
     from longsum_jax.inference.continuous import num_slots
+    from longsum_plan.devices import HERE, find_target
+    from longsum_plan.printing import print_target
 
     if batch_size == "auto":
         batch_size = num_slots(model.config, lengths)
     target = find_target(HERE).first()
-    _announce(target)
+    print_target(target, console.print_stdout)
     documents = counted(len(lengths), "document")
     console.print_stdout(f"{documents} of at most {max(lengths):,} tokens, {batch_size} at a time")
     plans = plan_summaries(model, target, length=max(lengths), batch_size=batch_size, **options)
@@ -280,6 +291,8 @@ def dry_run_summaries(
 
 
 def _plan_model(args: argparse.Namespace, model: "Model", target: "Target") -> dict[str, Any]:
+    from longsum_plan.printing import print_target
+
     if "segments" in model.summarization:
         raise InputError(
             f"--model={args.model}: reads segment by segment, so its memory does not depend on a "
@@ -287,7 +300,7 @@ def _plan_model(args: argparse.Namespace, model: "Model", target: "Target") -> d
         )
     target = target.first()
     options = flags.generation_options(args)
-    _announce(target)
+    print_target(target, console.print_stdout)
     rows, longest = [], []
     for batch_size in args.batch_size:
         for length in args.input_length:
@@ -302,16 +315,16 @@ def _plan_model(args: argparse.Namespace, model: "Model", target: "Target") -> d
                 f"longest document that fits, {batch_size} at a time: {fitting:,} tokens"
             )
             longest.append({"batch_size": batch_size, "tokens": fitting})
-    return {**_describe(target), "programs": rows, "longest": longest}
+    return {**target.report(), "programs": rows, "longest": longest}
 
 
 def _longest(model: "Model", target: "Target", batch_size: int, options: Mapping[str, Any]) -> int:
     """Returns the length in tokens of the longest document that fits on the target."""
     import functools
 
-    from longsum_jax.analysis.device_memory import LONGEST, fit_length
     from longsum_jax.inference.padding import input_length, kernel_limit
     from longsum_jax.models.registry import max_input_length
+    from longsum_plan.fit_length import LONGEST, fit_length
 
     limits = (max_input_length(model.config), kernel_limit(model.config), LONGEST)
     limit = min(each for each in limits if each is not None)
@@ -354,22 +367,26 @@ def _summary_programs(
 
 
 def _compiled(programs: Iterable["AbstractProgram"], target: "Target") -> Iterator["ProgramPlan"]:
-    from longsum_jax.analysis.devices import HERE
-    from longsum_jax.analysis.plan import plan_program
+    """Yields plans of programs, with the kernel of each attention among their notes."""
+    from longsum_jax.ops.attention.fused import noted_choices
+    from longsum_plan.devices import HERE
+    from longsum_plan.plan import plan_program
 
     name = "this machine" if target.name == HERE else target.name
     for program in programs:
-        with console.spinner(f"compiling {program.name} for {name}"):
+        with console.spinner(f"compiling {program.name} for {name}"), noted_choices() as choices:
             plan = plan_program(program, target)
-        yield plan
+        attention = {layer: choice._asdict() for layer, choice in choices.items()}
+        yield dataclasses.replace(plan, notes={"attention": attention})
 
 
 def _trials(
     run: "RunConfig", target: "Target", plan: "ProgramPlan", tries: int
 ) -> Iterator["Trial"]:
-    """Yields attempts to make a program of a run fit."""
-    from longsum_jax.analysis.plan import find_fit
+    """Prints and yields attempts to make a program of a run fit."""
     from longsum_jax.experiment.memory_changes import evaluation_changes, training_changes
+    from longsum_plan.printing import print_trials
+    from longsum_plan.trials import find_fit
 
     num_devices = len(target.devices)
     if plan.name in ("train", "loss"):
@@ -377,18 +394,21 @@ def _trials(
         changes = training_changes(run, num_devices, num_devices // hosts)
     else:
         changes = evaluation_changes(run)
-    return find_fit(_plan_with(run, target, plan.name), plan, changes, tries=tries)
+    trials = find_fit(_plan_with(run, target, plan.name), plan, changes, tries=tries)
+    return print_trials(trials, plan.name, console.print_stdout)
 
 
 def _faster(
     run: "RunConfig", target: "Target", plan: "ProgramPlan", tries: int
 ) -> Iterator["Trial"]:
-    """Yields attempts to make a training step faster with the unused memory."""
-    from longsum_jax.analysis.plan import find_faster
+    """Prints and yields attempts to make a training step faster with the unused memory."""
     from longsum_jax.experiment.memory_changes import faster_changes
+    from longsum_plan.printing import print_faster
+    from longsum_plan.trials import find_faster
 
     changes = faster_changes(run, target.memory / plan.total)
-    return find_faster(_plan_with(run, target, plan.name), plan, changes, tries=tries)
+    trials = find_faster(_plan_with(run, target, plan.name), plan, changes, tries=tries)
+    return print_faster(trials, plan, console.print_stdout)
 
 
 def _plan_with(
@@ -408,77 +428,21 @@ def _plan_with(
     return plan_with
 
 
-def _print_trials(trials: Iterable["Trial"], name: str) -> Iterator["Trial"]:
-    """Prints trials as they arrive, and yields them."""
-    fitting = None
-    for trial in trials:
-        if trial.plan is None:
-            console.print_stdout(f"{name} with {trial.flags}: refused, {trial.refusal}")
-        else:
-            _print_trial(name, trial, trial.plan)
-            fitting = trial if trial.plan.fits else None
-        yield trial
-    if fitting is None:
-        console.print_stdout(
-            f"{name} fits with none of these; take more devices, or devices with more memory"
-        )
-    else:
-        console.print_stdout(f"to fit {name}: {fitting.flags}")
-
-
-def _print_faster(trials: Iterable["Trial"], plan: "ProgramPlan") -> Iterator["Trial"]:
-    """Prints attempts at a faster program as they arrive, and yields them."""
-    from longsum_jax.analysis.plan import milliseconds
-
-    best, least = None, plan.least_seconds or 0.0
-    for trial in trials:
-        assert trial.plan is not None  # ``find_faster`` only tries valid changes
-        seconds, time = trial.plan.least_seconds, ""
-        if trial.plan.fits and seconds is not None:
-            time = f", at least {milliseconds(seconds)} ms"
-            if seconds < least:
-                best, least = trial, seconds
-        _print_trial(plan.name, trial, trial.plan, time)
-        yield trial
-    if best is not None:
-        console.print_stdout(f"memory is left for a faster {plan.name}: {best.flags}")
-
-
-def _print_trial(name: str, trial: "Trial", plan: "ProgramPlan", time: str = "") -> None:
-    verdict = "fits" if plan.fits else "does not fit"
-    total = f"{plan.total / 1e9:.2f} GB"
-    console.print_stdout(f"{name} with {trial.flags}: {total}, {verdict}{time} ({trial.says})")
-
-
-def _describe(target: "Target") -> dict[str, Any]:
-    title = target.hardware.title if target.hardware else target.devices[0].device_kind
-    return {
-        "device": target.name,
-        "title": title,
-        "num_devices": len(target.devices),
-        "device_memory_bytes": target.memory,
-    }
-
-
-def _announce(target: "Target") -> None:
-    found = _describe(target)
-    memory = f"{target.memory / 1e9:.1f} GB each" if target.memory else "memory not known"
-    console.print_stdout(f"{found['num_devices']} x {found['title']}, {memory}")
+def _attention_line(plans: Iterable["ProgramPlan"]) -> str:
+    """Returns the attentions without a fused kernel and the reasons; "" if there are none."""
+    layers: dict[str, dict[str, None]] = {}
+    for plan in plans:
+        for name, choice in plan.notes.get("attention", {}).items():
+            if choice["kernel"] is None and choice["reason"]:
+                layers.setdefault(choice["reason"], {})[name] = None
+    reasons = [f"{', '.join(names)} ({reason})" for reason, names in layers.items()]
+    return f"attention without a fused kernel: {'; '.join(reasons)}" if reasons else ""
 
 
 def _print_plans(plans: Sequence["ProgramPlan"], target: "Target", top: int) -> None:
-    from longsum_jax.analysis.plan import (
-        collectives_table,
-        memory_table,
-        parts_table,
-        reference_line,
-        work_table,
-    )
+    from longsum_plan.printing import print_plans
 
-    console.print_stdout(f"\n{memory_table(plans, target)}\n\n{work_table(plans)}\n")
-    for table in (*(parts_table(plan, top) for plan in plans), collectives_table(plans)):
-        if table is not None:
-            console.print_stdout(f"{table}\n")
-    attention = reference_line(plans)
+    print_plans(plans, target, top, console.print_stdout)
+    attention = _attention_line(plans)
     if attention:
         console.print_stdout(f"{attention}\n")

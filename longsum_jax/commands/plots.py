@@ -26,7 +26,7 @@ EXAMPLES = """\
   # where in the documents of two data sets the bigrams of their summaries first stand
   longsum plots bigrams pubmed/test.jsonl reports/test.jsonl --out=bigrams.png
 
-  # bits per token, ROUGE and speed of a study of attentions (benchmarks/study.py)
+  # bits per token, ROUGE and speed of a study of attentions (studies/study.py)
   longsum plots study runs/study/results.jsonl --out=study.png
 
   # memory of the programs of two plans (longsum plan --out), compared with their devices
@@ -88,7 +88,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     study = commands.add_parser(
         "study", help="bits per token, ROUGE and speed of a study of attentions"
     )
-    study.add_argument("results", metavar="FILE", help="results.jsonl of benchmarks/study.py")
+    study.add_argument("results", metavar="FILE", help="results.jsonl of studies/study.py")
     study.set_defaults(draw=_study)
     plan = commands.add_parser("plan", help="memory of the programs of one or more plans")
     plan.add_argument("plans", nargs="+", metavar="FILE", help="--out of longsum plan")

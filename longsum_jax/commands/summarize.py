@@ -90,7 +90,10 @@ def main(argv: Sequence[str]) -> int:
     _refuse_model_flags(args, parser)
     options = flags.read_options(args)
 
-    from longsum_jax.readers import read_documents
+    from longsum_jax.readers import read_documents, sandbox
+
+    if options.sandbox:
+        sandbox.start()  # while this process imports other modules
 
     if STDIN in args.files and sys.stdin.isatty():
         console.print_stderr("reading the text that you type or paste; Ctrl-D ends it")

@@ -70,10 +70,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _dry_run(run: "RunConfig") -> None:
-    from longsum_jax.analysis.devices import HERE, find_target
-    from longsum_jax.commands.plan import plan_run
+    from longsum_jax.commands.plan import dry_run_training
 
-    plan_run(run, find_target(HERE))
+    dry_run_training(run)
 
 
 def _check_memory(compiled: "jax.stages.Compiled") -> None:

@@ -15,7 +15,7 @@ from longsum_jax.experiment import experiment as steps
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Objective, Setup
 from longsum_jax.experiment.objectives.registry import OBJECTIVES
-from longsum_jax.inference.abstract import AbstractProgram, summary_programs
+from longsum_jax.inference.abstract import summary_programs
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.kernel_cache import MAX_KERNEL_CACHE_BYTES
 from longsum_jax.inference.loading import load_generation
@@ -28,6 +28,7 @@ from longsum_jax.training.optimizers import make_optimizer
 from longsum_jax.training.state import TrainState, plan_state, shardings_of
 from longsum_jax.training.step import SegmentedLoss, document_loss, make_train_step
 from longsum_jax.typing import NumpyBatch
+from longsum_plan.program import AbstractProgram
 
 
 def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[AbstractProgram]:

@@ -1,13 +1,12 @@
 """A model's programs as functions of shapes only, to be compiled but not run."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax.core import meta
-from jax.stages import Lowered
 
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.inference.devices import rows_on_devices
@@ -16,28 +15,7 @@ from longsum_jax.inference.programs import Programs
 from longsum_jax.models.family import Family
 from longsum_jax.ops.storage import Storage
 from longsum_jax.typing import Params
-
-
-class AbstractProgram(NamedTuple):
-    """A program that is not compiled yet.
-
-    Attributes:
-        name: "train", "loss", "read", "search", ...
-        lower: function that traces the program for the devices of its arrays or its mesh.
-        parts: trees of shapes among the arguments by role: "parameters", "optimizer"; {} if the
-            program does not use all of them.
-        trips: maximum iterations of a loop with a data-dependent end.
-        arguments: arguments of the call, including unused ones, which still occupy device memory;
-            () if all are used.
-        idle: trees of shapes that are not arguments but stay in device memory during the run.
-    """
-
-    name: str
-    lower: Callable[[], Lowered]
-    parts: Mapping[str, Any]
-    trips: int = 1
-    arguments: tuple[Any, ...] = ()
-    idle: Any = ()
+from longsum_plan.program import AbstractProgram
 
 
 def summary_programs(

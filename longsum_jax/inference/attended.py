@@ -13,7 +13,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.padding import padded_length
 from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.layers.attention.cross import SourceAttention
-from longsum_jax.ops.attention.dense import masked_softmax
+from longsum_jax.ops.attention.dense import Scale, masked_softmax, repeat_heads, scaled_scores
 from longsum_jax.ops.losses import shift_right
 from longsum_jax.text.alignment import MAX_SOURCES
 from longsum_jax.text.statements import Source, Statement
@@ -219,22 +219,24 @@ def _keep_weights(
     return call(*args, **kwargs)
 
 
-def _group_weights(q: Array, k: Array, mask: Array, groups: Array, scale: float) -> Array:
+def _group_weights(q: Array, k: Array, mask: Array, groups: Array, scale: Scale) -> Array:
     """Returns the weights of groups of queries, [batch, groups, length], averaged over heads.
 
     Args:
-        q, k: [batch, queries or keys, heads, head_dim].
+        q, k: [batch, queries or keys, heads, head_dim]; keys possibly with fewer heads.
         mask: bool [batch, 1, 1, keys].
         groups: [batch, queries, groups].
-        scale: scale of the dot products.
+        scale: factor of the dot products, possibly with a soft cap.
     """
+
+    repeated = repeat_heads(k, q.shape[2])
 
     def of_head(arrays: tuple[Array, Array]) -> Array:  # one head at a time to save memory
         queries, keys = arrays
         # [batch, queries, keys]
         scores = jnp.einsum("btk,blk->btl", queries, keys, preferred_element_type=jnp.float32)
-        weights = masked_softmax(scores * scale, mask[:, 0])
+        weights = masked_softmax(scaled_scores(scores, scale), mask[:, 0])
         return jnp.einsum("btl,btg->bgl", weights, groups)
 
-    by_head = jax.lax.map(of_head, (jnp.moveaxis(q, 2, 0), jnp.moveaxis(k, 2, 0)))
+    by_head = jax.lax.map(of_head, (jnp.moveaxis(q, 2, 0), jnp.moveaxis(repeated, 2, 0)))
     return by_head.mean(0)

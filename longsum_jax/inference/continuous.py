@@ -45,7 +45,7 @@ def num_slots(config: Any, lengths: Sequence[int]) -> int:
         lengths: token count of each document.
     """
     stack = config.decoder_stack
-    width = stack.num_heads * stack.d_kv * jnp.dtype(stack.dtype).itemsize
+    width = stack.kv_heads * stack.d_kv * jnp.dtype(stack.dtype).itemsize
     # Keys and values of all layers, for one slot.
     bytes_of_longest = 2 * stack.num_layers * width * max(lengths, default=1)
     count = min(MAX_SLOTS, len(lengths), max_cross_cache_bytes() // bytes_of_longest)

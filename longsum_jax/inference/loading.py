@@ -176,7 +176,7 @@ def _auxiliary_of(directory: Path, summarization: Mapping[str, Any]) -> Auxiliar
     loaders: dict[str, Any] = {
         name: functools.partial(_load_named, directory, name, path)
         for name, path in paths.items()
-        if path
+        if path and isinstance(path, str)  # other types are reported on use
     }
     return AuxiliaryModels(**loaders)
 

@@ -29,6 +29,8 @@ from .attention.registry import get_cross_attention as get_cross_attention
 from .attention.registry import get_encoder_attention as get_encoder_attention
 from .attention.sinkhorn import SinkhornAttention as SinkhornAttention
 from .attention.staggered import StaggeredAttention as StaggeredAttention
+from .attention.standalone import HeposCrossAttention as HeposCrossAttention
+from .attention.standalone import Lsg as Lsg
 from .attention.state_space import StateSpaceAttention as StateSpaceAttention
 from .chunking import map_over_length as map_over_length
 from .decoder import Decoder as Decoder

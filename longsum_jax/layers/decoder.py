@@ -64,10 +64,10 @@ class DecoderLayer(Layer):
 
     def setup(self) -> None:
         stack = self.stack
-        self.self_norm = stack.make_norm()
-        self.cross_norm = stack.make_norm()
-        self.ff_norm = stack.make_norm()
-        self.self_attention = MultiHeadAttention(**stack.attention_fields)
+        self.self_norm = stack.make_sublayer_norm()
+        self.cross_norm = stack.make_sublayer_norm()
+        self.ff_norm = stack.make_sublayer_norm()
+        self.self_attention = MultiHeadAttention(**stack.self_attention_fields)
         cross_attention = get_cross_attention(stack.cross, stack.num_heads)
         self.cross_attention = cross_attention.from_stack(stack)
         self.feed_forward = stack.make_feed_forward()
@@ -77,7 +77,7 @@ class DecoderLayer(Layer):
     def __call__(
         self,
         x: Float[AnyArray, "batch target_length d_model"],
-        encoder_states: Float[AnyArray, "batch length d_model"],
+        encoder_states: Float[AnyArray, "batch length source_size"],
         bias: Float[AnyArray, "1 heads target_length target_length"] | None,
         cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
         deterministic: bool,
@@ -103,10 +103,16 @@ class DecoderLayer(Layer):
         memories, extra = self.replay_memory(state)
         k, v = self.self_attention.project_kv(u)
         options: dict[str, Any] = {"bias": bias, "causal": True}
+        length, window = x.shape[1], self.window
+        mask = causal_mask(length)
+        if window and length > window:
+            distances = jnp.arange(length) - jnp.arange(length)[:, None]
+            mask = mask & _in_window(distances, window)
+            options = {"bias": bias, "mask": mask}
         # With a memory, its keys are prepended, so that the causal mask must be explicit.
         if extra is not None:
             extra_arrays = *self.self_attention.project_extra(extra), extra.valid
-            k, v, mask, bias = prepend_keys(k, v, causal_mask(x.shape[1]), bias, extra_arrays)
+            k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
             options = {"bias": bias, "mask": mask}
         y = self.self_attention.attend(u, k, v, **options, deterministic=deterministic)
         x = self.add_residual(self.self_norm, x, y, deterministic)
@@ -124,9 +130,14 @@ class DecoderLayer(Layer):
         x = self.add_residual(self.ff_norm, x, y, deterministic)
         return constrain(x, "batch", "length", "act_embed"), state
 
+    @property
+    def window(self) -> int:
+        """Number of tokens that a token sees, itself included; 0 for all."""
+        return self.stack.windows[0] if self.stack.windows else 0
+
     def read_source(
         self,
-        encoder_states: Float[AnyArray, "batch length d_model"] | None,
+        encoder_states: Float[AnyArray, "batch length source_size"] | None,
         memory: MemoryState | tuple[()],
     ) -> LayerSource:
         """Returns the layer's cached inputs from a document.
@@ -156,11 +167,13 @@ class DecoderLayer(Layer):
         x: Float[AnyArray, "batch beams d_model"],
         self_kv: KeyValueCache,
         source: LayerSource,
-        states: Float[AnyArray, "batch length d_model"] | None,
+        states: Float[AnyArray, "batch length source_size"] | None,
         bias: Float[AnyArray, "bias_batch heads queries num_columns"] | None,
         mask: Bool[AnyArray, "batch 1 beams num_columns"],
         cross_mask: Bool[AnyArray, "batch mask_heads 1 num_keys"],
         column: Int[AnyArray, "*rows"],
+        positions: Int[AnyArray, "batch queries"],
+        distances: Int[AnyArray, "..."],
     ) -> tuple[Float[AnyArray, "batch beams d_model"], KeyValueCache]:
         """Applies the layer to one token of every beam, or to several of one sequence.
 
@@ -174,6 +187,8 @@ class DecoderLayer(Layer):
             cross_mask: mask of the source keys that may be read.
             column: column of ``self_kv`` at which the first of these tokens is written, one for all
                 rows or one per row.
+            positions: positions of the tokens, one per row for all beams or one per token.
+            distances: position of each column's token relative to the tokens of ``x``.
 
         Returns:
             The states after the layer; the keys and values of self-attention including these
@@ -182,7 +197,8 @@ class DecoderLayer(Layer):
         # No operation here may copy a weight or the keys of the source; a test checks the compiled
         # program for it.
         u = self.sublayer_input(self.self_norm, x)
-        k, v = self.self_attention.project_kv(u)
+        positions = jnp.broadcast_to(positions, x.shape[:2])
+        k, v = self.self_attention.project_kv(u, positions)
         # A batch of one has no batch axis in the cache.
         if self_kv.k.ndim == 3:
             k, v = k[0], v[0]
@@ -191,7 +207,9 @@ class DecoderLayer(Layer):
         # the memory and of the encoder.
         is_compressive = self.stack.memory.memory == "compressive"
         extra = source.memory_kv if is_compressive else ()
-        y = self._attend_beams(u, self_kv, mask, bias, extra)
+        if self.window:
+            mask = mask & _in_window(distances, self.window)[:, None]
+        y = self._attend_beams(u, self_kv, mask, bias, extra, positions)
         x = self.add_residual(self.self_norm, x, y)
         # An attentive memory has a separate attention.
         if source.memory_kv and not is_compressive:
@@ -219,16 +237,23 @@ class DecoderLayer(Layer):
         mask: AnyArray,
         bias: AnyArray | None,
         memory: MemorySource,
+        positions: AnyArray,
     ) -> Array:
         """Attends from every beam to its own tokens and to the memory."""
         attention = self.self_attention
         # A batch of one has no batch axis in the cache.
         k, v = (y.reshape(len(u), *y.shape[-3:]) for y in self_kv.read())
         if not memory:
-            return attention.attend(u, k, v, mask=mask, bias=bias)
+            return attention.attend(u, k, v, mask=mask, bias=bias, positions=positions)
         memory_kv, valid = memory
         sets = [KeySet(*memory_kv.read(), valid[:, None, None]), KeySet(k, v, mask, bias)]
-        return attention.o(attend_jointly(attention.q(u), sets, scale=attention.scale))
+        q = attention.q(u, positions)
+        return attention.o(attend_jointly(q, sets, scale=attention.scale))
+
+
+def _in_window(distances: Int[AnyArray, "*shape"], window: int) -> Bool[Array, "*shape"]:
+    """Returns True at keys that are less than ``window`` positions before the query."""
+    return jnp.asarray(distances > -window)
 
 
 class Decoder(nn.Module):
@@ -255,10 +280,17 @@ class Decoder(nn.Module):
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        """Groups of consecutive equal layers: all with a memory, or all without."""
-        num_layers = self.stack.num_layers
-        with_memory = memory_layers(self.stack.memory, num_layers)
-        return layer_groups([LayerSpec("", i in with_memory) for i in range(num_layers)])
+        """Groups of consecutive equal layers: same window and rotary positions, and all or none
+        with a memory."""
+        stack = self.stack
+        with_memory = memory_layers(stack.memory, stack.num_layers)
+        windows = stack.windows or (0,) * stack.num_layers
+        return layer_groups(
+            [
+                LayerSpec("", i in with_memory, window, stack.rotary_of(i))
+                for i, window in enumerate(windows)
+            ]
+        )
 
     @property
     def cross(self) -> type[CrossAttention]:
@@ -309,7 +341,7 @@ class Decoder(nn.Module):
     def __call__(
         self,
         x: Float[AnyArray, "batch target_length d_model"],
-        encoder_states: Float[AnyArray, "batch length d_model"],
+        encoder_states: Float[AnyArray, "batch length source_size"],
         encoder_mask: Bool[AnyArray, "batch length"],
         deterministic: bool = True,
     ) -> Float[AnyArray, "batch target_length d_model"]:
@@ -331,7 +363,7 @@ class Decoder(nn.Module):
         self,
         x: Float[AnyArray, "batch target_length d_model"],
         valid: Bool[AnyArray, "batch target_length"],
-        encoder_states: Float[AnyArray, "batch length d_model"],
+        encoder_states: Float[AnyArray, "batch length source_size"],
         encoder_mask: Bool[AnyArray, "batch length"],
         memory: StackMemory,
         deterministic: bool = True,
@@ -368,7 +400,7 @@ class Decoder(nn.Module):
 
     def read_source(
         self,
-        encoder_states: Float[AnyArray, "batch length d_model"],
+        encoder_states: Float[AnyArray, "batch length source_size"],
         encoder_mask: Bool[AnyArray, "batch length"],
         memory: StackMemory | None = None,
         stores_states: bool | None = None,
@@ -386,7 +418,7 @@ class Decoder(nn.Module):
         batch, source_length = encoder_states.shape[:2]
         num_keys = self.cross.num_keys(stack, source_length)
         # Keys and values of all layers, in bytes.
-        size = 2 * stack.num_layers * batch * num_keys * stack.num_heads * stack.d_kv
+        size = 2 * stack.num_layers * batch * num_keys * self.cross.stored_heads(stack) * stack.d_kv
         is_large = size * jnp.dtype(stack.dtype).itemsize > max_cross_cache_bytes()
         encoder_states, mask = self.cross.prepare(stack, encoder_states, encoder_mask)
         stores_states = is_large if stores_states is None else stores_states
@@ -432,7 +464,7 @@ class Decoder(nn.Module):
         stack = self.stack
         # A batch of one has no batch axis, see ``DecoderCache``.
         leading = (batch,) if batch > 1 else ()
-        empty = jnp.zeros((*leading, count, stack.num_heads, stack.d_kv), stack.dtype)
+        empty = jnp.zeros((*leading, count, stack.kv_heads, stack.d_kv), stack.dtype)
         return (KeyValueCache.of(empty, empty),) * stack.num_layers
 
     def step(
@@ -457,6 +489,7 @@ class Decoder(nn.Module):
         """
         cache = cache.started()
         mask, column, biases = cache.mask(), cache.column, self._step_biases(cache)
+        positions, distances = cache.query_positions, cache.distances()
         layers = self._unstacked() if layers is None else layers
         modules = self._single_layers
         rows = zip(modules, layers, cache.layers, source.layers, biases, strict=True)
@@ -473,6 +506,8 @@ class Decoder(nn.Module):
                 mask,
                 source.mask,
                 column,
+                positions,
+                distances,
             )
             kept.append(self_kv)
         return self._normalize(x), cache.advanced(tuple(kept))

@@ -97,14 +97,25 @@ class Linear(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """The norm x / rms(x) * scale, in float32 (T5's layer norm: no mean, no bias)."""
+    """The norm x / rms(x) * scale, in float32 (T5's layer norm: no mean, no bias).
+
+    Attributes:
+        offset: number added to the parameter ``scale``; 1 in Gemma, whose parameter is then 0 in a
+            new model.
+        axis: logical name of the features.
+    """
 
     epsilon: float
     dtype: Any = jnp.float32
+    offset: float = 0.0
+    axis: str = "embed"
 
     @nn.compact
     def __call__(self, x: Float[AnyArray, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
-        scale = self.param("scale", logical(nn.initializers.ones, "embed"), (x.shape[-1],))
+        init = logical(nn.initializers.constant(1.0 - self.offset), self.axis)
+        scale = self.param("scale", init, (x.shape[-1],))
+        if self.offset:
+            scale = self.offset + scale.astype(jnp.float32)
         x = jnp.asarray(x, jnp.float32)
         x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
         return (x * _broadcast_to_rows(scale, x)).astype(self.dtype)
@@ -135,7 +146,33 @@ def _broadcast_to_rows(scale: AnyArray, x: AnyArray) -> Array:
     return jnp.broadcast_to(scale, x.shape)
 
 
-NORMS: dict[str, Callable[..., nn.Module]] = {"rms": RMSNorm, "layer": LayerNorm}
+NORMS: dict[str, Callable[..., nn.Module]] = {
+    "rms": RMSNorm,
+    "gemma_rms": partial(RMSNorm, offset=1.0),
+    "layer": LayerNorm,
+}
+
+
+class SandwichNorm(nn.Module):
+    """A norm of the input of a sublayer, and another of its output (Gemma 2, section 2).
+
+    Attributes:
+        make: function that makes a norm.
+    """
+
+    make: Callable[[], nn.Module]
+
+    def setup(self) -> None:
+        self.before = self.make()
+        self.after = self.make()
+
+    def __call__(self, x: Float[AnyArray, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
+        """Normalizes the input of the sublayer."""
+        return self.before(x)
+
+    def of_output(self, y: Float[AnyArray, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
+        """Normalizes the output of the sublayer."""
+        return self.after(y)
 
 
 def _in_float32(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
@@ -168,6 +205,7 @@ FEED_FORWARD_KINDS = {name: (name, False) for name in ACTIVATIONS} | {
     "gated-gelu_new": ("gelu_new", True),
     "gated-relu": ("relu", True),
     "gated-silu": ("silu", True),
+    "gated-gelu_pytorch_tanh": ("gelu_pytorch_tanh", True),
 }
 _POSITION_KEYS = "threefry2x32"
 

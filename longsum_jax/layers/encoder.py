@@ -41,9 +41,9 @@ class EncoderLayer(Layer):
     def setup(self) -> None:
         stack = self.stack
         attention = get_encoder_attention(stack.options)
-        self.self_norm = attention.make_norm(stack)
+        self.self_norm = stack.make_sublayer_norm(partial(attention.make_norm, stack))
         self.self_attention = attention.from_stack(stack)
-        self.ff_norm = stack.make_norm()
+        self.ff_norm = stack.make_sublayer_norm()
         self.feed_forward = stack.make_feed_forward()
         self.dropout = Dropout(stack.dropout_rate)
         self.make_memory()
@@ -172,11 +172,15 @@ class Encoder(nn.Module):
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        """Groups of consecutive equal layers: same attention, and all or none with a memory."""
+        """Groups of consecutive equal layers: same attention and rotary positions, and all or none
+        with a memory."""
         stack = self.stack
         attentions = layer_attentions(stack.options.encoder_attention, stack.num_layers)
         with_memory = memory_layers(stack.memory, stack.num_layers)
-        specs = [LayerSpec(name, i in with_memory) for i, name in enumerate(attentions)]
+        specs = [
+            LayerSpec(name, i in with_memory, rotary=stack.rotary_of(i))
+            for i, name in enumerate(attentions)
+        ]
         return layer_groups(specs, stack.shares_layers)
 
     def _make_layers(self, group: LayerGroup, **module: Any) -> nn.Module:

@@ -8,6 +8,7 @@ A sublayer (self-attention, cross-attention, feed-forward) is applied as
 which normalizes before the sublayer (pre-norm) or after the sum (post-norm):
 
     pre-norm     x + sublayer(norm(x))
+    sandwich     x + norm'(sublayer(norm(x)))
     post-norm    norm(x + sublayer(x))
 """
 
@@ -52,13 +53,16 @@ class Layer(nn.Module):
         deterministic: bool = True,
         keys: UInt32[AnyArray, "rows length words"] | None = None,
     ) -> Float[AnyArray, "batch length d_model"]:
-        """Adds the output ``y`` of a sublayer to ``x``; normalizes the sum in post-norm stacks.
+        """Adds the output ``y`` of a sublayer to ``x``; normalizes the sum in post-norm stacks, and
+        ``y`` in stacks with ``sandwich_norm``.
 
         Args:
             norm, x, y: norm, input and output of the sublayer.
             deterministic: False in training.
             keys: PRNG keys of positions, see ``layers.dense.Dropout``.
         """
+        if self.stack.sandwich_norm:
+            y = norm.of_output(y)
         x = x + self.dropout(y, deterministic, keys)
         return x if self.stack.pre_norm else norm(x)
 
@@ -68,7 +72,7 @@ class Layer(nn.Module):
         if name != "none":
             self.memory = MEMORIES[name](self.stack, self.self_attention)
         if name == "attentive":
-            self.memory_norm = self.stack.make_norm()
+            self.memory_norm = self.stack.make_sublayer_norm()
 
     def replay_memory(
         self, state: MemoryState | tuple[()]
@@ -138,7 +142,11 @@ def stack_of(stack: StackConfig, spec: LayerSpec) -> StackConfig:
         options = with_attention(options, spec.attention)
     if not spec.memory:
         memory = dataclasses.replace(memory, memory="none")
-    return dataclasses.replace(stack, options=options, memory=memory)
+    rotary = () if spec.rotary is None else (spec.rotary,)
+    windows = (spec.window,) if spec.window else ()
+    return dataclasses.replace(
+        stack, options=options, memory=memory, rotary=rotary, windows=windows
+    )
 
 
 def check_memory(config: Any, encoder_layers: int, decoder_layers: int) -> None:

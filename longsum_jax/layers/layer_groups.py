@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
+from longsum_jax.ops.positions import Rotary
 
 SHARED = "layer"  # name of a group whose layers share their parameters
 _MOST_LAYERS = 1000
@@ -37,10 +38,14 @@ class LayerSpec(NamedTuple):
     Attributes:
         attention: name of the encoder attention, "" in decoders.
         memory: True if the layer has a memory.
+        window: number of tokens that a token of a decoder sees, itself included; 0 for all.
+        rotary: rotary positions of self-attention, None without.
     """
 
     attention: str
     memory: bool = False
+    window: int = 0
+    rotary: Rotary | None = None
 
 
 class LayerGroup(NamedTuple):

@@ -244,7 +244,7 @@ class CompressiveMemory(Memory):
         def attend(states: AnyArray, key_mask: AnyArray) -> Array:
             k, v = self.self_attention.project_kv_frozen(states)
             return dot_product_attention(
-                q, k, v, mask=key_mask[:, None, None], scale=self.stack.attention_scale
+                q, k, v, mask=key_mask[:, None, None], scale=self.self_attention.scale
             )
 
         error = reconstruction_error(

@@ -1,6 +1,5 @@
 """Logical axis names of parameters and activations, and their sharding on a mesh."""
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -19,15 +18,34 @@ from longsum_jax.typing import AnyArray
 Initializer = Callable[..., Array]
 
 
+class NamedParameter(nn.LogicallyPartitioned):
+    """A parameter with a logical name for each axis.
+
+    In NNX the names are metadata of the variable, not a sharding, which would require a mesh with
+    axes of these names.
+    """
+
+    def to_nnx_metadata(self) -> dict[str, Any]:
+        """Returns the metadata of an ``nnx.Variable``."""
+        return {"value": self.value, "logical_names": self.names}
+
+    @classmethod
+    def from_nnx_metadata(cls, metadata: dict[str, Any]) -> "NamedParameter":
+        """Makes the parameter from the metadata of an ``nnx.Variable``."""
+        return cls(metadata["value"], metadata["logical_names"])
+
+
 def logical(initializer: Initializer, *names: str) -> Initializer:
     """Attaches logical axis names to a float32 parameter.
 
     ``training.mesh`` maps the names to mesh axes.
     """
-    # Explicitly, because initializers default to float64 under JAX_ENABLE_X64.
-    in_float32 = functools.partial(initializer, dtype=jnp.float32)
-    # ``Module.param`` unboxes the array.
-    return nn.with_logical_partitioning(in_float32, names)  # type: ignore[return-value]
+
+    def init(*args: Any) -> Any:
+        # Explicitly float32, because initializers default to float64 under JAX_ENABLE_X64.
+        return NamedParameter(initializer(*args, dtype=jnp.float32), names)
+
+    return init  # ``Module.param`` unboxes the array
 
 
 def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpec | None:

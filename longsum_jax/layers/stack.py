@@ -9,9 +9,11 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
-from longsum_jax.layers.dense import NORMS, FeedForward, normal, torch_uniform
+from longsum_jax.layers.dense import NORMS, FeedForward, SandwichNorm, normal, torch_uniform
 from longsum_jax.layers.partitioning import Initializer
+from longsum_jax.ops.attention.dense import Scale
 from longsum_jax.ops.memory import Overflow
+from longsum_jax.ops.positions import Rotary
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_jax.schema import LengthOrNone, Size, SizeOrNone, Weight
 
@@ -116,15 +118,25 @@ class StackConfig:
     Attributes:
         d_model: size of the states.
         num_heads: number of heads of every attention.
+        num_kv_heads: number of heads of keys and values, each for a group of consecutive heads of
+            the queries (Ainslie et al. 2023); None for ``num_heads``.
         d_kv: size of one head.
         d_ff: size between the maps of the feed-forward.
         feed_forward: feed-forward type, a key of ``layers.dense.FEED_FORWARD_KINDS``.
-        norm: norm type, "rms" (T5) or "layer".
+        norm: norm type, "rms" (T5), "gemma_rms" (an RMS norm whose scale is 1 + a parameter) or
+            "layer".
         pre_norm: True to normalize before each sublayer (T5, PEGASUS); otherwise after each
             residual (BART, BERT).
+        sandwich_norm: True to normalize the output of each sublayer, too, before its residual; for
+            stacks with ``pre_norm``.
         final_norm: True to normalize once more after the last layer.
-        attention_scale: factor of the query-key products.
+        attention_scale: factor of the query-key products, possibly with a soft cap of the scores.
+        qk_norm: True to normalize the queries and keys of each head.
+        rotary: rotary positions of self-attention, one for all layers or one per layer; () without.
+        windows: number of tokens that a token of each decoder layer sees, itself included, 0 for
+            all; () for 0 in all layers. Encoders have windows by their attention.
         attention_init: initialization: "torch", "t5", or the standard deviation of all kernels.
+        source_size: size of the encoder states that a decoder reads; None for ``d_model``.
         embedding_size: size of an embedding, which a linear layer maps to ``d_model``; None for
             embeddings of that size, without the map.
         shares_layers: True if all layers have the same parameters, stored once, without an axis of
@@ -151,13 +163,19 @@ class StackConfig:
     d_ff: int
     num_layers: int
     feed_forward: str
-    norm: Literal["rms", "layer"]
+    norm: Literal["rms", "gemma_rms", "layer"]
     norm_epsilon: float
     pre_norm: bool
     final_norm: bool
+    num_kv_heads: int | None = None
+    sandwich_norm: bool = False
     attention_bias: bool = False
     feed_forward_bias: bool = False
-    attention_scale: float = 1.0
+    attention_scale: Scale = 1.0
+    qk_norm: bool = False
+    rotary: tuple[Rotary, ...] = ()
+    windows: tuple[int, ...] = ()
+    source_size: int | None = None
     attention_init: Literal["torch", "t5"] | float = "t5"
     embedding_size: int | None = None
     shares_layers: bool = False
@@ -194,6 +212,15 @@ class StackConfig:
         """Makes a norm of this stack."""
         return NORMS[self.norm](self.norm_epsilon, self.dtype, **names)
 
+    def make_sublayer_norm(self, make: Callable[[], nn.Module] | None = None) -> nn.Module:
+        """Makes the norm of a sublayer, or its two norms with ``sandwich_norm``.
+
+        Args:
+            make: function that makes one norm; None for ``make_norm``.
+        """
+        make = make or self.make_norm
+        return SandwichNorm(make) if self.sandwich_norm else make()
+
     def make_feed_forward(self) -> FeedForward:
         """Makes the feed-forward of one layer."""
         return FeedForward(
@@ -206,13 +233,31 @@ class StackConfig:
         )
 
     @property
+    def kv_heads(self) -> int:
+        """``num_kv_heads``, with None resolved."""
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    def rotary_of(self, layer: int) -> Rotary | None:
+        """Returns the rotary positions of a layer."""
+        if len(self.rotary) > 1:
+            return self.rotary[layer]
+        return self.rotary[0] if self.rotary else None
+
+    @property
+    def self_attention_fields(self) -> dict[str, Any]:
+        """Attributes of the self-attention of one layer, whose rotary positions are the first."""
+        return self.attention_fields | {"rotary": self.rotary_of(0)}
+
+    @property
     def attention_fields(self) -> dict[str, Any]:
         """Attributes of ``layers.attention.multi_head.MultiHeadAttention``."""
         init = self.attention_initializers
         return {
             "d_model": self.d_model,
             "num_heads": self.num_heads,
+            "num_kv_heads": self.kv_heads,
             "d_kv": self.d_kv,
+            "norm_epsilon": self.norm_epsilon if self.qk_norm else None,
             "projection_init": init.projection,
             "output_init": init.output,
             "query_init": init.query,

@@ -228,7 +228,7 @@ class EncoderDecoder(PreciseModule):
         """Makes the scores of pages if the decoder reads them one by one; call it in ``setup``."""
         c = self.config
         if c.page_length and c.page_decoding:
-            shape, names = (c.d_model, 1), ("embed", "pages")
+            shape, names = (c.decoder_stack.d_model, 1), ("embed", "pages")
             self.page_scores = Linear(shape, names, normal(0.02), nn.initializers.zeros)
 
     def _in_pages(self, x: Shaped[AnyArray, "batch length *features"]) -> Array:
@@ -297,7 +297,7 @@ class EncoderDecoder(PreciseModule):
         self,
         decoder_input_ids: Int[AnyArray, "batch target_length"],
         target_mask: Bool[AnyArray, "batch target_length"],
-        encoder_states: Float[AnyArray, "batch states_length d_model"],
+        encoder_states: Float[AnyArray, "batch states_length source_size"],
         attention_mask: Shaped[AnyArray, "batch length"],
         memory: DocumentMemory,
         deterministic: bool = True,
@@ -317,7 +317,7 @@ class EncoderDecoder(PreciseModule):
     def decode(
         self,
         decoder_input_ids: Int[AnyArray, "batch target_length"],
-        encoder_states: Float[AnyArray, "batch states_length d_model"],
+        encoder_states: Float[AnyArray, "batch states_length source_size"],
         attention_mask: Shaped[AnyArray, "batch length"],
         deterministic: bool = True,
     ) -> Float[Array, "batch target_length vocab"]:
@@ -328,7 +328,7 @@ class EncoderDecoder(PreciseModule):
     def decoder_states(
         self,
         decoder_input_ids: Int[AnyArray, "batch target_length"],
-        encoder_states: Float[AnyArray, "batch states_length d_model"],
+        encoder_states: Float[AnyArray, "batch states_length source_size"],
         attention_mask: Shaped[AnyArray, "batch length"],
         deterministic: bool = True,
     ) -> Float[Array, "batch target_length d_model"]:
@@ -346,7 +346,7 @@ class EncoderDecoder(PreciseModule):
 
     def read_source(
         self,
-        encoder_states: Float[AnyArray, "batch states_length d_model"],
+        encoder_states: Float[AnyArray, "batch states_length source_size"],
         attention_mask: Shaped[AnyArray, "batch length"],
         memory: DocumentMemory | None = None,
         stores_states: bool | None = None,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
 from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
-from longsum_jax.layers.layer_groups import parse_layer_path
+from longsum_jax.layers.layer_groups import is_hybrid, parse_hybrid, parse_layer_path
 from longsum_jax.layers.stack import MemoryOptions, PageOptions
 from longsum_jax.models import lsg_layout
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
@@ -55,6 +55,7 @@ class Family:
         attentions: encoder attentions of the class in transformers, or of a published class derived
             from it. A model with another encoder attention, or without full cross-attention, is
             saved under a model_type of this library, so that other libraries do not misread it.
+        mixes_attentions: True if the layers of a published model may have different ``attentions``.
         generation: defaults for checkpoints without generation_config.json. Their maximum length
             counts the start token: with ``max_new_tokens`` in the file, a ``max_length`` passed by
             a transformers user would have no effect.
@@ -72,6 +73,7 @@ class Family:
     infer_from_weights: Callable[[Any, Mapping[str, Any]], Any] = _keep_config
     is_encoder_decoder: bool = True
     attentions: tuple[str, ...] = ("full",)
+    mixes_attentions: bool = False
     generation: Mapping[str, Any] = field(default_factory=lambda: {"max_length": 257})
 
     def config(self, values: Mapping[str, Any], where: str = "model") -> ModelConfig:
@@ -145,10 +147,10 @@ class Family:
         Parameters without a counterpart in transformers keep their path, with dots for slashes.
         """
         published = self.published_weight_map(config)
-        if self.is_published(config):
-            return published
         rows = {row.path: row for row in published.rows}
         paths = self.parameter_shapes(config)
+        if self.is_published(config) and rows.keys() == paths.keys():
+            return published
         return published._replace(rows=[_weight_row(path, rows) for path in paths])
 
     def unpublished_parameters(self, config: ModelConfig) -> set[str]:
@@ -159,7 +161,10 @@ class Family:
 
     def is_published(self, config: ModelConfig) -> bool:
         """Returns True if the class in transformers supports the model of this config."""
-        if config.encoder_attention not in self.attentions or config.head == "extraction":
+        names = [config.encoder_attention]
+        if self.mixes_attentions and is_hybrid(config.encoder_attention):
+            names = [name for name, _ in parse_hybrid(config.encoder_attention)]
+        if not set(names) <= set(self.attentions) or config.head == "extraction":
             return False
         if not isinstance(config, EncoderDecoderConfig):
             return True

@@ -6,11 +6,18 @@ from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
-from longsum_jax.models import bart, bert, locost, lsg_layout, mt5, t5
+from longsum_jax.models import bart, bert, locost, lsg_layout, mt5, t5, t5gemma
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig, check_entries
 from longsum_jax.models.family import LIBRARY_PREFIX, Family
 
-_ALL = (locost.FAMILY, *t5.FAMILIES, *mt5.FAMILIES, *bart.FAMILIES, *bert.FAMILIES)
+_ALL = (
+    locost.FAMILY,
+    *t5.FAMILIES,
+    *mt5.FAMILIES,
+    t5gemma.FAMILY,
+    *bart.FAMILIES,
+    *bert.FAMILIES,
+)
 
 # Suffix of class names in ``architectures`` to the kind of models that no family reads.
 _UNSUPPORTED_CLASSES = (

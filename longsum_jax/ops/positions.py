@@ -1,6 +1,7 @@
-"""Sinusoidal positions, exact at any position up to 16,777,216."""
+"""Sinusoidal and rotary positions, exact at any position up to 16,777,216."""
 
 import math
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -51,3 +52,39 @@ def pegasus_x_frequencies(d_model: int) -> Float[np.ndarray, " half_d_model"]:
     """
     half = d_model // 2
     return 10000.0 ** (-np.arange(half) / max(half - 1, 1))
+
+
+class Rotary(NamedTuple):
+    """Rotary positions (RoFormer, Su et al. 2021, section 3.2.2).
+
+    Attributes:
+        base: base of the frequencies, base**(-2 i / head_dim) radians per position.
+        factor: divisor of all positions ("linear scaling", Chen et al. 2023).
+    """
+
+    base: float
+    factor: float = 1.0
+
+
+def rotated(
+    x: Float[AnyArray, "*batch length heads head_dim"],
+    positions: Int[AnyArray, "*#batch length"],
+    rotary: Rotary,
+) -> Float[Array, "*batch length heads head_dim"]:
+    """Rotates pairs of features (i, i + head_dim / 2) by angles proportional to the position.
+
+    Args:
+        x: queries or keys.
+        positions: position of each, from 0 to 2**24.
+        rotary: frequencies of the angles.
+
+    Returns:
+        The rotated vectors in the type of ``x``, computed in float32.
+    """
+    half = x.shape[-1] // 2
+    frequencies = rotary.base ** (-np.arange(half) / half) / rotary.factor
+    waves = sinusoidal_positions(positions, frequencies)[..., None, :]
+    sin, cos = waves[..., :half], waves[..., half:]
+    first, second = x[..., :half].astype(jnp.float32), x[..., half:].astype(jnp.float32)
+    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
+    return turned.astype(x.dtype)

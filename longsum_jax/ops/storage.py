@@ -15,7 +15,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from longsum_jax.ops.attention.dense import masked_exponentials
+from longsum_jax.ops.attention.dense import (
+    CappedScale,
+    Scale,
+    masked_exponentials,
+    product_factor,
+    scaled_scores,
+)
 from longsum_jax.typing import AnyArray
 
 Storage = Literal["float32", "bfloat16", "int8"]
@@ -78,25 +84,32 @@ def stored_attention(
     v: Stored,
     *,
     mask: Bool[AnyArray, "#batch #heads 1 num_keys"] | None = None,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
 ) -> Float[Array, "batch queries heads head_dim"]:
     """Computes ``ops.attention.dense.dot_product_attention`` in float32 with stored keys.
 
     Args:
         q: queries.
-        k: keys [batch, heads, head_dim, num_keys], with scales [batch, heads, 1, num_keys].
+        k: keys [batch, heads, head_dim, num_keys], with scales [batch, heads, 1, num_keys];
+            possibly with fewer heads than the queries.
         v: values [batch, heads, num_keys, head_dim], with scales [batch, heads, num_keys, 1].
         mask: True on keys to read.
-        scale: factor of the query-key products.
+        scale: factor of the query-key products, possibly with a soft cap.
     """
-    q = jnp.moveaxis(q.astype(jnp.float32), 1, 2) * scale
+    batch, num_queries, heads, head_dim = q.shape
+    q = jnp.moveaxis(q.astype(jnp.float32), 1, 2) * product_factor(scale)
+    # Queries of a group of heads are rows of the group's head; they share one mask.
+    q = q.reshape(batch, k.values.shape[1], -1, head_dim)
     scores = _product(q, k.values, _at_once)
     if k.scales is not None:
         scores = scores * k.scales
+    if isinstance(scale, CappedScale):
+        scores = scaled_scores(scores, scale._replace(factor=1.0))
     weights, total = masked_exponentials(scores, mask)
     if v.scales is not None:
         weights = weights * v.scales.swapaxes(-1, -2)
-    return jnp.moveaxis(_product(weights, v.values, _by_eights) / total, 2, 1)
+    out = _product(weights, v.values, _by_eights) / total
+    return jnp.moveaxis(out.reshape(batch, heads, num_queries, -1), 2, 1)
 
 
 # Sums [..., eights, outputs] -> [..., outputs], of several rows in one pass.

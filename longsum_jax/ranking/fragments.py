@@ -21,6 +21,7 @@ from longsum_jax.text.sentences import without_list_mark
 
 _SECTION = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.?\s+(?=[^\W\d_])(?![a-z])")
 _FEWEST_WORDS = 4
+_FEWEST_CONTENT_WORDS = 2  # distinct; "Yes, I know that." has none
 _LONGEST_LEAD_IN = 12  # words
 _COLONS = (":", "\uff1a")
 _DIGITS = 0.1  # minimum share of digits in the characters of a row of numbers
@@ -35,6 +36,8 @@ _TAIL = 20  # characters at the end of a sentence that are searched for its stop
 _QUOTATION = "\"'\u201c\u2018\u00ab\u201e(*_"  # marks before the first word
 # Images, badges, comments and rows of tables in Markdown and HTML, illustrations in plain text.
 _MARKUP = re.compile(r"\[?!\[|<!--|<img\b|\[(?:Illustration|Image|Figure)\b", re.IGNORECASE)
+_FENCE = re.compile(r"```|~~~")  # start or end of a block of code in Markdown
+_CODE = re.compile(r"//+ |/\*|#!|(?:>>>|\$) ")  # beginnings of comments and of lines of a shell
 _LONGEST_ANNOUNCEMENT = 16  # words
 _NAME = r"(?:(?:[A-Z]\.|[A-Z][\w'\u2019-]+)(?: (?=[A-Z])|(?=[,.!])))+"
 _ANNOUNCEMENT = re.compile(
@@ -89,6 +92,7 @@ def are_fragments(document: ParsedDocument) -> np.ndarray:
         | _in_captions(document)
         | _are_unfinished(document)
         | _are_markup(document)
+        | _are_code(document)
         | _are_announcements(document)
         | _are_notices(document)
     )
@@ -118,10 +122,14 @@ def _first_words(sentence: str) -> str:
 def _are_short(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences of fewer than ``_FEWEST_WORDS`` words; a URL counts as one word.
 
-    They are not informative out of context, and would often be selected because they always fit.
+    So are sentences of fewer than ``_FEWEST_CONTENT_WORDS`` words that are not stop words, such as
+    answers. They are not informative out of context, and would often be selected because they
+    always fit.
     """
     words = np.bincount(document.words.rows, minlength=len(document.sentences))
-    return np.minimum(words, document.lengths) < _FEWEST_WORDS
+    content = document.words.by_sentence(document.content[document.words.word])
+    few = content < _FEWEST_CONTENT_WORDS
+    return (np.minimum(words, document.lengths) < _FEWEST_WORDS) | few
 
 
 def _are_numbered_headings(document: ParsedDocument) -> np.ndarray:
@@ -195,6 +203,20 @@ def _are_unfinished(document: ParsedDocument) -> np.ndarray:
 def _are_markup(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences that begin with an image, a comment or an illustration."""
     return np.array([_MARKUP.match(sentence) is not None for sentence in document.sentences])
+
+
+def _are_code(document: ParsedDocument) -> np.ndarray:
+    """Returns True for sentences in fenced blocks of code, and for comments of code.
+
+    If the last block has no end, only the sentences that contain a fence are marked.
+    """
+    sentences = document.sentences
+    code = np.array([_CODE.match(sentence) is not None for sentence in sentences])
+    fences = np.array([len(_FENCE.findall(sentence)) for sentence in sentences])
+    total = np.cumsum(fences)
+    is_inside = (total - fences) % 2 == 1 if total[-1] % 2 == 0 else np.zeros(len(code), bool)
+    opens = np.array([_FENCE.match(sentence) is not None for sentence in sentences])
+    return code | is_inside | opens | (fences % 2 == 1)
 
 
 def _are_announcements(document: ParsedDocument) -> np.ndarray:

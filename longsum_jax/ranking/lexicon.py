@@ -119,8 +119,11 @@ DEPENDENT: Mapping[str, re.Pattern[str]] = {
     "en": _beginning(
         "he, she, it, they, this, these, those, his, her, their, its, but, however, therefore, "
         "thus, hence, moreover, furthermore, otherwise, instead, nevertheless, nonetheless, "
-        "consequently, similarly, likewise, for example, for instance, in contrast, as a result, "
-        "on the other hand",
+        "consequently, similarly, likewise, accordingly, conversely, meanwhile, for example, for "
+        "instance, in contrast, by contrast, as a result, on the other hand, in turn, in effect, "
+        "in (?:this|that|these|those|such|both|either|each) (?:case|example|situation|scenario)s?, "
+        "(?:at|until|from) (?:this|that|which) (?:point|time), "
+        "(?:for|because of) (?:this|that|these|those) reasons?",
         # "This paper presents", "It is known that"
         r"th(?:is|ese) (?:paper|article|study|thesis|report|document|work|proposal|specification|"
         r"section|chapter|book|guide|page|project|survey|review|year)\b|"

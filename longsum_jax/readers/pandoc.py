@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from longsum_jax.extra import missing_extra
 from longsum_jax.files import MAX_RATIO, RATIO_FROM, expands
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.html import declared_encoding
+from longsum_jax.readers.processes import time_limit
 from longsum_jax.readers.source import Source
 from longsum_jax.readers.xml_tree import table_row
 
@@ -167,14 +167,10 @@ def _run_pandoc(executable: str, source: Source, content: bytes, markup: str, wh
             "pip install 'longsum_jax[pandoc]'"
         ) from None
     seconds = _BASE_SECONDS + _SECONDS_PER_BYTE * len(content)
-    start = time.monotonic()
-    timer = threading.Timer(min(seconds, source.options.max_seconds), process.kill)
-    timer.daemon = True
     feeder = threading.Thread(target=_feed, args=(process.stdin, content), daemon=True)
     process.stdin = None  # closed by the thread
-    with process:
+    with process, time_limit(process, min(seconds, source.options.max_seconds)) as expired:
         assert process.stdout is not None
-        timer.start()
         feeder.start()
         output = b""
         try:
@@ -184,10 +180,9 @@ def _run_pandoc(executable: str, source: Source, content: bytes, markup: str, wh
             if not 0 < len(output) <= max_bytes:
                 process.kill()
         process.wait()
-        timer.cancel()
     feeder.join()
     source.check_time()
-    if time.monotonic() - start > seconds:
+    if expired.is_set():
         raise InputError(
             f"{source.name}: pandoc takes longer than {seconds:.0f} seconds to read it as {what}; "
             "correct the file, or convert it to HTML"

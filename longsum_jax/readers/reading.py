@@ -1,13 +1,15 @@
 """Reads documents from files, folders, patterns and archives of any supported kind."""
 
+import contextlib
+import dataclasses
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Generator, Iterator
 
 from longsum_jax.errors import InputError
-from longsum_jax.readers import slack
+from longsum_jax.readers import sandbox
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.paths import STDIN, expand, printable
-from longsum_jax.readers.registry import kind_of
 from longsum_jax.readers.source import ReadOptions, Source, read_content
 
 
@@ -35,35 +37,49 @@ def read_documents(
     options = options or ReadOptions()
     left_out = None if exclude is None else os.fspath(exclude)
     for path in expand([_name(path) for path in paths], left_out):
-        found = [path] if isinstance(path, Failure) else read_file(path, options)
-        for document in found:
-            if isinstance(document, Document):
-                yield document
-            elif on_failure is None:
-                raise InputError(document.problem)
-            else:
-                on_failure(document)
+        if isinstance(path, Failure):
+            _report(path, on_failure)
+            continue
+        with contextlib.closing(read_file(path, options)) as results:
+            for result in results:
+                if isinstance(result, Document):
+                    yield result
+                else:
+                    _report(result, on_failure)
 
 
-def read_file(path: str, options: ReadOptions) -> Iterator[Document | Failure]:
+def _report(failure: Failure, on_failure: Callable[[Failure], None] | None) -> None:
+    """Passes a failure to the callback; raises InputError if there is none."""
+    if on_failure is None:
+        raise InputError(failure.problem)
+    on_failure(failure)
+
+
+def read_file(path: str, options: ReadOptions) -> Generator[Document | Failure, None, None]:
     """Yields the documents of a file, and failures for unreadable parts."""
     name = "standard input" if path == STDIN else printable(path)
-    if path != STDIN and os.path.isdir(path):  # see ``expand``
-        yield from _read_folder(Source(name, path, b"", options))
+    is_folder = path != STDIN and os.path.isdir(path)  # with a Slack export, see ``expand``
+    content = b""
+    if not is_folder:
+        try:
+            content = read_content(None if path == STDIN else path, name, options.max_bytes)
+        except InputError as error:
+            yield Failure.of(name, error)
+            return
+    if options.sandbox and not _are_readers_registered():
+        yield from sandbox.read(Source(name, path, content, options), is_folder=is_folder)
         return
-    try:
-        content = read_content(None if path == STDIN else path, name, options.max_bytes)
-    except InputError as error:
-        yield Failure.of(name, error)
-        return
-    yield from _read(Source(name, path, content, options))
+    from longsum_jax.readers.contents import read_folder, read_source
+
+    source = Source(name, path, content, dataclasses.replace(options, sandbox=False))
+    yield from read_folder(source) if is_folder else read_source(source)
 
 
-def _read_folder(source: Source) -> Iterator[Document | Failure]:
-    try:
-        yield from slack.read_folder(source)
-    except InputError as error:
-        yield Failure.of(source.name, error)
+def _are_readers_registered() -> bool:
+    """Returns True if readers of the user were registered, which only this process has."""
+    # The registry is imported by whoever changes it. This process does not need it otherwise.
+    registry = sys.modules.get("longsum_jax.readers.registry")
+    return registry is not None and registry.is_changed()
 
 
 def _name(path: object) -> str:
@@ -73,45 +89,3 @@ def _name(path: object) -> str:
             "read_documents(*paths) does"
         )
     return os.fspath(path)
-
-
-def _read(source: Source) -> Iterator[Document | Failure]:
-    try:
-        kind = kind_of(source)
-        if kind.read is not None:
-            for found in kind.read(source):
-                yield from _read_inner(found) if isinstance(found, Source) else (found,)
-            return
-        _check_depth(source, source.depth + 1)
-        empty = True
-        assert kind.unpack is not None
-        for inner in kind.unpack(source):
-            empty = False
-            if isinstance(inner, Failure):
-                yield inner
-            else:
-                yield from _read(inner)
-        if empty:
-            raise InputError(f"{source.name}: holds no files")
-    except InputError as error:
-        yield Failure.of(source.name, error)
-    except MemoryError:
-        yield Failure.of(source.name, f"{source.name}: too large for the memory of this machine")
-
-
-def _read_inner(source: Source) -> Iterator[Document | Failure]:
-    """Yields the documents of an attachment."""
-    try:
-        _check_depth(source, source.depth)
-    except InputError as error:
-        yield Failure.of(source.name, error)
-        return
-    yield from _read(source)
-
-
-def _check_depth(source: Source, depth: int) -> None:
-    if depth > source.options.max_depth:
-        raise InputError(
-            f"{source.name}: archives inside one another deeper than "
-            f"max_depth={source.options.max_depth}; raise it (--max_depth), or unpack them"
-        )

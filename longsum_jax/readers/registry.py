@@ -96,6 +96,7 @@ KINDS: dict[str, Kind] = {
     "zip": Kind("a zip archive", (".zip",), _ZIP, unpack=archives.unzip),
     "tar": Kind("a tar archive", (".tar",), unpack=archives.untar),
 }
+_BUILT_IN = dict(KINDS)
 
 # Documents that are zip archives, by a member that only they contain.
 _ZIP_MEMBERS = {
@@ -191,6 +192,11 @@ _XML_MARKS = {
 # The first cue of SubRip, also in files with a plain-text suffix.
 _CUE = re.compile(rb"(?:\xef\xbb\xbf)?\s*\d+[ \t]*\r?\n\d{1,2}:\d\d:\d\d[,.]\d{1,3} *-->")
 _XML_ROOTS = (b"<!doctype article", b"<article", b"<pmc-articleset", b"<tei")
+
+
+def is_changed() -> bool:
+    """Returns True if readers were registered in ``KINDS``, or removed."""
+    return KINDS != _BUILT_IN
 
 
 def kind_of(source: Source) -> Kind:

@@ -1,6 +1,8 @@
 """The input of a reader: the bytes of one document, and the limits of reading them."""
 
 import dataclasses
+import os
+import stat
 import sys
 import time
 from collections.abc import Iterable
@@ -13,6 +15,7 @@ from longsum_jax.readers.encodings import decode
 from longsum_jax.text.documents import replace_half_characters
 
 MAX_MEMBERS = 100_000  # maximum members of the archives in one file, including nested ones
+_BASE_MEMORY = 2**31  # bytes for reading a file, in addition to twice its content
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,8 @@ class ReadOptions:
         max_depth: maximum nesting depth of archives and compressed files.
         max_pages: maximum number of pages of a PDF, chapters of an EPUB or slides.
         max_seconds: maximum time for reading one document, in seconds.
+        sandbox: whether files are read in a child process, see ``readers.sandbox``. Without it, a
+            small file made for the purpose can fill the memory or end this process.
 
     Raises:
         InputError: a limit is below 1, or a key is empty.
@@ -42,6 +47,12 @@ class ReadOptions:
     max_depth: int = 4
     max_pages: int = 20_000
     max_seconds: float = 300.0
+    sandbox: bool = True
+
+    @property
+    def max_memory(self) -> int:
+        """Memory limit of the child process that reads files, in bytes."""
+        return _BASE_MEMORY + 2 * int(self.max_bytes)
 
     def __post_init__(self) -> None:
         for name in ("max_bytes", "max_depth", "max_pages"):
@@ -109,10 +120,7 @@ class Source:
     def check_time(self) -> None:
         """Raises InputError if reading has exceeded the time limit."""
         if time.monotonic() - self._began > self.options.max_seconds:
-            raise InputError(
-                f"{self.name}: reading takes longer than max_seconds={self.options.max_seconds:g}; "
-                "raise it (--max_seconds), or split the document"
-            )
+            raise InputError(too_slow(self.name, self.options.max_seconds))
 
     def check_size(self, num_bytes: int) -> None:
         """Raises InputError if the size exceeds the limit."""
@@ -218,8 +226,13 @@ def read_content(path: str | None, name: str, max_bytes: int) -> bytes:
         max_bytes: maximum size.
 
     Raises:
-        InputError: the file does not exist, cannot be read or is too large.
+        InputError: the file does not exist, cannot be read, is too large or is a named pipe.
     """
+    if path is not None and _is_named_pipe(path):
+        raise InputError(
+            f"{name}: a named pipe, which may never be written to; give a regular file, or read it "
+            "from standard input"
+        )
     try:
         if path is None:
             content = sys.stdin.buffer.read(max_bytes + 1)
@@ -234,6 +247,32 @@ def read_content(path: str | None, name: str, max_bytes: int) -> bytes:
     if len(content) > max_bytes:
         raise InputError(beyond(name, max_bytes))
     return content
+
+
+def _is_named_pipe(path: str) -> bool:
+    """Returns True for a pipe in the file system; not for one that a shell opened."""
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode) and os.path.exists(os.path.realpath(path))
+    except (OSError, ValueError):  # reported when the file is opened
+        return False
+
+
+def too_slow(name: str, max_seconds: float) -> str:
+    """Returns the error message for a document that exceeds the time limit."""
+    return (
+        f"{name}: reading takes longer than max_seconds={max_seconds:g}; "
+        "raise it (--max_seconds), or split the document"
+    )
+
+
+def too_large(name: str, options: ReadOptions) -> str:
+    """Returns the error message for a document that needs too much memory."""
+    if not options.sandbox:
+        return f"{name}: too large for the memory of this machine"
+    return (
+        f"{name}: reading takes more than {options.max_memory / 2**30:.3g} GiB of memory; "
+        f"split the document, or raise max_bytes={options.max_bytes} (--max_bytes) and so the limit"
+    )
 
 
 def _nothing_left(notes: list[str], has_pictures: bool) -> str:

@@ -21,7 +21,7 @@ from longsum_jax.text.ngrams import NgramCounts, Tokenize, count_ngrams, unicode
 SIZES = (1, 2)  # words of the n-grams
 MAX_SOURCES = 3  # maximum sentences of the document per summary sentence
 # Minimum share of a sentence that each source adds, and minimum share that counts as supported. The
-# values are the best ones in benchmarks/sources.py.
+# values are the best ones in studies/sources.py.
 MIN_GAIN = 0.15
 SUPPORTED = 0.2
 _TOLERANCE = 1e-12  # equal gains may differ by rounding

@@ -20,6 +20,7 @@ _FEWEST_LINES, _NARROWEST_WRAP, _FEWEST_FULL, _FEWEST_SMALL = 4, 30, 0.6, 0.3
 LONGEST_SENTENCE = 150
 # Words of the pieces of longer sentences; the last also limits sentences without a final stop.
 SHORTEST_PIECE, MEAN_PIECE, LONGEST_PIECE = 15, 30, 60
+_CONJUNCTIONS = frozenset(("and", "but", "so", "because"))  # often between clauses of talk
 _SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # no white space above U+3000
 _MARKER = re.compile(r"\s*(?:[-*•‣◦+]\s|\d{1,3}[.)]\s|#|\||>|```)")
 _LIST_ITEM = re.compile(r"(?:[-*•‣◦]|\d{1,3}[.)])\s")
@@ -55,7 +56,7 @@ def bounded_sentences(text: str) -> list[str]:
     A sentence of more than ``LONGEST_SENTENCE`` words, or of more than ``LONGEST_PIECE`` without a
     final stop, is split at the stops inside its quotation marks and brackets. Parts that are still
     too long, such as a talk transcribed without punctuation, are cut into pieces: at nearby
-    semicolons, commas or line breaks, otherwise between two words.
+    semicolons, commas or line breaks, otherwise before an English conjunction or between any words.
 
     Args:
         text: text of any length, with any line ends.
@@ -247,11 +248,13 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _strength(text: str, before: tuple[int, int], after: tuple[int, int]) -> int:
-    """Returns the strength of the boundary between two words: 0 for a space, up to 3."""
+    """Returns the strength of the boundary between two words: 0 for a space, up to 4."""
     mark = text[before[1] - 1]
     if mark in ";:\u2014\u2013\uff1b\uff1a":
-        return 3
+        return 4
     if mark in ",،、\uff0c":
-        return 2
+        return 3
     between = text[before[1] : after[0]]
-    return int(len(f".{between}.".splitlines()) > 1)
+    if len(f".{between}.".splitlines()) > 1:
+        return 2
+    return int(text[after[0] : after[1]].lower() in _CONJUNCTIONS)

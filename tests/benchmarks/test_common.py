@@ -6,8 +6,8 @@ import sys
 import jax.numpy as jnp
 import pytest
 
-from longsum_jax.analysis.devices import find_target
 from longsum_jax.ops.platform import target_platform
+from longsum_plan.devices import find_target
 
 
 def test_calls_take_turns_after_a_warm_up(scripts):

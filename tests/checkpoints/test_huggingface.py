@@ -14,6 +14,7 @@ import longsum_jax
 from longsum_jax import checksums
 from longsum_jax.checkpoints import huggingface, weights
 from longsum_jax.checkpoints.state_dict import to_state_dict
+from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.models.registry import get_family
 
@@ -310,9 +311,30 @@ def test_malformed_word_on_summarising(tmp_path, tasks):
     write_config(tmp_path, task_specific_params=tasks)
     with pytest.raises(
         InputError,
-        match=r"config\.json: task_specific_params must be a JSON object, got",
+        match=r"config\.json: (task_specific_params|summarization) must be a JSON object, got",
     ):
         huggingface.read_summarization(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, -1, 2.5, 10**400, "text", ["text"], {"key": "text"}, [[1]]], ids=range(9)
+)
+def test_settings_of_summaries_with_a_wrong_type(tmp_path, value):
+    """Every setting is accepted or refused with a sentence."""
+    for name in ("prefix", "segments", "max_length", "num_beams", "eos_token_id"):
+        write_config(tmp_path, task_specific_params={"summarization": {name: value}})
+        try:
+            settings = huggingface.read_summarization(tmp_path)
+            general = {"max_new_tokens": 9, "decoder_start_token_id": 0, "eos_token_id": 1}
+            options = huggingface.summary_generation_config(general, settings)
+            GenerationOptions.from_config(options)
+        except InputError as error:
+            message = str(error)
+            assert message.isprintable()
+            # A max_length is converted to max_new_tokens.
+            assert name.partition("_")[2] in message or "max_new_tokens" in message
+        else:
+            assert isinstance(settings.get("prefix", ""), str)
 
 
 def test_options_for_summarising_come_in_and_out(published, tmp_path):

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from longsum_jax.analysis import devices, records
-from longsum_jax.analysis.plan import ProgramPlan, Trial
+from longsum_jax.analysis import records
 from longsum_jax.commands import console, evaluate, plan, plots, summarize, train
 from longsum_jax.errors import InputError
 from longsum_jax.experiment.config import run_config
@@ -25,6 +24,11 @@ from longsum_jax.experiment.objectives.extraction import Extraction
 from longsum_jax.experiment.objectives.summarization import Summarization
 from longsum_jax.inference.loading import load, load_description
 from longsum_jax.models.registry import get_family
+from longsum_jax.ops.attention.fused import Choice, note_choice
+from longsum_plan import devices
+from longsum_plan.plan import ProgramPlan
+from longsum_plan.program import AbstractProgram
+from longsum_plan.trials import Trial
 
 ROOT = Path(__file__).parents[2]
 TEXT = "The cat sat on the mat. It slept the whole day long. Then a dog came by and barked."
@@ -133,14 +137,33 @@ def uncompiled(monkeypatch):
 
         def plan_program(program, target):
             names.append(program.name)
+            if program.name == "it":
+                program.lower()
             total = next(sizes)
             found = {"memory": next(times)} if seconds else {}
             return ProgramPlan(program.name, {"total": total}, total <= target.memory, None, found)
 
-        monkeypatch.setattr("longsum_jax.analysis.plan.plan_program", plan_program)
+        monkeypatch.setattr("longsum_plan.plan.plan_program", plan_program)
         return names
 
     return make
+
+
+def test_layers_without_a_kernel_are_named_with_the_reason(uncompiled):
+    def note_choices():
+        note_choice("encoder.a", Choice(None, "position biases"))
+        note_choice("decoder.a", Choice(None, "position biases"))
+        note_choice("decoder.b", Choice("splash"))
+        note_choice("decoder.c", Choice(None))
+
+    uncompiled(1, 1, 1)
+    programs = [AbstractProgram("it", note_choices, {})] * 2
+    plans = list(plan._compiled(programs, devices.find_target("cpu")))
+    expected = "attention without a fused kernel: encoder.a, decoder.a (position biases)"
+    assert plan._attention_line(plans) == expected
+    assert plans[0].report()["attention"]["decoder.b"] == {"kernel": "splash", "reason": ""}
+    silent = AbstractProgram("it", lambda: None, {})
+    assert plan._attention_line(plan._compiled([silent], devices.find_target("cpu"))) == ""
 
 
 def test_a_run_that_does_not_fit_is_changed_until_it_does(tiny_run, capsys, uncompiled):

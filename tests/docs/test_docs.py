@@ -21,7 +21,7 @@ SECTIONS = ("task", "model", "data", "training", "evaluation", "optimizer", "mes
 def pages():
     """Returns all texts that users read, generated pages left out."""
     names = ["README.md", "BUILD_NOTES.md", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md"]
-    names += ["benchmarks/README.md", "launch/README.md"]
+    names += ["benchmarks/README.md", "studies/README.md", "launch/README.md"]
     docs = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/**/*.md"))]
     written = [name for name in docs if not name.startswith(GENERATED) and not is_generated(name)]
     return names + written
@@ -68,7 +68,7 @@ def test_modules_and_names_resolve(name):
 
 @pytest.mark.parametrize("name", pages())
 def test_files_exist(name):
-    pattern = r"(?<![\w/.-])((?:configs|benchmarks|docs|launch|notebooks|tests)/[\w/.-]*\w)"
+    pattern = r"(?<![\w/.-])((?:configs|benchmarks|studies|docs|launch|notebooks|tests)/[\w/.-]*\w)"
     named = set(re.findall(pattern, text_of(name)))
     missing = [path for path in sorted(named) if not exists(path)]
     assert [path for path in missing if not is_generated(path) and "_build" not in path] == []
@@ -242,8 +242,9 @@ def test_the_figure_of_quality_and_cost_shows_means_over_data_sets(monkeypatch):
     assert "LOCOST x Hepos" in {text.get_text() for text in third.get_legend().get_texts()}
 
 
-def test_every_file_of_results_is_in_the_list_of_benchmarks():
-    rows = [x for x in text_of("benchmarks/README.md").splitlines() if x.startswith("| ")]
+def test_every_file_of_results_is_in_the_list_of_benchmarks_or_studies():
+    lists = text_of("benchmarks/README.md") + text_of("studies/README.md")
+    rows = [x for x in lists.splitlines() if x.startswith("| ")]
     listed = [name for row in rows for name in re.findall(r"`([\w*]+\.json)`", row.split("|")[-2])]
     kept = {path.name for path in (ROOT / "benchmarks/results").glob("*.json")}
     assert {name for name in kept if not any(fnmatch(name, x) for x in listed)} == set()

@@ -76,6 +76,12 @@ def test_from_transformers(small_model, tmp_path, monkeypatch):
     assert found["logits"].shape[:2] == (1, 1)
 
 
+def test_own_models():
+    namespace = run("own_models.md")
+    assert namespace["states"].shape == (2, 1000, 64)
+    assert namespace["output"].shape == (2, 20, 64)
+
+
 def test_lines_of_transformers_stand_beside_ours():
     theirs = list(blocks("from_transformers.md", "py"))
     for block in theirs:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "longsum_jax"
+PACKAGES = ("longsum_jax", "longsum_plan")
 # Indentation, comment signs, and the quotes of a message over several lines. Newlines stay, so that
 # the numbers of lines do not change.
 MARGINS = re.compile(r'^[ \t]*(?:#+:? ?|[fr]*"(?!""))?|(?<!") ?"$', re.MULTILINE)
@@ -126,7 +126,7 @@ def normalize(text: str) -> str:
 
 def test_prose_follows_the_rules():
     faults = []
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
         if name in WORD_LISTS:
             continue

@@ -107,7 +107,7 @@ def test_flags_of_the_commands_exist(recipes, monkeypatch):
 
 
 def test_published_choices_and_tables_of_benchmarks_exist(recipes, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "studies"))
     tables = importlib.import_module("paper").TABLES
     for words in commands(recipes):
         for word in words:
@@ -115,7 +115,7 @@ def test_published_choices_and_tables_of_benchmarks_exist(recipes, monkeypatch):
                 assert find_published(word.removeprefix("--published="))
         if words[0] == "python" and words[1] != "-m":
             assert (ROOT / words[1]).exists()
-            if words[1] == "benchmarks/paper.py":
+            if words[1] == "studies/paper.py":
                 assert words[2] in tables
 
 

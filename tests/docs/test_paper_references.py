@@ -14,8 +14,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FILES = (
     *sorted(ROOT.glob("longsum_jax/**/*.py")),
+    *sorted(ROOT.glob("longsum_plan/*.py")),
     *sorted(ROOT.glob("configs/*.py")),
     *sorted(ROOT.glob("benchmarks/*.py")),
+    *sorted(ROOT.glob("studies/*.py")),
     *sorted(ROOT.glob("docs/**/*.md")),
     *sorted(ROOT.glob("docs/result_pages/*.py")),
     ROOT / "tests" / "test_configs.py",
@@ -250,7 +252,8 @@ def test_all_papers_are_referred_to():
     assert {paper for _, paper, *_ in found} == set(PAPERS)
     assert {"section", "table", "figure"} <= {kind.removesuffix("s") for _, _, kind, _ in found}
     folders = {path.relative_to(ROOT).parts[0] for path, *_ in found}
-    assert folders == {"longsum_jax", "configs", "benchmarks", "docs", "tests"}
+    packages = {"longsum_jax", "longsum_plan"}
+    assert folders == packages | {"configs", "benchmarks", "studies", "docs", "tests"}
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,6 @@ import jax
 import pytest
 
 from longsum_jax import configs
-from longsum_jax.analysis import devices
-from longsum_jax.analysis.plan import plan_program
-from longsum_jax.analysis.program_text import Instruction, parse
-from longsum_jax.analysis.program_work import Work, program_work
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.experiment.config import RunConfig, run_config
 from longsum_jax.experiment.config_files import read_config
@@ -23,6 +19,10 @@ from longsum_jax.experiment.programs import run_programs
 from longsum_jax.inference.abstract import parameter_shapes, summary_programs
 from longsum_jax.models.locost import PRESETS
 from longsum_jax.models.registry import get_family
+from longsum_plan import devices
+from longsum_plan.plan import plan_program
+from longsum_plan.program_text import Instruction, parse
+from longsum_plan.program_work import Work, program_work
 
 pytestmark = [pytest.mark.slow, pytest.mark.tpu_compiler]
 

@@ -58,7 +58,7 @@ def turn(ids, mask):
 
 
 def test_there_is_a_file_for_every_family():
-    assert len(FILES) == 22
+    assert len(FILES) == 23
 
 
 @pytest.mark.slow

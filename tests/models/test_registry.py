@@ -159,7 +159,7 @@ def test_every_family_has_names_for_every_attention(family, kind):
     family, config = model_config(preset(family, "tiny", encoder_attention=kind))
     rows = family.weight_map(config).rows
     assert {row.path for row in rows} == family.parameter_shapes(config).keys()
-    assert len({row.key for row in rows}) == len(rows)
+    assert len({(row.key, row.first) for row in rows}) == len(rows)
     raw = family.config_json(config)
     assert (raw["model_type"] == family.name) == (kind in family.attentions)
     assert family_of(raw, "config.json") is family

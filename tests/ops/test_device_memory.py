@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, use_abstract_mesh
 
-from longsum_jax.analysis.devices import GPUS, TPUS
 from longsum_jax.errors import InputError
 from longsum_jax.ops import device_memory
 from longsum_jax.ops.device_memory import (
@@ -16,6 +15,7 @@ from longsum_jax.ops.device_memory import (
     local_memory,
     target_memory,
 )
+from longsum_plan.devices import GPUS, TPUS
 
 
 def mesh_of(*device):

@@ -40,6 +40,15 @@ LONGFORMER_TINY = BERT_TINY | {"attention_window": [8, 16], "pad_token_id": 1}
 BIG_BIRD_TINY = BERT_TINY | {"block_size": 4, "num_random_blocks": 2, "hidden_act": "gelu_new"}
 V1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 
+GEMMA_TINY = {"vocab_size": 99, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3}
+GEMMA_TINY |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+GEMMA_TINY |= {"sliding_window": 6, "max_position_embeddings": 160, "initializer_range": 0.3}
+GEMMA_TINY |= {"query_pre_attn_scalar": 12}
+GEMMA_CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
+# Windows longer than a text, and no soft caps.
+GEMMA_WIDE = GEMMA_TINY | {"sliding_window": 150, "attention_bias": True}
+GEMMA_WIDE |= {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+
 # name -> (model class, config class, config values)
 ENCODER_DECODERS = {
     "t5": (tf.T5ForConditionalGeneration, tf.T5Config, T5_TINY),
@@ -63,6 +72,28 @@ ENCODER_DECODERS = {
         tf.T5ForConditionalGeneration,
         tf.T5Config,
         T5_TINY | V1_1 | {"feed_forward_proj": "gated-silu"},
+    ),
+    "t5gemma": (
+        tf.T5GemmaForConditionalGeneration,
+        tf.T5GemmaConfig,
+        {
+            "encoder": GEMMA_TINY | GEMMA_CAPS,
+            "decoder": GEMMA_TINY
+            | GEMMA_CAPS
+            | {"hidden_size": 24, "num_hidden_layers": 2, "num_key_value_heads": 1},
+            "vocab_size": 99,
+        },
+    ),
+    "t5gemma_wide": (
+        tf.T5GemmaForConditionalGeneration,
+        tf.T5GemmaConfig,
+        {
+            "encoder": GEMMA_WIDE
+            | {"rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 4.0}},
+            "decoder": GEMMA_WIDE,
+            "vocab_size": 99,
+            "tie_word_embeddings": False,
+        },
     ),
     "bart": (tf.BartForConditionalGeneration, tf.BartConfig, TINY | {"scale_embedding": True}),
     "mbart": (

@@ -10,6 +10,7 @@ CLASSES = {
     "longt5": transformers.LongT5Config,
     "mt5": transformers.MT5Config,
     "umt5": transformers.UMT5Config,
+    "t5gemma": transformers.T5GemmaConfig,
     "bart": transformers.BartConfig,
     "mbart": transformers.MBartConfig,
     "pegasus": transformers.PegasusConfig,

@@ -3,6 +3,8 @@ back."""
 
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from reference import ENCODER_DECODERS, assert_close, further_inputs
 from safetensors.torch import load_file, save_file
 
 import longsum_jax
+from longsum_jax.checkpoints.state_dict import to_state_dict
 from longsum_jax.inference.attended import cross_attention_weights
 from longsum_jax.models.embedding_tables import EmbeddingKeys
 
@@ -127,7 +130,7 @@ def test_bigbird_chooses_full_or_sparse_by_this_call_alone(saved, loaded):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["longt5_global", "umt5", "led", "bigbird_pegasus"])
+@pytest.mark.parametrize("name", ["longt5_global", "umt5", "led", "bigbird_pegasus", "t5gemma"])
 def test_padding_may_stand_anywhere(name, saved, loaded):
     theirs, ours = saved(name)[0], loaded(name)
     ids, mask, decoder_ids = make_batch(ours.config.pad_token_id)
@@ -197,7 +200,7 @@ def test_embedding_tables_are_read_as_in_pytorch(name, letters, flag, saved, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bart", "t5"])
+@pytest.mark.parametrize("name", ["bart", "t5", "t5gemma"])
 def test_weights_of_cross_attention(saved, loaded, name):
     reference, model = saved(name)[0].eval(), loaded(name)
     reference.set_attn_implementation("eager")
@@ -213,3 +216,29 @@ def test_weights_of_cross_attention(saved, loaded, name):
     expected = np.einsum("btl,btg->bgl", weights, groups)
     ours = cross_attention_weights(model, ids, targets, groups)
     np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_gradients_of_t5gemma(saved, loaded):
+    """Through soft caps, rotary positions, windows, grouped queries and both norms of sublayers."""
+    theirs, ours = saved("t5gemma")[0], loaded("t5gemma")
+    ids, mask, decoder_ids = make_batch(0, 31)
+    names = ("input_ids", "attention_mask", "decoder_input_ids")
+    arrays = [torch.tensor(x).long() for x in (ids, mask, decoder_ids)]
+    (theirs(**dict(zip(names, arrays, strict=True))).logits ** 2).mean().backward()
+    expected = {key: x.grad.numpy() for key, x in theirs.named_parameters() if x.grad is not None}
+    theirs.zero_grad(set_to_none=True)
+
+    def loss(params):
+        logits = ours.module.apply({"params": params}, ids, mask, decoder_ids)
+        return jnp.mean(logits**2)
+
+    gradients = to_state_dict(
+        jax.jit(jax.grad(loss))(ours.params), ours.family.weight_map(ours.config)
+    )
+    assert expected.keys() <= gradients.keys()
+    for key, gradient in expected.items():
+        # Rows of a batch that are only padding do not exist.
+        np.testing.assert_allclose(
+            gradients[key], gradient, atol=2e-5 * max(np.abs(gradient).max(), 1e-3), err_msg=key
+        )

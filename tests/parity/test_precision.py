@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import longsum_jax
+from longsum_jax.layers.layer_groups import layer_params
 
-FAMILIES = ("t5_v1_1", "longt5_global", "led")
+FAMILIES = ("t5_v1_1", "longt5_global", "led", "t5gemma")
 
 
 def make_batch(pad_id):
@@ -25,7 +26,8 @@ def make_batch(pad_id):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_bfloat16_is_close_to_float32(name, saved, loaded):
     half = longsum_jax.load(saved(name)[1], dtype="bfloat16", param_dtype="bfloat16")
-    assert half.params["decoder"]["layers"]["self_attention"]["q"]["kernel"].dtype == jnp.bfloat16
+    layer = layer_params(half.params["decoder"], 0)
+    assert layer["self_attention"]["q"]["kernel"].dtype == jnp.bfloat16
     batch = make_batch(half.config.pad_token_id)
     found, wanted = np.asarray(half.logits(*batch)), np.asarray(loaded(name).logits(*batch))
     assert found.dtype == np.float32

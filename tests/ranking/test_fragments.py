@@ -43,6 +43,9 @@ def kept(text):
         "This eBook is for the use of anyone anywhere at no cost.",
         "[Transcriber's Note: The spelling of the bridge was kept.]",
         "Copyright 1956 by the town of the old bridge.",
+        "Well, I think you know what I mean by that.",
+        "// Bridge is the type of all bridges of oak.",
+        "```\nThe fenced lines of the bridge are code.\nAll of them are code.\n```",
     ],
 )
 def test_fragments(fragment):
@@ -63,11 +66,16 @@ def test_fragments(fragment):
         "Here is the reason for the danger.",
         "Thanks to its oak the bridge stood in the river for two hundred years and a few more.",
         "The next question is how long the bridge will last.",
+        "The old `bridge` of oak has a type ```Bridge``` and another one.",
         "\u6211\u4eec\u5728\u8fd9\u91cc\u770b\u4e66\u3002",
     ],
 )
 def test_sentences(sentence):
     assert kept(f"{PROSE}\n\n{sentence}") == [PROSE, sentence]
+
+
+def test_text_after_a_fence_without_end_is_not_code():
+    assert kept(f"{PROSE}\n\n```\n\n{PROSE}") == [PROSE, PROSE]
 
 
 def test_texts_without_stops_or_capitals_have_no_unfinished_sentences():
@@ -97,6 +105,9 @@ def test_a_book_is_what_stands_between_its_marks():
         ("It is important that the bridge is closed.", False),
         ("Items of oak rot.", False),
         ("And so we went there.", False),
+        ("In this case the bridge is old.", True),
+        ("Until that point the bridge is safe.", True),
+        ("In these days the bridge is old.", False),
     ],
 )
 def test_pronouns_and_connectives_depend_on_the_sentence_before(sentence, depends):

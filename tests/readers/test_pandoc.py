@@ -108,7 +108,9 @@ def read(tmp_path, name, content, **options):
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     failures = []
     documents = list(
-        read_documents(path, options=ReadOptions(**options), on_failure=failures.append)
+        read_documents(
+            path, options=ReadOptions(sandbox=False, **options), on_failure=failures.append
+        )
     )
     return documents, [failure.problem for failure in failures]
 
@@ -208,7 +210,8 @@ def test_without_pandoc(tmp_path, monkeypatch):
     (tmp_path / "b.txt").write_text("A good document.")
     (tmp_path / "a.tex").write_text(LATEX)
     failures = []
-    [document] = read_documents(tmp_path, on_failure=failures.append)
+    options = ReadOptions(sandbox=False)
+    [document] = read_documents(tmp_path, options=options, on_failure=failures.append)
     assert document.text == "A good document."
     expected = f"{tmp_path / 'a.tex'}: to read LaTeX, pip install 'longsum_jax[pandoc]'"
     assert [failure.problem for failure in failures] == [expected]

@@ -192,6 +192,11 @@ def test_pieces_end_at_lines_or_better_at_clauses():
     assert bounded_sentences(mixed)[0].endswith("word1x9;")
 
 
+def test_pieces_of_talk_begin_with_conjunctions():
+    talk = " ".join(["the old bridge is in danger and it rots"] * 20)
+    assert {piece.split()[0] for piece in bounded_sentences(talk)[1:]} == {"and"}
+
+
 def test_long_sentences_with_a_stop_stay_whole():
     whole = lines_of(1, LONGEST_SENTENCE) + "."
     short = lines_of(1, LONGEST_PIECE)

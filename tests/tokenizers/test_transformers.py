@@ -11,6 +11,7 @@ from transformers import (
     AutoTokenizer,
     BarthezTokenizer,
     ByT5Tokenizer,
+    GemmaTokenizer,
     PegasusTokenizer,
     PreTrainedTokenizerFast,
     T5Tokenizer,
@@ -739,3 +740,39 @@ def test_real_text(shared_data, tmp_path, name):
         with lzma.open(shared_data / data / "val.jsonl.xz", "rt") as stream:
             documents = [json.loads(line)["document"].rstrip() for line in list(stream)[:5]]
         assert_equal(load_tokenizer(directory), theirs, documents)
+
+
+@pytest.mark.parametrize("has_template", [True, False])
+def test_gemma(topics, texts, tmp_path, has_template):
+    """Byte pairs with spaces as pieces, bytes for unknown text, and special tokens of a chat."""
+    library = tokenizers.Tokenizer(tokenizers.models.BPE(byte_fallback=True, fuse_unk=True))
+    library.normalizer = tokenizers.normalizers.Replace(" ", "▁")
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Split(" ", "merged_with_previous")
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<start_of_turn>"]
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=400, special_tokens=[*special, *(f"<0x{i:02X}>" for i in range(256))]
+    )
+    library.train_from_iterator(topics[:10], trainer)
+    model = json.loads(library.to_str())["model"]
+    merges = [tuple(pair) for pair in model["merges"]]
+    made = GemmaTokenizer(vocab=model["vocab"], merges=merges, extra_special_tokens=special[5:])
+    made.save_pretrained(tmp_path / "files")
+    if has_template:  # as in the published files, which begin a text with <bos>
+        path = tmp_path / "files" / "tokenizer.json"
+        file = tokenizers.Tokenizer.from_file(str(path))
+        file.post_processor = tokenizers.processors.TemplateProcessing(
+            single="<bos> $A", pair="<bos> $A <bos> $B", special_tokens=[("<bos>", 2)]
+        )
+        file.save(str(path))
+    (tmp_path / "files" / "config.json").write_text('{"model_type": "t5gemma"}')
+    ours = load_tokenizer(tmp_path / "files")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "files")
+    strange = ["  a   b\n\n é 日本 🙂 ", "<bos>x<eos> <start_of_turn>user"]
+    for text in [*strange, *texts]:
+        ids = theirs(text).input_ids
+        assert ours.add_special_tokens(ours.encode(text)) == ids
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+    ours.save(tmp_path / "ours")
+    (tmp_path / "ours" / "config.json").write_text('{"model_type": "t5gemma"}')
+    again = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert [again(text).input_ids for text in texts] == [theirs(text).input_ids for text in texts]

@@ -159,12 +159,14 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         causal: True if tokens see no later tokens.
     """
 
+    repeats_heads: ClassVar[bool] = True
+
     options: Any = NoOptions()
     causal: bool = False
 
     @classmethod
     def from_stack(cls, stack: StackConfig) -> nn.Module:
-        return cls(**stack.attention_fields, options=stack.options, causal=stack.causal)
+        return cls(**stack.self_attention_fields, options=stack.options, causal=stack.causal)
 
     def sparse_options(self, deterministic: bool) -> dict[str, Any]:
         """Returns arguments of ``ops.attention``: ``scale`` and, in training, ``dropout``."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.linformer import CompressedAttention
@@ -25,9 +25,12 @@ from longsum_jax.ops.attention.blocks import to_blocks
 from longsum_jax.ops.attention.blockwise import attend_shared_keys, max_score_bytes
 from longsum_jax.ops.attention.dense import (
     dot_product_attention,
+    key_products,
     largest_scores,
     masked_softmax,
     mix_states,
+    repeat_heads,
+    scaled_scores,
 )
 from longsum_jax.ops.attention.hepos import (
     mix_strided,
@@ -69,7 +72,7 @@ class CrossAttention(MultiHeadAttention):
     @classmethod
     def from_stack(cls, stack: StackConfig) -> "CrossAttention":
         """Makes the cross-attention of one layer of a stack."""
-        return cls(**stack.attention_fields, options=stack.cross)
+        return cls(**stack.attention_fields, source_size=stack.source_size, options=stack.cross)
 
     @classmethod
     def prepare(
@@ -96,6 +99,11 @@ class CrossAttention(MultiHeadAttention):
     def num_keys(cls, stack: StackConfig, length: int) -> int:
         """Returns the number of keys to store per head for a source of ``length``."""
         return length
+
+    @classmethod
+    def stored_heads(cls, stack: StackConfig) -> int:
+        """Returns the number of heads of the stored keys."""
+        return stack.kv_heads
 
 
 # Decoding has at most this many queries at a time, the beams of a document; their scores are few.
@@ -142,6 +150,7 @@ class SourceAttention(CrossAttention):
             dropout = None if rng is None else Dropout(rng, rate)
             options: dict[str, Any] = {"scale": self.scale, "dropout": dropout, "axes": axes}
             if in_pieces:
+                k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
                 key_mask = None if mask is None else mask[:, None]  # the same for all blocks
                 return attend_shared_keys(q, [KeySet(k, v, key_mask)], **options)
             return dot_product_attention(q, k, v, mask=mask, **options)
@@ -161,7 +170,7 @@ class SourceAttention(CrossAttention):
     def attend_absorbed(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
-        states: Float[AnyArray, "batch key_length d_model"],
+        states: Float[AnyArray, "batch key_length source_size"],
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -236,8 +245,14 @@ class HeposAttention(SourceAttention):
     def num_keys(cls, stack: StackConfig, length: int) -> int:
         return strided_length(length, stack.cross.hepos_stride)
 
+    @classmethod
+    def stored_heads(cls, stack: StackConfig) -> int:
+        return stack.num_heads
+
     def project_kv(
-        self, x: Float[AnyArray, "batch key_length d_model"]
+        self,
+        x: Float[AnyArray, "batch key_length d_model"],
+        positions: Int[AnyArray, "#batch key_length"] | None = None,
     ) -> tuple[
         Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
     ]:
@@ -253,13 +268,18 @@ class HeposAttention(SourceAttention):
     def _project(self, projection: Linear, x: AnyArray) -> Array:
         # Only the positions that each head reads: [batch, num_keys, heads, head_dim].
         kernel = projection.kernel.astype(self.dtype)
+        # Heads of a group read different positions, so that each has its own keys.
+        repeats = self.num_heads // kernel.shape[1]
+        kernel = jnp.repeat(kernel, repeats, axis=1) if repeats > 1 else kernel
         y = project_strided(x.astype(self.dtype), kernel, self.options.hepos_stride)
-        return y + projection.bias.astype(self.dtype) if self.use_bias else y
+        if not self.use_bias:
+            return y
+        return y + jnp.repeat(projection.bias.astype(self.dtype), repeats, axis=0)
 
     def attend_absorbed(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
-        states: Float[AnyArray, "batch key_length d_model"],
+        states: Float[AnyArray, "batch key_length source_size"],
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -292,6 +312,7 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
         options = stack.cross
         return cls(
             **stack.attention_fields,
+            source_size=stack.source_size,
             options=options,
             size=options.cross_linformer_size,
             max_length=options.cross_linformer_max_length,
@@ -319,7 +340,7 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
     def attend_absorbed(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
-        states: Float[AnyArray, "batch key_length d_model"],
+        states: Float[AnyArray, "batch key_length source_size"],
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -345,8 +366,8 @@ class NearestAttention(CrossAttention):
         """See ``MultiHeadAttention.attend``."""
         q = self.q(x)
         # [batch, heads, query_length, num_keys]
-        scores = jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32)
-        nearest = largest_scores(scores * self.scale, mask, self.options.cross_nearest)
+        scores = scaled_scores(key_products(q, k), self.scale)
+        nearest = largest_scores(scores, mask, self.options.cross_nearest)
         dropout = None
         if not deterministic:
             dropout = functools.partial(self.dropout, deterministic=False)
@@ -356,14 +377,14 @@ class NearestAttention(CrossAttention):
     def attend_absorbed(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
-        states: Float[AnyArray, "batch key_length d_model"],
+        states: Float[AnyArray, "batch key_length source_size"],
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``."""
         q = self.absorbed_queries(x)
         scores = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32)
-        scores = scores * self.scale
+        scores = scaled_scores(scores, self.scale)
         nearest = largest_scores(scores, mask, self.options.cross_nearest)
         weights = masked_softmax(scores, nearest).astype(states.dtype)
         mixed = jnp.einsum("bhtl,bld->bthd", weights, states)

@@ -5,7 +5,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.multi_head import MultiHeadAttention
@@ -48,7 +48,9 @@ class CompressedAttention(MultiHeadAttention):
         return compress_length(x.astype(self.dtype), self.length_projection)
 
     def project_kv(
-        self, x: Float[AnyArray, "batch length d_model"]
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        positions: Int[AnyArray, "#batch length"] | None = None,
     ) -> tuple[
         Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
     ]:

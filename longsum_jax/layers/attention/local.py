@@ -107,15 +107,19 @@ class TransientGlobalAttention(EncoderSelfAttention):
     Options = TransientGlobalOptions
     context_class = TransientGlobalContext
 
-    norm_epsilon: float = 1e-6
+    global_epsilon: float = 1e-6
 
     @classmethod
     def from_stack(cls, stack: StackConfig) -> nn.Module:
-        return cls(**stack.attention_fields, options=stack.options, norm_epsilon=stack.norm_epsilon)
+        return cls(
+            **stack.self_attention_fields,
+            options=stack.options,
+            global_epsilon=stack.norm_epsilon,
+        )
 
     def setup(self) -> None:
         super().setup()
-        self.global_norm = RMSNorm(self.norm_epsilon, self.dtype)
+        self.global_norm = RMSNorm(self.global_epsilon, self.dtype)
 
     def __call__(
         self,
@@ -129,7 +133,9 @@ class TransientGlobalAttention(EncoderSelfAttention):
         k, v = self.project_kv(x)
         # Global tokens are normalized sums of blocks, projected like the other tokens.
         global_tokens = self.global_norm(self._block_sums(x, mask, global_mask.shape[1]))
-        global_k, global_v = self.project_kv(global_tokens)
+        size = self.options.global_block_size
+        centers = (jnp.arange(global_mask.shape[1]) * size + size // 2)[None]
+        global_k, global_v = self.project_kv(global_tokens, centers)
         # The mask is [batch, 1, 1, 1, num_blocks]: all queries and heads read the same global keys.
         global_keys = KeySet(global_k, global_v, global_mask[:, None, None, None])
         fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)

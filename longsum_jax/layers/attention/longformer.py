@@ -66,9 +66,9 @@ class LongformerAttention(EncoderSelfAttention):
 
     def setup(self) -> None:
         super().setup()
-        self.q_global = self.projection()
-        self.k_global = self.projection()
-        self.v_global = self.projection()
+        self.q_global = self.query_map(self.projection_init)
+        self.k_global = self.key_map()
+        self.v_global = self.value_map()
 
     def __call__(
         self,
@@ -93,9 +93,9 @@ class LongformerAttention(EncoderSelfAttention):
         k, v = self.project_kv(x)
         tokens = QKV(self.q(x), k, v)
         # Global attention: keys and values of all tokens, queries only of global tokens.
-        global_k = self.k_global(x)
-        global_v = self.v_global(x)
-        global_q = self.q_global(self._gather(x, indices))
+        global_k, global_v = self.all_heads(self.k_global(x), self.v_global(x))
+        positions = jnp.clip(indices, 0, x.shape[1] - 1)
+        global_q = self.q_global(self._gather(x, indices), positions)
 
         def attend(
             global_q: AnyArray, global_k: AnyArray, global_v: AnyArray, **arrays: Any

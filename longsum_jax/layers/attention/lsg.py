@@ -7,7 +7,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.base import Context, EncoderSelfAttention, window_bias
@@ -135,23 +135,38 @@ class LsgContext(Context):
     def _draw_projections(self, deterministic: bool) -> tuple[Array, ...]:
         """Draws random directions for every layer: new ones in each training step, otherwise always
         the same ones."""
-        stack, selection = self.stack, spec_of(self.stack.options).selection()
-        if selection is None or selection.sparsity_type != "lsh":
-            return ()
+        stack = self.stack
         rng = jax.random.key(0) if deterministic else self.make_rng("dropout")
 
         def draw(key: Array) -> tuple[Array, ...]:
-            return lsh_projections(
-                key,
-                stack.num_heads,
-                stack.d_kv,
-                chunk=selection.chunk,
-                factor=selection.factor,
-                pre_rounds=stack.options.lsh_num_pre_rounds,
-            )
+            return draw_projections(stack.options, stack.num_heads, stack.d_kv, key)
 
         # One key per layer: the arrays get a leading axis of layers.
         return jax.vmap(draw)(jax.random.split(rng, stack.num_layers))
+
+
+def draw_projections(
+    options: LsgOptions, num_heads: int, head_dim: int, key: PRNGKeyArray | None
+) -> tuple[Float[Array, "heads head_dim _"], ...]:
+    """Draws the random directions of one layer for the selection "lsh"; () for other selections.
+
+    Args:
+        options: options of the attention.
+        num_heads: number of heads.
+        head_dim: size of one head.
+        key: PRNG key; None for fixed directions.
+    """
+    selection = spec_of(options).selection()
+    if selection is None or selection.sparsity_type != "lsh":
+        return ()
+    return lsh_projections(
+        jax.random.key(0) if key is None else key,
+        num_heads,
+        head_dim,
+        chunk=selection.chunk,
+        factor=selection.factor,
+        pre_rounds=options.lsh_num_pre_rounds,
+    )
 
 
 class LsgAttention(EncoderSelfAttention):

@@ -1,20 +1,26 @@
 """Multi-head attention with parameters, and T5's relative position bias."""
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from longsum_jax.layers.dense import Dropout, Linear, normal
+from longsum_jax.layers.dense import Dropout, Linear, RMSNorm, normal
 from longsum_jax.layers.partitioning import (
     Initializer,
     active_sequence_sharding,
     logical,
     mesh_spec,
 )
-from longsum_jax.ops.attention.dense import dot_product_attention, mix_states
+from longsum_jax.ops.attention.dense import (
+    CappedScale,
+    Scale,
+    dot_product_attention,
+    mix_states,
+    repeat_heads,
+)
 from longsum_jax.ops.attention.fused import (
     AttentionBackend,
     Choice,
@@ -25,6 +31,7 @@ from longsum_jax.ops.attention.fused import (
     note_choice,
 )
 from longsum_jax.ops.attention.relative_position import relative_position_bucket
+from longsum_jax.ops.positions import Rotary, rotated
 from longsum_jax.ops.storage import Stored, stored_attention
 from longsum_jax.typing import AnyArray
 
@@ -42,25 +49,89 @@ class ExtraKeyValues(NamedTuple):
     valid: Bool[AnyArray, "batch num_extra"]
 
 
+class HeadMap(Linear):
+    """The projection of states to the queries, keys or values of every head.
+
+    Attributes:
+        norm_epsilon: epsilon of the RMS norm of every head's vectors, whose scale is 1 + a
+            parameter (Gemma 3); None without the norm.
+        rotary: rotary positions, applied last; None without.
+    """
+
+    norm_epsilon: float | None = None
+    rotary: Rotary | None = None
+
+    def setup(self) -> None:
+        super().setup()
+        if self.norm_epsilon is not None:
+            self.norm = RMSNorm(self.norm_epsilon, self.dtype, offset=1.0, axis="kv")
+
+    def __call__(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        positions: Int[AnyArray, "#batch length"] | None = None,
+    ) -> Float[Array, "batch length heads head_dim"]:
+        """Applies the map.
+
+        Args:
+            x: states.
+            positions: positions of the states; None for 0, 1, ...
+        """
+        return self._placed(super().__call__(x), positions)
+
+    def without_gradients(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        positions: Int[AnyArray, "#batch length"] | None = None,
+    ) -> Float[Array, "batch length heads head_dim"]:
+        """Applies the map, with gradients for ``x`` but none for the projection."""
+        return self._placed(super().without_gradients(x), positions)
+
+    def _placed(self, y: Array, positions: AnyArray | None) -> Array:
+        if self.norm_epsilon is not None:
+            y = self.norm(y)
+        if self.rotary is None:
+            return y
+        if positions is None:
+            positions = jnp.arange(y.shape[1])[None]
+        return rotated(y, positions, self.rotary)
+
+
 class MultiHeadAttention(nn.Module):
     """Multi-head attention in three steps (keys and values, queries, output), so that decoding can
     store keys and values.
 
+    Class attributes:
+        repeats_heads: True if keys and values are repeated for all heads of their group; otherwise
+            they have ``num_kv_heads`` heads.
+
     Attributes:
+        num_kv_heads: number of heads of keys and values, see ``StackConfig``; None for
+            ``num_heads``.
         d_kv: size of one head.
+        source_size: size of the states that become keys and values; None for ``d_model``.
+        norm_epsilon: epsilon of the norm of queries and keys, see ``HeadMap``.
+        rotary: rotary positions of queries and keys.
         projection_init: initializer of k and v, and of q unless ``query_init`` is given.
         output_init: initializer of the output map.
-        scale: factor of the query-key products (T5: 1, most others d_kv**-0.5).
+        scale: factor of the query-key products (T5: 1, most others d_kv**-0.5), possibly with a
+            soft cap.
         use_bias: True to add a bias to all four maps.
         backend: kernel selection, see ``ops.attention.fused.choose_kernel``.
     """
+
+    repeats_heads: ClassVar[bool] = False
 
     d_model: int
     num_heads: int
     d_kv: int
     projection_init: Initializer
     output_init: Initializer
-    scale: float = 1.0
+    num_kv_heads: int | None = None
+    source_size: int | None = None
+    norm_epsilon: float | None = None
+    rotary: Rotary | None = None
+    scale: Scale = 1.0
     query_init: Initializer | None = None
     use_bias: bool = False
     dropout_rate: float = 0.0
@@ -68,9 +139,9 @@ class MultiHeadAttention(nn.Module):
     backend: AttentionBackend = "auto"
 
     def setup(self) -> None:
-        self.q = self.projection(self.query_init)
-        self.k = self.projection()
-        self.v = self.projection()
+        self.q = self.query_map()
+        self.k = self.key_map()
+        self.v = self.value_map()
         self.o = Linear(
             (self.num_heads, self.d_kv, self.d_model),
             ("heads", "kv", "embed"),
@@ -81,14 +152,38 @@ class MultiHeadAttention(nn.Module):
         )
         self.dropout = Dropout(self.dropout_rate)
 
-    def projection(self, init: Initializer | None = None) -> Linear:
-        """Makes a projection [batch, length, d_model] -> [batch, length, heads, head_dim]."""
-        return Linear(
-            (self.d_model, self.num_heads, self.d_kv),
-            ("embed", "heads", "kv"),
-            init or self.projection_init,
+    def query_map(self, init: Initializer | None = None) -> HeadMap:
+        """Makes a projection of states to queries; ``init`` is ``query_init`` by default."""
+        init = init or self.query_init or self.projection_init
+        return self._head_map(self.d_model, self.num_heads, init, **self._placement)
+
+    def key_map(self) -> HeadMap:
+        """Makes a projection of states to keys."""
+        return self._kv_map(**self._placement)
+
+    def value_map(self) -> HeadMap:
+        """Makes a projection of states to values."""
+        return self._kv_map()
+
+    @property
+    def _placement(self) -> dict[str, Any]:
+        return {"norm_epsilon": self.norm_epsilon, "rotary": self.rotary}
+
+    def _kv_map(self, **placement: Any) -> HeadMap:
+        heads = self.num_kv_heads or self.num_heads
+        size = self.source_size or self.d_model
+        return self._head_map(size, heads, self.projection_init, **placement)
+
+    def _head_map(self, size: int, heads: int, init: Initializer, **placement: Any) -> HeadMap:
+        # A mesh need not divide the heads of groups.
+        axis = "heads" if heads == self.num_heads else "kv_heads"
+        return HeadMap(
+            (size, heads, self.d_kv),
+            ("embed", axis, "kv"),
+            init,
             self._bias_init,
             dtype=self.dtype,
+            **placement,
         )
 
     @property
@@ -96,12 +191,25 @@ class MultiHeadAttention(nn.Module):
         return nn.initializers.zeros if self.use_bias else None
 
     def project_kv(
-        self, x: Float[AnyArray, "batch key_length d_model"]
+        self,
+        x: Float[AnyArray, "batch key_length d_model"],
+        positions: Int[AnyArray, "#batch key_length"] | None = None,
     ) -> tuple[
         Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
     ]:
-        """Returns keys and values, one for every position unless a subclass reads fewer."""
-        return self.k(x), self.v(x)
+        """Returns keys and values, one for every position unless a subclass reads fewer.
+
+        Args:
+            x: states.
+            positions: positions of the states; None for 0, 1, ...
+        """
+        return self.all_heads(self.k(x, positions), self.v(x))
+
+    def all_heads(self, k: AnyArray, v: AnyArray) -> tuple[Any, Any]:
+        """Repeats keys and values for all heads, if the class does."""
+        if not self.repeats_heads:
+            return k, v
+        return repeat_heads(k, self.num_heads), repeat_heads(v, self.num_heads)
 
     def project_extra(
         self, extra: ExtraKeyValues
@@ -109,8 +217,13 @@ class MultiHeadAttention(nn.Module):
         Float[Array, "batch num_extra heads head_dim"],
         Float[Array, "batch num_extra heads head_dim"],
     ]:
-        """Returns keys and values of extra states."""
-        return self.k(extra.keys), self.v(extra.values)
+        """Returns keys and values of extra states.
+
+        With rotary positions they are at position 0, as the memory of Focused Transformers
+        (Tworkowski et al. 2023, section 3.1).
+        """
+        positions = jnp.zeros((1, extra.keys.shape[1]), jnp.int32)
+        return self.all_heads(self.k(extra.keys, positions), self.v(extra.values))
 
     def project_kv_frozen(
         self, x: Float[AnyArray, "batch num_keys d_model"]
@@ -118,7 +231,8 @@ class MultiHeadAttention(nn.Module):
         Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
     ]:
         """Returns ``project_kv`` with gradients for ``x``, but not for the projections."""
-        return self.k.without_gradients(x), self.v.without_gradients(x)
+        positions = jnp.zeros((1, x.shape[1]), jnp.int32)  # as in ``project_extra``
+        return self.all_heads(self.k.without_gradients(x, positions), self.v.without_gradients(x))
 
     def attend(
         self,
@@ -128,6 +242,7 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
         bias: Float[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
+        positions: Int[AnyArray, "#batch query_length"] | None = None,
         causal: bool = False,
         deterministic: bool = True,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -139,6 +254,7 @@ class MultiHeadAttention(nn.Module):
             mask: boolean mask, broadcastable to [batch, heads, query_length, num_keys]; True on
                 keys to read.
             bias: bias of the scores, of the same shape.
+            positions: positions of ``x``; None for 0, 1, ...
             causal: True if queries see no later keys; requires as many queries as keys.
             deterministic: False in training.
         """
@@ -149,7 +265,8 @@ class MultiHeadAttention(nn.Module):
             # Kernels only take masks of keys, [batch, heads, num_keys].
             key_mask = None if mask is None else mask[:, :, 0]
             options = {"kernel": kernel, "causal": causal, "scale": self.scale}
-            return self.o(attend_fused(self.q(x), k, v, key_mask, **options))
+            k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
+            return self.o(attend_fused(self.q(x, positions), k, v, key_mask, **options))
         if causal:
             earlier = causal_mask(x.shape[1])
             mask = earlier if mask is None else mask & earlier
@@ -157,7 +274,7 @@ class MultiHeadAttention(nn.Module):
         if not deterministic:
             dropout = partial(self.dropout, deterministic=False)
         y = dot_product_attention(
-            self.q(x), k, v, mask=mask, bias=bias, scale=self.scale, dropout=dropout
+            self.q(x, positions), k, v, mask=mask, bias=bias, scale=self.scale, dropout=dropout
         )
         return self.o(y)
 
@@ -252,6 +369,8 @@ class MultiHeadAttention(nn.Module):
             is_sharded = self.num_heads % sharding.num_shards > 0
         if bias is not None:
             choice = Choice(None, "position biases")
+        elif isinstance(self.scale, CappedScale):
+            choice = Choice(None, "a soft cap of scores")
         elif drops_weights:
             choice = Choice(None, "dropout of attention weights")
         elif is_sharded:
@@ -288,7 +407,7 @@ class MultiHeadAttention(nn.Module):
     def attend_absorbed(
         self,
         x: Float[AnyArray, "batch query_length d_model"],
-        states: Float[AnyArray, "batch key_length d_model"],
+        states: Float[AnyArray, "batch key_length source_size"],
         *,
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None = None,
     ) -> Float[Array, "batch query_length d_model"]:
@@ -310,13 +429,17 @@ class MultiHeadAttention(nn.Module):
 
     def absorbed_queries(
         self, x: Float[AnyArray, "batch query_length d_model"]
-    ) -> Float[Array, "batch query_length heads d_model"]:
+    ) -> Float[Array, "batch query_length heads source_size"]:
         """Returns queries times the key map, which multiply states instead of keys."""
-        return jnp.einsum("bthk,dhk->bthd", self.q(x), self.k.kernel.astype(self.dtype))
+        q, kernel = self.q(x), self.k.kernel.astype(self.dtype)
+        # [batch, query_length, kv_heads, heads of a group, head_dim]
+        groups = q.reshape(*q.shape[:2], kernel.shape[1], -1, self.d_kv)
+        absorbed = jnp.einsum("btgrk,dgk->btgrd", groups, kernel)
+        return absorbed.reshape(*q.shape[:3], -1)
 
     def project_mixed(
         self,
-        mixed: Float[AnyArray, "batch query_length heads d_model"],
+        mixed: Float[AnyArray, "batch query_length heads source_size"],
         mask: Bool[AnyArray, "#batch #heads #query_length #num_keys"] | None,
     ) -> Float[Array, "batch query_length d_model"]:
         """Applies the value map and the output map to weighted means of states.
@@ -326,9 +449,12 @@ class MultiHeadAttention(nn.Module):
             mask: mask of ``attend``; a head whose mask is all False adds nothing.
         """
         # [batch, query_length, heads, head_dim]
-        values = jnp.einsum("bthd,dhk->bthk", mixed, self.v.kernel.astype(self.dtype))
+        kernel = self.v.kernel.astype(self.dtype)
+        groups = mixed.reshape(*mixed.shape[:2], kernel.shape[1], -1, mixed.shape[3])
+        values = jnp.einsum("btgrd,dgk->btgrk", groups, kernel).reshape(*mixed.shape[:3], -1)
         if self.use_bias:
             bias = self.v.bias.astype(self.dtype)
+            bias = jnp.repeat(bias, self.num_heads // len(bias), axis=0)
             if mask is not None:
                 # A query without a key gets no bias either.
                 reads_any = jnp.any(mask, -1).swapaxes(1, 2)[..., None]

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from longsum_jax.ops.attention.dense import CappedScale, Scale, product_factor, scaled_scores
 from longsum_jax.ops.attention.key_sets import (
     FOLDED_MASK,
     Dropout,
@@ -31,14 +32,14 @@ class BlockInputs(NamedTuple):
         key_sets: sets of keys in the layouts of ``prepare``.
         log_sum_exp: log-sum-exp of the forward pass, [batch, num_blocks, block_size, heads], or
             None in the forward pass; see ``key_sets.softmax_of_values``.
-        scale: factor of the query-key products.
+        scale: factor of the query-key products, possibly with a soft cap.
         dropout: dropout of the weights.
     """
 
     q: AnyArray
     key_sets: Sequence[KeySet]
     log_sum_exp: AnyArray | None
-    scale: float
+    scale: Scale
     dropout: Dropout | None
 
 
@@ -79,11 +80,11 @@ def attend_at_once(inputs: BlockInputs) -> PartialSoftmax:
     return PartialSoftmax(*(jnp.moveaxis(x, 2, 3) for x in softmax))
 
 
-def _scores(q: AnyArray, key_set: KeySet, scale: float) -> Array:
+def _scores(q: AnyArray, key_set: KeySet, scale: Scale) -> Array:
     """Returns float32 scores [batch, num_blocks, heads, block_size, num_keys]."""
     keys = "bnwhk" if key_set.k.ndim == 5 else "bhkw"
     products = jnp.einsum(f"bnchk,{keys}->bnhcw", q, key_set.k, preferred_element_type=jnp.float32)
-    return _biased(products * scale, key_set)
+    return _biased(scaled_scores(products, scale), key_set)
 
 
 def attend_one_block(inputs: BlockInputs) -> PartialSoftmax:
@@ -91,7 +92,7 @@ def attend_one_block(inputs: BlockInputs) -> PartialSoftmax:
     dot = partial(jnp.dot, preferred_element_type=jnp.float32)
     q, key_sets, log_sum_exp, scale, dropout = inputs
     sets = [_of_one_block(key_set) for key_set in key_sets]
-    products = [dot(q[0, 0, :, 0], s.k) * scale for s in sets]
+    products = [scaled_scores(dot(q[0, 0, :, 0], s.k), scale) for s in sets]
     scores = [_biased(x, s) for x, s in zip(products, sets, strict=True)]
     log_sum_exp = None if log_sum_exp is None else log_sum_exp[0, 0, :, 0]
     softmax = softmax_of_values(scores, sets, log_sum_exp, dropout, dot)
@@ -128,9 +129,12 @@ def with_folded_masks(attend: Attend) -> Attend:
 
     def attend_folded(inputs: BlockInputs) -> PartialSoftmax:
         q, key_sets = inputs.q, inputs.key_sets
-        if q.dtype != jnp.float32 or not any(map(_is_mask_of_keys, key_sets)):
+        # A soft cap would cap the score of a masked key.
+        is_capped = isinstance(inputs.scale, CappedScale)
+        has_masks = any(map(_is_mask_of_keys, key_sets))
+        if q.dtype != jnp.float32 or is_capped or not has_masks:
             return attend(inputs)
-        q = jnp.concatenate([q * inputs.scale, jnp.ones_like(q[..., :1])], -1)
+        q = jnp.concatenate([q * product_factor(inputs.scale), jnp.ones_like(q[..., :1])], -1)
         key_sets = [_fold_mask(key_set) for key_set in key_sets]
         return attend(inputs._replace(q=q, key_sets=key_sets, scale=1.0))
 

@@ -46,6 +46,7 @@ from longsum_jax.ops.attention.block_softmax import (
     with_folded_masks,
 )
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
+from longsum_jax.ops.attention.dense import Scale
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet, PartialSoftmax, merge_shards
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient
@@ -66,7 +67,7 @@ def attend_key_sets(
     q: Float[AnyArray, "batch num_blocks block_size heads head_dim"],
     key_sets: Sequence[KeySet],
     *,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     dropout: Dropout | None = None,
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
     """Computes softmax(scale q k + bias) v over all ``key_sets``, scores and softmax in float32.
@@ -89,7 +90,7 @@ def attend_partially(
     q: Float[AnyArray, "batch num_blocks block_size heads head_dim"],
     key_sets: Sequence[KeySet],
     *,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     dropout: Dropout | None = None,
 ) -> PartialSoftmax:
     """Computes ``attend_key_sets`` in a form that can be merged with attention to other keys.
@@ -106,7 +107,7 @@ def attend_shared_keys(
     key_sets: Sequence[KeySet],
     *,
     replicated: Sequence[KeySet] = (),
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
 ) -> Float[Array, "batch query_length heads head_dim"]:
@@ -150,7 +151,7 @@ def max_score_bytes() -> int:
 
 
 def _attend(
-    q: AnyArray, key_sets: Sequence[KeySet], scale: float, dropout: Dropout | None, dtype: Any
+    q: AnyArray, key_sets: Sequence[KeySet], scale: Scale, dropout: Dropout | None, dtype: Any
 ) -> PartialSoftmax:
     """Computes attention, with gradients from the saved output; ``out`` has type ``dtype``.
 

@@ -15,6 +15,35 @@ from longsum_jax.typing import AnyArray
 LEAST_SCORE = -1e29
 
 
+class CappedScale(NamedTuple):
+    """A factor of query-key products, and a soft cap of the scores (Gemma 2, section 2).
+
+    Scores are cap tanh(factor q k / cap), before any bias or mask.
+
+    Attributes:
+        factor: factor of the products.
+        cap: limit of a score's absolute value.
+    """
+
+    factor: float
+    cap: float
+
+
+Scale = float | CappedScale
+
+
+def scaled_scores(products: Float[AnyArray, "*shape"], scale: Scale) -> Float[Array, "*shape"]:
+    """Returns scores: query-key products times a factor and, with a ``CappedScale``, capped."""
+    if isinstance(scale, CappedScale):
+        return scale.cap * jnp.tanh(products * (scale.factor / scale.cap))
+    return jnp.asarray(products * scale)
+
+
+def product_factor(scale: Scale) -> float:
+    """Returns the factor of the query-key products without the soft cap."""
+    return scale.factor if isinstance(scale, CappedScale) else scale
+
+
 class QKV(NamedTuple):
     """Queries, keys and values of one attention, for functions that take several such triples."""
 
@@ -29,22 +58,24 @@ class QKV(NamedTuple):
 
 def dot_product_attention(
     q: Float[AnyArray, "batch query_length heads head_dim"],
-    k: Float[AnyArray, "batch key_length heads head_dim"],
-    v: Float[AnyArray, "batch key_length heads head_dim"],
+    k: Float[AnyArray, "batch key_length kv_heads head_dim"],
+    v: Float[AnyArray, "batch key_length kv_heads head_dim"],
     *,
     mask: Bool[AnyArray, "#batch #heads #query_length #key_length"] | None = None,
     bias: Float[AnyArray, "#batch #heads #query_length #key_length"] | None = None,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     dropout: Callable[[Array], AnyArray] | None = None,
     axes: Axes = (),
 ) -> Float[Array, "batch query_length heads head_dim"]:
     """Computes softmax(scale q k + bias) v with float32 scores.
 
     Args:
-        q, k, v: queries, keys and values.
+        q, k, v: queries, keys and values. Keys and values may have fewer heads, each for a group
+            of consecutive heads of the queries (grouped queries, Ainslie et al. 2023).
         mask: True where a query attends to a key; a query without a key gets zeros.
         bias: bias of the scores.
-        scale: factor of the query-key products; T5 uses 1, most others head_dim**-0.5.
+        scale: factor of the query-key products, possibly with a soft cap; T5 uses 1, most others
+            head_dim**-0.5.
         dropout: dropout of the weights.
         axes: mesh axes that shard the keys (``ops.sequence_sharding``); every device gets the
             result for all keys.
@@ -53,13 +84,46 @@ def dot_product_attention(
         The attended values in the type of ``v``.
     """
     # [batch, heads, query_length, key_length]
-    scores = jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32) * scale
+    scores = scaled_scores(key_products(q, k), scale)
     if bias is not None:
         scores = scores + bias.astype(jnp.float32)
     weights = masked_softmax(scores, mask, axes).astype(v.dtype)
     kept = weights if dropout is None else dropout(weights)
     # Rematerialized layers save the output, and recompute the much larger weights.
-    return sum_over(save_for_backward(jnp.einsum("bhtl,blhk->bthk", kept, v)), axes)
+    return sum_over(save_for_backward(weighted_values(kept, v)), axes)
+
+
+def key_products(
+    q: Float[AnyArray, "batch query_length heads head_dim"],
+    k: Float[AnyArray, "batch key_length kv_heads head_dim"],
+) -> Float[Array, "batch heads query_length key_length"]:
+    """Returns float32 products of queries and keys, which may have fewer heads."""
+    batch, num_queries, heads, head_dim = q.shape
+    if k.shape[2] == heads:
+        return jnp.einsum("bthk,blhk->bhtl", q, k, preferred_element_type=jnp.float32)
+    q = q.reshape(batch, num_queries, k.shape[2], -1, head_dim)
+    products = jnp.einsum("btgrk,blgk->bgrtl", q, k, preferred_element_type=jnp.float32)
+    return products.reshape(batch, heads, num_queries, -1)
+
+
+def weighted_values(
+    weights: Float[AnyArray, "batch heads query_length key_length"],
+    v: Float[AnyArray, "batch key_length kv_heads head_dim"],
+) -> Float[Array, "batch query_length heads head_dim"]:
+    """Returns weighted sums of values, which may have fewer heads."""
+    batch, heads, num_queries, num_keys = weights.shape
+    if v.shape[2] == heads:
+        return jnp.einsum("bhtl,blhk->bthk", weights, v)
+    weights = weights.reshape(batch, v.shape[2], -1, num_queries, num_keys)
+    sums = jnp.einsum("bgrtl,blgk->btgrk", weights, v)
+    return sums.reshape(batch, num_queries, heads, -1)
+
+
+def repeat_heads(
+    x: Float[AnyArray, "batch length kv_heads head_dim"], heads: int
+) -> Float[AnyArray, "batch length heads head_dim"]:
+    """Repeats the heads of keys or values for the queries of their groups."""
+    return x if x.shape[2] == heads else jnp.repeat(x, heads // x.shape[2], axis=2)
 
 
 def mix_states(
@@ -67,14 +131,15 @@ def mix_states(
     states: Float[AnyArray, "batch key_length d_model"],
     mask: Bool[AnyArray, "#batch #heads #query_length #key_length"] | None = None,
     *,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     axes: Axes = (),
 ) -> Float[Array, "batch query_length heads d_model"]:
     """Attends to ``states`` as keys and values of every head, like ``dot_product_attention``.
 
     The weights are divided by their sum after the product with the states.
     """
-    scores = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32) * scale
+    products = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32)
+    scores = scaled_scores(products, scale)
     weights, total = masked_exponentials(scores, mask, axes)
     weights = weights.astype(states.dtype)
     out = jnp.einsum("bhtl,bld->bthd", weights, states, preferred_element_type=jnp.float32)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.blocks import to_blocks
-from longsum_jax.ops.attention.dense import masked_softmax
+from longsum_jax.ops.attention.dense import Scale, masked_softmax, scaled_scores
 from longsum_jax.ops.sequence_sharding import Axes, sum_over
 from longsum_jax.typing import AnyArray
 
@@ -70,7 +70,7 @@ def mix_strided(
     mask: Bool[AnyArray, "batch heads 1 num_keys"],
     stride: int,
     *,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     axes: Axes = (),
 ) -> Float[Array, "batch query_length heads d_model"]:
     """Averages, for each head, the states at its positions by softmax(scale q states) in float32.
@@ -96,7 +96,9 @@ def mix_strided(
         # [batch, groups, columns, query_length, num_keys]
         scores = jnp.einsum("btgsd,bnsd->bgstn", group_q, keys, preferred_element_type=jnp.float32)
         group_mask = mask[:, group].reshape(batch, -1, columns, 1, rows.shape[1])
-        weights = masked_softmax(scores * scale, group_mask, axes).astype(states.dtype)
+        weights = masked_softmax(scaled_scores(scores, scale), group_mask, axes).astype(
+            states.dtype
+        )
         out = sum_over(jnp.einsum("bgstn,bnsd->btgsd", weights, keys), axes)
         outputs.append(out.reshape(batch, query_length, -1, d_model))
     return outputs[0] if len(outputs) == 1 else jnp.concatenate(outputs, 2)

@@ -11,7 +11,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from longsum_jax.ops.attention.dense import LEAST_SCORE
+from longsum_jax.ops.attention.dense import (
+    LEAST_SCORE,
+    Scale,
+    key_products,
+    scaled_scores,
+    weighted_values,
+)
 from longsum_jax.ops.random_masks import drop_entries, keep_mask
 from longsum_jax.ops.sequence_sharding import Axes
 from longsum_jax.typing import AnyArray
@@ -168,26 +174,27 @@ def attend_jointly(
     q: Float[AnyArray, "batch query_length heads head_dim"],
     key_sets: Sequence[KeySet],
     *,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
 ) -> Float[Array, "batch query_length heads head_dim"]:
     """Attends to the keys of all sets under one softmax, without concatenating them.
 
     Args:
         q: queries, not in blocks.
-        key_sets: keys [batch, num_keys, heads, head_dim]; masks and biases broadcast to [batch,
-            heads, query_length, num_keys].
-        scale: factor of the query-key products.
+        key_sets: keys [batch, num_keys, heads, head_dim], possibly with fewer heads (see
+            ``dense.dot_product_attention``); masks and biases broadcast to [batch, heads,
+            query_length, num_keys].
+        scale: factor of the query-key products, possibly with a soft cap.
     """
     scores = []
     for x in key_sets:
-        products = jnp.einsum("bthk,blhk->bhtl", q, x.k, preferred_element_type=jnp.float32)
+        products = scaled_scores(key_products(q, x.k), scale)
         bias = x.bias_of_all()
-        scores.append(products * scale if bias is None else products * scale + bias)
+        scores.append(products if bias is None else products + bias)
 
     def mix(weights: Array, v: AnyArray) -> Array:
         # The axes of ``dot_product_attention``, swapped afterwards: with "bhtk", XLA on CPUs would
         # transpose the values of a decoder's cache.
-        return jnp.einsum("bhtl,blhk->bthk", weights, v).swapaxes(1, 2)
+        return weighted_values(weights, v).swapaxes(1, 2)
 
     return softmax_of_values(scores, key_sets, None, None, mix).out.swapaxes(1, 2)
 

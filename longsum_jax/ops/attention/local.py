@@ -17,7 +17,7 @@ from longsum_jax.ops.attention.blocks import (
     to_blocks,
 )
 from longsum_jax.ops.attention.blockwise import attend_key_sets
-from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
 from longsum_jax.ops.attention.key_sets import FOLDED_MASK, Dropout, KeySet, sliced_bias
 from longsum_jax.ops.padding import append_zeros, zero_padding
@@ -55,7 +55,7 @@ def local_attention(
     bias: Float[AnyArray, "heads block_size window"] | None = None,
     key_mask: Bool[AnyArray, "batch length"] | None = None,
     extra: Sequence[KeySet] = (),
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
@@ -145,7 +145,7 @@ def _attend_in_rows(
     key_mask: Bool[AnyArray, "batch length"],
     radius: int,
     extra: Sequence[KeySet],
-    scale: float,
+    scale: Scale,
     fused: FusedAttention,
     axes: Axes,
 ) -> Float[Array, "batch length heads head_dim"]:
@@ -280,7 +280,7 @@ def transient_global_attention(
     block_size: int | None = None,
     bias: Float[AnyArray, "heads block_size window"] | None = None,
     side_bias: Float[AnyArray, "heads entries"] | None = None,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,

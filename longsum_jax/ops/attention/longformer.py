@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.ops.attention.blockwise import attend_shared_keys
-from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet, split_dropout
 from longsum_jax.ops.attention.local import local_attention
@@ -69,7 +69,7 @@ def longformer_attention(
     max_radius: int | None = None,
     block_size: int | None = None,
     bias: Float[AnyArray, "heads block_size window"] | None = None,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,

@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.ops.attention.blocks import check_block_size, from_blocks, overlapping, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys, max_score_bytes
-from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet, split_dropout
 from longsum_jax.ops.attention.lsg_selection import (
@@ -118,7 +118,7 @@ def lsg_attention(
     key_mask: Bool[AnyArray, "batch length"] | None = None,
     projections: Sequence[Float[AnyArray, "heads head_dim _"]] = (),
     bias: Float[AnyArray, "heads query_length num_keys"] | None = None,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
@@ -349,7 +349,7 @@ def _attend_runs(
     q: Float[AnyArray, "batch num_blocks block_size heads head_dim"],
     globals_: KeySet,
     runs: Sequence[_Run],
-    scale: float,
+    scale: Scale,
     dropout: Dropout | None,
     axes: Axes,
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
@@ -413,7 +413,7 @@ def _attend_in_rows(
     q: Float[AnyArray, "batch num_blocks block_size heads head_dim"],
     globals_: KeySet,
     runs: Sequence[_Run],
-    scale: float,
+    scale: Scale,
     fused: FusedAttention,
     axes: Axes,
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from longsum_jax.ops.attention.dense import masked_softmax
+from longsum_jax.ops.attention.dense import Scale, masked_softmax, scaled_scores
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.typing import AnyArray
 
@@ -75,7 +75,7 @@ def sparse_keys(
     selection: Selection,
     *,
     first_query: Float[AnyArray, "batch heads head_dim"],
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     projections: Sequence[Float[AnyArray, "heads head_dim _"]] = (),
 ) -> SparseKeys:
     """Makes the sparse keys of a text (section 3.2; ``bos_pooling`` is in the published code only).
@@ -198,7 +198,7 @@ def _bos_pooled(
     mask: Array,
     selection: Selection,
     first_query: AnyArray,
-    scale: float,
+    scale: Scale,
 ) -> SparseKeys:
     """Averages each group by the attention weights of the first token."""
     factor = selection.factor
@@ -208,10 +208,10 @@ def _bos_pooled(
     if selection.reference_quirks:
         # The published masks of a group sum to minus infinity, which counts as no mask.
         lowest = jnp.finfo(jnp.float32).min
-        weights = jax.nn.softmax(scores * scale + jnp.where(mask, 0, lowest))
+        weights = jax.nn.softmax(scaled_scores(scores, scale) + jnp.where(mask, 0, lowest))
         key_mask = jnp.ones_like(mask[..., 0])
     else:
-        weights = masked_softmax(scores * scale, mask)
+        weights = masked_softmax(scaled_scores(scores, scale), mask)
         key_mask = mask.any(-1)
     weights = weights.swapaxes(2, 3)
     k, v = (_weighted_sums(x, weights, factor) for x in (k, v))

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.ops.attention.blocks import from_blocks, neighbors, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_partially
-from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention
 from longsum_jax.ops.attention.key_sets import (
     FOLDED_MASK,
@@ -148,7 +148,7 @@ class _Inputs(NamedTuple):
     qkv: QKV
     mask: AnyArray
     distance_bias: AnyArray | None
-    scale: float
+    scale: Scale
     axes: Axes
 
 
@@ -160,7 +160,7 @@ def pattern_attention(
     pattern: KeyPattern,
     *,
     distance_bias: Float[AnyArray, "heads distances"] | None = None,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,

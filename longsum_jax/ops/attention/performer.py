@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from longsum_jax.ops.attention.dense import Scale, product_factor
 from longsum_jax.ops.attention.linear import mix_by_features
 from longsum_jax.ops.sequence_sharding import Axes
 from longsum_jax.typing import AnyArray
@@ -46,7 +47,7 @@ def performer_attention(
     mask: Bool[AnyArray, "batch length"],
     projection: Float[AnyArray, "features head_dim"],
     *,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     axes: Axes = (),
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends with weights that approximate softmax(scale q k).
@@ -81,9 +82,9 @@ def performer_attention(
 def _exponents(
     x: Float[AnyArray, "batch length heads head_dim"],
     projection: Float[AnyArray, "features head_dim"],
-    scale: float,
+    scale: Scale,
 ) -> Float[AnyArray, "batch length heads features"]:
     """Returns the logarithms of the features, in float32."""
-    x = x.astype(jnp.float32) * scale**0.5
+    x = x.astype(jnp.float32) * product_factor(scale) ** 0.5
     # The second term makes the mean of f(q) f(k) over the projections equal to exp(q k).
     return x @ projection.T - jnp.square(x).sum(-1, keepdims=True) / 2

@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.blocks import check_block_size, from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys
-from longsum_jax.ops.attention.dense import QKV
+from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets
 from longsum_jax.ops.attention.key_sets import Dropout, KeySet, split_dropout
 from longsum_jax.ops.padding import zero_padding
@@ -23,7 +23,7 @@ def block_staggered_attention(
     block_size: int,
     stagger: bool | Bool[AnyArray, ""],
     bias: Float[AnyArray, "heads block_size block_size"] | None = None,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     dropout: Dropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,

@@ -11,8 +11,8 @@ import json
 import os
 import sys
 
-from longsum_jax.analysis.devices import find_target, set_environment
-from longsum_jax.analysis.program_work import program_work
+from longsum_plan.devices import find_target, set_environment
+from longsum_plan.program_work import program_work
 
 LENGTH, HEADS, HEAD_DIM = 16384, 12, 64
 # The target of a custom call, by kernel.

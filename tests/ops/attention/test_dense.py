@@ -5,7 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.ops.attention.dense import dot_product_attention, masked_softmax
+from longsum_jax.ops.attention.blockwise import attend_shared_keys
+from longsum_jax.ops.attention.dense import (
+    CappedScale,
+    dot_product_attention,
+    masked_softmax,
+    repeat_heads,
+)
+from longsum_jax.ops.attention.key_sets import KeySet, attend_jointly
+from longsum_jax.ops.storage import Stored, stored_attention
 
 B, T, L, H, K = 2, 3, 5, 2, 4
 
@@ -40,6 +48,63 @@ def test_attention_equals_loops_and_blind_queries_get_zeros():
     )
     np.testing.assert_allclose(out, attention_by_loops(q, k, v, mask, bias, 0.7), rtol=0, atol=1e-6)
     assert not np.asarray(out[0, 1]).any()
+
+
+def capped_attention_by_loops(q, k, v, mask, factor, cap):
+    """Softmax of capped scores; each head of the keys is for a group of the queries' heads."""
+    out = np.zeros(q.shape)
+    for b, t, h in np.ndindex(q.shape[:3]):
+        group = h * k.shape[2] // q.shape[2]
+        keys = [i for i in range(L) if mask[b, t, i]]
+        scores = [cap * math.tanh(factor * (q[b, t, h] @ k[b, i, group]) / cap) for i in keys]
+        weights = [math.exp(score) for score in scores]
+        for weight, i in zip(weights, keys, strict=True):
+            out[b, t, h] += weight / sum(weights) * v[b, i, group]
+    return out
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+def test_soft_caps_and_grouped_queries(kv_heads):
+    rng = np.random.default_rng(0)
+    q = 2 * rng.normal(size=(B, T, 4, K)).astype(np.float32)
+    k, v = (rng.normal(size=(B, L, kv_heads, K)).astype(np.float32) for _ in "kv")
+    mask = rng.random((B, T, L)) < 0.6
+    mask[0, 1] = False
+    scale = CappedScale(0.7, 1.5)
+    expected = capped_attention_by_loops(q, k, v, mask, *scale)
+    queries_mask = jnp.asarray(mask[:, None])
+
+    def dense(q, k, v):
+        return dot_product_attention(q, k, v, mask=queries_mask, scale=scale)
+
+    def jointly(q, k, v):
+        parts = [slice(0, 2), slice(2, L)]
+        sets = [KeySet(k[:, part], v[:, part], queries_mask[..., part]) for part in parts]
+        return attend_jointly(q, sets, scale=scale)
+
+    def blocks(q, k, v):
+        keys = KeySet(repeat_heads(k, 4), repeat_heads(v, 4), queries_mask[:, None])
+        return attend_shared_keys(q, [keys], scale=scale)
+
+    arrays = tuple(map(jnp.asarray, (q, k, v)))
+    gradients = []
+    for attend in (dense, jointly, blocks):
+        np.testing.assert_allclose(attend(*arrays), expected, rtol=0, atol=2e-6)
+        loss = jax.jit(jax.grad(lambda *x, attend=attend: (attend(*x) ** 2).sum(), (0, 1, 2)))
+        gradients.append(loss(*arrays))
+    for other in gradients[1:]:
+        for found, wanted in zip(other, gradients[0], strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+    # Stored keys have one mask for all queries.
+    first = mask[:, :1]
+    expected = capped_attention_by_loops(q, k, v, np.repeat(first, T, 1), *scale)
+    stored_k = Stored(jnp.moveaxis(arrays[1], 1, -1), None)
+    stored_v = Stored(jnp.moveaxis(arrays[2], 1, -2), None)
+    found = stored_attention(
+        arrays[0], stored_k, stored_v, mask=jnp.asarray(first[:, None]), scale=scale
+    )
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
 
 
 def test_attention_without_mask_and_bias():

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, AxisType, PartitionSpec, use_abstract_mesh
 
-from longsum_jax.analysis.devices import find_target
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention import fused, splash, triton
 from longsum_jax.ops.attention.dense import QKV, dot_product_attention
@@ -26,6 +25,7 @@ from longsum_jax.ops.attention.lsg import LsgSpec, lsg_attention
 from longsum_jax.ops.attention.patterns import KeyPattern, pattern_attention
 from longsum_jax.ops.attention.staggered import block_staggered_attention
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
+from longsum_plan.devices import find_target
 
 B, H, K = 2, 2, 8
 SCALE = 0.3

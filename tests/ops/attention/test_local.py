@@ -24,7 +24,6 @@ from sparse_twins import (
     tokens,
 )
 
-from longsum_jax.analysis.devices import find_target
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention.dense import QKV
 from longsum_jax.ops.attention.key_sets import KeySet
@@ -37,6 +36,7 @@ from longsum_jax.ops.attention.local import (
     transient_blocks,
     transient_global_attention,
 )
+from longsum_plan.devices import find_target
 
 # A window
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.analysis.devices import find_target
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention import lsg, lsg_selection
 from longsum_jax.ops.attention.dense import QKV
@@ -21,6 +20,7 @@ from longsum_jax.ops.attention.lsg import (
     lsg_self_attention,
 )
 from longsum_jax.ops.attention.lsg_selection import chunk_size, lsh_projections, sparse_keys
+from longsum_plan.devices import find_target
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lsg"
 CASES = json.loads((GOLDEN / "attn_core_cases.json").read_text())

@@ -1,0 +1,168 @@
+"""LSG attention and Hepos cross-attention as layers for any model, without a ``StackConfig``.
+
+They hold the same parameters as the attentions of our stacks, ``q``, ``k``, ``v`` and ``o``, and
+compute the same. They work in Flax Linen and, through ``flax.nnx.bridge.ToNNX``, in NNX.
+"""
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from longsum_jax.errors import InputError
+from longsum_jax.layers.attention.cross import HeposAttention
+from longsum_jax.layers.attention.lsg import LsgAttention, draw_projections, spec_of
+from longsum_jax.layers.attention.options import HeposOptions, LsgOptions
+from longsum_jax.layers.dense import torch_uniform
+from longsum_jax.ops.attention.hepos import strided_key_mask
+from longsum_jax.ops.attention.lsg_selection import SparsityType
+from longsum_jax.typing import AnyArray
+
+
+class Lsg(nn.Module):
+    """LSG self-attention: global tokens, a window of three blocks, and sparse keys beyond it
+    (Condevaux and Harispe 2022, section 3). Time and memory are linear in the length.
+
+    Attributes:
+        num_heads: number of heads.
+        head_dim: size of one head.
+        block_size: number of tokens of a block; a token attends to its block and both neighbors.
+        sparse_block_size: number of sparse keys on either side of the window; 0 for none.
+        sparsity_factor: number of tokens per sparse key, a divisor of ``block_size``.
+        sparsity_type: method that selects the sparse keys.
+        num_global_tokens: number of tokens at the beginning of the input that attend to all tokens,
+            and that all tokens attend to. They must not be padding.
+        causal: True if tokens attend to no later token; global tokens then keep their queries as
+            outputs of the heads, as published.
+        use_bias: True to add a bias to all four maps.
+        dropout_rate: dropout of the attention weights, from the PRNG stream "dropout".
+        dtype: type of the computation.
+    """
+
+    num_heads: int
+    head_dim: int
+    block_size: int = 128
+    sparse_block_size: int = 128
+    sparsity_factor: int = 2
+    sparsity_type: SparsityType = "norm"
+    num_global_tokens: int = 0
+    causal: bool = False
+    use_bias: bool = True
+    dropout_rate: float = 0.0
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"] | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> Float[Array, "batch length d_model"]:
+        """Applies the layer. Outputs outside the mask are arbitrary.
+
+        Args:
+            x: input states, the global tokens first.
+            mask: True on real positions; None for all.
+            deterministic: False in training.
+
+        Raises:
+            InputError: incompatible options (``LsgSpec.selection``), or more global tokens than
+                positions.
+        """
+        if not 0 <= self.num_global_tokens <= x.shape[1]:
+            raise InputError(
+                f"num_global_tokens is {self.num_global_tokens}, but the input has {x.shape[1]} "
+                f"positions; give 0 to {x.shape[1]}"
+            )
+        options = LsgOptions(
+            block_size=self.block_size,
+            sparse_block_size=self.sparse_block_size,
+            sparsity_factor=self.sparsity_factor,
+            sparsity_type=self.sparsity_type,
+            num_global_tokens=self.num_global_tokens,
+        )
+        spec_of(options).selection()  # raises InputError for incompatible options
+        attention = LsgAttention(
+            **_attention_fields(self, x.shape[-1]), options=options, causal=self.causal
+        )
+        nn.share_scope(self, attention)
+        if mask is None:
+            mask = jnp.ones(x.shape[:2], bool)
+        text_mask = mask[:, self.num_global_tokens :]
+        rng = None if deterministic else self.make_rng("dropout")
+        projections = draw_projections(options, self.num_heads, self.head_dim, rng)
+        context = (text_mask, text_mask, None)  # tokens, keys, no bias
+        return attention(x, context, projections, deterministic)
+
+
+class HeposCrossAttention(nn.Module):
+    """Hepos cross-attention: head h attends to every ``stride``-th position of the source,
+    beginning with h (Huang et al. 2021, equation 1). Keys and scores are ``stride`` times fewer.
+
+    Attributes:
+        num_heads: number of heads.
+        head_dim: size of one head.
+        stride: distance between the positions of one head, at most ``num_heads``.
+        use_bias: True to add a bias to all four maps.
+        dropout_rate: dropout of the attention weights, from the PRNG stream "dropout".
+        dtype: type of the computation.
+    """
+
+    num_heads: int
+    head_dim: int
+    stride: int = 2
+    use_bias: bool = True
+    dropout_rate: float = 0.0
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[AnyArray, "batch target_length d_model"],
+        source: Float[AnyArray, "batch source_length d_model"],
+        mask: Bool[AnyArray, "batch source_length"] | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> Float[Array, "batch target_length d_model"]:
+        """Applies the layer.
+
+        Args:
+            x: states of the target.
+            source: states of the source, at least ``stride`` positions.
+            mask: True on real positions of the source; None for all.
+            deterministic: False in training.
+
+        Raises:
+            InputError: a stride below 1, above the number of heads, or above the source's length.
+        """
+        if not 1 <= self.stride <= self.num_heads:
+            raise InputError(
+                f"stride is {self.stride}, but the layer has {self.num_heads} heads; give 1 to "
+                f"{self.num_heads}, so that every position is read"
+            )
+        options = HeposOptions(hepos_stride=self.stride)
+        attention = HeposAttention(**_attention_fields(self, x.shape[-1]), options=options)
+        nn.share_scope(self, attention)
+        if mask is None:
+            mask = jnp.ones(source.shape[:2], bool)
+        # [batch, heads, 1, num_keys]
+        key_mask = strided_key_mask(mask, self.num_heads, self.stride)[:, :, None]
+        k, v = attention.project_kv(source)
+        return attention.attend(x, k, v, mask=key_mask, deterministic=deterministic)
+
+
+def _attention_fields(layer: Lsg | HeposCrossAttention, d_model: int) -> dict[str, Any]:
+    """Returns the attributes of a ``MultiHeadAttention`` for a layer of this module."""
+    return {
+        "d_model": d_model,
+        "num_heads": layer.num_heads,
+        "d_kv": layer.head_dim,
+        "projection_init": torch_uniform(d_model),
+        "output_init": torch_uniform(layer.num_heads * layer.head_dim),
+        "scale": layer.head_dim**-0.5,
+        "use_bias": layer.use_bias,
+        "dropout_rate": layer.dropout_rate,
+        "dtype": layer.dtype,
+    }

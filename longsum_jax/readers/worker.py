@@ -1,0 +1,103 @@
+"""The child process that reads files, see ``readers.sandbox``."""
+
+import contextlib
+import math
+import os
+import pickle
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from longsum_jax.errors import first_line
+from longsum_jax.files import beyond
+from longsum_jax.readers.contents import read_folder, read_source
+from longsum_jax.readers.document import Document, Failure
+from longsum_jax.readers.sandbox import Request, as_message, receive, send
+from longsum_jax.readers.source import ReadOptions, Source, too_large
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+_GRACE_SECONDS = 2.0  # more than the parent's, whose message is better
+_LARGEST_SECONDS = 2**31
+
+
+def main() -> None:
+    """Reads files until the parent process ends."""
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    # Messages of libraries must not be mixed with the answers.
+    empty = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(empty, descriptor)
+    _limit_once()
+    send(answers, b"ready")
+    while (message := receive(requests)) is not None:
+        content = receive(requests)
+        if content is None:
+            return
+        request: Request = pickle.loads(message)
+        _limit(request.options)
+        for result in _results(request, content):
+            send(answers, _bounded(result, request))
+            _limit(request.options)
+        del content
+        send(answers, as_message(None))
+
+
+def _limit_once() -> None:
+    """Sets the limits that are the same for all files."""
+    # If the machine has no memory left, Linux ends this process and not another one.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    if resource is not None:
+        _set_limit(resource.RLIMIT_CORE, 0)
+
+
+def _limit(options: ReadOptions) -> None:
+    """Limits the memory of the process, and its processor time for the next document."""
+    if resource is not None:
+        _set_limit(resource.RLIMIT_DATA, options.max_memory)
+        seconds = time.process_time() + options.max_seconds + _GRACE_SECONDS
+        _set_limit(resource.RLIMIT_CPU, math.ceil(min(seconds, _LARGEST_SECONDS)))
+
+
+def _set_limit(which: int, value: int) -> None:
+    """Sets a soft limit of the operating system, at most to the hard limit."""
+    hard = resource.getrlimit(which)[1]
+    soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    with contextlib.suppress(OSError, ValueError):  # macOS refuses some values
+        resource.setrlimit(which, (soft, hard))
+
+
+def _results(request: Request, content: bytes) -> Iterator[Document | Failure]:
+    source = Source(request.name, request.path, content, request.options)
+    try:
+        if request.directory is None:
+            yield from read_source(source)
+        else:
+            os.chdir(request.directory)
+            yield from read_folder(source)
+    except MemoryError:
+        yield Failure.of(request.name, too_large(request.name, request.options))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        yield Failure.of(
+            request.name,
+            f"{request.name}: the reader fails ({reason}); please report this, with the file and "
+            "the output of --no_sandbox",
+        )
+
+
+def _bounded(result: Document | Failure, request: Request) -> bytes:
+    """Returns a result as a message, or the failure of a document that is too large for one."""
+    try:
+        message = as_message(result)
+    except MemoryError:
+        return as_message(Failure.of(result.name, too_large(result.name, request.options)))
+    # UTF-8 may double the size of other encodings, and headings and pages take some space.
+    if len(message) > 2 * request.options.max_bytes + 2**20:
+        return as_message(Failure.of(result.name, beyond(result.name, request.options.max_bytes)))
+    return message

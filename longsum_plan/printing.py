@@ -1,0 +1,80 @@
+"""Lines of text about plans, and about attempts to change them, as they arrive."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from longsum_plan.devices import Target
+from longsum_plan.plan import ProgramPlan
+from longsum_plan.tables import (
+    collectives_table,
+    memory_table,
+    milliseconds,
+    parts_table,
+    work_table,
+)
+from longsum_plan.trials import Trial
+
+Write = Callable[[str], None]  # prints a text and a line break
+
+
+def print_target(target: Target, write: Write) -> None:
+    """Prints number, name and memory of the devices."""
+    memory = f"{target.memory / 1e9:.1f} GB each" if target.memory else "memory not known"
+    write(f"{len(target.devices)} x {target.title}, {memory}")
+
+
+def print_plans(plans: Sequence[ProgramPlan], target: Target, top: int, write: Write) -> None:
+    """Prints tables of memory, work, the ``top`` longest parts of each program and collectives."""
+    write(f"\n{memory_table(plans, target)}\n\n{work_table(plans)}\n")
+    for table in (*(parts_table(plan, top) for plan in plans), collectives_table(plans)):
+        if table is not None:
+            write(f"{table}\n")
+
+
+def print_trials(trials: Iterable[Trial], name: str, write: Write) -> Iterator[Trial]:
+    """Prints attempts to make a program fit as they arrive, and yields them.
+
+    Args:
+        trials: attempts from ``trials.find_fit``.
+        name: name of the program.
+        write: function that prints a line.
+    """
+    fitting = None
+    for trial in trials:
+        if trial.plan is None:
+            write(f"{name} with {trial.flags}: refused, {trial.refusal}")
+        else:
+            write(_trial_line(trial, trial.plan))
+            fitting = trial if trial.plan.fits else None
+        yield trial
+    if fitting is None:
+        write(f"{name} fits with none of these; take more devices, or devices with more memory")
+    else:
+        write(f"to fit {name}: {fitting.flags}")
+
+
+def print_faster(trials: Iterable[Trial], plan: ProgramPlan, write: Write) -> Iterator[Trial]:
+    """Prints attempts at a faster program as they arrive, and yields them.
+
+    Args:
+        trials: attempts from ``trials.find_faster``.
+        plan: plan without changes.
+        write: function that prints a line.
+    """
+    best, least = None, plan.least_seconds or 0.0
+    for trial in trials:
+        assert trial.plan is not None  # ``find_faster`` only tries valid changes
+        seconds, time = trial.plan.least_seconds, ""
+        if trial.plan.fits and seconds is not None:
+            time = f", at least {milliseconds(seconds)} ms"
+            if seconds < least:
+                best, least = trial, seconds
+        write(_trial_line(trial, trial.plan, time))
+        yield trial
+    if best is not None:
+        write(f"memory is left for a faster {plan.name}: {best.flags}")
+
+
+def _trial_line(trial: Trial, plan: ProgramPlan, time: str = "") -> str:
+    verdict = "fits" if plan.fits else "does not fit"
+    total = f"{plan.total / 1e9:.2f} GB"
+    return f"{plan.name} with {trial.flags}: {total}, {verdict}{time} ({trial.says})"

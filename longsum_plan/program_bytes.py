@@ -1,0 +1,160 @@
+"""Counts the bytes that a compiled program reads from and writes to main memory."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from longsum_plan.program_text import (
+    COLLECTIVES,
+    ArrayType,
+    Computation,
+    Instruction,
+    continued_collectives,
+    users_of_value,
+    value_of,
+)
+
+# Instructions that do not move data themselves.
+_FREE = {
+    "parameter",
+    "constant",
+    "tuple",
+    "get-tuple-element",
+    "bitcast",
+    "after-all",
+    "partition-id",
+    "replica-id",
+    "opt-barrier",
+    "optimization-barrier",
+    "add-dependency",
+    "while",
+    "conditional",
+    "call",
+    "async-start",
+    "async-update",
+}
+_FREE_TARGETS = ("AllocateBuffer", "AssumeGatherIndicesInBound", "Sharding", "PartialReduce")
+_WITH_WORKSPACE = ("__cublas", "__cudnn")  # the last array of the result is workspace
+_COLLECTIVE_START = "AsyncCollectiveStart"  # root of a fusion that starts a collective on a TPU
+_SLICING = ("dynamic-slice", "slice", "gather")
+
+
+class MemoryTraffic:
+    """Counts bytes of instructions outside of fusions; values inside of one never reach memory.
+
+    Args:
+        computations: computations of the program, by name.
+    """
+
+    def __init__(self, computations: Mapping[str, Computation]) -> None:
+        self._computations = computations
+
+    def bytes_of(self, inside: Computation, instruction: Instruction) -> float:
+        """Returns the bytes read and written by an instruction in the computation ``inside``."""
+        opcode = instruction.opcode
+        if opcode in _FREE or opcode.endswith("-done") or instruction.target in _FREE_TARGETS:
+            return 0.0
+        operands = [inside.instructions[name] for name in instruction.operands]
+        if opcode == "fusion" and instruction.called[0] in self._computations:
+            return self._fusion(instruction, operands)
+        return _access_bytes(replace(instruction, arrays=results(instruction)), operands)
+
+    def _fusion(self, instruction: Instruction, operands: Sequence[Instruction]) -> int:
+        fused = self._computations[instruction.called[0]]
+        root = fused.instructions[fused.root]
+        passed = _passed_on(fused)
+        num_bytes = 0
+        for parameter, operand in zip(fused.parameters, operands, strict=True):
+            if parameter.name not in passed:
+                num_bytes += self._read(fused, parameter, _main_memory(operand.arrays))
+        if root.target == _COLLECTIVE_START:
+            return num_bytes + _main_memory(_begun(instruction.arrays, len(root.operands)))
+        results = [root]
+        if root.opcode == "tuple":
+            results = [fused.instructions[name] for name in root.operands]
+        for result, array in zip(results, instruction.arrays, strict=False):
+            is_written = result.name not in passed and not array.is_on_chip
+            num_bytes += self._written(fused, result) if is_written else 0
+        return num_bytes
+
+    def _read(self, fused: Computation, parameter: Instruction, whole: int) -> int:
+        """Returns the bytes that a fusion reads of an operand of ``whole`` bytes: all, or slices.
+
+        On TPUs, fusions may be nested.
+        """
+        taken = 0
+        for user in users_of_value(fused, parameter.name):
+            is_first = value_of(fused, user.operands[0]) == parameter.name
+            if user.opcode == "fusion":
+                inner = self._computations[user.called[0]]
+                for own, name in zip(inner.parameters, user.operands, strict=True):
+                    if value_of(fused, name) == parameter.name:
+                        taken += self._read(inner, own, whole)
+            elif is_first and user.opcode in _SLICING:
+                taken += user.num_bytes
+            elif not (is_first and user.opcode == "dynamic-update-slice"):
+                return whole
+        return min(whole, taken)
+
+    def _written(self, fused: Computation, result: Instruction) -> int:
+        """Returns the bytes that a fusion writes of a result: all, or the slice that it updates."""
+        source = fused.instructions[value_of(fused, result.name)]
+        if source.opcode == "fusion":
+            inner = self._computations[source.called[0]]
+            root = inner.instructions[inner.root]
+            if root.opcode != "tuple":
+                return self._written(inner, root)
+        if source.opcode == "dynamic-update-slice":
+            source = fused.instructions[source.operands[1]]
+        return source.num_bytes
+
+
+def _passed_on(fused: Computation) -> set[str]:
+    """Returns the values of a fusion that belong to collectives started by another fusion."""
+    collectives = {collective.name for collective in continued_collectives(fused)}
+    if not collectives:
+        return set()
+    root = fused.instructions[fused.root]
+    parameters = {parameter.name for parameter in fused.parameters}
+    return collectives | {root.name} | parameters.intersection(root.operands)
+
+
+def _begun(arrays: Sequence[ArrayType], num_operands: int) -> Sequence[ArrayType]:
+    """Returns the results of an asynchronous operation, whose arrays list its operands first."""
+    return arrays[num_operands : 2 * num_operands]
+
+
+def results(instruction: Instruction) -> tuple[ArrayType, ...]:
+    """Returns the result arrays of an instruction, without the workspace of libraries."""
+    if instruction.target.startswith(_WITH_WORKSPACE):
+        return instruction.arrays[:-1] or instruction.arrays
+    return instruction.arrays
+
+
+def _access_bytes(instruction: Instruction, operands: Sequence[Instruction]) -> int:
+    """Returns the bytes read and written by an instruction outside of fusions."""
+    opcode, written = instruction.opcode, _main_memory(instruction.arrays)
+    if opcode in _SLICING:
+        indices = sum(_main_memory(operand.arrays) for operand in operands[1:])
+        read = 0 if operands[0].arrays[0].is_on_chip else instruction.num_bytes
+        return written + read + indices
+    if opcode == "slice-start":  # the result lists the operand before the slice
+        part = instruction.arrays[1]
+        read = 0 if operands[0].arrays[0].is_on_chip else part.num_bytes
+        return read + _main_memory([part])
+    if opcode == "dynamic-update-slice":
+        update = operands[1].num_bytes
+        return _main_memory(operands[1].arrays) + (update if written else 0)
+    if opcode == "scatter":
+        update = operands[-1].num_bytes
+        return _main_memory(operands[-1].arrays) + (2 * update if written else 0)
+    read = sum(_main_memory(operand.arrays) for operand in operands)
+    if opcode == "copy-start":  # the result lists the operand after the copy
+        return read + _main_memory(instruction.arrays[:1])
+    kind = opcode.removesuffix("-start")
+    if opcode.endswith("-start") and kind in COLLECTIVES and kind != "all-reduce":
+        return read + _main_memory(_begun(instruction.arrays, len(operands)))
+    return written + read
+
+
+def _main_memory(arrays: Sequence[ArrayType]) -> int:
+    return sum(array.num_bytes for array in arrays if not array.is_on_chip)

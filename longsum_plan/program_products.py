@@ -1,0 +1,173 @@
+"""Counts operations of a compiled program: dots, convolutions, FFTs, attention kernels."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from longsum_plan.program_text import Computation, Instruction, integers
+
+# Number of products of size queries x keys in an attention kernel (``ops.attention.fused``), by the
+# prefix of its target (cuDNN), of the instruction (splash attention), or of the Triton kernel.
+_ATTENTION_PRODUCTS = {
+    "__cudnn$fmhaSoftmaxBackward": 5,
+    "__cudnn$fmhaSoftmax": 2,
+    "splash_mha_fwd": 2,
+    "splash_mha_dq": 3,
+    "splash_mha_dkv": 4,
+    "triton_attention_forward": 2,
+    "triton_attention_queries": 3,
+    "triton_attention_keys": 4,
+}
+_TRITON = "__gpu$xla.gpu.triton"
+_PAIRS = re.compile(r"\bpairs_(\d+)\b")
+
+
+def products(inside: Computation, instruction: Instruction) -> dict[str, float]:
+    """Returns the operations of an instruction in the computation ``inside``, by the factors'
+    type."""
+    opcode = instruction.opcode
+    known = inside.instructions
+    operands = [known[name] for name in instruction.operands if name in known]
+    if opcode == "dot":
+        axes = integers(instruction.attribute("lhs_contracting_dims"))
+        operations = _dot_operations(instruction, operands[0], axes)
+    elif opcode == "convolution":
+        operations = _convolution_operations(instruction, operands[0], operands[1])
+    elif opcode == "fft":
+        operations = _fft_operations(instruction, operands[0])
+    elif opcode == "custom-call" and (count := _count_attention_products(instruction)):
+        operations = count * _attention_operations(instruction, operands)
+        operands = list(filter(_is_float, operands))
+    elif opcode == "custom-call" and "dot_dimension_numbers" in instruction.attributes:
+        operations = _matrix_call_operations(instruction, operands[0])
+    else:
+        return {}
+    return {_precision(instruction, operands[0]): operations}
+
+
+def _precision(instruction: Instruction, factor: Instruction) -> str:
+    dtype = factor.arrays[0].dtype
+    if dtype == "bf16" or dtype.startswith(("f8", "f16")):
+        return "bfloat16"
+    # The precision precedes the metadata, which may contain any name, or follows it for cuBLAS.
+    before, _, rest = instruction.attributes.partition("metadata={")
+    is_high = re.search(r"\bhigh(est)?\b|HIGH", before + rest.partition("}")[2])
+    return "float32, highest" if is_high else "float32"
+
+
+def _dot_operations(instruction: Instruction, factor: Instruction, axes: Sequence[int]) -> float:
+    terms = math.prod(factor.arrays[0].shape[axis] for axis in axes)
+    return 2.0 * math.prod(instruction.arrays[0].shape) * terms
+
+
+def _matrix_call_operations(instruction: Instruction, factor: Instruction) -> float:
+    """Returns the operations of a matrix product computed by a library (cuBLAS, oneDNN)."""
+    numbers = re.findall(r'"dot_dimension_numbers":(\{[^}]*\})', instruction.attributes)
+    axes = json.loads(numbers[0]).get("lhs_contracting_dimensions", [])
+    return _dot_operations(instruction, factor, [int(axis) for axis in axes])
+
+
+def _count_attention_products(instruction: Instruction) -> int:
+    """Returns the number of products of size queries x keys in an attention kernel; 0 for other
+    instructions."""
+    target = instruction.target
+    name = instruction.name if target == "tpu_custom_call" else target
+    if target == _TRITON:
+        kernel = re.search(r'\bname = "(\w+)"', instruction.attributes)
+        name = kernel.group(1) if kernel else ""
+    matches = [count for begin, count in _ATTENTION_PRODUCTS.items() if name.startswith(begin)]
+    return matches[0] if matches else 0
+
+
+def _attention_operations(instruction: Instruction, operands: Sequence[Instruction]) -> float:
+    """Returns the operations of one product of queries and keys; half of them if causal.
+
+    The names of Pallas kernels contain the number of pairs per row, see ``ops.attention.splash``.
+    """
+    queries, keys, *_ = filter(_is_float, operands)
+    shape, of_keys = queries.arrays[0].shape, keys.arrays[0].shape
+    if instruction.target.startswith("__cudnn"):
+        is_causal = re.search(r'"mask_type": ?"(PADDING_)?CAUSAL"', instruction.attributes)
+        return (1.0 if is_causal else 2.0) * math.prod(shape) * of_keys[1]
+    if instruction.target == _TRITON:  # [rows, length, heads, head_dim]
+        shape, of_keys = (
+            (*rows, heads, length, head_dim) for *rows, length, heads, head_dim in (shape, of_keys)
+        )
+    *rows, num_queries, head_dim = shape
+    named = _PAIRS.search(instruction.attributes)
+    pairs = int(named.group(1)) if named else num_queries * of_keys[-2]
+    return 2.0 * math.prod(rows) * head_dim * pairs
+
+
+def _is_float(operand: Instruction) -> bool:
+    return operand.arrays[0].dtype.startswith(("bf", "f"))
+
+
+def _fft_operations(instruction: Instruction, operand: Instruction) -> float:
+    lengths = integers(instruction.attribute("fft_length"))
+    length = math.prod(lengths)
+    rows = math.prod(operand.arrays[0].shape[: -len(lengths)])
+    is_real = "R" in instruction.attribute("fft_type").removesuffix("FFT")
+    # 5 n log2 n for a complex FFT, half of it for a real one.
+    return rows * 5.0 * length * math.log2(max(length, 2)) / (2 if is_real else 1)
+
+
+def _convolution_operations(
+    instruction: Instruction, inputs: Instruction, kernel: Instruction
+) -> float:
+    """Returns the operations of a convolution, two per multiplication, excluding padding.
+
+    On TPUs, matrix products are convolutions whose windows represent batch axes.
+    """
+    labels, *_ = re.findall(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.attributes)
+    arrays = (inputs.arrays[0], kernel.arrays[0], instruction.arrays[0])
+    of_input, of_kernel, of_output = (
+        dict(zip(names, array.shape, strict=True))
+        for names, array in zip(labels, arrays, strict=True)
+    )
+    window = instruction.attribute("window")
+    axes = sorted(name for name in of_output if name.isdigit())
+    operations = 2.0 * of_output["b"] * of_output["f"] * of_kernel["i"]
+    for axis in axes:
+        sizes = (of_input[axis], of_kernel[axis], of_output[axis])
+        operations *= _window_pairs(*sizes, **_window(window, int(axis)))
+    return operations
+
+
+def _window(text: str, axis: int) -> dict[str, int]:
+    """Returns stride, low padding and dilations of one axis of a window."""
+
+    def value(name: str, default: str) -> str:
+        found = re.search(rf"\b{name}=(\S+?)[\s}}]", text)
+        return found.group(1).split("x")[axis] if found else default
+
+    return {
+        "stride": int(value("stride", "1")),
+        "padding": int(value("pad", "0_0").split("_")[0]),
+        "input_dilation": int(value("lhs_dilate", "1")),
+        "kernel_dilation": int(value("rhs_dilate", "1")),
+    }
+
+
+def _window_pairs(
+    inputs: int,
+    kernel: int,
+    outputs: int,
+    *,
+    stride: int,
+    padding: int,
+    input_dilation: int,
+    kernel_dilation: int,
+) -> int:
+    """Returns the number of (output, kernel tap) pairs that multiply an actual input."""
+    last = (inputs - 1) * input_dilation
+    pairs = 0
+    starts = np.arange(outputs) * stride - padding
+    for tap in range(kernel):
+        places = starts + tap * kernel_dilation
+        meets = (places >= 0) & (places <= last) & (places % input_dilation == 0)
+        pairs += int(meets.sum())
+    return pairs

@@ -1,0 +1,170 @@
+"""LSG and Hepos as layers without a stack: compared with dense attention, in Linen and NNX."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from longsum_jax.errors import InputError
+from longsum_jax.layers import S4D, HeposCrossAttention, Lsg
+from longsum_jax.ops.attention.dense import dot_product_attention
+
+HEADS, SIZE, D = 4, 4, 12
+X = jax.random.normal(jax.random.key(1), (2, 24, D))
+SOURCE = jax.random.normal(jax.random.key(2), (2, 11, D))
+MASK = np.arange(24) < np.array([[24], [17]])
+
+
+def created(layer, *args):
+    variables = nn.meta.unbox(jax.jit(layer.init)(jax.random.key(0), *args))
+    leaves, tree = jax.tree.flatten(variables)
+    keys = jax.random.split(jax.random.key(3), len(leaves))
+    # Biases are initialized with zeros, which would hide their errors.
+    noise = [
+        0.3 * jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(
+        tree, [leaf + extra for leaf, extra in zip(leaves, noise, strict=True)]
+    )
+
+
+def dense(variables, x, source, mask):
+    """Returns multi-head attention with a mask [batch, heads, targets, keys]."""
+    params = variables["params"]
+
+    def project(name, x):
+        return jnp.einsum("btd,dhk->bthk", x, params[name]["kernel"]) + params[name]["bias"]
+
+    q, k, v = project("q", x), project("k", source), project("v", source)
+    y = dot_product_attention(q, k, v, mask=mask, scale=SIZE**-0.5)
+    return jnp.einsum("bthk,hkd->btd", y, params["o"]["kernel"]) + params["o"]["bias"]
+
+
+def window_mask(block_size, num_globals, causal=False):
+    """Returns the keys of LSG attention without sparse keys: [1, 1, length, length]."""
+    position = np.arange(24) - num_globals
+    block = position // block_size
+    mask = abs(block[:, None] - block) <= 1
+    mask |= (position < 0)[:, None] | (position < 0)
+    if causal:
+        mask &= position <= position[:, None]
+    return mask[None, None]
+
+
+@pytest.mark.parametrize("num_globals", [0, 2])
+@pytest.mark.parametrize("sparsity_type", ["none", "norm"])
+def test_lsg_is_dense_attention_with_a_mask(num_globals, sparsity_type):
+    # Without sparse keys the window decides; a text of two blocks is dense with any selection.
+    block_size = 4 if sparsity_type == "none" else 12
+    layer = Lsg(
+        HEADS,
+        SIZE,
+        block_size=block_size,
+        sparse_block_size=4,
+        sparsity_type=sparsity_type,
+        num_global_tokens=num_globals,
+    )
+    variables = created(layer, X)
+    mask = window_mask(block_size, num_globals) & MASK[:, None, None]
+
+    def loss(apply, variables, x):
+        return (jnp.where(MASK[..., None], apply(variables, x), 0) ** 2).sum()
+
+    def ours(variables, x):
+        return layer.apply(variables, x, MASK)
+
+    def twin(variables, x):
+        return dense(variables, x, x, mask)
+
+    value_and_grad = jax.jit(jax.value_and_grad(loss, (1, 2)), static_argnums=0)
+    value, gradients = value_and_grad(ours, variables, X)
+    expected, expected_gradients = value_and_grad(twin, variables, X)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4),
+        gradients,
+        expected_gradients,
+    )
+
+
+def test_causal_lsg_reads_no_later_token():
+    layer = Lsg(HEADS, SIZE, block_size=4, sparse_block_size=4, causal=True)
+    variables = created(layer, X)
+    changed = X.at[:, 15:].add(1.0)
+    apply = jax.jit(layer.apply)
+    before, after = (apply(variables, x) for x in (X, changed))
+    np.testing.assert_allclose(before[:, :15], after[:, :15], atol=1e-6)
+    assert abs(before[:, 15:] - after[:, 15:]).max() > 0.01
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_hepos_is_dense_attention_to_every_stride_th_position(stride):
+    layer = HeposCrossAttention(HEADS, SIZE, stride=stride)
+    variables = created(layer, X, SOURCE)
+    source_mask = np.arange(11) < np.array([[11], [8]])
+    heads, positions = np.arange(HEADS)[:, None], np.arange(11)
+    mask = ((positions - heads) % stride == 0)[None, :, None] & source_mask[:, None, None]
+
+    def ours(variables, x, source):
+        return layer.apply(variables, x, source, source_mask)
+
+    def twin(variables, x, source):
+        return dense(variables, x, source, mask)
+
+    def loss(apply, *args):
+        return (apply(*args) ** 2).sum()
+
+    value_and_grad = jax.jit(jax.value_and_grad(loss, (1, 2, 3)), static_argnums=0)
+    result = value_and_grad(ours, variables, X, SOURCE)
+    expected = value_and_grad(twin, variables, X, SOURCE)
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4), result, expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("layer", "args"),
+    [
+        (Lsg(HEADS, SIZE, block_size=4, sparse_block_size=4), (X, MASK)),
+        (HeposCrossAttention(HEADS, SIZE), (X, SOURCE)),
+        (S4D(d_model=D, d_state=8), (X, MASK)),
+    ],
+    ids=["lsg", "hepos", "s4d"],
+)
+def test_layers_work_in_nnx(layer, args):
+    module = nnx.bridge.ToNNX(layer, rngs=nnx.Rngs(0)).lazy_init(*args)
+    params = nnx.to_pure_dict(nnx.state(module, nnx.Param))
+    expected = jax.jit(layer.apply)({"params": params}, *args)
+    value_and_grad = nnx.jit(nnx.value_and_grad(lambda module: (module(*args) ** 2).sum()))
+    value, gradients = value_and_grad(module)
+    np.testing.assert_allclose(value, (expected**2).sum(), rtol=1e-5)
+    for gradient in jax.tree.leaves(gradients):
+        assert np.isfinite(gradient).all()
+
+
+def test_a_mesh_needs_no_axes_of_our_names():
+    mesh = jax.make_mesh((1,), ("x",), (jax.sharding.AxisType.Auto,))
+    layer = Lsg(HEADS, SIZE, block_size=4)
+    with jax.set_mesh(mesh):
+        module = nnx.bridge.ToNNX(layer, rngs=nnx.Rngs(0)).lazy_init(X[:, :3])
+        assert module(X[:, :3]).shape == (2, 3, D)
+
+
+@pytest.mark.parametrize(
+    ("layer", "args", "problem"),
+    [
+        (Lsg(4, 4, num_global_tokens=25), (X,), "num_global_tokens is 25, but the input has 24"),
+        (Lsg(4, 4, block_size=8, sparsity_factor=3), (X,), "sparsity_factor 3 does not divide"),
+        (
+            HeposCrossAttention(4, 4, stride=5),
+            (X, SOURCE),
+            "stride is 5, but the layer has 4 heads",
+        ),
+        (HeposCrossAttention(4, 4, stride=0), (X, SOURCE), "stride is 0, but"),
+    ],
+)
+def test_options_out_of_range(layer, args, problem):
+    with pytest.raises(InputError, match=problem):
+        layer.init(jax.random.key(0), *args)
