@@ -123,7 +123,7 @@ def embedding_rows(
     """
     rows = [WeightRow("shared", keys.shared)]
     tied = {keys.encoder: keys.shared, keys.decoder: keys.shared}
-    copies = {}
+    copies: dict[str, str] = {}
     if config.tie_word_embeddings and config.shared_embeddings:
         return EmbeddingRows(rows, tied | {OUTPUT_KEY: keys.shared}, copies)
     if not (config.shared_embeddings and stores_shared):
