@@ -38,7 +38,8 @@ sys.path[:] = sys.argv[1:]
 from longsum_jax.readers.worker import main
 main()
 """
-_idle: list["_Worker"] = []  # started processes that read nothing at the moment
+_workers: list["_Worker"] = []  # all started processes
+_idle: list["_Worker"] = []  # those that read nothing at the moment
 
 
 class Request(NamedTuple):
@@ -83,10 +84,17 @@ def read(source: Source, *, is_folder: bool) -> Iterator[Document | Failure]:
     except _EndedError as error:
         yield Failure.of(source.name, error)
     finally:  # also if the caller needs no more documents
-        if not _idle and worker.finish():
-            _idle.append(worker)
-        else:
-            worker.stop()
+        # At the end of Python, ``_stop_all`` has stopped the process, and no thread can be started.
+        if not sys.is_finalizing():
+            _release(worker)
+
+
+def _release(worker: "_Worker") -> None:
+    """Keeps a process for the next file if it is not busy and there is no other, or stops it."""
+    if not _idle and worker.finish():
+        _idle.append(worker)
+    else:
+        worker.stop()
 
 
 def send(stream: IO[bytes], message: bytes) -> None:
@@ -154,6 +162,7 @@ class _Worker:
             raise _not_started(error.strerror or str(error)) from None
         self._is_ready = False
         self._is_reading = False
+        _workers.append(self)
 
     def read(self, request: Request, content: bytes) -> Iterator[Document | Failure]:
         """Yields the documents of a file, and failures for unreadable parts.
@@ -223,8 +232,11 @@ class _Worker:
 
     def stop(self) -> None:
         """Kills the process and closes its streams."""
+        with contextlib.suppress(ValueError):  # in a forked process
+            _workers.remove(self)
         kill(self._process)
-        with contextlib.suppress(OSError):  # from unsent content
+        # An OSError is from unsent content, a ValueError from streams that are closed already.
+        with contextlib.suppress(OSError, ValueError):
             self._process.communicate()
 
 
@@ -246,10 +258,16 @@ def _describe_end(status: int) -> str:
 
 @atexit.register
 def _stop_all() -> None:
-    while _idle:
-        _idle.pop().stop()
+    _idle.clear()
+    while _workers:
+        _workers[-1].stop()
+
+
+def _forget_all() -> None:
+    """Makes a forked process start children of its own, not talk to those of its parent."""
+    _idle.clear()
+    _workers.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    # A forked process must not talk to the children of its parent.
-    os.register_at_fork(after_in_child=_idle.clear)
+    os.register_at_fork(after_in_child=_forget_all)

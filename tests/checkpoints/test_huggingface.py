@@ -91,10 +91,6 @@ def test_truncated_safetensors(published, keep):
             r"of a wrong shape: encoder\.block\.0\.layer\.1\.DenseReluDense\.wo\.weight "
             r"\(64, 32\), not \(32, 64\)$",
         ),
-        (
-            lambda s: s | {"encoder.embed_tokens.weight": s["shared.weight"] + 1},
-            r'"encoder\.embed_tokens\.weight" should be a copy of "shared\.weight"',
-        ),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(published, change, problem):
@@ -109,6 +105,8 @@ def test_tensors_that_do_not_fit_are_named(published, change, problem):
 )
 def test_weights_that_are_not_finite_are_named(published, key, value):
     def spoil(state):
+        # Equal tables are one parameter, which is read under the name "shared.weight".
+        state = {name: array for name, array in state.items() if name not in COPIES}
         state[key] = state[key].copy()
         state[key].flat[3] = value
         return state

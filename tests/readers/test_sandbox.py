@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -176,6 +177,21 @@ def test_modules_are_not_imported_from_the_current_folder(tmp_path, monkeypatch)
     assert [document.text for document in read_documents("a.txt")] == ["A text."]
     sandbox._stop_all()
     assert not Path("canary").exists()
+
+
+def test_a_process_ends_while_documents_are_unread(tmp_path):
+    """No thread can be started when Python has begun to end."""
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text("A text.")
+    lines = ["from longsum_jax.readers import read_documents"]
+    lines += [
+        "documents = read_documents('a.txt', 'b.txt')",
+        "next(documents)",
+        "raise SystemExit(3)",
+    ]
+    command = [sys.executable, "-W", "error", "-c", "; ".join(lines)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (3, "")
 
 
 def test_the_first_failure_raises(read, tmp_path):
