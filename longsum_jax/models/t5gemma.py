@@ -98,9 +98,9 @@ class GemmaStack:
         """
         check_ranges(self, section)
         if self.hidden_activation not in _ACTIVATIONS:
-            known = did_you_mean(self.hidden_activation, _ACTIVATIONS)
+            suggestion = did_you_mean(self.hidden_activation, _ACTIVATIONS)
             raise InputError(
-                f'{section}.hidden_activation "{self.hidden_activation}" is unknown; {known}'
+                f'{section}.hidden_activation "{self.hidden_activation}" is unknown; {suggestion}'
             )
         if self.num_attention_heads % self.num_key_value_heads:
             raise InputError(

@@ -39,7 +39,7 @@ from longsum_jax.readers.worker import main
 main()
 """
 _workers: list["_Worker"] = []  # all started processes
-_idle: list["_Worker"] = []  # those that read nothing at the moment
+_idle: list["_Worker"] = []  # processes that read nothing now
 
 
 class Request(NamedTuple):
@@ -70,7 +70,7 @@ def read(source: Source, *, is_folder: bool) -> Iterator[Document | Failure]:
 
     Args:
         source: file to read.
-        is_folder: whether the file is a folder with a Slack export.
+        is_folder: True if the file is a folder with a Slack export.
     """
     try:
         worker = _idle.pop() if _idle else _Worker()
@@ -264,7 +264,7 @@ def _stop_all() -> None:
 
 
 def _forget_all() -> None:
-    """Makes a forked process start children of its own, not talk to those of its parent."""
+    """Forgets the child processes of the parent in a forked process, which starts its own."""
     _idle.clear()
     _workers.clear()
 

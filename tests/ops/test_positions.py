@@ -1,4 +1,4 @@
-"""Rotary positions beside complex numbers in float64."""
+"""Rotary positions compared with complex numbers in float64."""
 
 import jax.numpy as jnp
 import numpy as np

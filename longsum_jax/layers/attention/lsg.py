@@ -136,6 +136,8 @@ class LsgContext(Context):
         """Draws random directions for every layer: new ones in each training step, otherwise always
         the same ones."""
         stack = self.stack
+        if not uses_projections(stack.options):
+            return ()  # without a draw from the stream "dropout"
         rng = jax.random.key(0) if deterministic else self.make_rng("dropout")
 
         def draw(key: Array) -> tuple[Array, ...]:
@@ -145,22 +147,27 @@ class LsgContext(Context):
         return jax.vmap(draw)(jax.random.split(rng, stack.num_layers))
 
 
+def uses_projections(options: LsgOptions) -> bool:
+    """Returns True if the selection of sparse keys needs random directions ("lsh")."""
+    selection = spec_of(options).selection()
+    return selection is not None and selection.sparsity_type == "lsh"
+
+
 def draw_projections(
-    options: LsgOptions, num_heads: int, head_dim: int, key: PRNGKeyArray | None
+    options: LsgOptions, num_heads: int, head_dim: int, key: PRNGKeyArray
 ) -> tuple[Float[Array, "heads head_dim _"], ...]:
-    """Draws the random directions of one layer for the selection "lsh"; () for other selections.
+    """Draws the random directions of one layer.
 
     Args:
-        options: options of the attention.
+        options: options of the attention, see ``uses_projections``.
         num_heads: number of heads.
         head_dim: size of one head.
-        key: PRNG key; None for fixed directions.
+        key: PRNG key.
     """
     selection = spec_of(options).selection()
-    if selection is None or selection.sparsity_type != "lsh":
-        return ()
+    assert selection is not None
     return lsh_projections(
-        jax.random.key(0) if key is None else key,
+        key,
         num_heads,
         head_dim,
         chunk=selection.chunk,

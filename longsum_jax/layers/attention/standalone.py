@@ -7,12 +7,13 @@ compute the same. They work in Flax Linen and, through ``flax.nnx.bridge.ToNNX``
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.cross import HeposAttention
-from longsum_jax.layers.attention.lsg import LsgAttention, draw_projections, spec_of
+from longsum_jax.layers.attention.lsg import LsgAttention, draw_projections, uses_projections
 from longsum_jax.layers.attention.options import HeposOptions, LsgOptions
 from longsum_jax.layers.dense import torch_uniform
 from longsum_jax.ops.attention.hepos import strided_key_mask
@@ -83,7 +84,6 @@ class Lsg(nn.Module):
             sparsity_type=self.sparsity_type,
             num_global_tokens=self.num_global_tokens,
         )
-        spec_of(options).selection()  # raises InputError for incompatible options
         attention = LsgAttention(
             **_attention_fields(self, x.shape[-1]), options=options, causal=self.causal
         )
@@ -91,8 +91,10 @@ class Lsg(nn.Module):
         if mask is None:
             mask = jnp.ones(x.shape[:2], bool)
         text_mask = mask[:, self.num_global_tokens :]
-        rng = None if deterministic else self.make_rng("dropout")
-        projections = draw_projections(options, self.num_heads, self.head_dim, rng)
+        projections: tuple[Array, ...] = ()
+        if uses_projections(options):  # raises InputError for incompatible options
+            key = jax.random.key(0) if deterministic else self.make_rng("dropout")
+            projections = draw_projections(options, self.num_heads, self.head_dim, key)
         context = (text_mask, text_mask, None)  # tokens, keys, no bias
         return attention(x, context, projections, deterministic)
 

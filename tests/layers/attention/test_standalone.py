@@ -89,6 +89,13 @@ def test_lsg_is_dense_attention_with_a_mask(num_globals, sparsity_type):
     )
 
 
+def test_training_without_dropout_needs_no_random_stream():
+    layer = Lsg(HEADS, SIZE, block_size=12)
+    variables = created(layer, X)
+    training = layer.apply(variables, X, deterministic=False)
+    np.testing.assert_allclose(training, layer.apply(variables, X), atol=1e-6)
+
+
 def test_causal_lsg_reads_no_later_token():
     layer = Lsg(HEADS, SIZE, block_size=4, sparse_block_size=4, causal=True)
     variables = created(layer, X)
