@@ -73,7 +73,7 @@ def read(source: Source, *, is_folder: bool) -> Iterator[Document | Failure]:
         is_folder: True if the file is a folder with a Slack export.
     """
     try:
-        worker = _idle.pop() if _idle else _Worker()
+        worker = _take_idle() or _Worker()
         directory = os.getcwd() if is_folder else None
     except (InputError, OSError) as error:
         yield Failure.of(source.name, f"{source.name}: {error}")
@@ -87,6 +87,16 @@ def read(source: Source, *, is_folder: bool) -> Iterator[Document | Failure]:
         # At the end of Python, ``_stop_all`` has stopped the process, and no thread can be started.
         if not sys.is_finalizing():
             _release(worker)
+
+
+def _take_idle() -> "_Worker | None":
+    """Returns a process that reads nothing now; None if there is none that still runs."""
+    while _idle:
+        worker = _idle.pop()
+        if worker.is_running():
+            return worker
+        worker.stop()
+    return None
 
 
 def _release(worker: "_Worker") -> None:
@@ -221,9 +231,13 @@ class _Worker:
         # Libraries in C and C++ crash if they get no memory.
         return f"{too_large(request.name, options)} ({_describe_end(status)})"
 
+    def is_running(self) -> bool:
+        """Returns False if the process has ended, for example killed by the system."""
+        return self._process.poll() is None
+
     def finish(self) -> bool:
         """Waits for the end of a file that is almost read; returns True if it was reached."""
-        if self._is_ready and self._is_reading and self._process.poll() is None:
+        if self._is_ready and self._is_reading and self.is_running():
             assert self._process.stdout is not None
             with time_limit(self._process, _FINISH_SECONDS):
                 message = receive(self._process.stdout)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,7 +59,7 @@ def read(monkeypatch, tmp_path):
     """A function that reads files with some content; returns texts and problems."""
     monkeypatch.setattr(sandbox, "_START", READER)
     monkeypatch.setattr(sandbox, "_GRACE_SECONDS", 0.1)
-    monkeypatch.setattr(sandbox, "_idle", [])
+    sandbox._stop_all()
 
     def read(*words, **options):
         for i, word in enumerate(words):
@@ -112,6 +113,21 @@ def test_one_process_reads_all_files(read, monkeypatch):
     assert read("a", "b") == (["a", "b"], [])
     assert read("c") == (["c", "b"], [])
     assert len(started) == 1
+
+
+def test_a_process_that_was_killed_while_idle_is_replaced(read):
+    assert read("a") == (["a"], [])
+    [worker] = sandbox._idle
+    os.kill(worker._process.pid, signal.SIGKILL)
+    worker._process.wait()
+    assert read("b", "c") == (["b", "c"], [])
+
+
+def test_a_process_that_was_stopped_while_idle_is_replaced(read):
+    assert read("a") == (["a"], [])
+    [worker] = sandbox._idle
+    worker.stop()
+    assert read("b", "c") == (["b", "c"], [])
 
 
 def test_a_caller_may_stop_early(read, tmp_path):
@@ -172,7 +188,7 @@ def test_modules_are_not_imported_from_the_current_folder(tmp_path, monkeypatch)
         (tmp_path / f"{name}.py").write_text("open('canary', 'w').close()")
     (tmp_path / "a.txt").write_text("A text.")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sandbox, "_idle", [])
+    sandbox._stop_all()
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     assert [document.text for document in read_documents("a.txt")] == ["A text."]
     sandbox._stop_all()
