@@ -9,10 +9,8 @@ and SumBasic a sentence too much like one taken before is left out, and only the
 queries. Scores are means of stemmed ROUGE-1, -2 and -Lsum, over all references of a document, on
 the first documents of the test part. Rankers are
 
-- "built-in": the weights of the package; its trees saw scisummnet, techspecs and qmsum, its linear
-  ranker saw all kinds but sumpubmed and crd3;
-- "left out": the same trees with a linear ranker that was trained without the data set of the kind,
-  for kinds that the trees never saw.
+- "built-in": the weights of the package, see `configs/builtin_extractor.py`;
+- "left out": trees and a linear ranker that were trained without the data set of the kind.
 
 p-values are of paired randomization tests of each ranker against each unsupervised system; the
 unit is a document with all of its queries. WORK keeps rows, models and scores, so that the command
@@ -40,15 +38,14 @@ from longsum_jax.ranking.features import sentence_features
 from longsum_jax.ranking.fragments import depend_on_previous
 from longsum_jax.ranking.gains import reference_gains
 from longsum_jax.ranking.parsing import ParsedDocument, parse_document
-from longsum_jax.ranking.ranker import Ranker, builtin_ranker, without_fragments
+from longsum_jax.ranking.ranker import Ranker, builtin_ranker, load_ranker, without_fragments
 from longsum_jax.ranking.selection import Length, select_sentences
-from longsum_jax.ranking.training import Rows
+from longsum_jax.ranking.training import Rows, train_trees
 from longsum_jax.text.documents import Document
 from longsum_jax.text.sentences import join_wrapped_lines
 
-ADDED = ("acibench", "plots", "questions")  # that only the linear ranker learns from
 UNSEEN = ("sumpubmed", "crd3")
-DATA_SETS = (*recipe.DATA_SETS, *ADDED, *UNSEEN)
+DATA_SETS = (*recipe.DATA_SETS, *UNSEEN)
 DOCUMENTS = 30  # of a kind, with all of their queries
 FEW = {"qmsum": 10, "crd3": 8}  # of kinds with long documents
 RANKERS = ("built-in", "left out")
@@ -159,12 +156,17 @@ class Workplace:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
-    def rows(self, name: str) -> Rows:
-        """Returns the sentences of a kind for the linear ranker to learn from."""
-        path = self.folder / f"rows_{name}.npz"
+    def rows(self, name: str, ranker: str) -> Rows:
+        """Returns the training sentences of a data set or kind.
+
+        Args:
+            name: name of the data set or kind.
+            ranker: "trees" or "linear".
+        """
+        path = self.folder / f"{ranker}_rows_{name}.npz"
         if not path.exists():
-            rows = recipe.kind_rows(self.data, name)
-            np.savez(path, **rows._asdict())
+            draw = {"trees": recipe.rows, "linear": recipe.kind_rows}[ranker]
+            np.savez(path, **draw(self.data, name)._asdict())
         with np.load(path) as file:
             rows = Rows(*(file[key] for key in Rows._fields))
         return rows._replace(names=rows.names.tolist())
@@ -172,12 +174,20 @@ class Workplace:
     def rankers(self, name: str) -> dict[str, Ranker]:
         """Returns the rankers to be scored on a kind."""
         rankers = {"built-in": builtin_ranker()}
-        if name in ADDED:
-            folder = folder_of(name)
-            kinds = {kind: self.rows(kind) for kind in recipe.KINDS if folder_of(kind) != folder}
-            fallback = recipe.fallback(kinds, recipe.DATA_SETS)
-            rankers["left out"] = Ranker(builtin_ranker().trees, fallback)
+        if name not in UNSEEN:
+            rankers["left out"] = self.ranker_without(folder_of(name))
         return rankers
+
+    def ranker_without(self, folder: str) -> Ranker:
+        """Returns a ranker that was trained without a data set."""
+        path = self.folder / f"without_{folder}.npz"
+        if not path.exists():
+            data_sets = [name for name in recipe.DATA_SETS if folder_of(name) != folder]
+            trees = train_trees([self.rows(name, "trees") for name in data_sets], recipe.BOOSTING)
+            kinds = [name for name in recipe.KINDS if folder_of(name) != folder]
+            rows = {name: self.rows(name, "linear") for name in kinds}
+            Ranker(trees, recipe.fallback(rows, data_sets)).save(path)
+        return load_ranker(path)
 
     def scores(self, name: str) -> dict[str, Any]:
         """Returns the budget of a kind and the scores of all systems on its test part."""
