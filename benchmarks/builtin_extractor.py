@@ -7,7 +7,7 @@ DATA is what `configs/builtin_extractor.py` reads. All systems choose whole sent
 budget of words for each kind, which is the mean length of its training references; of all but lead
 and SumBasic a sentence too much like one taken before is left out, and only the rankers read
 queries. Scores are means of stemmed ROUGE-1, -2 and -Lsum, over all references of a document, on
-the first documents of the test part. Rankers are
+the whole test part. Rankers are
 
 - "built-in": the weights of the package, see `configs/builtin_extractor.py`;
 - "left out": trees and a linear ranker that were trained without the data set of the kind.
@@ -46,8 +46,6 @@ from longsum_jax.text.sentences import join_wrapped_lines
 
 UNSEEN = ("sumpubmed", "crd3")
 DATA_SETS = (*recipe.DATA_SETS, *UNSEEN)
-DOCUMENTS = 30  # of a kind, with all of their queries
-FEW = {"qmsum": 10, "crd3": 8}  # of kinds with long documents
 RANKERS = ("built-in", "left out")
 START = "import longsum_jax; print(longsum_jax.summarize('One sentence. Another one.').text)"
 
@@ -197,8 +195,6 @@ class Workplace:
             budget = round(np.mean([num_words(row) for row in references]))
             documents = recipe.documents(self.data, name, "test")
             texts = list(dict.fromkeys(row.document for row in documents))
-            texts = texts[: FEW.get(name, DOCUMENTS)]
-            documents = [row for row in documents if row.document in texts]
             scores = score_documents(documents, budget, self.rankers(name))
             numbers = [texts.index(row.document) for row in documents]
             path.write_text(json.dumps({"budget": budget, "texts": numbers, "scores": scores}))

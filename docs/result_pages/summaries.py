@@ -163,29 +163,31 @@ PAGES: Mapping[str, Page] = {
     ),
     "builtin_extractor": Page(
         "Extractive summaries",
-        "The built-in ranker is compared with unsupervised extraction: means of stemmed "
-        "ROUGE-1, -2 and -Lsum over whole test splits. On each data set, all systems have the "
-        "same word budget, the mean length of its training references. *Built-in* uses the "
-        "weights of the package, which were not trained on sumpubmed and crd3. *Own* was "
-        "trained on the data set itself, *others* on the four others, *other kind* on "
-        "conversation (qmsum, crd3) if the data set is written text, and vice versa. "
-        "*Reference* selects sentences by the reference itself and is an upper bound for "
-        "extraction. Only the rankers read the queries of qmsum.",
+        "The built-in ranker is compared with unsupervised extraction on eight kinds of text: "
+        "means of stemmed ROUGE-1, -2 and -Lsum over whole test parts. On each kind, all systems "
+        "have the same word budget, the mean length of its training references. *Built-in* uses "
+        "the weights of the package, which were not trained on sumpubmed and crd3. *Left out* was "
+        "trained without the data set of the kind: it shows the scores to expect on text unlike "
+        "the training data. *Reference* selects sentences by the reference itself and is an upper "
+        "bound for extraction. Only the rankers read the queries of qmsum and questions. plots and "
+        "questions are two tasks on the stories of squality; every third story is in the test "
+        "part. In the column of means, *left out* uses the built-in weights on sumpubmed and crd3.",
         [
             Table("", SYSTEMS, by_data_set("mean_rouge"), data_sets),
-            Table("First 40 documents, 8 of crd3", SYSTEMS, by_data_set("first"), data_sets),
             Table(
                 "Difference from unsupervised systems",
                 [
                     Column("ranker", "system"),
-                    Column("data set", "data_set"),
+                    Column("kind", "data_set"),
                     Column("documents", "documents"),
+                    Column("rows", "rows"),
+                    Column("trained on it", "is_unseen", lambda value: "no" if value else "yes"),
                     Column("best unsupervised", "best_peer"),
                     Column("points above best", "gain", digits(2)),
+                    Column("p-value", "p_best", small),
                     Column("points above lead", "gain_over_lead", digits(2)),
-                    Column("largest of six p-values", "highest_p", small),
                 ],
-                lambda rows: [row for row in rows if "highest_p" in row],
+                lambda rows: [row for row in rows if "p_best" in row],
             ),
             Table(
                 "Speed",
