@@ -8,20 +8,24 @@ import re
 
 import numpy as np
 
-from longsum_jax.ranking.lexicon import DEPENDENT
+from longsum_jax.ranking.lexicon import DEPENDENT, FILLERS, STOP_WORDS, light_stem
 from longsum_jax.ranking.parsing import (
     LONGEST_HEADING,
     ParsedDocument,
     class_counts,
     is_stopped,
+    speakers,
     without_speaker,
 )
 from longsum_jax.text.captions import LONGEST_CAPTION, begins_caption
+from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import without_list_mark
 
 _SECTION = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.?\s+(?=[^\W\d_])(?![a-z])")
 _FEWEST_WORDS = 4
 _FEWEST_CONTENT_WORDS = 2  # distinct; "Yes, I know that." has none
+_FEWEST_CONTENT_WORDS_OF_TALK = 3
+_LONG_IN_TALK = 24  # words, with the speaker's name, above which a sentence has enough content
 _LONGEST_LEAD_IN = 12  # words
 _COLONS = (":", "\uff1a")
 _DIGITS = 0.1  # minimum share of digits in the characters of a row of numbers
@@ -129,7 +133,18 @@ def _are_short(document: ParsedDocument) -> np.ndarray:
     words = np.bincount(document.words.rows, minlength=len(document.sentences))
     content = document.words.by_sentence(document.content[document.words.word])
     few = content < _FEWEST_CONTENT_WORDS
-    return (np.minimum(words, document.lengths) < _FEWEST_WORDS) | few
+    short = (np.minimum(words, document.lengths) < _FEWEST_WORDS) | few
+    in_talk = np.array([speaker != "" for speaker in speakers(document)])
+    for number in np.flatnonzero(in_talk & (words < _LONG_IN_TALK)):
+        short[number] = _is_short_in_talk(document.sentences[number])
+    return short
+
+
+def _is_short_in_talk(sentence: str) -> bool:
+    """Returns True if a sentence of talk has few words besides the speaker's name and fillers."""
+    stems = [light_stem(word) for word in unicode_words(without_speaker(sentence))]
+    num_content = len(set(stems) - STOP_WORDS - FILLERS)
+    return len(stems) < _FEWEST_WORDS or num_content < _FEWEST_CONTENT_WORDS_OF_TALK
 
 
 def _are_numbered_headings(document: ParsedDocument) -> np.ndarray:

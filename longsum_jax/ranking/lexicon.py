@@ -58,6 +58,11 @@ STOP_WORDS = _stems(
     "whom why will with would you your yours yeah okay ok um uh mm hmm oh like know think well "
     "right mean gonna"
 )
+# Words of talk that say little, in addition to the stop words.
+FILLERS = _stems(
+    "ah alright cool eh er hey hm huh kay mhm nah nice nope really sort sure thank thing uhm wow "
+    "yep yes"
+)
 
 # Function words of other languages by ISO 639-1 code; English ones count in every text.
 OTHER_STOP_WORDS: Mapping[str, frozenset[str]] = {

@@ -74,6 +74,21 @@ def test_sentences(sentence):
     assert kept(f"{PROSE}\n\n{sentence}") == [PROSE, sentence]
 
 
+def test_names_and_fillers_are_not_content_of_talk():
+    turns = [
+        "Project Manager: The old bridge by the mill is closed in winter.",
+        "User Interface: Which one was mine?",
+        "User Interface: Mm-hmm, yeah, okay, nice.",
+        "Project Manager: No rubber buttons, I think. Or something like that.",
+        "User Interface: A scroll wheel costs less than ten buttons of rubber.",
+        "Project Manager: Users can see that.",
+    ]
+    assert kept("\n".join(turns)) == [
+        turns[0],
+        turns[4],
+    ]
+
+
 def test_text_after_a_fence_without_end_is_not_code():
     assert kept(f"{PROSE}\n\n```\n\n{PROSE}") == [PROSE, PROSE]
 
