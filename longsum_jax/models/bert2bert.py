@@ -1,8 +1,8 @@
 """BERT2BERT and related models: encoder-decoders made from two encoders (Rothe et al. 2020).
 
 These are the ``encoder-decoder`` models of transformers, and reproduce its outputs. The encoder is
-any model of ``models.bert``. The decoder is a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA or
-BigBird with causal self-attention, a cross-attention in every layer and its vocabulary head.
+any model of ``models.bert``. The decoder is a BERT, RoBERTa, XLM-RoBERTa, CamemBERT or ELECTRA with
+causal self-attention, a cross-attention in every layer and its vocabulary head.
 Encoder and decoder may be of different kinds and sizes.
 """
 
@@ -63,10 +63,9 @@ from longsum_jax.typing import AnyArray
 # Config fields that select how to compute; checkpoints do not depend on them.
 RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk")
 ENCODERS: dict[str, Family] = {family.name: family for family in bert.FAMILIES}
-# The models that have a cross-attention in transformers.
+# The models that decode with cross-attention in transformers.
 DECODERS: dict[str, Family] = {
-    name: ENCODERS[name]
-    for name in ("bert", "roberta", "xlm-roberta", "camembert", "electra", "big_bird")
+    name: ENCODERS[name] for name in ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 }
 _SIDES: dict[str, dict[str, Family]] = {"encoder": ENCODERS, "decoder": DECODERS}
 _ATTENTION_FIELDS = tuple(field.name for field in dataclasses.fields(EncoderAttentionOptions))
@@ -251,16 +250,11 @@ class Bert2BertConfig(EncoderDecoderConfig):
 
 def _check_model_type(name: Any, side: str, families: Mapping[str, Family]) -> None:
     """Raises an InputError for a kind of model that cannot be the encoder or the decoder."""
-    if name in families:
-        return
-    if name in ENCODERS:
+    if name not in families:
         raise InputError(
-            f'{side}.model_type "{name}" has no cross-attention; decoders may be '
-            f"{', '.join(families)}"
+            f'{side}.model_type "{name}" is not supported as the {side}; '
+            f"{did_you_mean(str(name), families)}"
         )
-    raise InputError(
-        f'{side}.model_type "{name}" is not supported; {did_you_mean(str(name), families)}'
-    )
 
 
 @contextlib.contextmanager

@@ -55,7 +55,8 @@ BERT_SECTION = {"model_type": "bert"} | BERT_TINY
 ROBERTA_SECTION = {"model_type": "roberta", "pad_token_id": 1} | BERT_TINY
 NARROW = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 ELECTRA_SECTION = {"model_type": "electra"} | ELECTRA_TINY
-SPECIAL_TOKENS = {"pad_token_id": 0, "eos_token_id": 3, "decoder_start_token_id": 2}
+# Beams of transformers end in its padding unless that is token 0.
+SPECIAL_TOKENS = {"pad_token_id": 1, "eos_token_id": 3, "decoder_start_token_id": 2}
 
 # name -> (model class, config class, config values)
 ENCODER_DECODERS = {
@@ -119,7 +120,6 @@ ENCODER_DECODERS = {
             "encoder": {"model_type": "longformer"} | LONGFORMER_TINY,
             "decoder": ROBERTA_SECTION | NARROW | CROSS | {"tie_word_embeddings": False},
             **SPECIAL_TOKENS,
-            "pad_token_id": 1,
         },
     ),
     "electra2electra": (
