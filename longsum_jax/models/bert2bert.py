@@ -183,6 +183,9 @@ class Bert2BertConfig(EncoderDecoderConfig):
     def encoder_bert(self) -> BertConfig:
         """The encoder as a model without a decoder."""
         options = {name: getattr(self, name) for name in _ATTENTION_FIELDS}
+        if self.page_length:
+            # The attention only reads a page, but this config would check it for all positions.
+            options = {"encoder_attention": "full"}
         return self._bert(self.encoder, "pooler" if self.encoder_pooler else "none", **options)
 
     @property
