@@ -40,6 +40,7 @@ from longsum_jax.models.bert_heads import Pooler, VocabularyHead
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
     ModelConfig,
+    check_entries,
     check_pages,
     check_token_ids,
     read_fields,
@@ -182,7 +183,7 @@ class Bert2BertConfig(EncoderDecoderConfig):
     @property
     def encoder_bert(self) -> BertConfig:
         """The encoder as a model without a decoder."""
-        options = {name: getattr(self, name) for name in _ATTENTION_FIELDS}
+        options = _attention_options(self)
         if self.page_length:
             # The attention only reads a page, but this config would check it for all positions.
             options = {"encoder_attention": "full"}
@@ -253,7 +254,7 @@ class Bert2BertConfig(EncoderDecoderConfig):
 
 def _check_model_type(name: Any, side: str, families: Mapping[str, Family]) -> None:
     """Raises an InputError for a kind of model that cannot be the encoder or the decoder."""
-    if name not in families:
+    if not isinstance(name, str) or name not in families:
         raise InputError(
             f'{side}.model_type "{name}" is not supported as the {side}; '
             f"{did_you_mean(str(name), families)}"
@@ -372,25 +373,19 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         InputError: a section is missing, describes another kind of model, or has another
             vocabulary; or a special token is missing.
     """
-    values = read_fields(raw, Bert2BertConfig, RUNTIME_FIELDS)
+    fields = read_fields(raw, Bert2BertConfig, RUNTIME_FIELDS)
     configs = {side: _read_section(raw, side) for side in _SIDES}
     encoder, decoder = configs["encoder"], configs["decoder"]
-    if encoder.vocab_size != decoder.vocab_size:
-        raise InputError(
-            f"encoder.vocab_size is {encoder.vocab_size}, decoder.vocab_size {decoder.vocab_size}; "
-            "only stacks with one vocabulary are supported"
-        )
     width = raw["decoder"].get("cross_attention_hidden_size")
     if width not in (None, decoder.hidden_size):
         raise InputError(
             f"decoder.cross_attention_hidden_size is {width}, but its layers read states of "
             f"hidden_size {decoder.hidden_size}; leave it out"
         )
-    values["vocab_size"] = decoder.vocab_size
-    for side, config in configs.items():
-        values[side] = BertStack.of(_model_type(raw[side]), config)
+    named = {side: (_model_type(raw[side]), config) for side, config in configs.items()}
+    values = fields | stack_fields(named)
     if "encoder_attention" not in raw:
-        values |= {name: getattr(encoder, name) for name in _ATTENTION_FIELDS}
+        values |= _attention_options(encoder)
     defaults = {
         "pad_token_id": decoder.pad_token_id,
         "eos_token_id": decoder.eos_token_id,
@@ -407,6 +402,44 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def stack_fields(configs: Mapping[str, tuple[str, BertConfig]]) -> dict[str, Any]:
+    """Returns the fields of ``Bert2BertConfig`` that describe both stacks.
+
+    Args:
+        configs: family and config of the "encoder" and of the "decoder".
+
+    Raises:
+        InputError: stacks with different vocabularies.
+    """
+    sizes = {side: config.vocab_size for side, (_, config) in configs.items()}
+    if sizes["encoder"] != sizes["decoder"]:
+        raise InputError(
+            f"encoder.vocab_size is {sizes['encoder']}, decoder.vocab_size {sizes['decoder']}; "
+            "only stacks with one vocabulary are supported"
+        )
+    stacks = {side: BertStack.of(name, config) for side, (name, config) in configs.items()}
+    return {"vocab_size": sizes["decoder"], **stacks}
+
+
+def make_config(configs: Mapping[str, tuple[str, BertConfig]], **fields: Any) -> Bert2BertConfig:
+    """Returns the config of an encoder-decoder made from two encoders.
+
+    Args:
+        configs: family and config of the "encoder" and of the "decoder".
+        **fields: further fields of ``Bert2BertConfig``.
+
+    Raises:
+        InputError: stacks that do not fit together.
+    """
+    attention = _attention_options(configs["encoder"][1])
+    return Bert2BertConfig(**stack_fields(configs), **attention, **fields)
+
+
+def _attention_options(config: EncoderAttentionOptions) -> dict[str, Any]:
+    """Returns the encoder attention of a config and its options."""
+    return {name: getattr(config, name) for name in _ATTENTION_FIELDS}
+
+
 def _model_type(section: Mapping[str, Any]) -> str:
     return section.get("model_type") or "bert"
 
@@ -416,6 +449,7 @@ def _read_section(raw: Mapping[str, Any], side: str) -> BertConfig:
     section = raw.get(side)
     if not isinstance(section, Mapping):
         raise InputError(f'"{side}" must be a mapping with the config of the {side}')
+    check_entries(section, side)
     name, families = _model_type(section), _SIDES[side]
     _check_model_type(name, side, families)
     config_class: Any = families[name].config_class
@@ -476,15 +510,19 @@ _PATHS = {
 }
 
 
+def stack_path(side: str, path: str) -> str:
+    """Returns the path of a parameter of an encoder in the model of which it is one side."""
+    first, slash, rest = path.partition("/")
+    return _PATHS[side].get(first, first) + slash + rest
+
+
 def _stack_map(config: Bert2BertConfig, side: str) -> WeightMap:
     """Returns the weight map of one stack, with its keys in the whole model."""
     stack = config.encoder_bert if side == "encoder" else config.decoder_bert
     weight_map = bert_weights.weight_map(stack)
     rows = []
     for row in weight_map.rows:
-        first, slash, rest = row.path.partition("/")
-        path = _PATHS[side].get(first, first) + slash + rest
-        rows.append(row._replace(path=path, key=f"{side}.{row.key}"))
+        rows.append(row._replace(path=stack_path(side, row.path), key=f"{side}.{row.key}"))
     tied = {f"{side}.{copy}": f"{side}.{key}" for copy, key in weight_map.tied.items()}
     return weight_map._replace(rows=rows, tied=tied)
 
