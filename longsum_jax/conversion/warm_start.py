@@ -13,12 +13,11 @@ from longsum_jax.models.bert2bert import (
     make_config,
     stack_path,
 )
-from longsum_jax.models.bert_config import VOCABULARY_HEADS
-from longsum_jax.models.config import ModelConfig
+from longsum_jax.models.bert_config import VOCABULARY_HEADS, BertConfig
 from longsum_jax.models.family import Family
 from longsum_jax.typing import Params
 
-Parts = tuple[Family, ModelConfig, Params]
+Parts = tuple[Family, BertConfig, Params]
 
 
 def warm_start(

@@ -39,7 +39,6 @@ from longsum_jax.models.bert_embeddings import (
 from longsum_jax.models.bert_heads import Pooler, VocabularyHead
 from longsum_jax.models.config import (
     EncoderDecoderConfig,
-    ModelConfig,
     check_entries,
     check_pages,
     check_token_ids,
@@ -550,7 +549,7 @@ def _untied_rows(rows: list[WeightRow], tied: Mapping[str, str]) -> tuple[list[W
     copy_of = {key: copy for copy, key in tied.items()}
     for row in rows:
         copy = copy_of.get(row.key)
-        if row.path == "target_embedding":
+        if copy is not None and row.path == "target_embedding":
             changed.append(WeightRow("lm_head", copy, alternatives=(row.key,)))
         elif copy is not None:
             copies[row.key] = copy
@@ -571,7 +570,8 @@ def _with_other_stack(config: Bert2BertConfig, row: WeightRow) -> WeightRow:
 def weight_map(config: Bert2BertConfig) -> WeightMap:
     """Returns the key of every parameter in state dicts of transformers."""
     encoder, decoder = (_stack_map(config, side) for side in _SIDES)
-    rows, tied, copies = list(decoder.rows), decoder.tied, {}
+    rows, tied = list(decoder.rows), decoder.tied
+    copies: dict[str, str] = {}
     if not config.tie_word_embeddings:
         rows, copies = _untied_rows(rows, tied)
         tied = {}
@@ -609,7 +609,7 @@ def infer_from_weights(config: Bert2BertConfig, tensors: Mapping[str, Any]) -> B
 class Bert2BertFamily(Family):
     """The family of ``encoder-decoder`` models, whose attention depends on their encoder."""
 
-    def published_attentions(self, config: ModelConfig) -> tuple[str, ...]:
+    def published_attentions(self, config: Any) -> tuple[str, ...]:
         """Returns the attentions of the encoder's class in transformers."""
         attentions = ENCODERS[config.encoder.model_type].attentions
         return tuple(name for name in attentions if name != "lsg")

@@ -185,7 +185,7 @@ def _class_name(directory: Path, config: dict[str, Any]) -> str | None:
 
 def _model_type(directory: Path) -> str:
     """Returns the model_type of config.json, of the encoder in an encoder-decoder of two models."""
-    model = read_json(directory / "config.json")
+    model: Mapping[str, Any] = read_json(directory / "config.json")
     encoder = model.get("encoder")
     if model.get("model_type") == "encoder-decoder" and isinstance(encoder, Mapping):
         model = encoder
