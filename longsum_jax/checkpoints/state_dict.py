@@ -147,17 +147,23 @@ def _rename(
     for copy, original in weight_map.tied.items():
         if original not in arrays and copy in arrays:
             arrays[original] = arrays.pop(copy)
-    _fill_absent(arrays, weight_map)
+    _fill_absent(arrays, weight_map, shapes)
     return arrays
 
 
-def _fill_absent(arrays: dict[str, Any], weight_map: WeightMap) -> None:
+def _fill_absent(
+    arrays: dict[str, Any], weight_map: WeightMap, shapes: Mapping[str, Shape]
+) -> None:
     """Adds arrays that are stored under an alternative key, and removes copies."""
     stored = dict(arrays)
     for row in weight_map.rows:
-        present = [key for key in row.alternatives if key in stored]
-        if row.key not in stored and present:
-            arrays[row.key] = _reread(stored[present[0]])
+        if not row.alternatives:
+            continue
+        for number, key in enumerate(_keys(row, shapes[row.path]), row.first):
+            alternatives = [other.format(i=number) for other in row.alternatives]
+            present = [other for other in alternatives if other in stored]
+            if key not in stored and present:
+                arrays[key] = _reread(stored[present[0]])
     for key in weight_map.copies:
         arrays.pop(key, None)
 

@@ -13,7 +13,6 @@ or of every token ("token_classification"), of the start and the end of an answe
 of a document ("extraction").
 """
 
-import math
 from functools import partial
 from typing import Any
 
@@ -40,6 +39,7 @@ from longsum_jax.models.bert_config import (
     XlmRobertaConfig,
     presets,
 )
+from longsum_jax.models.bert_embeddings import EmbeddingTables, position_rows, sum_embeddings
 from longsum_jax.models.bert_heads import BigBirdAnswerHead, Pooler, VocabularyHead
 from longsum_jax.models.bert_json import RUNTIME_FIELDS, read_config, write_config
 from longsum_jax.models.bert_weights import infer_from_weights, weight_map
@@ -294,23 +294,11 @@ class Bert(PreciseModule):
         token_type_ids: Int[AnyArray, "batch length"] | None,
     ) -> Float[Array, "batch length embedding_size"]:
         """Returns the normalized sum of word, position and token type embeddings."""
-        c = self.config
-        scale = math.sqrt(c.hidden_size) if c.scale_embedding else 1.0
-        x = jnp.take(self.word_embeddings, ids, axis=0) * scale
-        # Padding may be beyond the table, and is masked: any row will do.
-        x = x + jnp.take(self.position_embeddings, self._positions(ids), axis=0, mode="clip")
-        if c.has_token_types:
-            types = jnp.zeros_like(ids) if token_type_ids is None else token_type_ids
-            x = x + jnp.take(self.token_type_embeddings, types, axis=0)
-        return self.embedding_norm(x)
-
-    def _positions(self, ids: Int[AnyArray, "batch length"]) -> Int[Array, "..."]:
-        """Returns the row of the position table for every token, [length] or [batch, length]."""
-        if not self.config.position_offset:
-            return jnp.arange(ids.shape[1])
-        # RoBERTa counts the tokens that are not padding; padding has a separate row.
-        mask = ids != self.config.pad_token_id
-        return jnp.cumsum(mask, axis=1) * mask + self.config.pad_token_id
+        has_types = self.config.has_token_types
+        types = self.token_type_embeddings if has_types else None
+        tables = EmbeddingTables(self.word_embeddings, self.position_embeddings, types)
+        rows = position_rows(self.config, ids)
+        return self.embedding_norm(sum_embeddings(self.config, tables, ids, rows, token_type_ids))
 
 
 def first_place(found: Bool[AnyArray, "batch length"], *, default: int) -> Int[Array, " batch"]:

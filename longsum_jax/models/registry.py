@@ -6,7 +6,7 @@ from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
-from longsum_jax.models import bart, bert, locost, lsg_layout, mt5, t5, t5gemma
+from longsum_jax.models import bart, bert, bert2bert, locost, lsg_layout, mt5, t5, t5gemma
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig, check_entries
 from longsum_jax.models.family import LIBRARY_PREFIX, Family
 
@@ -16,6 +16,7 @@ _ALL = (
     *mt5.FAMILIES,
     t5gemma.FAMILY,
     *bart.FAMILIES,
+    bert2bert.FAMILY,
     *bert.FAMILIES,
 )
 

@@ -31,7 +31,7 @@ class WeightRow(NamedTuple):
             zeros.
         first: value of ``{i}`` for the first layer of the parameter.
         alternatives: keys in order of precedence, of which the first one that is present replaces
-            ``key`` if it is absent.
+            ``key`` if it is absent; they contain ``{i}`` if ``key`` does.
     """
 
     path: str
