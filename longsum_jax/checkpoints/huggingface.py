@@ -91,11 +91,11 @@ def read_config(
         raw = _with_special_tokens(directory, raw)
     config = family.config_of_json(raw, str(path), **runtime)
     if architecture is not None:
-        [known] = family.config_json(config)["architectures"]
-        if plain_architecture(known) != plain_architecture(architecture):
+        [expected] = family.config_json(config)["architectures"]
+        if plain_architecture(expected) != plain_architecture(architecture):
             raise InputError(
                 f'{path}: "{architecture}" is not an architecture of {family.name}; try '
-                f"{plain_architecture(known)}"
+                f"{plain_architecture(expected)}"
             )
     return family, config
 
@@ -123,13 +123,13 @@ def read_generation_config(directory: Path) -> dict[str, Any]:
     if path.exists():
         return read_json(path)
     raw = _read_config_json(directory)
-    chosen = {}
+    token_ids = {}
     for name, default in _LEGACY_GENERATION.items():
         if raw.get(name) not in (None, default):
-            chosen[name] = raw[name]
+            token_ids[name] = raw[name]
     if raw.get(_FORCES_FIRST) and raw.get("bos_token_id") is not None:
-        chosen.setdefault("forced_bos_token_id", raw["bos_token_id"])
-    return chosen
+        token_ids.setdefault("forced_bos_token_id", raw["bos_token_id"])
+    return token_ids
 
 
 def read_summarization(directory: Path) -> dict[str, Any]:

@@ -496,7 +496,7 @@ class Decoder(nn.Module):
         layers = self._unstacked() if layers is None else layers
         modules = self._single_layers
         rows = zip(modules, layers, cache.layers, source.layers, biases, strict=True)
-        kept = []
+        layer_caches = []
         for layer, params, self_kv, layer_source, bias in rows:
             step = nn.apply(DecoderLayer.step, layer)
             x, self_kv = step(
@@ -512,8 +512,8 @@ class Decoder(nn.Module):
                 positions,
                 distances,
             )
-            kept.append(self_kv)
-        return self._normalize(x), cache.advanced(tuple(kept))
+            layer_caches.append(self_kv)
+        return self._normalize(x), cache.advanced(tuple(layer_caches))
 
     def _step_biases(self, cache: DecoderCache | DraftCache) -> list[Array | None]:
         """Returns the bias of the next tokens for all columns of a cache, for every layer."""

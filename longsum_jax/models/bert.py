@@ -203,13 +203,13 @@ class Bert(PreciseModule):
 
         By default the tokens after the question have type 1.
         """
-        places = jnp.arange(input_ids.shape[1])
+        positions = jnp.arange(input_ids.shape[1])
         question_end = first_place(input_ids == self.config.sep_token_id, default=0)
-        in_question = places <= question_end[:, None]
+        in_question = positions <= question_end[:, None]
         if token_type_ids is None:
             token_type_ids = jnp.where(in_question, 0, 1)
         states = self.encode(input_ids, attention_mask, deterministic, token_type_ids, **inputs)
-        is_refused = in_question & (places > 0)
+        is_refused = in_question & (positions > 0)
         return self.head(states, deterministic) - _REFUSED * is_refused[..., None]
 
     def encode_sentences(
@@ -278,15 +278,15 @@ class Bert(PreciseModule):
         """Returns the positions of the tokens that are global by default, -1 for none."""
         c, (rows, length) = self.config, ids.shape
         if c.global_tokens in ("none", "first"):
-            place = NO_TOKEN if c.global_tokens == "none" else 0
-            return jnp.full((rows, 1), place, jnp.int32)
+            token = NO_TOKEN if c.global_tokens == "none" else 0
+            return jnp.full((rows, 1), token, jnp.int32)
         is_question = c.global_tokens == "question"
         # A question ends at the first separator; a choice begins after two of them.
-        found = first_place(ids == c.sep_token_id, default=0 if is_question else length)
-        first, stop = (0, found) if is_question else (found + 2, length)
+        separator = first_place(ids == c.sep_token_id, default=0 if is_question else length)
+        first, stop = (0, separator) if is_question else (separator + 2, length)
         first, stop = (jnp.reshape(x, (-1, 1)) for x in (first, stop))
-        places = first + jnp.arange(min(c.max_global_tokens, length))
-        return jnp.where(places < stop, places, NO_TOKEN)
+        positions = first + jnp.arange(min(c.max_global_tokens, length))
+        return jnp.where(positions < stop, positions, NO_TOKEN)
 
     def embed(
         self,
@@ -301,9 +301,9 @@ class Bert(PreciseModule):
         return self.embedding_norm(sum_embeddings(self.config, tables, ids, rows, token_type_ids))
 
 
-def first_place(found: Bool[AnyArray, "batch length"], *, default: int) -> Int[Array, " batch"]:
+def first_place(mask: Bool[AnyArray, "batch length"], *, default: int) -> Int[Array, " batch"]:
     """Returns the first True position of every row, ``default`` in rows without one."""
-    return jnp.where(found.any(-1), found.argmax(-1), default)
+    return jnp.where(mask.any(-1), mask.argmax(-1), default)
 
 
 def _family(

@@ -138,10 +138,10 @@ def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:
     Raises:
         InputError: an unknown family or preset.
     """
-    known = get_family(family).presets
-    if name not in known:
-        raise InputError(f'unknown {family} preset "{name}"; {did_you_mean(name, known)}')
-    values = dataclasses.asdict(known[name])
+    presets = get_family(family).presets
+    if name not in presets:
+        raise InputError(f'unknown {family} preset "{name}"; {did_you_mean(name, presets)}')
+    values = dataclasses.asdict(presets[name])
     if "num_decoder_layers" in values and values["num_decoder_layers"] == values["num_layers"]:
         values["num_decoder_layers"] = None
     options = lsg_layout.DEFAULTS if overrides.get("encoder_attention") == "lsg" else {}
