@@ -168,11 +168,16 @@ PAGE_RULES = (
 
 
 def test_pages_follow_the_rules():
-    # Pages of results are generated; README.md and BUILD_NOTES.md still have faults.
+    # Pages of results are generated; README.md still has faults.
     folders = ("guide", "extend", "design", "api")
     paths = [path for name in folders for path in sorted((ROOT / "docs" / name).glob("*.md"))]
     paths += [ROOT / "docs/index.md", ROOT / "docs/install.md"]
-    paths += [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
+    paths += [
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "CHANGELOG.md",
+        ROOT / "SECURITY.md",
+        ROOT / "BUILD_NOTES.md",
+    ]
     faults = []
     for path in paths:
         text = normalize(path.read_text(encoding="utf-8"))
