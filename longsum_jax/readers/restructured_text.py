@@ -11,7 +11,8 @@ from longsum_jax.readers.source import Source
 
 # A line of at least three equal punctuation characters, above and below or only below a title.
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*")
-_EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)")  # directives, targets, footnotes, comments
+# Directives, targets, footnotes and comments; "__ http://a.b" is a target.
+_EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)|__[ \t]+\S")
 _DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|]+\|[ \t]+)?([\w:+.-]+?)::[ \t]*(.*)")
 # Directives with text as content.
 _ADMONITIONS = ("note", "tip", "important", "hint", "warning", "caution", "danger", "attention")
@@ -25,6 +26,7 @@ _DOCTEST = re.compile(r"[ \t]*>>> ")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\(?(?:\d{1,3}|#|[A-Za-z])[.)])[ \t]")
 _TABLE_RULE = re.compile(r"[ \t]*(?:\+[-=+]+\+|=+(?: +=+)+)[ \t]*")
 _ROW = re.compile(r"[ \t]*\|[ \t].*\|[ \t]*")
+_LINE = re.compile(r"[ \t]*\|(?:[ \t]+|$)")  # a line of verse or of an address
 
 # Bounded, so that unclosed marks are cheap.
 _FOOTNOTE = re.compile(r"[ \t]*\[(?:\d{1,4}|#[\w.-]{0,80}|\*)\]_")
@@ -209,7 +211,9 @@ def _unwrapped(lines: Sequence[str]) -> str:
         if _TABLE_RULE.fullmatch(line):
             continue
         is_row = _ROW.fullmatch(line) is not None
-        begins = is_row or _ITEM.match(line) or _FIELD.match(line)
+        is_line = not is_row and _LINE.match(line) is not None
+        line = _LINE.sub("", line, count=1) if is_line else line
+        begins = is_row or is_line or _ITEM.match(line) or _FIELD.match(line)
         if parts:
             parts.append("\n" if begins else " ")
         parts.append(
