@@ -39,9 +39,10 @@ _STRONG = re.compile(r"\*\*(?=\S)([^*]{1,1000}?)(?<=\S)\*\*")
 _EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]{1,1000}?)(?<=[^\s*])\*(?![\w*])")
 _INTERPRETED = re.compile(r"(?<![\w`])`([^`]{1,1000})`(?::[\w.+-]{1,40}:)?(?![\w`])")
 _TARGET = re.compile(r"(?<![\w`])_`([^`]{1,1000})`(?![\w`])")
-# "name_" outside backquotes.
+# "name_" outside backquotes and emphasis.
 _REFERENCE = re.compile(
-    r"`[^`]{1,1000}`|(?<![\w.:/\\-])([A-Za-z](?:[\w.+-]{0,80}[A-Za-z0-9])?)__?(?!\w)",
+    rf"`[^`]{{1,1000}}`|{_EMPHASIS.pattern}"
+    r"|(?<![\w.:/\\-])([A-Za-z](?:[\w.+-]{0,80}[A-Za-z0-9])?)__?(?!\w)",
     re.DOTALL,
 )
 # A backslash escapes the next character, or removes a space, except in literals.
@@ -225,7 +226,7 @@ def _unwrapped(lines: Sequence[str]) -> str:
 def _plain(text: str) -> str:
     """Returns running text without markup of roles, links, literals, emphasis and footnotes."""
     text = _ESCAPED.sub(_as_text, text)
-    text = _REFERENCE.sub(lambda match: match.group(1) or match.group(), text)
+    text = _REFERENCE.sub(lambda match: match[match.lastindex or 0], text)
     text = _ROLE.sub(_shown, text)
     for pattern, replacement in (
         (_FOOTNOTE, ""),

@@ -472,6 +472,7 @@ def test_restructured_text(read_one):
         ("``from_`` and :attr:`in_` and x_y", "from_ and in_ and x_y"),
         ("``**one`` and ``two**`` and ``*a*``", "**one and two** and *a*"),
         ("https://a.b/c_ and snake_case_names", "https://a.b/c_ and snake_case_names"),
+        ("*a_* and *b.__c__* and *d e*", "a_ and b.__c__ and d e"),
         ("a\n\n| *b*\n| c\n  d\n\n__ http://a.b\n\ne", "a\n\nb\nc d\n\ne"),
     ],
 )
