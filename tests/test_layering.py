@@ -62,6 +62,7 @@ OPTIONAL = (
     "striprtf",
     "chardet",
     "backports",
+    "markdown_it",
 )
 NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # the module that seqio's own commands import
 
