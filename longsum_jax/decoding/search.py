@@ -140,7 +140,7 @@ def advance(
         num_done: number of done rows to wait for, including rows that were done before.
     """
     batch_size = len(state.done)
-    wanted = batch_size if num_done is None else num_done
+    target_count = batch_size if num_done is None else num_done
     step: Callable[..., SearchState]
     if options.prompt_lookup_num_tokens:
         step = partial(extend_by_draft, decoder, options=options)
@@ -149,7 +149,7 @@ def advance(
         step = partial(extend_samples, decoder, options=options, keys=keys)
     else:
         step = partial(extend_beams, decoder, options=options)
-    return jax.lax.while_loop(lambda state: jnp.sum(state.done) < wanted, step, state)
+    return jax.lax.while_loop(lambda state: jnp.sum(state.done) < target_count, step, state)
 
 
 def result(state: SearchState, options: GenerationOptions) -> Generated:
