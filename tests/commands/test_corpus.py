@@ -333,7 +333,10 @@ def test_a_split_without_summaries_is_not_exported(tmp_path):
     ("arguments", "problem"),
     [
         (["statistics", "nowhere.jsonl"], "nowhere.jsonl: no such file; check the path"),
-        (["statistics", "DATA"], 'rows.jsonl:1: no keys "document" and "summary"; '),
+        (
+            ["statistics", "DATA", "--document_key=chapter", "--summary_key=notes"],
+            'rows.jsonl:1: no keys "chapter" and "notes"; ',
+        ),
         (["statistics", "DATA", "--examples=0"], "--examples=0 must be at least 1"),
         (["statistics", "DATA", *KEYS, "--tokenizer=no.model"], "no.model: "),
         (
