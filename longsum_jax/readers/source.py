@@ -13,6 +13,7 @@ from longsum_jax.readers.cleaning import clean
 from longsum_jax.readers.document import Block, Document, lay_out
 from longsum_jax.readers.encodings import decode
 from longsum_jax.text.documents import replace_half_characters
+from longsum_jax.text.rows import READER_KEYS
 
 MAX_MEMBERS = 100_000  # maximum members of the archives in one file, including nested ones
 _BASE_MEMORY = 2**31  # bytes for reading a file, in addition to twice its content
@@ -41,7 +42,7 @@ class ReadOptions:
     """
 
     keep_all: bool = False
-    document_key: str = "document|text|article|content|body"
+    document_key: str = READER_KEYS
     query_key: str = "query"
     max_bytes: int = 2**30
     max_depth: int = 4

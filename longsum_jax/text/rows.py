@@ -31,13 +31,9 @@ DOCUMENT_NAMES = (
     *("content", "body"),
 )
 SUMMARY_NAMES = ("summary", "highlights", "abstract", "target", "output")
+READER_KEYS = "document|text|article|content|body"  # default of ``readers.ReadOptions``
 # Defaults of keys, in place of which a usual name may be chosen.
-_DEFAULT_KEYS = (
-    "document",
-    "text|document",
-    "document|text|article|content|body",
-    "summary",
-)
+_DEFAULT_KEYS = ("document", "text|document", READER_KEYS, "summary")
 _DECLARED_DELIMITER = re.compile(r"\s*\"?sep=([^\w\s\"]|\t)\"?[ ]*\Z", re.IGNORECASE)
 _LARGEST_CELL = 2**31 - 1  # maximum that the csv module supports on every system
 _PARQUET_ROWS = 64  # rows in memory at a time
@@ -158,10 +154,9 @@ def _lines(
 def _json_rows(path: str | Path, max_bytes: int) -> Iterator[tuple[int, Row]]:
     for number, line in _lines(path, max_bytes):
         where = f"{path}:{number}"
+        text = decode_utf8(line, where)
         try:
-            row = parse_json(decode_utf8(line, where))
-        except InputError:
-            raise
+            row = parse_json(text)
         except ValueError as error:
             raise InputError(
                 f"{where}: not valid JSON ({error}); give one JSON object a line"
@@ -183,10 +178,9 @@ def _begins_array(path: str | Path) -> bool:
 def _array_rows(path: str | Path, max_bytes: int) -> Iterator[tuple[int, Row]]:
     """Yields the objects of a JSON array, which is parsed at once."""
     content = b"".join(line for _, line in _lines(path, max_bytes))
+    text = decode_utf8(content, str(path))
     try:
-        rows = parse_json(decode_utf8(content, str(path)))
-    except InputError:
-        raise
+        rows = parse_json(text)
     except ValueError as error:
         raise InputError(
             f"{path}: not a valid JSON array ({error}); give one JSON object a line, or at most "
