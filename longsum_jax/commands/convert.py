@@ -144,7 +144,8 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         InputError: the model cannot be read, or the directory cannot be written.
     """
-    args = _parse(argv)
+    args = _parser().parse_args(argv)
+    _check(args)
     from longsum_jax.checkpoints.huggingface import check_target
     from longsum_jax.inference.loading import load
 
@@ -186,7 +187,7 @@ def _run_test(original: Any, args: argparse.Namespace) -> None:
     console.print_stdout(f"run_test: {found}")
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
         "convert", "Writes config.json, model.safetensors and tokenizer files.", EXAMPLES
     )
@@ -235,7 +236,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         help="dtype of the weights in the file, except state-space kernels; default: float32",
     )
     _add_lsg_flags(parser)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuses incompatible flags."""
     if args.hepos_stride is not None and args.cross_attention != "hepos":
         raise InputError(
             f"--hepos_stride={args.hepos_stride} needs --cross_attention=hepos; give both or "
@@ -249,4 +254,3 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
             "--run_test first, then to --dtype"
         )
     _check_extension(args)
-    return args

@@ -67,6 +67,11 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         InputError: the data are invalid.
     """
+    args = _parser().parse_args(argv)
+    args.run(args)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = console.parser("corpus", "Describes data sets, and writes JSON lines.", EXAMPLES)
     commands = parser.add_subparsers(required=True, metavar="statistics|export|govreport|pairs")
     describe = commands.add_parser("statistics", help="lengths, compression, coverage and density")
@@ -89,8 +94,7 @@ def main(argv: Sequence[str]) -> None:
     )
     govreport.set_defaults(run=_govreport)
     noisy_pairs.add(commands)
-    args = parser.parse_args(argv)
-    args.run(args)
+    return parser
 
 
 def _add_export(commands: Any) -> None:

@@ -75,6 +75,19 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         InputError: the data or settings are invalid.
     """
+    parser = _parser()
+    args = parser.parse_args(argv)
+    task = _task_without_summaries(args)
+    if task is not None:
+        others = [name for name in vars(args) if name not in OBJECTIVE_FLAGS]
+        flags.refuse_idle(args, parser, others, f"with --task={task.name}, which has no summaries")
+        _evaluate_objective(args, task)
+        return
+    with console.memory_errors(console.SUMMARY_ADVICE):
+        _evaluate(args)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
         "evaluate", "Scores the summaries of a model against references.", EXAMPLES
     )
@@ -102,15 +115,7 @@ def main(argv: Sequence[str]) -> None:
     flags.add_length_flag(parser, "what the model makes of it")
     flags.add_generation_flags(parser)
     flags.add_dry_run_flag(parser)
-    args = parser.parse_args(argv)
-    task = _task_without_summaries(args)
-    if task is not None:
-        others = [name for name in vars(args) if name not in OBJECTIVE_FLAGS]
-        flags.refuse_idle(args, parser, others, f"with --task={task.name}, which has no summaries")
-        _evaluate_objective(args, task)
-        return
-    with console.memory_errors(console.SUMMARY_ADVICE):
-        _evaluate(args)
+    return parser
 
 
 def _task_without_summaries(args: argparse.Namespace) -> "Task | None":

@@ -1,5 +1,6 @@
 """longsum extract: reduces documents to their important sentences."""
 
+import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,6 +51,20 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         InputError: the data or the model is invalid.
     """
+    parser = _parser()
+    args = parser.parse_args(argv)
+    for name in ("oracle", "length"):
+        if getattr(args, name):
+            flags.refuse_idle(args, parser, ("threshold", "top_k"), f"with --{name}")
+    out = Path(args.out)
+    if out.exists():
+        raise InputError(f"--out={out} is there already; remove it or give another name")
+    documents, choose = _documents_and_choice(args)
+    _write(out, documents, choose)
+    console.print_stdout(f"{out}: {counted(len(documents), 'document')}")
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
         "extract", "Cuts documents down to the sentences that an extractor chooses.", EXAMPLES
     )
@@ -81,16 +96,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--top_k", type=int, default=3, help="sentences taken where none is above it; default: 3"
     )
-    args = parser.parse_args(argv)
-    for name in ("oracle", "length"):
-        if getattr(args, name):
-            flags.refuse_idle(args, parser, ("threshold", "top_k"), f"with --{name}")
-    out = Path(args.out)
-    if out.exists():
-        raise InputError(f"--out={out} is there already; remove it or give another name")
-    documents, choose = _documents_and_choice(args)
-    _write(out, documents, choose)
-    console.print_stdout(f"{out}: {counted(len(documents), 'document')}")
+    return parser
 
 
 def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:

@@ -45,6 +45,11 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         InputError: files or settings are invalid.
     """
+    args = _parser().parse_args(argv)
+    args.run(args)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = console.parser("judge", "Lets people and chat models judge summaries.", EXAMPLES)
     commands = parser.add_subparsers(required=True, metavar="sheets|aggregate|prompts|answers")
     sheets = commands.add_parser("sheets", help="blinded sheets for people, CSV and HTML")
@@ -89,8 +94,7 @@ def main(argv: Sequence[str]) -> None:
     answers.add_argument("answers", metavar="FILE", help="JSON lines with custom_id and response")
     _add_results(answers)
     answers.set_defaults(run=_answers)
-    args = parser.parse_args(argv)
-    args.run(args)
+    return parser
 
 
 def _add_summaries(parser: argparse.ArgumentParser, prompt: str) -> None:

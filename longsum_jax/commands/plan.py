@@ -88,7 +88,7 @@ def _write(out: str | None, report: Mapping[str, Any]) -> None:
         write_json(out, report)
 
 
-def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
+def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
         "plan", "Compiles programs for a device and prints what they take, without it.", EXAMPLES
     )
@@ -151,8 +151,14 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
     )
     flags.add_computation_flags(group)
     flags.add_generation_flags(parser)
+    return parser
+
+
+def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
+    """Returns the parsed flags and the values of --config.KEY; refuses incompatible flags."""
     from longsum_jax.experiment.config_files import split_overrides
 
+    parser = _parser()
     rest, overrides = split_overrides(argv)
     args = parser.parse_args(rest)
     flags.check_one(args, config="FILE", model="DIR")

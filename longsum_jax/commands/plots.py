@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         InputError: the data cannot be read or drawn, or the file cannot be written.
     """
-    args = _parse(argv)
+    args = _parser().parse_args(argv)
     from longsum_jax.analysis import figures
 
     figures.require_matplotlib()
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> None:
     console.print_stdout(f"{args.out}: {width:g} x {height:g} inches")
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = console.parser("plots", "Draws runs, models, data sets, studies and plans.", EXAMPLES)
     commands = parser.add_subparsers(required=True, metavar="curves|kernels|bigrams|study|plan")
     curves = commands.add_parser(
@@ -111,7 +111,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         command.add_argument(
             "--dpi", type=int, default=200, help="pixels to the inch; default: 200"
         )
-    return parser.parse_args(argv)
+    return parser
 
 
 def _numbers(text: str) -> list[int]:

@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         InputError: options or data are invalid.
     """
-    args = _parse(argv)
+    args = _parser().parse_args(argv)
 
     from longsum_jax.data.prepared import write_prepared
     from longsum_jax.tokenizers.loading import load_tokenizer
@@ -174,7 +174,7 @@ def _check_flags(args: argparse.Namespace, task: Task) -> None:
             )
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     tasks = "\n".join(map(_task_line, TASKS.values()))
     description = "Runs the text side of a task once and writes shards that training reads fast."
     parser = console.parser("prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}")
@@ -202,7 +202,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         group = parser.add_argument_group(f"{title} (defaults are the task's)")
         for name, (value_type, text) in options.items():
             group.add_argument(f"--{name}", type=value_type, help=text)
-    return parser.parse_args(argv)
+    return parser
 
 
 def _task_line(task: Task) -> str:

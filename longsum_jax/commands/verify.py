@@ -1,5 +1,6 @@
 """longsum verify: compares files with their checksums, and reports files without any."""
 
+import argparse
 import itertools
 import os
 import re
@@ -60,17 +61,21 @@ def main(argv: Sequence[str]) -> int:
     Raises:
         InputError: a file or directory does not exist.
     """
-    parser = console.parser(
-        "verify", "Compares files with their checksums, and lists files without one.", EXAMPLES
-    )
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="file or directory")
-    args = parser.parse_args(argv)
+    args = _parser().parse_args(argv)
     paths = [Path(path) for path in args.paths]
     for path in paths:
         if not path.exists():
             raise InputError(f"{path}: no such file or directory; check the path")
     num_damaged = sum(_verify(path) for path in paths)
     return 1 if num_damaged else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = console.parser(
+        "verify", "Compares files with their checksums, and lists files without one.", EXAMPLES
+    )
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="file or directory")
+    return parser
 
 
 def _verify(root: Path) -> int:
