@@ -22,6 +22,7 @@ from collections.abc import (
 from pathlib import Path
 from typing import Any, NoReturn
 
+from longsum_jax.commands.help_format import HelpFormatter, everyday_help, full_help
 from longsum_jax.errors import InputError, decoded_text, in_one_line, terminal_text
 from longsum_jax.plugins import load_plugins
 from longsum_jax.schema import LARGEST, Range, check_number, shortened
@@ -244,8 +245,45 @@ _PATHS = ("DIR", "FILE", "PATH")
 _TEXTS = ("NAME", "TEXT")
 
 
+class _EverydayHelp(argparse.Action):
+    """Prints the short help of a parser with everyday flags."""
+
+    def __init__(self, option_strings: Sequence[str], **options: Any) -> None:
+        super().__init__(option_strings, nargs=0, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        assert isinstance(parser, _Parser)
+        print(everyday_help(parser, parser.everyday), end="")
+        parser.exit()
+
+
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence, and which checks the values of all flags."""
+    """A parser whose errors are one sentence, and which checks the values of all flags.
+
+    Args:
+        everyday: names of the flags that --help shows, if there are more than it should show;
+            --help-all shows all of them then.
+        **options: options of ``argparse.ArgumentParser``.
+    """
+
+    def __init__(self, *, everyday: Sequence[str] = (), **options: Any) -> None:
+        options |= {"formatter_class": HelpFormatter, "allow_abbrev": False}
+        super().__init__(**options, add_help=not everyday)
+        self.everyday = everyday
+        if everyday:
+            hidden = {"dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+            self.add_argument(
+                "-h",
+                "--help",
+                action=_EverydayHelp,
+                help="show the everyday flags and some examples",
+                **hidden,
+            )
+            self.add_argument("--help-all", action="help", help="show all flags and all examples")
+
+    def format_help(self) -> str:
+        """Returns the help of all flags."""
+        return full_help(self) if self.everyday else super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; {self.prog} --help lists what there is")
@@ -308,14 +346,23 @@ def _check_value(action: argparse.Action, value: Any) -> None:
             check_number(name, item, _RANGES.get(action.dest))
 
 
-def parser(command: str, description: str, examples: str) -> argparse.ArgumentParser:
-    """Returns the parser of ``longsum COMMAND``; its help ends with examples."""
+def parser(
+    command: str, description: str, examples: str, everyday: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """Returns the parser of ``longsum COMMAND``.
+
+    Args:
+        command: name of the command.
+        description: first sentence of its help.
+        examples: examples at the end of its help, in blocks with an empty line between.
+        everyday: names of the flags that --help shows, for commands with many flags; --help-all
+            shows all of them then.
+    """
     return _Parser(
         prog=f"longsum {command}",
         description=description,
         epilog=f"examples:\n{examples}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        everyday=everyday,
     )
 
 

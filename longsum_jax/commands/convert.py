@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from longsum_jax.commands import console, flags
+from longsum_jax.commands.help_format import true_or_false
 from longsum_jax.errors import InputError
 
 EXAMPLES = """\
@@ -33,12 +34,6 @@ EXAMPLES = """\
 """
 
 
-def _true_or_false(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"expected true or false, got {text!r}")
-    return text == "true"
-
-
 # Option of LSG attention in config.json -> type of its value, help.
 _LSG_OPTIONS: dict[str, tuple[Any, str]] = {
     "block_size": (int, "tokens of a block, three of which a token sees around it; default: 128"),
@@ -53,15 +48,15 @@ _LSG_OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "num_global_tokens": (int, "1 to 512; default: 1"),
     "mask_first_token": (
-        _true_or_false,
+        true_or_false,
         "whether the first global token stands in for the first token; default: false",
     ),
     "pool_with_global": (
-        _true_or_false,
+        true_or_false,
         "whether the first global token gives the first token's state; default: true",
     ),
     "pass_global_tokens_to_decoder": (
-        _true_or_false,
+        true_or_false,
         "whether the decoder sees global tokens; default: true",
     ),
     "lsh_num_pre_rounds": (int, "rounds of clustering before the last, with lsh; default: 1"),
@@ -72,15 +67,15 @@ _LSG_CHOICES: dict[str, tuple[Any, str]] = {
         "positions between one new global token and the next; default: 64",
     ),
     "keep_first_global_token": (
-        _true_or_false,
-        "rebuild all global tokens of an LSG model but the first",
+        true_or_false,
+        "rebuild all global tokens of an LSG model but the first; default: false",
     ),
     "random_global_init": (
-        _true_or_false,
+        true_or_false,
         "draw global tokens like embeddings instead of the mask's; default: false",
     ),
     "use_token_ids": (
-        _true_or_false,
+        true_or_false,
         "add token type 0 to global tokens, where a model has types; default: true",
     ),
     "seed": (int, "of what is drawn: global tokens, and the input of --run_test; default: 123"),
@@ -91,9 +86,11 @@ def _add_lsg_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "LSG attention (with --encoder_attention=lsg, or to change a model that has it)"
     )
-    group.add_argument("--encoder_attention", choices=("lsg",), help="in place of full attention")
+    group.add_argument(
+        "--encoder_attention", choices=("lsg",), help="attention in place of full attention"
+    )
     for name, (value_type, text) in (_LSG_OPTIONS | _LSG_CHOICES).items():
-        metavar = {int: "N", str: "NAME"}.get(value_type, "true|false")
+        metavar = "NAME" if value_type is str else None
         group.add_argument(f"--{name}", type=value_type, metavar=metavar, help=text)
     group.add_argument(
         "--run_test",
@@ -198,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tokenizer",
         metavar="PATH",
-        help=".model file or directory to put in instead of SRC's own",
+        help=".model file or directory to save instead of SRC's; default: SRC's",
     )
     parser.add_argument(
         "--which", choices=("best", "latest"), default="best", help="checkpoint of a training run"
@@ -206,13 +203,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--architecture",
         metavar="NAME",
-        help="class in transformers whose weights SRC holds, if its config.json is wrong",
+        help="class in transformers that saved SRC's weights; default: as in its config.json",
     )
     parser.add_argument(
         "--max_source_length",
         type=int,
         metavar="TOKENS",
-        help="continue the position tables up to here",
+        help="new length of the position tables; default: SRC's",
     )
     parser.add_argument(
         "--position_extension",
@@ -222,13 +219,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cross_attention",
         choices=("full", "hepos"),
-        help="attention of the decoder over the encoder",
+        help="attention of the decoder over the encoder; default: SRC's",
     )
     parser.add_argument(
         "--hepos_stride",
         type=int,
         metavar="N",
-        help="with hepos: every head reads one position out of N",
+        help="with hepos: every head reads one position out of N; default: 4",
     )
     parser.add_argument(
         "--dtype",

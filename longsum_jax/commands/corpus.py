@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_export(commands: Any) -> None:
     export = commands.add_parser("export", help="JSON lines from a named data set")
-    flags.add_task_flags(export, "task (defaults are the task's)")
+    flags.add_task_flags(export, "fields and places")
     export.add_argument("--split", metavar="NAME[,NAME]", help="splits of the task; default: all")
     export.add_argument(
         "--out",
@@ -109,7 +109,10 @@ def _add_export(commands: Any) -> None:
         "name, or a directory for {split}.jsonl",
     )
     export.add_argument(
-        "--examples", type=int, metavar="N", help="only the first N documents of a split"
+        "--examples",
+        type=int,
+        metavar="N",
+        help="only the first N documents of a split; default: all",
     )
     export.set_defaults(run=_export)
 
@@ -121,7 +124,7 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
     )
     flags.add_data_keys(parser)
     parser.add_argument(
-        "--examples", type=int, metavar="N", help="only the first N documents of each"
+        "--examples", type=int, metavar="N", help="only the first N documents of each; default: all"
     )
 
 
@@ -249,7 +252,7 @@ def _json_row(data_set: _DataSet, tokenizer: str | None) -> dict[str, Any]:
 
 def _export(args: argparse.Namespace) -> None:
     if args.task is None:
-        raise InputError("give --task=NAME; longsum prepare --help lists the names")
+        raise InputError("give --task=NAME; longsum prepare --help-all lists the names")
     task = flags.task_of(args)
     if task.objective == "gap_sentences":
         if task.cache_dir is not None:

@@ -54,6 +54,11 @@ predictions.jsonl already. longsum score compares such files. Of tasks without s
 are written at the end.
 """
 
+# Flags in the short help.
+EVERYDAY = (
+    *("model", "data", "task", "split", "out", "examples", "metrics", "report"),
+    *("length", "strategy", "batch_size", "dry_run"),
+)
 DATA_KEYS = ("document_key", "summary_key", "query_key")
 TASK_ONLY = ("split", "source", "data_dir", "cache_dir")
 DEFAULT_SPLIT = "test"
@@ -89,23 +94,25 @@ def main(argv: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
-        "evaluate", "Scores the summaries of a model against references.", EXAMPLES
+        "evaluate", "Scores the summaries of a model against references.", EXAMPLES, EVERYDAY
     )
     flags.add_model_flags(parser)
     parser.add_argument(
         "--data", metavar="FILE", help="JSON lines, plain or compressed, or a glob; or give --task"
     )
     flags.add_task_flags(
-        parser, "fields and places (defaults are the task's; of --data document, summary, query)"
+        parser, "fields and places (with --data, the default fields are document, summary, query)"
     )
-    parser.add_argument("--split", help="split of the task; default: test")
+    parser.add_argument("--split", help=f"split of the task; default: {DEFAULT_SPLIT}")
     parser.add_argument(
         "--out",
         required=True,
         metavar="DIR",
         help="directory for metrics.json and predictions.jsonl",
     )
-    parser.add_argument("--examples", type=int, metavar="N", help="only the first N documents")
+    parser.add_argument(
+        "--examples", type=int, metavar="N", help="only the first N documents; default: all"
+    )
     flags.add_batch_size_flag(parser)
     flags.add_report_flag(parser)
     flags.add_align_flag(parser)

@@ -37,11 +37,14 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
         "--model",
         required=required,
         metavar="DIR",
-        help="a model directory, a training workdir, or the name ORG/NAME of a repository of the "
-        "Hugging Face Hub, which is fetched once (extra hf)",
+        help="model directory, training workdir, or name ORG/NAME of a repository of the Hugging "
+        "Face Hub, which is downloaded once (extra hf)"
+        + ("" if required else "; default: the built-in ranker"),
     )
     parser.add_argument(
-        "--revision", metavar="NAME", help="branch, tag or commit of a repository of the Hub"
+        "--revision",
+        metavar="NAME",
+        help="branch, tag or commit of a repository of the Hub; default: main",
     )
     parser.add_argument(
         "--which",
@@ -52,10 +55,12 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
     parser.add_argument(
         "--architecture",
         metavar="CLASS",
-        help="class in transformers whose weights the model has, where config.json names another",
+        help="class in transformers that saved the weights; default: as in config.json",
     )
     parser.add_argument(
-        "--tokenizer", metavar="PATH", help=".model file or directory, if not the model's own"
+        "--tokenizer",
+        metavar="PATH",
+        help=".model file or directory; default: the model's tokenizer",
     )
     add_computation_flags(parser)
     parser.add_argument(
@@ -68,7 +73,7 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
         "--decoder_storage",
         choices=("float32", "bfloat16", "int8"),
         help="storage type of the decoder's weights and the document's keys on a CPU: fewer bytes "
-        "per token; computation is in float32",
+        "per token; computation is in float32; default: float32",
     )
 
 
@@ -104,22 +109,31 @@ def load_options(args: argparse.Namespace) -> dict[str, Any]:
 
 # Options of ``readers.ReadOptions``: type, metavar, help.
 _FILE_FLAGS: dict[str, tuple[type, str, str]] = {
-    "document_key": (str, "NAME", "field or column that holds the document of JSON, CSV, Parquet"),
-    "query_key": (str, "NAME", "field or column with a query, where --query gives none"),
+    "document_key": (
+        str,
+        "NAME",
+        "field or column that holds the document of JSON, CSV, Parquet; default: document, text, "
+        "article, content or body",
+    ),
+    "query_key": (
+        str,
+        "NAME",
+        "field or column with a query, if there is no --query; default: query",
+    ),
     "max_bytes": (
         int,
         "N",
         "largest size of a file, and of all that it expands to; reading may take twice as much "
         "memory and 2 GiB; default: 1 GiB",
     ),
-    "max_depth": (int, "N", "archives inside one another"),
+    "max_depth": (int, "N", "maximum nesting depth of archives; default: 4"),
     "max_pages": (
         int,
         "N",
         "most pages of a PDF or chapters of an EPUB; a file with more is an error, and none of it "
         "is read; other kinds have no such limit; default: 20,000",
     ),
-    "max_seconds": (float, "N", "time that reading one document may take"),
+    "max_seconds": (float, "N", "maximum seconds for reading one document; default: 300"),
 }
 
 
@@ -216,11 +230,11 @@ SOURCE_FLAGS = {
 def add_task_flags(parser: argparse.ArgumentParser, title: str) -> None:
     """Adds --task and, in a group with a title, ``SOURCE_FLAGS``; see ``task_of``."""
     parser.add_argument(
-        "--task", metavar="NAME", help="a named data set; longsum prepare --help lists them"
+        "--task", metavar="NAME", help="a named data set; longsum prepare --help-all lists them"
     )
     group = parser.add_argument_group(title)
     for name, text in SOURCE_FLAGS.items():
-        group.add_argument(f"--{name}", help=text)
+        group.add_argument(f"--{name}", help=f"{text}; default: the task's")
 
 
 def task_of(args: argparse.Namespace) -> "Task":
@@ -249,7 +263,7 @@ def add_metric_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics",
         metavar="NAME[,NAME]",
-        help=f"of {', '.join(METRICS)}; default: rouge",
+        help=f"metrics: {', '.join(METRICS)}; default: rouge",
     )
     parser.add_argument(
         "--metric_option",
@@ -316,8 +330,8 @@ def add_align_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--align_model",
         metavar="DIR",
-        help="encoder whose sentence vectors tell in the page what a sentence rests on; default: "
-        "words that are shared",
+        help="encoder whose sentence vectors align a summary with its document on the page; "
+        "default: shared words",
     )
 
 
@@ -445,7 +459,7 @@ _GENERATION_FLAGS: dict[str, tuple[Callable[[str], Any], str]] = {
     "num_beams": (int, "beams of the search; 1 is greedy"),
     "length_penalty": (float, "above 0 favors longer beams"),
     "early_stopping": (_parsed_flag, "when beams end: true, false or never"),
-    "no_repeat_ngram_size": (int, "n-grams of this size occur once"),
+    "no_repeat_ngram_size": (int, "size of n-grams that may occur only once"),
     "segments_no_repeat_ngram_size": (
         int,
         "with memory: n-grams of this size that the summary of an earlier segment holds do not "
@@ -453,7 +467,7 @@ _GENERATION_FLAGS: dict[str, tuple[Callable[[str], Any], str]] = {
     ),
     "prompt_lookup_num_tokens": (int, "tokens that greedy search guesses from the document"),
     "repetition_penalty": (float, "above 1 discourages tokens that were generated before"),
-    "temperature": (float, "of sampling"),
+    "temperature": (float, "temperature of sampling"),
     "top_k": (int, "sample from the k most likely tokens"),
     "top_p": (float, "sample from the most likely tokens whose probabilities add up to this"),
 }
@@ -555,8 +569,8 @@ def add_length_flag(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--length",
         metavar="TEXT",
-        help='of each whole summary: short, medium, long, "150 words" or 150, "7 sentences" or '
-        f'"5%%"; default: {default}',
+        help='length of each whole summary: short, medium, long, "150 words" or 150, '
+        f'"7 sentences" or "5%%"; default: {default}',
     )
 
 

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from longsum_jax.text.documents import Document
 
 DEFAULT_NOISE = 0.5
+# Flags in the short help.
+EVERYDAY = (
+    *("model", "unconditional_model", "noise", "task", "source", "split", "half", "out"),
+    *("examples", "batch_size"),
+)
 
 
 def add(commands: Any) -> None:
@@ -31,9 +36,11 @@ def add(commands: Any) -> None:
         "pairs",
         help="JSON lines with the references and unfaithful summaries",
         description="Writes OUT/SPLIT.jsonl with rows of document, summary and rejected, for "
-        "configs/prefer.py. Each token of a rejected summary is drawn with the probability --noise "
-        "from a model that does not read the document. Started again, the command goes on after "
-        "the last row.",
+        "configs/prefer.py.\n"
+        "Each token of a rejected summary is drawn with the probability --noise from a model that "
+        "does\n"
+        "not read the document. Started again, the command continues after the last row.",
+        everyday=EVERYDAY,
     )
     flags.add_model_flags(parser)
     parser.add_argument(
@@ -49,7 +56,7 @@ def add(commands: Any) -> None:
         metavar="P",
         help=f"probability that a token is drawn from it; default: {DEFAULT_NOISE}",
     )
-    flags.add_task_flags(parser, "task (defaults are the task's)")
+    flags.add_task_flags(parser, "fields and places")
     parser.add_argument("--split", default="train", help="split of the task; default: train")
     parser.add_argument(
         "--half", help="first or second, for this half of the split train; default: all of it"
@@ -57,7 +64,9 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--out", required=True, metavar="DIR", help="directory for SPLIT.jsonl and its settings"
     )
-    parser.add_argument("--examples", type=int, metavar="N", help="only the first N documents")
+    parser.add_argument(
+        "--examples", type=int, metavar="N", help="only the first N documents; default: all"
+    )
     flags.add_batch_size_flag(parser)
     flags.add_reading_flags(parser)
     flags.add_generation_flags(parser)
@@ -103,7 +112,7 @@ def _task(args: argparse.Namespace) -> "Task":
         InputError: no task, a task without summaries, or --half with a split other than train.
     """
     if args.task is None:
-        raise InputError("give --task=NAME; longsum prepare --help lists the names")
+        raise InputError("give --task=NAME; longsum prepare --help-all lists the names")
     task = flags.task_of(args)
     if not task.writes_summaries:
         raise InputError(

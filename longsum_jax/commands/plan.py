@@ -39,6 +39,11 @@ default are the devices of this machine. XLA compiles for devices that you do no
 run. Memory and collectives are read from the compiled program. "at least" is a roofline: products,
 memory and links at the vendor's peaks, the slowest of the three, so that no run can be faster.
 """
+# Flags in the short help.
+EVERYDAY = (
+    *("config", "config.KEY", "model", "device", "input_length", "batch_size", "programs"),
+    *("tries", "out"),
+)
 PROGRAMS = ("train", "loss", "read", "search")
 _MODEL_FLAGS = (
     "input_length",
@@ -90,31 +95,37 @@ def _write(out: str | None, report: Mapping[str, Any]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
-        "plan", "Compiles programs for a device and prints what they take, without it.", EXAMPLES
+        "plan",
+        "Compiles programs ahead of time for a device, and prints their memory and time.",
+        EXAMPLES,
+        EVERYDAY,
     )
     parser.add_argument(
         "--config",
         metavar="FILE[:MODE][,KEY=VALUE...]",
-        help="a file of configs/: training, and its evaluations",
+        help="a file of configs/, to plan training and its evaluations",
     )
     parser.add_argument(
-        "--config.KEY", dest="ignored", metavar="VALUE", help="replaces one value of the config"
+        "--config.KEY",
+        dest="ignored",
+        metavar="VALUE",
+        help="new value of one key of the config; default: the config's",
     )
     parser.add_argument(
-        "--model", metavar="DIR", help="a model directory, or a training workdir: summaries"
+        "--model", metavar="DIR", help="a model directory or training workdir, to plan summaries"
     )
     parser.add_argument(
         "--device",
         default="here",
         metavar="NAME[:SIZE]",
-        help="default: the devices of this machine",
+        help="devices to plan for; default: the devices of this machine",
     )
     parser.add_argument(
         "--programs",
         type=_names,
         default=PROGRAMS,
         metavar="NAME[,NAME]",
-        help=f"of a config; default: {','.join(PROGRAMS)}",
+        help=f"programs of --config; default: {','.join(PROGRAMS)}",
     )
     parser.add_argument(
         "--tries",

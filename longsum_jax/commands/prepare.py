@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longsum_jax.commands import console, flags
+from longsum_jax.commands.help_format import true_or_false
 from longsum_jax.data.tasks import TASKS, Task, get_task
 from longsum_jax.errors import InputError, counted
 
@@ -36,6 +37,11 @@ Training reads the directory: shuffled, without TensorFlow, and from any positio
 the lengths is counted in OUT/metadata.json and printed at the end.
 """
 
+# Flags in the short help.
+EVERYDAY = (
+    *("task", "source", "split", "tokenizer", "out", "objective", "document_key", "summary_key"),
+    *("max_source_length", "max_target_length", "num_shards", "workers"),
+)
 TASK_OPTIONS = {
     **{name: (str, text) for name, text in flags.SOURCE_FLAGS.items()},
     "objective": (
@@ -62,24 +68,20 @@ GAP_SENTENCE_OPTIONS = {
 }
 
 
-def _boolean(text: str) -> bool:
-    values = {"true": True, "false": False}
-    if text not in values:
-        raise argparse.ArgumentTypeError(f'"{text}" is neither true nor false')
-    return values[text]
-
-
 # Fields of ``SegmentInputOptions``; the length of a segment is max_source_length.
 SEGMENT_OPTIONS = {
     "min_tokens": (int, "tokens of a segment before it may end"),
     "max_tokens": (int, "tokens of a segment after which it ends"),
-    "strict": (_boolean, "true: never more than max_tokens"),
-    "next_includes_sentence": (_boolean, "true: a sentence counts as part of the text after it"),
+    "strict": (true_or_false, "true: never more than max_tokens"),
+    "next_includes_sentence": (
+        true_or_false,
+        "true: a sentence counts as part of the text after it",
+    ),
     "split_moves": (str, "what begins the next segment: sentence or window"),
     "target_metric": (str, "precision or f1"),
-    "target_stemmer": (_boolean, "false: words of targets count as they are written"),
+    "target_stemmer": (true_or_false, "false: words of targets count as they are written"),
     "train_tokens": (int, "tokens read of a document, in whole segments; 0 for all"),
-    "train_empty": (_boolean, "true: segments without a target learn to be silent"),
+    "train_empty": (true_or_false, "true: segments without a target learn to be silent"),
     "salient": (str, "important sentences: none, text or vectors"),
     "salient_order": (str, "document or current_first"),
     "salient_source": (str, "predicted or oracle"),
@@ -177,14 +179,14 @@ def _check_flags(args: argparse.Namespace, task: Task) -> None:
 def _parser() -> argparse.ArgumentParser:
     tasks = "\n".join(map(_task_line, TASKS.values()))
     description = "Runs the text side of a task once and writes shards that training reads fast."
-    parser = console.parser("prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}")
-    parser.add_argument("--task", required=True, help="a name of the list below")
-    parser.add_argument("--split", default="train", help="default: train")
+    parser = console.parser("prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}", EVERYDAY)
+    parser.add_argument("--task", required=True, help="a task; --help-all lists them")
+    parser.add_argument("--split", default="train", help="split of the task; default: train")
     parser.add_argument(
         "--tokenizer", required=True, help='.model file, tokenizer directory, or "bytes"'
     )
     parser.add_argument(
-        "--vocab_size", type=int, help="rows of the model's embedding, if not the tokenizer's own"
+        "--vocab_size", type=int, help="rows of the model's embedding; default: the tokenizer's"
     )
     parser.add_argument("--out", required=True, help="directory to make, for this split only")
     parser.add_argument("--num_shards", type=int, default=8, help="files to write; default: 8")
@@ -199,9 +201,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quiet", action="store_true", help="no progress line")
     for title, options in GROUPS.items():
-        group = parser.add_argument_group(f"{title} (defaults are the task's)")
+        group = parser.add_argument_group(title)
         for name, (value_type, text) in options.items():
-            group.add_argument(f"--{name}", type=value_type, help=text)
+            default = "" if "default: " in text else "; default: the task's"
+            group.add_argument(f"--{name}", type=value_type, help=text + default)
     return parser
 
 

@@ -71,6 +71,11 @@ Documents that cannot be read are named at the end, after all others; the exit c
 where there was no other.
 """
 
+# Flags in the short help.
+EVERYDAY = (
+    *("model", "length", "query", "sources", "join", "strategy"),
+    *("batch_size", "out", "format", "report"),
+)
 _MODEL_FLAGS = (
     *flags.LOAD_FLAGS,
     *("max_source_length", "on_overflow", "strategy", "segment_length", "seed", "stream"),
@@ -147,7 +152,9 @@ def _joined(documents: Iterable[Document], separator: str) -> Iterator[Document]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = console.parser("summarize", "Summarizes documents of any kind and length.", EXAMPLES)
+    parser = console.parser(
+        "summarize", "Summarizes documents of any kind and length.", EXAMPLES, EVERYDAY
+    )
     flags.add_model_flags(parser, required=False)
     flags.add_strategy_flags(parser, "auto")
     flags.add_reading_flags(parser)
@@ -189,7 +196,7 @@ def _parser() -> argparse.ArgumentParser:
         "--out",
         metavar="DIR",
         help="write NAME_summary.txt and NAME_summary.json for every document; finished ones are "
-        "skipped unless they or any setting changed",
+        "skipped unless they or any setting changed; default: standard output",
     )
     flags.add_report_flag(parser)
     parser.add_argument(

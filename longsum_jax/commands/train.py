@@ -147,7 +147,10 @@ def _parser() -> "argparse.ArgumentParser":
         help="directory of the run: checkpoints, metrics.jsonl, tokenizer",
     )
     parser.add_argument(
-        "--config.KEY", dest="ignored", metavar="VALUE", help="replaces one value of the config"
+        "--config.KEY",
+        dest="ignored",
+        metavar="VALUE",
+        help="new value of one key of the config; default: the config's",
     )
     parser.add_argument(
         "--debug_nans",
@@ -169,7 +172,7 @@ def _parser() -> "argparse.ArgumentParser":
 
 def _add_host_flags(parser: "argparse.ArgumentParser") -> None:
     group = parser.add_argument_group(
-        "several processes (detected on TPUs, under Slurm and Open MPI)"
+        "several processes (defaults are detected on TPUs, under Slurm and Open MPI)"
     )
     group.add_argument(
         "--distributed", choices=("auto", "on", "off"), default="auto", help="default: auto"

@@ -289,7 +289,7 @@ def test_an_export_that_fails_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ((), "give --task=NAME; longsum prepare --help lists the names"),
+        ((), "give --task=NAME; longsum prepare --help-all lists the names"),
         (("--task=arxif",), 'unknown task "arxif"; did you mean "arxiv"? known: '),
         (
             ("--task=billsum", "--split=dev"),

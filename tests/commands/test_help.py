@@ -1,11 +1,14 @@
 """The help texts of all commands."""
 
+import argparse
 import importlib
+import re
 import shlex
 
 import pytest
 
-from longsum_jax.commands import COMMANDS
+from longsum_jax.commands import COMMANDS, console
+from longsum_jax.commands.help_format import NUM_EXAMPLES
 from longsum_jax.experiment.config_files import split_overrides
 
 PREFIXES = {"longsum train": "python -m longsum_jax.train"}
@@ -13,6 +16,20 @@ PREFIXES = {"longsum train": "python -m longsum_jax.train"}
 
 def command_parser(command):
     return importlib.import_module(f"longsum_jax.commands.{command}")._parser()
+
+
+def parsers():
+    """Yields the parsers of all commands and of their subcommands."""
+    for command in COMMANDS:
+        parser = command_parser(command)
+        yield parser
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                yield from action.choices.values()
+
+
+def option_actions(parser):
+    return [action for action in parser._actions if action.option_strings]
 
 
 def example_lines(help_text):
@@ -41,3 +58,65 @@ def test_examples_of_the_help_parse(command):
     for arguments in examples:
         rest, _ = split_overrides(arguments)
         parser.parse_args(rest)
+
+
+MANY_FLAGS = 25
+
+
+def test_every_flag_shows_its_default():
+    for parser in parsers():
+        formatter = parser._get_formatter()
+        for action in option_actions(parser):
+            if action.nargs != 0 and not action.required:
+                text = f"{formatter._expand_help(action)} {action.container.title}"
+                assert "default" in text, (parser.prog, action.option_strings)
+
+
+def test_commands_with_many_flags_have_a_short_help():
+    short = {parser.prog for parser in parsers() if parser.everyday}
+    assert short == {
+        parser.prog for parser in parsers() if len(option_actions(parser)) > MANY_FLAGS
+    }
+    assert {f"longsum {name}" for name in ("summarize", "evaluate", "prepare", "plan")} <= short
+
+
+def test_the_short_help_and_the_full_help(capsys):
+    for parser in parsers():
+        if parser.everyday:
+            check_short_and_full_help(parser, capsys)
+
+
+def check_short_and_full_help(parser, capsys):
+    shown = {}
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as end:
+            parser.parse_args([flag])
+        assert end.value.code == 0
+        shown[flag] = capsys.readouterr().out
+    short, full = shown.values()
+    assert full == parser.format_help()
+    assert len(short.splitlines()) < min(90, len(full.splitlines()) / 1.5)
+    names = [action.option_strings[-1] for action in option_actions(parser)]
+    for name in names:
+        assert re.search(rf"^  (-\w, )?{re.escape(name)}\b", full, re.M)
+    for name in parser.everyday:
+        assert re.search(rf"^  (-\w, )?--{re.escape(name)} ", short, re.M)
+    assert short.count("\n  # ") <= NUM_EXAMPLES
+    assert short.endswith(f"\n{parser.prog} --help-all lists all {len(names)} flags\n")
+    for text in (short, full):
+        assert text.startswith(f"usage: {parser.prog} ")
+        assert "\n\n" in text[:100]  # the usage is one line
+        assert all(len(line) <= 100 for line in text.splitlines())
+    # Every flag has a heading.
+    assert "\noptions:\n  -h, --help" in full
+    rest = full.partition("\noptions:\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^  (-.*?)  ", rest, re.M) == ["-h, --help", "--help-all"]
+
+
+def test_placeholders_show_the_kind_of_a_value():
+    parser = console.parser("x", "", "")
+    for name, value_type in (("number", int), ("share", float), ("id_key", None), ("name", None)):
+        parser.add_argument(f"--{name}", type=value_type)
+    shown = parser.format_help()
+    for text in ("--number N", "--share X", "--id_key FIELD", "--name NAME"):
+        assert text in shown

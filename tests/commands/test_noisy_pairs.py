@@ -91,5 +91,5 @@ def test_what_does_not_fit_is_refused(data, tmp_path, flags, problem):
 
 
 def test_a_task_is_needed(tmp_path):
-    with pytest.raises(InputError, match="give --task=NAME; longsum prepare --help lists"):
+    with pytest.raises(InputError, match="give --task=NAME; longsum prepare --help-all lists"):
         corpus.main(["pairs", "--model=no-model", f"--out={tmp_path}"])

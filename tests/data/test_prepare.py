@@ -66,7 +66,7 @@ def test_embedded_corpus_needs_no_file(tmp_path):
 
 def test_help_teaches(capsys):
     with pytest.raises(SystemExit) as end:
-        prepare.main(["--help"])
+        prepare.main(["--help-all"])
     said = capsys.readouterr().out
     assert end.value.code == 0
     for text in ("examples:", "--workers", "govreport", "4096 -> 910", "{split}", "Training reads"):
@@ -109,7 +109,7 @@ def test_a_bad_line_is_named_by_file_and_line(tmp_path):
 
 def test_help_lists_every_task_in_columns(capsys):
     with pytest.raises(SystemExit):
-        prepare.main(["--help"])
+        prepare.main(["--help-all"])
     tasks = capsys.readouterr().out.split("\ntasks:\n")[1]
     assert re.search(
         r"^pubmed +summarize +4096 -> 512 +tfds:scientific_papers/pubmed$", tasks, re.M
