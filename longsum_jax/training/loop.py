@@ -179,6 +179,8 @@ def fit(
         stack.callback(checkpoints.close)
         start = checkpoints.latest_step() or 0
         if start:
+            if start < options.steps and jax.process_index() == 0:
+                print(f"resuming from step {start} of {options.steps}", file=sys.stderr)
             state = _restore(checkpoints, abstract, batches, workdir, start)
         else:
             state = create_state(abstract, init, optimizer, rng, initial_params)

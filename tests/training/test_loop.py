@@ -156,12 +156,14 @@ def test_latest_and_best_checkpoints_are_kept(whole):
     jax.tree.map(np.testing.assert_array_equal, latest, jax.device_get(result.state.params))
 
 
-def test_best_outlives_a_resume(fit, tmp_path):
+def test_best_outlives_a_resume(fit, tmp_path, capsys):
     def evaluate(params, step):
         return {"mean_rouge": 1.0 / step}
 
     fit(tmp_path, steps=2, evaluate=evaluate)
+    assert "resuming" not in capsys.readouterr().err
     fit(tmp_path, steps=6, evaluate=evaluate)
+    assert "resuming from step 2 of 6\n" in capsys.readouterr().err
     assert saved_steps(tmp_path) == [2, 6]
 
 
@@ -172,11 +174,12 @@ def test_longer_run_goes_on_as_if_never_stopped(toy, fit, whole, tmp_path):
     assert toy.losses(tmp_path) == toy.losses(whole[0])
 
 
-def test_finished_run_started_again_does_nothing(toy, tmp_path):
+def test_finished_run_started_again_does_nothing(toy, tmp_path, capsys):
     toy.toy_fit(tmp_path, steps=2)
     before = (tmp_path / "metrics.jsonl").read_text()
     result = toy.toy_fit(tmp_path, steps=2)
     assert (result.step, result.compilations) == (2, 0)
+    assert "resuming" not in capsys.readouterr().err
     assert (tmp_path / "metrics.jsonl").read_text() == before
 
 
