@@ -12,6 +12,7 @@ from longsum_jax.commands import console, flags
 from longsum_jax.commands.summary_output import (
     Printer,
     Progress,
+    output_paths,
     print_empty,
     print_failures,
     print_reading,
@@ -22,7 +23,7 @@ from longsum_jax.commands.summary_run import Run, Summarizer
 from longsum_jax.errors import InputError, counted
 from longsum_jax.inference.summary_formats import FORMATS
 from longsum_jax.readers.document import PARAGRAPH, Document, Failure, joined
-from longsum_jax.readers.paths import STDIN
+from longsum_jax.readers.paths import STDIN, expand
 
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
@@ -104,7 +105,7 @@ def main(argv: Sequence[str]) -> int:
         console.print_stderr("reading the text that you type or paste; Ctrl-D ends it")
     unread: list[Failure] = []  # appended by the reading thread, once it runs
     documents = read_documents(
-        *args.files, options=options, on_failure=unread.append, exclude=args.out
+        *args.files, options=options, on_failure=unread.append, exclude=output_paths(args)
     )
     if args.model is not None:
         from longsum_jax.checkpoints.hub import local_directory
@@ -115,12 +116,13 @@ def main(argv: Sequence[str]) -> int:
     first = next(documents, None)
     if first is None:
         return _exit_code(unread, 0)
-    documents = itertools.chain([first], documents)
+    has_several, documents = _count_documents(args, itertools.chain([first], documents))
     if args.model is None:
         documents = map(_with_language, documents)
         if args.join:
             documents = _joined(documents, PARAGRAPH)
-        return _summarize(args, Run(args, options, _by_ranker(args)), documents, unread)
+        run = Run(args, options, _by_ranker(args))
+        return _summarize(args, run, documents, unread, has_several=has_several)
 
     from longsum_jax.inference.loading import load
 
@@ -131,7 +133,23 @@ def main(argv: Sequence[str]) -> int:
         num_done = _dry_run(args, model, list(documents))
         return _exit_code(unread, num_done)
     with flags.on_devices(args, model) as model:
-        return _summarize(args, Run(args, options, _by_model(args, model)), documents, unread)
+        run = Run(args, options, _by_model(args, model))
+        return _summarize(args, run, documents, unread, has_several=has_several)
+
+
+def _count_documents(
+    args: argparse.Namespace, documents: Iterator[Document]
+) -> tuple[bool, Iterator[Document]]:
+    """Returns True if there are several summaries, and all documents.
+
+    Of a single file, which may be a table or an archive, two documents are read.
+    """
+    if args.join:
+        return False, documents
+    if len(list(itertools.islice(expand(args.files, output_paths(args)), 2))) > 1:
+        return True, documents
+    beginning = list(itertools.islice(documents, 2))
+    return len(beginning) > 1, itertools.chain(beginning, documents)
 
 
 def _with_language(document: Document) -> Document:
@@ -193,6 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     flags.add_batch_size_flag(parser)
     parser.add_argument(
+        "-o",
         "--out",
         metavar="DIR",
         help="write NAME_summary.txt and NAME_summary.json for every document; finished ones are "
@@ -318,12 +337,17 @@ def _by_model(args: argparse.Namespace, model: "Model") -> Summarizer:
 
 
 def _summarize(
-    args: argparse.Namespace, run: Run, documents: Iterable[Document], unread: Sequence[Failure]
+    args: argparse.Namespace,
+    run: Run,
+    documents: Iterable[Document],
+    unread: Sequence[Failure],
+    *,
+    has_several: bool,
 ) -> int:
     """Summarizes documents; returns the exit code."""
     try:
         with console.memory_errors(console.SUMMARY_ADVICE), run.lock():
-            _print_summaries(args, run, documents, unread)
+            _print_summaries(args, run, documents, unread, has_several)
             if args.report and (shown := run.shown()):
                 write_report(args, shown)
     except BaseException:
@@ -333,11 +357,15 @@ def _summarize(
 
 
 def _print_summaries(
-    args: argparse.Namespace, run: Run, documents: Iterable[Document], unread: Sequence[Failure]
+    args: argparse.Namespace,
+    run: Run,
+    documents: Iterable[Document],
+    unread: Sequence[Failure],
+    has_several: bool,
 ) -> None:
     """Prints summaries as they are completed; with --out, only their number."""
     batches = run.results(documents)
-    printer = Printer(args.format, has_summary=not args.stream)
+    printer = Printer(args.format, has_summary=not args.stream, has_headings=has_several)
     with Progress(args, run.unit) as progress:
         while (batch := progress.wait_for(batches)) is not None:
             with progress.printing():

@@ -28,12 +28,15 @@ class Printer:
     Args:
         format: one of ``FORMATS``.
         has_summary: whether the summaries themselves are to be printed.
+        has_headings: whether to print the name of each document before its summary, if the format
+            is text; other formats have headings or fields for it.
     """
 
-    def __init__(self, format: str, *, has_summary: bool) -> None:
+    def __init__(self, format: str, *, has_summary: bool, has_headings: bool) -> None:
         self._is_text = format == "text"
         self._format = FORMATS[format]
         self._has_summary = has_summary
+        self._has_headings = has_headings and self._is_text
         self._waiting: dict[int, Entry | None] = {}
         self._next = 0
         self._num_printed = 0
@@ -55,10 +58,17 @@ class Printer:
     def _print(self, entry: Entry) -> None:
         before = self._format.between if self._num_printed else self._format.begin
         self._num_printed += 1
+        if self._has_headings:
+            before += f"==> {printable(entry.file)} <==\n"
         if self._has_summary:
             console.print_stdout(before + self._format.show(entry), end="", flush=True)
         if self._is_text:
             console.print_stderr(f"{printable(entry.about())}; {entry.seconds:.2f} s")
+
+
+def output_paths(args: argparse.Namespace) -> list[str]:
+    """Returns the paths that the command writes, which it must not read as documents."""
+    return [path for path in (args.out, args.report) if path is not None]
 
 
 class Progress:
@@ -70,7 +80,7 @@ class Progress:
     """
 
     def __init__(self, args: argparse.Namespace, unit: str) -> None:
-        self._files = list(itertools.islice(expand(args.files, args.out), _MANY_FILES))
+        self._files = list(itertools.islice(expand(args.files, output_paths(args)), _MANY_FILES))
         if args.join and len(self._files) > 1:
             self._files = [f"{self._files[0]} and others"]
         # Streamed segments show progress themselves, and extracts are instant.

@@ -4,7 +4,7 @@ import glob
 import os
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from longsum_jax.errors import in_one_line
@@ -31,7 +31,7 @@ def short_names(paths: Sequence[str]) -> list[str]:
     return names
 
 
-def expand(paths: Sequence[str], exclude: str | None = None) -> Iterator[str | Failure]:
+def expand(paths: Sequence[str], exclude: Collection[str] = ()) -> Iterator[str | Failure]:
     """Yields files in the order of ``paths``; the files of folders and patterns are sorted.
 
     Folders are read recursively, without hidden files; a folder that several links lead to is read
@@ -39,13 +39,15 @@ def expand(paths: Sequence[str], exclude: str | None = None) -> Iterator[str | F
 
     Args:
         paths: paths from the user.
-        exclude: folder to skip, because output is written to it.
+        exclude: folders and files to skip inside folders and among the matches of patterns, because
+            output is written to them.
     """
+    excluded = {os.path.realpath(path) for path in exclude}
     for path in paths:
         if path == STDIN or os.path.exists(path):
-            yield from _existing(path, exclude)
+            yield from _existing(path, excluded)
         elif path.startswith("file:"):
-            yield from _local_url(path, exclude)
+            yield from _local_url(path, excluded)
         elif "://" in path:
             yield _failed(path, "only files of this machine are read; fetch it first")
         elif glob.has_magic(path):
@@ -53,13 +55,16 @@ def expand(paths: Sequence[str], exclude: str | None = None) -> Iterator[str | F
             if not matches:
                 yield _failed(path, "no file matches the pattern; check the path")
             for match in matches:
-                if os.path.isfile(match) or "**" not in path:
-                    yield from _existing(match, exclude)
+                if os.path.isfile(match):
+                    if os.path.realpath(match) not in excluded:
+                        yield match
+                elif "**" not in path:
+                    yield from _existing(match, excluded)
         else:
             yield _failed(path, "no such file; check the path")
 
 
-def _local_url(url: str, exclude: str | None) -> Iterator[str | Failure]:
+def _local_url(url: str, excluded: Collection[str]) -> Iterator[str | Failure]:
     parts = urllib.parse.urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         remedy = "only files of this machine are read; write file:/// before a whole path"
@@ -67,42 +72,43 @@ def _local_url(url: str, exclude: str | None) -> Iterator[str | Failure]:
         return
     path = urllib.request.url2pathname(parts.path)
     if "\0" not in path and os.path.exists(path):
-        yield from _existing(path, exclude)
+        yield from _existing(path, excluded)
     else:
         yield _failed(url, "no such file; check the path")
 
 
-def _existing(path: str, exclude: str | None) -> Iterator[str | Failure]:
+def _existing(path: str, excluded: Collection[str]) -> Iterator[str | Failure]:
     if os.path.isdir(path):
-        yield from _files_below(path, exclude)
+        yield from _files_below(path, excluded)
     else:
         yield path
 
 
-def _files_below(folder: str, exclude: str | None) -> Iterator[str | Failure]:
-    left_out = os.path.realpath(exclude) if exclude else None
-    if os.path.realpath(folder) == left_out:
+def _files_below(folder: str, excluded: Collection[str]) -> Iterator[str | Failure]:
+    """Yields the files of a folder, without ``excluded`` folders and files (real paths)."""
+    if os.path.realpath(folder) in excluded:
         yield _failed(folder, "summaries would be written into this folder; name another for them")
         return
     failures: list[OSError] = []
     visited = set()
-    found = False
+    is_empty = True
     for directory, folders, files in os.walk(folder, followlinks=True, onerror=failures.append):
         status = os.stat(directory)
-        if (status.st_dev, status.st_ino) in visited or os.path.realpath(directory) == left_out:
+        real_directory = os.path.realpath(directory)
+        if (status.st_dev, status.st_ino) in visited or real_directory in excluded:
             folders.clear()  # a link to a parent or sibling folder
             continue
         visited.add((status.st_dev, status.st_ino))
         if slack.is_folder(directory):
-            found = True
+            is_empty = False
             folders.clear()
             yield directory
             continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
-            if name.startswith("."):
+            if name.startswith(".") or os.path.join(real_directory, name) in excluded:
                 continue
-            found = True
+            is_empty = False
             path = os.path.join(directory, name)
             if os.path.isfile(path):
                 yield path
@@ -113,7 +119,7 @@ def _files_below(folder: str, exclude: str | None) -> Iterator[str | Failure]:
     for error in failures:
         place = os.fspath(error.filename)
         yield _failed(place, f"cannot read the folder ({error.strerror}); check it")
-    if not found and not failures:
+    if is_empty and not failures:
         yield _failed(folder, "the folder holds no files")
 
 

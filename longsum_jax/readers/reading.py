@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 
 from longsum_jax.errors import InputError
 from longsum_jax.readers import sandbox
@@ -17,7 +17,7 @@ def read_documents(
     *paths: str | os.PathLike[str],
     options: ReadOptions | None = None,
     on_failure: Callable[[Failure], None] | None = None,
-    exclude: str | os.PathLike[str] | None = None,
+    exclude: Collection[str | os.PathLike[str]] = (),
 ) -> Iterator[Document]:
     """Yields documents one by one.
 
@@ -26,7 +26,7 @@ def read_documents(
         options: options and limits of reading.
         on_failure: callback for every document that cannot be read; reading continues with the
             others. By default the first failure raises an error.
-        exclude: folder to skip if it lies inside another one.
+        exclude: folders and files to skip inside folders and among the matches of patterns.
 
     Yields:
         Documents, in the order of ``paths``; archives, mailboxes and tables yield several.
@@ -35,8 +35,7 @@ def read_documents(
         InputError: a document cannot be read and ``on_failure`` is None.
     """
     options = options or ReadOptions()
-    left_out = None if exclude is None else os.fspath(exclude)
-    for path in expand([_name(path) for path in paths], left_out):
+    for path in expand([_name(path) for path in paths], [os.fspath(path) for path in exclude]):
         if isinstance(path, Failure):
             _report(path, on_failure)
             continue

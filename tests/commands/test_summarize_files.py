@@ -114,7 +114,8 @@ def names(directory):
 def test_a_folder_on_standard_output(run, folder):
     code, out, err = run("files")
     assert code == 0
-    assert out == "The file a\n\nThe file b\n\nThe file below/c\n"
+    summaries = [f"==> files/{name}.txt <==\nThe file {name}\n" for name in ("a", "b", "below/c")]
+    assert out == "\n".join(summaries)
     files = [line.split(": ")[0] for line in err.splitlines()]
     assert files == ["files/a.txt", "files/b.txt", "files/below/c.txt"]
 
@@ -194,7 +195,8 @@ def test_what_cannot_be_read_is_named_at_the_end(run, folder):
     (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     (folder / "z.txt").write_text("This is too long for it.")
     code, out, err = run("files", "no.txt")
-    assert (code, out) == (3, "The file b\n\nThe file below/c\n")
+    summaries = [f"==> files/{name}.txt <==\nThe file {name}\n" for name in ("b", "below/c")]
+    assert (code, out) == (3, "\n".join(summaries))
     *_, head, first, second, third, fourth = err.splitlines()
     assert head == "4 documents could not be summarized:"
     assert sorted([first, second, third, fourth]) == [
@@ -338,6 +340,18 @@ def test_files_of_others_are_not_overwritten(run, folder, tmp_path):
     assert (out / "b_summary.json").read_text() == "[]"
     assert (out / "a-2_summary.txt").read_text() == "The file a\n"
     assert (out / "b-2_summary.txt").read_text() == "The file b\n"
+
+
+def test_a_table_has_headings_if_it_has_several_rows(run, tmp_path):
+    rows = ['{"text": "One row."}\n', '{"text": "Two rows."}\n']
+    for number, expected in (
+        (1, "One row.\n"),
+        (2, "==> rows.jsonl:1 <==\nOne row.\n\n==> rows.jsonl:2 <==\nTwo rows.\n"),
+    ):
+        (tmp_path / "rows.jsonl").write_text("".join(rows[:number]))
+        assert run("rows.jsonl")[:2] == (0, expected)
+    assert run("--join", "rows.jsonl")[1] == "One row. Two\n"
+    assert "==>" not in run("--format=markdown", "rows.jsonl")[1]
 
 
 def test_rows_and_members_have_files_of_their_own(run, tmp_path):
@@ -520,6 +534,12 @@ def test_a_report_shows_finished_documents_too(run, folder, tmp_path, reported):
     ]
     assert reported == [expected]
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_outputs_in_a_folder_are_not_read_again(run, folder):
+    for _ in range(2):
+        code, out, _ = run("--json", "--report=files/report.html", "files")
+        assert (code, len(out.splitlines())) == (0, 3)
 
 
 def test_a_report_needs_no_directory(run, folder, tmp_path, reported):

@@ -2125,8 +2125,16 @@ def test_folders_patterns_and_urls(tmp_path):
     def texts(*paths, **options):
         return [each.text for each in read_documents(*paths, **options)]
 
-    assert texts(tmp_path, exclude=tmp_path / "out") == ["a.txt", "b.txt", "sub/c.txt"]
+    (tmp_path / "sub" / "report.html").write_text("An output.")
+    outputs = [tmp_path / "out", tmp_path / "sub" / "report.html"]
+    assert texts(f"{tmp_path}/sub/*", exclude=outputs) == ["sub/c.txt"]
+    assert texts(tmp_path, exclude=outputs) == [
+        "a.txt",
+        "b.txt",
+        "sub/c.txt",
+    ]
     assert texts(f"{tmp_path}/*.txt") == ["a.txt", "b.txt"]
+    outputs[1].unlink()
     assert texts(f"{tmp_path}/**/c.txt") == ["sub/c.txt"]
     assert texts((tmp_path / "a.txt").as_uri(), tmp_path / "sub") == ["a.txt", "sub/c.txt"]
 
