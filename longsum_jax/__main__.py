@@ -1,6 +1,8 @@
 """``longsum COMMAND ...`` and ``python -m longsum_jax COMMAND ...``."""
 
 import importlib
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -18,11 +20,16 @@ def _run_command(argv: Sequence[str]) -> int | None:
         print(_usage())
         return 0
     name, *rest = argv
+    if name == "help":
+        return _run_command([*rest, "--help"])
     if name == "--version":
         from longsum_jax import __version__
 
         print(f"longsum {__version__}")
         return 0
+    if name not in COMMANDS and os.path.exists(name):
+        command = shlex.join(["longsum", "summarize", *argv])
+        raise InputError(f'unknown command "{name}", which is a file; run {command}')
     if name not in COMMANDS:
         raise InputError(f'unknown command "{name}"; {did_you_mean(name, COMMANDS)}')
     return importlib.import_module(f"longsum_jax.commands.{name}").main(rest)
@@ -33,7 +40,7 @@ def _usage() -> str:
     return (
         "usage: longsum COMMAND ...\n\n"
         + "\n".join(lines)
-        + "\n\nlongsum COMMAND --help shows flags and examples, longsum --version the version"
+        + "\n\nlongsum help COMMAND shows flags and examples, longsum --version the version"
     )
 
 

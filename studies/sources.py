@@ -447,7 +447,7 @@ def main() -> None:
     parser.add_argument("--data_sets", default=",".join(DATA_SETS), help="to read, with commas")
     parser.add_argument("--documents", type=int, default=100, help="of each; default: 100")
     parser.add_argument("--model", help="whose attention is a method, too")
-    parser.add_argument("--seed", type=int, default=0, help="of what is drawn; default: 0")
+    parser.add_argument("--seed", type=int, default=0, help="random seed; default: 0")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     args = parser.parse_args()
     methods = dict(METHODS)

@@ -6,9 +6,10 @@ COMMANDS = {
     "summarize": "prints summaries of documents",
     "evaluate": "summarizes a data set and scores the summaries",
     "score": "scores summaries that any system wrote, and compares systems",
-    "judge": "lets people and chat models judge summaries, and reads what they found",
+    "judge": "collects judgements of summaries by people and chat models",
     "convert": "writes a model directory, with longer inputs or another attention",
-    "plan": "compiles programs for a device that is not there, and prints what they take",
+    "plan": "compiles programs ahead of time for TPUs or GPUs you don't have, and prints memory "
+    "and time",
     "prepare": "writes the examples of a task to shards, for fast and exact reading",
     "extract": "chooses the important sentences of documents",
     "corpus": "describes data sets, and writes them as JSON lines",

@@ -93,10 +93,10 @@ def _too_little_memory(error: MemoryError) -> str:
 
 
 def _with_home(argument: str) -> str:
-    """Expands the home directory in ``--flag=~/file``; shells expand it only at the start of an
-    argument."""
+    """Expands the home directory in ``--flag=~/file`` and ``-f=~/file``; shells expand it only at
+    the start of an argument."""
     flag, equals, value = argument.partition("=")
-    if not flag.startswith("--") or not value.startswith(("~/", "~\\")):
+    if not flag.startswith("-") or not value.startswith(("~/", "~\\")):
         return argument
     return flag + equals + os.path.expanduser(value)
 
@@ -137,7 +137,7 @@ _REMEDIES = dict.fromkeys(
     "give another path",
 ) | dict.fromkeys(
     _FULL,
-    "make room there or mend the disk, or give another path",
+    "free up space, check the disk, or give another path",
 )
 
 
@@ -271,13 +271,13 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**options, add_help=not everyday)
         self.everyday = everyday
         if everyday:
-            hidden = {"dest": argparse.SUPPRESS, "default": argparse.SUPPRESS}
             self.add_argument(
                 "-h",
                 "--help",
                 action=_EverydayHelp,
                 help="show the everyday flags and some examples",
-                **hidden,
+                dest=argparse.SUPPRESS,
+                default=argparse.SUPPRESS,
             )
             self.add_argument("--help-all", action="help", help="show all flags and all examples")
 
@@ -286,7 +286,7 @@ class _Parser(argparse.ArgumentParser):
         return full_help(self) if self.everyday else super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}; {self.prog} --help lists what there is")
+        raise InputError(f"{message}; run {self.prog} --help for usage")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """See ``argparse``.
@@ -307,25 +307,27 @@ class _Parser(argparse.ArgumentParser):
 
     def _check_flags(self, args: Sequence[str]) -> None:
         """Raises InputError for an unknown flag, before argparse reports another one as missing."""
-        known = {name for action in self._actions for name in action.option_strings}
+        names = {name for action in self._actions for name in action.option_strings}
         for argument in itertools.takewhile("--".__ne__, args):
             flag = argument.partition("=")[0]
-            if flag.startswith("--") and " " not in flag and flag not in known:
-                self.error(f"unknown flag {flag}{_guess(flag, known)}")
+            if flag.startswith("--") and " " not in flag and flag not in names:
+                self.error(f"unknown flag {flag}{_guess(flag, names)}")
+            if f"-{flag}" in names:  # argparse would read -out as -o with the value "ut"
+                self.error(f"unknown flag {flag}; did you mean -{flag}?")
 
 
 _CONFIG_KEY = "--config.KEY"
 
 
-def _guess(flag: str, known: Set[str]) -> str:
-    """Returns a suggestion of a known flag similar to an unknown one; "" if there is none."""
+def _guess(flag: str, names: Set[str]) -> str:
+    """Returns a suggestion of a flag similar to an unknown one; "" if there is none."""
     name = "--" + flag.removeprefix("--").replace("-", "_")
-    if "." in name and _CONFIG_KEY in known:
+    if "." in name and _CONFIG_KEY in names:
         return f"; did you mean --config.{name.removeprefix('--')}?"
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
     if close:
         return f"; did you mean {close[0]}?"
-    if _CONFIG_KEY in known:
+    if _CONFIG_KEY in names:
         return "; values of the config are --config.SECTION.KEY=VALUE"
     return ""
 
@@ -339,7 +341,7 @@ def _check_value(action: argparse.Action, value: Any) -> None:
     name = f"--{action.dest}" if action.option_strings else action.dest
     for item in value if isinstance(value, list | tuple) else (value,):
         if isinstance(item, str) and "\0" in item:
-            raise InputError(f"{name}={shortened(item)} holds a zero character; remove it")
+            raise InputError(f"{name}={shortened(item)} contains a NUL character; remove it")
         if item == "" and (action.required or action.metavar in _PATHS):
             raise InputError(f"{name} is empty; give {action.metavar or 'a value'}")
         if isinstance(item, int | float) and not isinstance(item, bool):

@@ -78,7 +78,7 @@ _LSG_CHOICES: dict[str, tuple[Any, str]] = {
         true_or_false,
         "add token type 0 to global tokens, where a model has types; default: true",
     ),
-    "seed": (int, "of what is drawn: global tokens, and the input of --run_test; default: 123"),
+    "seed": (int, "random seed of global tokens and of the input of --run_test; default: 123"),
 }
 
 

@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         help=".model file, tokenizer directory, bytes or whitespace: adds the lengths of documents "
         "and summaries in tokens",
     )
-    describe.add_argument("--out", metavar="FILE", help="JSON file for the statistics")
+    describe.add_argument("-o", "--out", metavar="FILE", help="JSON file for the statistics")
     describe.set_defaults(run=_statistics)
     _add_export(commands)
     govreport = commands.add_parser("govreport", help="JSON lines from the release of GovReport")
@@ -102,6 +102,7 @@ def _add_export(commands: Any) -> None:
     flags.add_task_flags(export, "fields and places")
     export.add_argument("--split", metavar="NAME[,NAME]", help="splits of the task; default: all")
     export.add_argument(
+        "-o",
         "--out",
         required=True,
         metavar="PATH",

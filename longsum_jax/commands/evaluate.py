@@ -105,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--split", help=f"split of the task; default: {DEFAULT_SPLIT}")
     parser.add_argument(
+        "-o",
         "--out",
         required=True,
         metavar="DIR",

@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         "--oracle", action="store_true", help="choose by the reference summary, greedily by ROUGE"
     )
     source.add_argument(
+        "-l",
         "--length",
         metavar="LENGTH",
         help='choose by the built-in ranker, so much: "600 words", "20 sentences" or "5%%"',
@@ -83,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data", required=True, metavar="FILE", help="JSON lines, plain or compressed, or a glob"
     )
-    parser.add_argument("--out", required=True, metavar="FILE", help="JSON lines to write")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="JSON lines to write")
     parser.add_argument(
         "--document_key", default="document", help="field of the document; default: document"
     )

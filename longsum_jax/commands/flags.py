@@ -360,7 +360,7 @@ def check_file(flag: str, path: str | None) -> None:
     if Path(path).is_dir():
         raise InputError(f"--{flag}={path} is a directory; give a file")
     if not parent.is_dir():
-        raise InputError(f"--{flag}={path}: there is no directory {parent}; make it first")
+        raise InputError(f"--{flag}={path}: directory {parent} does not exist; create it first")
     if not os.access(parent, os.W_OK):
         raise InputError(f"--{flag}={path}: {parent} cannot be written; give another --{flag}")
 
@@ -567,6 +567,7 @@ def changed(
 def add_length_flag(parser: argparse.ArgumentParser, default: str) -> None:
     """Adds --length, the length of whole summaries."""
     parser.add_argument(
+        "-l",
         "--length",
         metavar="TEXT",
         help='length of each whole summary: short, medium, long, "150 words" or 150, '

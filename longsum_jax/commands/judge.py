@@ -119,7 +119,7 @@ def _add_summaries(parser: argparse.ArgumentParser, prompt: str) -> None:
         "--seed", type=int, default=0, help="random seed of sample and orders; default: 0"
     )
     parser.add_argument(
-        "--out", required=True, metavar="DIR", help="new directory, for key.json and the rest"
+        "-o", "--out", required=True, metavar="DIR", help="new directory, for key.json and the rest"
     )
 
 
@@ -139,7 +139,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         "--level", type=float, default=0.95, help="level of confidence intervals; default: 0.95"
     )
     parser.add_argument("--seed", type=int, default=0, help="random seed of the rounds; default: 0")
-    parser.add_argument("--out", metavar="FILE", help="JSON file to write as well")
+    parser.add_argument("-o", "--out", metavar="FILE", help="JSON file to write as well")
 
 
 def _sheets(args: argparse.Namespace) -> None:

@@ -62,7 +62,11 @@ def add(commands: Any) -> None:
         "--half", help="first or second, for this half of the split train; default: all of it"
     )
     parser.add_argument(
-        "--out", required=True, metavar="DIR", help="directory for SPLIT.jsonl and its settings"
+        "-o",
+        "--out",
+        required=True,
+        metavar="DIR",
+        help="directory for SPLIT.jsonl and its settings",
     )
     parser.add_argument(
         "--examples", type=int, metavar="N", help="only the first N documents; default: all"

@@ -144,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
         help="modules of each program that take longest, at least; "
         f"default: {TOP}; --out has all of them",
     )
-    parser.add_argument("--out", metavar="FILE", help="JSON to write")
+    parser.add_argument("-o", "--out", metavar="FILE", help="JSON to write")
     group = parser.add_argument_group("with --model")
     group.add_argument(
         "--input_length",

@@ -102,7 +102,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     for command, height in heights:
         command.add_argument(
-            "--out", required=True, metavar="FILE", help=f"picture to write: {', '.join(FORMATS)}"
+            "-o",
+            "--out",
+            required=True,
+            metavar="FILE",
+            help=f"picture to write: {', '.join(FORMATS)}",
         )
         command.add_argument(
             "--width", type=float, default=7.0, help="inches; default: 7, a page's text"

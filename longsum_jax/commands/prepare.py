@@ -188,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vocab_size", type=int, help="rows of the model's embedding; default: the tokenizer's"
     )
-    parser.add_argument("--out", required=True, help="directory to make, for this split only")
+    parser.add_argument("-o", "--out", required=True, help="directory to make, for this split only")
     parser.add_argument("--num_shards", type=int, default=8, help="files to write; default: 8")
     parser.add_argument(
         "--workers", type=int, default=1, help="processes; the result does not depend on it"

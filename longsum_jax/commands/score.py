@@ -182,7 +182,9 @@ def _parser() -> argparse.ArgumentParser:
         "--level", type=float, default=0.95, help="level of confidence intervals; default: 0.95"
     )
     parser.add_argument("--seed", type=int, default=0, help="random seed of the rounds; default: 0")
-    parser.add_argument("--out", metavar="DIR", help="directory for scores.json and scores.jsonl")
+    parser.add_argument(
+        "-o", "--out", metavar="DIR", help="directory for scores.json and scores.jsonl"
+    )
     flags.add_report_flag(parser)
     flags.add_align_flag(parser)
     return parser

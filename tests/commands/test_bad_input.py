@@ -413,7 +413,7 @@ def test_commands_refuse(refused, places, name, base, flag):
 # What a sentence says to do.
 REMEDIES = (
     "must be|must lie|write |; use |expected|is not of type|is not a regular expression|"
-    "did you mean|known:|choose from|required|; |has a flag of its own|lists what there is"
+    "did you mean|known:|choose from|required|; |has a flag of its own|for usage"
 )
 
 

@@ -112,7 +112,7 @@ console.run(lambda argv: print("summary", sys.stdin.read(), file=sys.stderr) or 
         (
             ">/dev/full",
             2,
-            r"summary \nerror: standard output, or a file: No space .*; make room.*\n",
+            r"summary \nerror: standard output, or a file: No space .*; free up space.*\n",
         ),
         (">&-", 0, r"summary \n"),
         ("2>&-", 0, ""),
@@ -191,7 +191,7 @@ def test_a_disk_that_fails_is_one_sentence(monkeypatch, tmp_path, number):
     assert caught.value.code == 2
     said = sys.stderr.buffer.getvalue().decode()
     problem = os.strerror(number)
-    assert said.startswith(f"error: {tmp_path / 'file'}: {problem}; make room there")
+    assert said.startswith(f"error: {tmp_path / 'file'}: {problem}; free up space")
 
 
 @pytest.mark.parametrize(
@@ -200,6 +200,8 @@ def test_a_disk_that_fails_is_one_sentence(monkeypatch, tmp_path, number):
         (["--lenght=short", "a.txt"], "; did you mean --length?"),
         (["--num-beams", "4"], "; did you mean --num_beams?"),
         (["--xyzzy"], ""),
+        (["-out=a"], "; did you mean --out?"),
+        (["-length", "short"], "; did you mean --length?"),
     ],
 )
 def test_an_unknown_flag_is_named_with_the_one_that_is_meant(argv, meant):
@@ -208,7 +210,9 @@ def test_an_unknown_flag_is_named_with_the_one_that_is_meant(argv, meant):
         parser.add_argument(flag, required=True)  # which is missing, too
     parser.add_argument("files", nargs="*")
     flag = argv[0].partition("=")[0]
-    with pytest.raises(InputError, match=f"^unknown flag {flag}{re.escape(meant)}; longsum summ"):
+    with pytest.raises(
+        InputError, match=f"^unknown flag {flag}{re.escape(meant)}; run longsum summ"
+    ):
         parser.parse_args(argv)
 
 
@@ -232,12 +236,13 @@ def test_the_home_directory_behind_a_flag(monkeypatch, tmp_path):
     """Shells replace ``~`` at the beginning of an argument alone."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    given = ["--out=~/x", "--config.init_from=~/a=b", "~/y", "--text=~", "a~/b"]
+    given = ["--out=~/x", "-o=~/x", "--config.init_from=~/a=b", "~/y", "--text=~", "a~/b"]
     monkeypatch.setattr(sys, "argv", ["longsum", *given])
     found = []
     with pytest.raises(SystemExit):
         console.run(found.extend)
-    assert found == [f"--out={tmp_path}/x", f"--config.init_from={tmp_path}/a=b", *given[2:]]
+    expected = [f"--out={tmp_path}/x", f"-o={tmp_path}/x", f"--config.init_from={tmp_path}/a=b"]
+    assert found == [*expected, *given[3:]]
 
 
 def test_texts_of_flags_are_utf_8_where_the_locale_cannot_decode_them():

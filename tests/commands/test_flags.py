@@ -34,7 +34,10 @@ def test_files_that_could_not_be_written_are_refused_at_once(tmp_path, monkeypat
     monkeypatch.setattr("os.access", lambda path, mode: False)
     for path, problem in (
         (tmp_path, " is a directory; give a file"),
-        (tmp_path / "no" / "a.html", f": there is no directory {tmp_path / 'no'}; make it first"),
+        (
+            tmp_path / "no" / "a.html",
+            f": directory {tmp_path / 'no'} does not exist; create it first",
+        ),
         (tmp_path / "a.html", f": {tmp_path} cannot be written; give another --report"),
     ):
         with pytest.raises(InputError) as caught:

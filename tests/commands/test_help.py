@@ -7,8 +7,10 @@ import shlex
 
 import pytest
 
+from longsum_jax.__main__ import _run_command
 from longsum_jax.commands import COMMANDS, console
 from longsum_jax.commands.help_format import NUM_EXAMPLES
+from longsum_jax.errors import InputError
 from longsum_jax.experiment.config_files import split_overrides
 
 PREFIXES = {"longsum train": "python -m longsum_jax.train"}
@@ -120,3 +122,41 @@ def test_placeholders_show_the_kind_of_a_value():
     shown = parser.format_help()
     for text in ("--number N", "--share X", "--id_key FIELD", "--name NAME"):
         assert text in shown
+
+
+def test_short_names_of_flags():
+    args = command_parser("summarize").parse_args(["-l", "150 words", "-o=out", "a.txt"])
+    assert (args.length, args.out, args.files) == ("150 words", "out", ["a.txt"])
+    for parser in parsers():
+        names = {name for action in option_actions(parser) for name in action.option_strings}
+        assert ("-o" in names) == ("--out" in names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["help", "score"], "usage: longsum score "),
+        (["help", "corpus", "pairs"], "usage: longsum corpus pairs "),
+    ],
+)
+def test_help_command(arguments, expected, capsys):
+    with pytest.raises(SystemExit) as end:
+        _run_command(arguments)
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(expected)
+
+
+def test_help_without_a_command(capsys):
+    assert _run_command(["help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: longsum COMMAND ...")
+
+
+def test_unknown_commands(tmp_path):
+    path = tmp_path / "a report.txt"
+    path.write_text("Rain fell.")
+    for arguments, message in (
+        (["help", "sumarize"], 'unknown command "sumarize"; did you mean "summarize"'),
+        ([str(path), "--length=short"], f"; run longsum summarize '{path}' --length=short"),
+    ):
+        with pytest.raises(InputError, match=re.escape(message)):
+            _run_command(arguments)

@@ -131,7 +131,7 @@ def test_what_is_no_run(tmp_path, content, message):
     ("more", "message"),
     [
         (["--out=picture.jpg"], 'unsupported file type ".jpg"; use .png, .pdf, .svg'),
-        (["--out=/nowhere/c.png"], "there is no directory /nowhere"),
+        (["--out=/nowhere/c.png"], "directory /nowhere does not exist"),
         (["--width=0"], r"--width=0\.0 must be above 0"),
         (["--dpi=-1"], "--dpi=-1 must be at least 1"),
         (["--length=1"], "--length=1 must lie between 2 and 16777216"),

@@ -264,7 +264,7 @@ def test_halves_of_characters_are_shown_as_what_replaces_them(write, tmp_path, c
         ),
         (
             ("good.jsonl", "--references=test.jsonl", "--report=no/x.html", "--rounds=10"),
-            "--report=no/x.html: there is no directory no; make it first",
+            "--report=no/x.html: directory no does not exist; create it first",
         ),
         (("good.jsonl",), 'the prediction of "a" comes without a "reference"; give --references'),
         (
