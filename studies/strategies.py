@@ -26,7 +26,7 @@ from common import print_table, write_report
 from longsum_jax.evaluation.rouge import ROUGE_TYPES, Rouge
 from longsum_jax.inference.documents import TokenizedDocument
 from longsum_jax.inference.rounds import Plan, run_plans
-from longsum_jax.inference.strategies import STRATEGIES, Reader, Source, summarize_steps
+from longsum_jax.inference.strategies import STRATEGIES, Reader, StrategyInput, summarize_steps
 from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.ranking.ranker import builtin_ranker
 from longsum_jax.ranking.selection import Length
@@ -79,7 +79,7 @@ def summarize(name: str, reader: Reader, document: Document, write: Write) -> Su
     request = Request(document.document, document.id, None)
     ids = reader.tokenizer.encode(request.text)
     limit = reader.longest_input if name == "direct" else None
-    source = Source(reader, request, TokenizedDocument(ids[:limit], len(ids)))
+    source = StrategyInput(reader, request, TokenizedDocument(ids[:limit], len(ids)))
     [(_, found)] = run_plans([Plan(summarize_steps(source, name))], decode)
     return found
 

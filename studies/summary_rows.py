@@ -32,7 +32,7 @@ import numpy as np
 from longsum_jax.atomic import open_text
 from longsum_jax.errors import InputError
 from longsum_jax.inference.documents import TokenizedDocument
-from longsum_jax.inference.strategies import Reader, Source
+from longsum_jax.inference.strategies import Reader, StrategyInput
 from longsum_jax.inference.summary import Request
 from longsum_jax.ranking.ranker import builtin_ranker
 from longsum_jax.ranking.selection import Length
@@ -54,7 +54,7 @@ def segments_of(text: str, query: str | None, tokenizer: Tokenizer, length: int)
     """Returns a text cut into inputs of a number of tokens, as the strategy "segments" cuts it."""
     reader = Reader(tokenizer, longest_input=length, max_new_tokens=1)
     unread = TokenizedDocument([], 0)
-    return Source(reader, Request(text, "extract", query), unread).cut()
+    return StrategyInput(reader, Request(text, "extract", query), unread).cut()
 
 
 def rows_of(

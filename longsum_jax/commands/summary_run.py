@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference.summary import Request, Summary
-from longsum_jax.inference.summary_files import Place, SummaryDirectory
+from longsum_jax.inference.summary_files import OutputFiles, SummaryDirectory
 from longsum_jax.inference.summary_formats import Entry
 from longsum_jax.locks import locked
 from longsum_jax.readers.document import Document, Failure
@@ -238,7 +238,7 @@ class _Asked(NamedTuple):
 
     number: int
     document: Document
-    place: Place | None
+    place: OutputFiles | None
 
 
 class _Reader:

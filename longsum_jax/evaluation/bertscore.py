@@ -277,7 +277,7 @@ class _Reader:
     """Computes the states of texts with a model."""
 
     def __init__(self, model: "Model", layer: int, options: BertScore.Options) -> None:
-        from longsum_jax.inference.token_states import SpecialTokens
+        from longsum_jax.inference.token_states import SurroundingTokens
 
         self._model = model
         self._layer = layer
@@ -285,7 +285,7 @@ class _Reader:
         self._limit = longest_text(model)
         tokens = tuple(model.tokenizer.add_special_tokens([]))
         before = model.tokenizer.prefix_ids
-        self.special = SpecialTokens(before, tokens[len(before) :])
+        self.special = SurroundingTokens(before, tokens[len(before) :])
 
     def ids(self, texts: Sequence[str]) -> list[_Ids]:
         """Returns the ids of texts, truncated if the options require it."""

@@ -93,9 +93,9 @@ class DiscoScore(ModelMetric):
 
     def _read(self, model: "Model", texts: Sequence[str]) -> "list[Reading]":
         """Returns the vectors to compare for every text."""
-        from longsum_jax.inference.token_states import SpecialTokens, token_states
+        from longsum_jax.inference.token_states import SurroundingTokens, token_states
 
-        special = SpecialTokens(model.tokenizer.prefix_ids, ())
+        special = SurroundingTokens(model.tokenizer.prefix_ids, ())
         limit = longest_text(model)
         parsed = [self._parse(model, text) for text in texts]
         unread = [0] * len(texts)

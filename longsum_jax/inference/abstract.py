@@ -55,9 +55,10 @@ def summary_programs(
     kernels = {name: tree for name, tree in variables.items() if name != "params"}
     layers = programs.search.weight_shapes(params)
     # Copied weights are on the device in addition to the parameters.
-    own, copies = params, layers
+    search_params, copies = params, layers
     if layers is not None and storage == "float32":  # the layers are views of the parameters
-        own, copies = {**params, "decoder": jax.tree.map(_nothing, params["decoder"])}, None
+        search_params = {**params, "decoder": jax.tree.map(_nothing, params["decoder"])}
+        copies = None
     keys = None
     # Only shapes of the per-row keys [batch] are needed.
     if options.do_sample:
@@ -89,7 +90,7 @@ def summary_programs(
         lower_search = partial(programs.slots.advance.lower, *search, options=options)
         slots = source, state
     # Do not count parameters twice if the layers are views of them.
-    held = (own, *search[1:])
+    held = (search_params, *search[1:])
     # While one program runs, the arrays of the other stay on the device.
     yield AbstractProgram("read", lower_read, {}, arguments=read, idle=(slots, copies))
     yield AbstractProgram("search", lower_search, {}, options.max_new_tokens, held, kernels)

@@ -28,24 +28,24 @@ class Answer(NamedTuple):
     score: float
 
 
-def best_span(logits: np.ndarray, places: slice, max_length: int) -> tuple[int, int, float]:
+def best_span(logits: np.ndarray, positions: slice, max_length: int) -> tuple[int, int, float]:
     """Returns the first and last token of the highest-scoring span, and its score.
 
     The score is the sum of the start and end logits (Devlin et al. 2019, section 4.2).
 
     Args:
         logits: [length, 2], start and end logits.
-        places: slice of the document's tokens, not empty.
+        positions: slice of the document's tokens, not empty.
         max_length: maximum tokens of a span, at least 1.
     """
-    starts, ends = logits[places].T.astype(np.float64)
+    starts, ends = logits[positions].T.astype(np.float64)
     longest = min(max_length, len(starts))
     # Padding of -inf excludes spans that extend beyond the document.
     padded_ends = np.pad(ends, (0, longest - 1), constant_values=-np.inf)
     # [first token, additional tokens]: linear in the length of a text
     scores = starts[:, None] + np.lib.stride_tricks.sliding_window_view(padded_ends, longest)
     first, more = np.unravel_index(scores.argmax(), scores.shape)
-    start = places.start + int(first)
+    start = positions.start + int(first)
     return start, start + int(more), float(scores[first, more])
 
 
@@ -98,54 +98,57 @@ def answer(
             kind = type(question).__name__
             raise InputError(f"question {number} is of type {kind}; give a string")
         check_text(Request(document, f"document {number}", question))
-    asked = zip(questions, documents, strict=True)
-    windows = [_windows(model, question, document) for question, document in asked]
+    inputs = zip(questions, documents, strict=True)
+    windows = [_windows(model, question, document) for question, document in inputs]
     # Read the windows of all documents together, then group them again.
-    pairs = [window.pair for of_document in windows for window in of_document]
+    pairs = [window.pair for window in itertools.chain.from_iterable(windows)]
     logits = iter(pair_logits(model, pairs, batch_size=batch_size))
     answers = []
-    for document, of_document in zip(documents, windows, strict=True):
+    for document, parts in zip(documents, windows, strict=True):
         spans = tokenizer.spans(document)
-        found = list(itertools.islice(logits, len(of_document)))
-        answers.append(_best_answer(document, spans, of_document, found, max_answer_length))
+        outputs = list(itertools.islice(logits, len(parts)))
+        answers.append(_best_answer(document, spans, parts, outputs, max_answer_length))
     return answers
 
 
-class _Read(NamedTuple):
+class _QuestionWindow(NamedTuple):
     """A question with a window of its document, which begins at token ``start``."""
 
     start: int
     pair: TokenPair
 
 
-def _windows(model: ReadingModel, question: str, document: str) -> list[_Read]:
+def _windows(model: ReadingModel, question: str, document: str) -> list[_QuestionWindow]:
     """Returns the question paired with every window of the document."""
     tokenizer = model.tokenizer
     ids = tokenizer.encode(document)
     if not ids:
         raise InputError("a document is empty; give a text with the answer")
-    asked = tokenizer.encode(model.summarization.get("prefix", "") + question)
+    question_ids = tokenizer.encode(model.summarization.get("prefix", "") + question)
     limit = max_input_length(model.config)
-    tokenizer.join_pair(asked, ids[:1], limit, truncation="second")  # raises if there is no room
+    # Raises an error if there is no room for the document.
+    tokenizer.join_pair(question_ids, ids[:1], limit, truncation="second")
     # Tokens of the question and special tokens, which every window contains.
-    num_around = len(tokenizer.join_pair(asked, []).ids)
+    num_around = len(tokenizer.join_pair(question_ids, []).ids)
     windows = text_windows(len(ids), None if limit is None else limit - num_around)
+    pairs = [
+        tokenizer.join_pair(question_ids, ids[window.start : window.stop]) for window in windows
+    ]
     return [
-        _Read(window.start, tokenizer.join_pair(asked, ids[window.start : window.stop]))
-        for window in windows
+        _QuestionWindow(window.start, pair) for window, pair in zip(windows, pairs, strict=True)
     ]
 
 
 def _best_answer(
     document: str,
     spans: Sequence[tuple[int, int]],
-    windows: Sequence[_Read],
+    windows: Sequence[_QuestionWindow],
     logits: Sequence[np.ndarray],
     max_length: int,
 ) -> Answer:
     answers = []
-    for window, found in zip(windows, logits, strict=True):
-        first, last, score = best_span(found, window.pair.second, max_length)
+    for window, window_logits in zip(windows, logits, strict=True):
+        first, last, score = best_span(window_logits, window.pair.second, max_length)
         # From positions in the pair to positions in the document.
         offset = window.pair.second.start - window.start
         text = span_text(document, spans, first - offset, last - offset)

@@ -103,12 +103,12 @@ def _read_document(
         )
     placed = PlacedSentences.of(request.text, request.outline)
     owners = _owners(model, text, len(lead), placed.ends)
-    found = np.full(len(ids), -1)
+    sentence_indices = np.full(len(ids), -1)
     start = len(tokenizer.prefix_ids)
     stop = len(ids) - (len(tokenizer.add_special_tokens([])) - start)
     # Special tokens belong to no sentence.
-    found[start:stop] = owners[: stop - start]
-    return np.array(ids, np.int32), found, placed
+    sentence_indices[start:stop] = owners[: stop - start]
+    return np.array(ids, np.int32), sentence_indices, placed
 
 
 def _read_summary(model: "Model", summary: Summary) -> tuple[np.ndarray, np.ndarray]:
@@ -140,8 +140,8 @@ def _owners(model: "Model", text: str, lead: int, ends: np.ndarray) -> np.ndarra
 def _strongest(shares: np.ndarray, placed: PlacedSentences) -> tuple[Source, ...]:
     # The first source, and others with at least the minimum share.
     order = np.argsort(-shares, kind="stable")[:MAX_SOURCES].tolist()
-    kept = order[:1] + [number for number in order[1:] if shares[number] >= LEAST_SHARE]
-    return tuple(placed.source(number, float(shares[number])) for number in kept)
+    selected = order[:1] + [number for number in order[1:] if shares[number] >= LEAST_SHARE]
+    return tuple(placed.source(number, float(shares[number])) for number in selected)
 
 
 def cross_attention_weights(
@@ -172,10 +172,10 @@ def cross_attention_weights(
     targets = np.pad(targets, ((0, 0), (0, added)), constant_values=config.pad_token_id)
     groups = np.pad(groups, ((0, 0), (0, added), (0, more)))
     variables = {"params": model.params}
-    found = np.asarray(_weights(model.module, variables, *padded, targets, groups))
+    weights = np.asarray(_weights(model.module, variables, *padded, targets, groups))
     # If the decoder attends to the encoder's global tokens, they come first.
-    found = found[..., found.shape[-1] - padded.ids.shape[1] :]
-    return found[:, :count, : ids.shape[1]]
+    weights = weights[..., weights.shape[-1] - padded.ids.shape[1] :]
+    return weights[:, :count, : ids.shape[1]]
 
 
 @partial(jax.jit, static_argnums=0)
@@ -192,11 +192,11 @@ def _weights(
     # Teacher forcing: the decoder reads the summary shifted by one.
     decoder_ids = shift_right(targets, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
     with nn.intercept_methods(partial(_keep_weights, groups)):
-        _, kept = module.apply(
+        _, intermediates = module.apply(
             variables, ids, mask, decoder_ids, mutable=["intermediates"], **inputs
         )
     # One [batch, groups, keys] per layer; stacked layers have leading axes.
-    layers = [leaf for path, leaf in jax.tree.leaves_with_path(kept) if _is_kept(path)]
+    layers = [leaf for path, leaf in jax.tree.leaves_with_path(intermediates) if _is_kept(path)]
     return jnp.concatenate([layer.reshape(-1, *layer.shape[-3:]) for layer in layers]).mean(0)
 
 

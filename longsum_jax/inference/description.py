@@ -49,5 +49,5 @@ def _longest_input(config: Any, summarization: Mapping[str, Any]) -> str:
             return "segments"
     # The model's positions, and the length up to which kernels are exact.
     limits = (max_input_length(config), kernel_limit(config))
-    known = [limit for limit in limits if limit is not None]
-    return f"up to {min(known):,} tokens" if known else "inputs of any length"
+    finite = [limit for limit in limits if limit is not None]
+    return f"up to {min(finite):,} tokens" if finite else "inputs of any length"

@@ -191,8 +191,8 @@ class DocumentSummarizer:
         slots = self._make_slots(**sizes)
         rows = (self._rows([documents[i]], padded_length) for i in order)
         # Map positions in the sorted order back to the documents.
-        for place, out in slots.decode(list(rows)):
-            yield order[place], self._summary(documents[order[place]], out, 0)
+        for index, out in slots.decode(list(rows)):
+            yield order[index], self._summary(documents[order[index]], out, 0)
 
     def _in_batches(
         self,

@@ -66,8 +66,8 @@ def logits(
     decoder_ids = _checked_targets(runner, decoder_ids, "decoder_input_ids", len(ids))
     padded = runner.padded(ids, mask, inputs, bucket)
     targets = _padded_targets(runner, decoder_ids, bucket)
-    found = runner.programs.logits(runner.variables(padded), *padded, targets)
-    return _first_tokens(found, decoder_ids.shape[1])
+    outputs = runner.programs.logits(runner.variables(padded), *padded, targets)
+    return _first_tokens(outputs, decoder_ids.shape[1])
 
 
 def log_probs(
@@ -85,8 +85,8 @@ def log_probs(
     targets = _checked_targets(runner, target_ids, "target_ids", len(ids))
     padded = runner.padded(ids, mask, inputs, bucket)
     padded_targets = _padded_targets(runner, targets, bucket)
-    found = runner.programs.log_probs(runner.variables(padded), *padded, padded_targets)
-    return _first_tokens(found, targets.shape[1])
+    outputs = runner.programs.log_probs(runner.variables(padded), *padded, padded_targets)
+    return _first_tokens(outputs, targets.shape[1])
 
 
 def _checked_targets(runner: Runner, ids: Any, name: str, rows: int) -> np.ndarray:
@@ -150,8 +150,8 @@ def _head_logits(
     if "global_attention_mask" not in inputs:
         check_global_tokens(ids, mask, config)
     padded = runner.padded(ids, mask, inputs, bucket)
-    found = runner.programs.logits(runner.variables(padded), *padded)
-    return _first_tokens(found, ids.shape[1]) if config.head in TOKEN_HEADS else found
+    outputs = runner.programs.logits(runner.variables(padded), *padded)
+    return _first_tokens(outputs, ids.shape[1]) if config.head in TOKEN_HEADS else outputs
 
 
 def _check_head(runner: Runner, decoder_ids: Any) -> None:
@@ -168,10 +168,10 @@ def _check_head(runner: Runner, decoder_ids: Any) -> None:
         raise InputError("this model has no head, so it gives no logits; use encode")
 
 
-def _first_tokens(found: Array, length: int) -> Array:
+def _first_tokens(outputs: Array, length: int) -> Array:
     """Returns the outputs at the first tokens, [batch, length, ...]."""
-    if found.shape[1] == length or not lies_on_one_cpu(found):
-        return found[:, :length]
+    if outputs.shape[1] == length or not lies_on_one_cpu(outputs):
+        return outputs[:, :length]
     # A JAX slice would be compiled once for every length.
-    first = np.asarray(found)[:, :length]
-    return jax.device_put(first, found.sharding if found.committed else None)
+    first = np.asarray(outputs)[:, :length]
+    return jax.device_put(first, outputs.sharding if outputs.committed else None)

@@ -16,7 +16,7 @@ from longsum_jax.typing import Params
 MAX_KERNEL_CACHE_BYTES = 2**31
 
 
-class _Entry(NamedTuple):
+class _CachedKernels(NamedTuple):
     variables: Mapping[str, Any]
     num_bytes: int
 
@@ -43,7 +43,7 @@ class KernelCache:
         self._has_kernels = "s4d" in attentions
         self._lock = threading.Lock()
         self._leaves: list[Any] = []  # leaves of the parameters that the entries belong to
-        self._entries: OrderedDict[int, _Entry] = OrderedDict()  # by length
+        self._entries: OrderedDict[int, _CachedKernels] = OrderedDict()  # by length
 
     def __call__(self, params: Params, length: int) -> Mapping[str, Any]:
         """Returns variables for inputs of ``length`` padded tokens: {KERNELS: ...}, or {}.
@@ -93,12 +93,12 @@ class KernelCache:
         num_bytes = _num_bytes(self._make.eval_shape(params, length))
         # Without a cache entry's variables, the model computes its kernels itself.
         if not 0 < num_bytes <= self.limit:
-            self._entries[length] = _Entry({}, 0)
+            self._entries[length] = _CachedKernels({}, 0)
             return
         # Evict the least recently used entries until the new one fits.
         while sum(entry.num_bytes for entry in self._entries.values()) + num_bytes > self.limit:
             self._entries.popitem(last=False)
-        self._entries[length] = _Entry(self._make(params, length), num_bytes)
+        self._entries[length] = _CachedKernels(self._make(params, length), num_bytes)
 
 
 def kernel_program(module: Any) -> Any:
@@ -113,8 +113,8 @@ def kernel_program(module: Any) -> Any:
     def kernels(params: Params, length: int) -> Mapping[str, Any]:
         # The values do not matter: kernels depend only on the length.
         ids = jnp.zeros((1, length), jnp.int32)
-        _, found = module.apply({"params": params}, ids, ids, method="encode", mutable=[KERNELS])
-        return found
+        _, arrays = module.apply({"params": params}, ids, ids, method="encode", mutable=[KERNELS])
+        return arrays
 
     return jax.jit(kernels, static_argnums=1)
 

@@ -73,8 +73,8 @@ def check_lsg(
     # Up to two blocks, every token attends to all others.
     short = min(2 * block, original.config.max_source_length or 2 * block)
     ids = _draw(converted, rng, short, first_id)
-    wanted, found = _outputs(original, ids), _outputs(exact, ids)
-    difference = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+    expected, actual = _outputs(original, ids), _outputs(exact, ids)
+    difference = float(np.abs(actual - expected).max() / np.abs(expected).max())
     if not difference <= TOLERANCE:
         raise InputError(
             f"run_test: outputs for {short} tokens differ from the original's by {difference:.0e} "

@@ -73,11 +73,11 @@ class MemoryEngine:
             done = dict(self._in_any_order(map(self._read, requests), self._options.batch_size))
             return [done[i] for i in range(len(requests))]
         rows = self._rows(self._options.batch_size)
-        found: list[Summary] = []
+        results: list[Summary] = []
         for start in range(0, len(requests), rows):
             batch = list(map(self._read, requests[start : start + rows]))
-            found += self._summarize_batch(batch, rows)
-        return found
+            results += self._summarize_batch(batch, rows)
+        return results
 
     def work(self) -> Work:
         """Returns the functions for ``summarize_stream``.
@@ -117,8 +117,8 @@ class MemoryEngine:
             Plan(self._segments.steps(document.inputs, self._joiner(document)))
             for document in documents
         ]
-        for place, summary in run_plans(plans, decode):
-            yield place, self._finished(summary, documents[place])
+        for index, summary in run_plans(plans, decode):
+            yield index, self._finished(summary, documents[index])
 
     def _rows(self, batch_size: BatchSize) -> int:
         return rows_on_devices(1 if batch_size == "auto" else batch_size)
@@ -140,13 +140,13 @@ class MemoryEngine:
             return
         rows = self._rows(batch_size)
         for start in range(0, len(documents), rows):
-            found = self._summarize_batch(documents[start : start + rows], rows)
-            yield list(enumerate(found, start))
+            summaries = self._summarize_batch(documents[start : start + rows], rows)
+            yield list(enumerate(summaries, start))
 
     def _summarize_batch(self, batch: Sequence[_Segmented], rows: int) -> list[Summary]:
         on_segment = self._on_segment
         show = None if on_segment is None else (lambda _, text: on_segment(text))
-        found = self._segments.summarize(
+        summaries = self._segments.summarize(
             self._params,
             [document.inputs for document in batch],
             rows,
@@ -157,7 +157,7 @@ class MemoryEngine:
         )
         return [
             self._finished(summary, document)
-            for summary, document in zip(found, batch, strict=True)
+            for summary, document in zip(summaries, batch, strict=True)
         ]
 
     def _finished(self, summary: Summary, document: _Segmented) -> Summary:

@@ -157,8 +157,8 @@ class Model:
     @property
     def config_fingerprint(self) -> str:
         """A short hash of the model's config and its summarization settings."""
-        said = self.family.config_json(self.config), self.summarization
-        text = json.dumps(said, sort_keys=True, default=str)
+        settings = self.family.config_json(self.config), self.summarization
+        text = json.dumps(settings, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     def encode(
@@ -293,9 +293,9 @@ class Model:
         shortest = options.get("min_new_tokens")
         if isinstance(shortest, int):  # beyond the limit, no max_new_tokens is long enough
             check_target_length(shortest, limit, "min_new_tokens")
-        found = GenerationOptions.from_config(generation_config, **options)
-        check_target_length(found.max_new_tokens, limit, "max_new_tokens")
-        return found
+        result = GenerationOptions.from_config(generation_config, **options)
+        check_target_length(result.max_new_tokens, limit, "max_new_tokens")
+        return result
 
     def summary_options(self, **options: Any) -> GenerationOptions:
         """Returns the options that ``summarize`` would use.
@@ -308,13 +308,13 @@ class Model:
         settings = huggingface.summary_generation_config(self.generation_config, self.summarization)
         # Some checkpoints set num_return_sequences; a document has exactly one summary.
         settings["num_return_sequences"] = None
-        found = self._options(settings, options)
-        if found.num_return_sequences > 1:
+        result = self._options(settings, options)
+        if result.num_return_sequences > 1:
             raise InputError(
-                f"num_return_sequences={found.num_return_sequences}: a document gets one summary; "
+                f"num_return_sequences={result.num_return_sequences}: a document gets one summary; "
                 "use generate for several sequences"
             )
-        return found
+        return result
 
     def summarize(self, texts: Sequence[str] | str, **options: Any) -> list[str]:
         """Returns a summary of every document; takes the arguments of ``summaries``."""

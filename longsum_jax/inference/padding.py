@@ -215,8 +215,8 @@ def global_indices(global_attention_mask: np.ndarray) -> np.ndarray:
     # A power of two, so that few programs are compiled.
     num_globals = 1 << max(most - 1, 0).bit_length()
     indices = np.full((len(positions), num_globals), NO_TOKEN, np.int32)
-    for row, found in zip(indices, positions, strict=True):
-        row[: len(found)] = found
+    for row, global_positions in zip(indices, positions, strict=True):
+        row[: len(global_positions)] = global_positions
     return indices
 
 

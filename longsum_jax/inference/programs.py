@@ -3,7 +3,7 @@
 Generation is two programs: ``read`` encodes documents and computes their keys and values, the other
 one searches. In a single program, XLA would choose one layout of the keys for both and copy them at
 every token. The documents of a batch are searched together (``Search``), or enter and leave one by
-one (``Slots``).
+one (``SlotPrograms``).
 """
 
 import operator
@@ -63,7 +63,7 @@ class Programs:
         log_probs: (variables, ids, mask, inputs, targets) -> log-probabilities of the targets, see
             ``Model.log_probs``.
         read: (variables, ids, mask, inputs) -> the encoded documents, a ``DecoderSource``.
-        search, slots: decode encoded documents, see ``Search`` and ``Slots``.
+        search, slots: decode encoded documents, see ``Search`` and ``SlotPrograms``.
         kernels: see ``kernel_cache.kernel_program``.
     """
 
@@ -73,7 +73,7 @@ class Programs:
         self.log_probs = Program(partial(_log_probs, module))
         self.read = Program(partial(_read, module, storage), static_argnames="stores_states")
         self.search = Search(module, storage)
-        self.slots = Slots(module)
+        self.slots = SlotPrograms(module)
         self.kernels = kernel_program(module)
 
     def generate(
@@ -336,7 +336,7 @@ class NoisySearch:
         return self.program(*arguments, batch_size=batch_size, options=options)
 
 
-class Slots:
+class SlotPrograms:
     """The programs of continuous batching: documents enter and leave the search one by one.
 
     Attributes:
@@ -581,7 +581,7 @@ def _shrink(
 def _fit(x: Array, shape: tuple[int, ...]) -> Array:
     """Truncates or zero-pads every axis at its end."""
     x = x[tuple(map(slice, shape))]
-    return jnp.pad(x, [(0, wanted - size) for wanted, size in zip(shape, x.shape, strict=True)])
+    return jnp.pad(x, [(0, target - size) for target, size in zip(shape, x.shape, strict=True)])
 
 
 def _advance(

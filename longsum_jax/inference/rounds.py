@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import NamedTuple
 
 from longsum_jax.inference.documents import TokenizedDocument
-from longsum_jax.inference.strategies import Piece
+from longsum_jax.inference.strategies import StepInput
 from longsum_jax.inference.summary import Summary
 
 # (inputs, max_new_tokens or None) -> indices of inputs with their summaries, as they finish
@@ -30,7 +30,7 @@ class Plan:
         pieces: inputs of the next round.
     """
 
-    def __init__(self, steps: Generator[list[Piece], list[Summary], Summary]) -> None:
+    def __init__(self, steps: Generator[list[StepInput], list[Summary], Summary]) -> None:
         self._steps = steps
         self.pieces = next(steps)
         self._found: dict[int, Summary] = {}
@@ -47,23 +47,28 @@ class Plan:
 
     def advance(self) -> Summary | None:
         """Starts the next round; returns the document's summary if there are no more rounds."""
-        found = [self._found[number] for number in range(len(self.pieces))]
+        summaries = [self._found[number] for number in range(len(self.pieces))]
         self._found = {}
         try:
-            self.pieces = self._steps.send(found)
+            self.pieces = self._steps.send(summaries)
         # The strategy has returned the document's summary.
         except StopIteration as end:
             return end.value
         return None
 
 
-class _Asked(NamedTuple):
+class _PendingInput(NamedTuple):
     """An input with its document's index, its plan, and its index within the plan's round."""
 
-    place: int
+    document: int
     plan: Plan
     number: int
-    piece: Piece
+    piece: StepInput
+
+    @property
+    def limit(self) -> int | None:
+        """Maximum tokens of the input's summary; None for the model's setting."""
+        return self.piece.max_new_tokens
 
 
 def run_plans(plans: Iterable[Plan], decode: Decode) -> Iterator[tuple[int, Summary]]:
@@ -73,40 +78,44 @@ def run_plans(plans: Iterable[Plan], decode: Decode) -> Iterator[tuple[int, Summ
         plans: plans of the documents; may be a generator, which is consumed during the first round.
         decode: function that summarizes inputs.
     """
-    waiting: Iterable[_Asked] = _asked(enumerate(plans))
+    waiting: Iterable[_PendingInput] = _pending_inputs(enumerate(plans))
     while True:
         following: list[tuple[int, Plan]] = []
-        for asked, summary in _decoded(waiting, decode):
-            if not asked.plan.take(asked.number, summary):
+        for pending, summary in _decoded(waiting, decode):
+            if not pending.plan.take(pending.number, summary):
                 continue
-            done = asked.plan.advance()
+            done = pending.plan.advance()
             # Not finished: its next round is decoded with the rounds of other documents.
             if done is None:
-                following.append((asked.place, asked.plan))
+                following.append((pending.document, pending.plan))
             else:
-                yield asked.place, done
+                yield pending.document, done
         if not following:
             return
         # Inputs with the same limit must be adjacent to be batched together.
-        waiting = sorted(_asked(following), key=lambda each: each.piece.max_new_tokens or 0)
+        waiting = sorted(_pending_inputs(following), key=lambda pending: pending.limit or 0)
 
 
-def _asked(plans: Iterable[tuple[int, Plan]]) -> Iterator[_Asked]:
-    for place, plan in plans:
+def _pending_inputs(plans: Iterable[tuple[int, Plan]]) -> Iterator[_PendingInput]:
+    for document, plan in plans:
         for number, piece in enumerate(plan.pieces):
-            yield _Asked(place, plan, number, piece)
+            yield _PendingInput(document, plan, number, piece)
 
 
-def _decoded(asked: Iterable[_Asked], decode: Decode) -> Iterator[tuple[_Asked, Summary]]:
+def _decoded(
+    inputs: Iterable[_PendingInput], decode: Decode
+) -> Iterator[tuple[_PendingInput, Summary]]:
     """Yields summaries of inputs; consecutive inputs with the same limit are decoded together."""
-    for limit, alike in itertools.groupby(asked, lambda each: each.piece.max_new_tokens):
+    for limit, alike in itertools.groupby(inputs, lambda pending: pending.limit):
         # Filled while decode consumes the inputs; maps its indices back to them.
-        taken: list[_Asked] = []
-        for place, summary in decode(_documents(alike, taken), limit):
-            yield taken[place], summary
+        decoded: list[_PendingInput] = []
+        for index, summary in decode(_documents(alike, decoded), limit):
+            yield decoded[index], summary
 
 
-def _documents(asked: Iterable[_Asked], taken: list[_Asked]) -> Iterator[TokenizedDocument]:
-    for each in asked:
-        taken.append(each)
-        yield each.piece.document
+def _documents(
+    inputs: Iterable[_PendingInput], decoded: list[_PendingInput]
+) -> Iterator[TokenizedDocument]:
+    for pending in inputs:
+        decoded.append(pending)
+        yield pending.piece.document

@@ -80,7 +80,7 @@ def _logits(
     batch_size: int,
     reduce: Callable[[Any], Any],
 ) -> list[np.ndarray]:
-    found: list[Any] = [None] * len(rows)
+    outputs: list[Any] = [None] * len(rows)
     is_by_token = model.config.head in TOKEN_HEADS
     lengths = [bucket_length(len(row), FINE_BUCKET) for row in rows]
     for batch in batches_by_length(lengths, batch_size):
@@ -92,8 +92,8 @@ def _logits(
         logits = np.asarray(reduce(model.logits(ids, mask, **inputs)))
         # Drop the rows that fill up the batch, and each row's padding.
         for i, of_row in zip(batch, logits, strict=False):
-            found[i] = of_row[: len(rows[i])] if is_by_token else of_row
-    return found
+            outputs[i] = of_row[: len(rows[i])] if is_by_token else of_row
+    return outputs
 
 
 def pair_probabilities(

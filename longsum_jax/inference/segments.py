@@ -29,7 +29,7 @@ from longsum_jax.decoding.search import Generated
 from longsum_jax.inference.documents import TokenizedDocument, check_overflow
 from longsum_jax.inference.padding import PaddedInputs
 from longsum_jax.inference.programs import Search
-from longsum_jax.inference.strategies import Piece
+from longsum_jax.inference.strategies import StepInput
 from longsum_jax.inference.summary import Overflow, Request, Summary, check_text
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
@@ -143,14 +143,14 @@ class SegmentSummarizer:
 
     def steps(
         self, document: SegmentInputs, joiner: Joiner
-    ) -> Generator[list[Piece], list[Summary], Summary]:
+    ) -> Generator[list[StepInput], list[Summary], Summary]:
         """Summarizes a document with independent segments, in a single round."""
-        found = yield [Piece(TokenizedDocument(ids, len(ids))) for ids in document.sources]
-        for index, summary in enumerate(found):
+        summaries = yield [StepInput(TokenizedDocument(ids, len(ids))) for ids in document.sources]
+        for index, summary in enumerate(summaries):
             ended = summary.ended == "eos"
             self._join(document, index, summary.text.strip(), ended, joiner)
-        num_tokens = sum(summary.summary_tokens for summary in found)
-        ended = all(summary.ended == "eos" for summary in found)
+        num_tokens = sum(summary.summary_tokens for summary in summaries)
+        ended = all(summary.ended == "eos" for summary in summaries)
         return self._summary(document, joiner, num_tokens, ended)
 
     def summarize(
@@ -215,9 +215,9 @@ class SegmentSummarizer:
                 if index < len(document.sources):
                     out = outputs[-1]
                     text, ended = self._text(out, row), bool(out.ended[row])
-                    said = self._join(document, index, text, ended, joiners[row])
+                    part = self._join(document, index, text, ended, joiners[row])
                     if on_segment is not None:
-                        on_segment(row, said)
+                        on_segment(row, part)
         summaries = []
         for row, (document, joiner) in enumerate(zip(documents, joiners, strict=False)):
             of_document = outputs[: len(document.sources)]
@@ -307,10 +307,10 @@ def _said(
         special_ids: tokens at the start or end of summaries. They are omitted, so that several
             summaries may start or end alike.
     """
-    places = max_new_tokens + 1  # a summary and a zero after it
+    row_length = max_new_tokens + 1  # a summary and a zero after it
     # A power of two, so that few shapes are compiled.
     rounded_up = 1 << (num_segments - 1).bit_length()
-    said = np.zeros((batch_size, rounded_up, places), np.int32)
+    earlier = np.zeros((batch_size, rounded_up, row_length), np.int32)
     for index, out in enumerate(outputs):
         # Without the start token.
         ids = out.sequences[:, 1:]
@@ -318,8 +318,8 @@ def _said(
         is_said = np.arange(ids.shape[1]) < out.lengths[:, None]
         is_said &= ~np.isin(ids, list(special_ids))
         # Ids are stored plus one, because zero marks the end.
-        said[:, index, : ids.shape[1]] = np.where(is_said, ids + 1, 0)
-    return said.reshape(batch_size, -1)
+        earlier[:, index, : ids.shape[1]] = np.where(is_said, ids + 1, 0)
+    return earlier.reshape(batch_size, -1)
 
 
 def _segment_keys(seed: int, index: int, batch_size: int) -> Array:

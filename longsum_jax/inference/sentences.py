@@ -87,12 +87,12 @@ def extract(
     documents = listed(documents, "documents")
     queries = queries or [None] * len(documents)
     check_counts(len(documents), queries=queries)
-    chosen = []
+    selected = []
     for number, (document, query) in enumerate(zip(documents, queries, strict=True), 1):
         sentences = _sentences(document, f"document {number}")
         scores = _scores(model, tokenizer, sentences, query, batch_size)
-        chosen.append(taken_sentences(scores, threshold=threshold, top_k=top_k))
-    return chosen
+        selected.append(taken_sentences(scores, threshold=threshold, top_k=top_k))
+    return selected
 
 
 def _sentences(document: str | Sequence[str], name: str) -> list[str]:

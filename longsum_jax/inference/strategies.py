@@ -40,7 +40,7 @@ OVERLAP = 10  # a segment repeats the end of the previous one: one tenth of its 
 SHORTEST_SUMMARY = 32  # minimum token limit for the summary of a segment
 
 
-class Piece(NamedTuple):
+class StepInput(NamedTuple):
     """An input to be summarized.
 
     Attributes:
@@ -68,7 +68,7 @@ class Draft(NamedTuple):
     read_tokens: int | None = None
 
 
-Steps = Generator[list[Piece], list[Summary], Draft]
+Steps = Generator[list[StepInput], list[Summary], Draft]
 
 
 class Budget(NamedTuple):
@@ -138,7 +138,7 @@ class Reader:
     on_segment: Callable[[str], None] | None = None
 
 
-class Source:
+class StrategyInput:
     """The document that a strategy reads, with the helpers that strategies share.
 
     Args:
@@ -176,8 +176,8 @@ class Source:
     def headings(self) -> frozenset[str]:
         """The headings of the document."""
         text = self.whole.text
-        places = self.whole.outline.headings
-        return frozenset(text[start:end].strip() for start, end in places)
+        spans = self.whole.outline.headings
+        return frozenset(text[start:end].strip() for start, end in spans)
 
     @cached_property
     def budget(self) -> Budget | None:
@@ -235,10 +235,10 @@ class Source:
         """Returns True if a text with prefix and query fits into one input."""
         return len(self._ids(text)) <= self.reader.longest_input
 
-    def piece(self, text: str, max_new_tokens: int | None = None) -> Piece:
+    def piece(self, text: str, max_new_tokens: int | None = None) -> StepInput:
         """Returns a text with prefix and query as an input."""
         ids = self._ids(text)
-        return Piece(TokenizedDocument(ids, len(ids)), max_new_tokens)
+        return StepInput(TokenizedDocument(ids, len(ids)), max_new_tokens)
 
     def cut(
         self, texts: Sequence[str] | None = None, *, reserve: int = 0, overlaps: bool = False
@@ -253,9 +253,9 @@ class Source:
         texts = self.parts if texts is None else texts
         if len(texts) == 1 and self.is_input(texts[0]):
             return [texts[0].strip()]
-        found = [piece for text in texts for piece in self._cut(text, reserve, overlaps)]
+        pieces = [piece for text in texts for piece in self._cut(text, reserve, overlaps)]
         # Drop segments without words, but return at least one.
-        return [piece for piece in found if unicode_words(piece)] or found[:1]
+        return [piece for piece in pieces if unicode_words(piece)] or pieces[:1]
 
     def _cut(self, text: str, reserve: int, overlaps: bool) -> list[str]:
         room = self.room - reserve
@@ -266,12 +266,12 @@ class Source:
         segments = self._segments(text, room - overlap)
         if not overlap:
             return [segment.strip() for segment in segments]
-        found = segments[:1]
+        overlapping = segments[:1]
         for before, segment in itertools.pairwise(segments):
             longer = _tail(before, self.reader.tokenizer, overlap) + segment
             # Concatenated texts may have more tokens than the sum of both.
-            found.append(longer if self._length(longer) <= room else segment)
-        return [segment.strip() for segment in found]
+            overlapping.append(longer if self._length(longer) <= room else segment)
+        return [segment.strip() for segment in overlapping]
 
     def _segments(self, text: str, room: int) -> list[str]:
         """Returns the text cut into segments of at most ``room`` tokens, at headings if possible.
@@ -282,12 +282,12 @@ class Source:
         options = SegmentOptions(room // 2, room * 3 // 4, room)
         headings = self.headings
         document = segment_document(text, self.reader.tokenizer, options, headings=headings)
-        found = []
+        pieces = []
         for index in range(len(document.segments)):
             segment = document.segment_text(index)
             fits = self._length(segment) <= room
-            found += [segment] if fits else self._segments(segment, room * 3 // 4)
-        return found
+            pieces += [segment] if fits else self._segments(segment, room * 3 // 4)
+        return pieces
 
     def _length(self, text: str) -> int:
         """Returns the number of tokens that a text takes up in an input.
@@ -311,18 +311,18 @@ class Source:
         """Returns a joiner that concatenates summaries up to the requested length."""
         return Joiner(self.budget.limit, self.budget.cost) if self.budget else Joiner()
 
-    def joined_draft(self, found: Sequence[Summary], shares: Iterable[float]) -> Draft:
+    def joined_draft(self, summaries: Sequence[Summary], shares: Iterable[float]) -> Draft:
         """Returns the joined summaries of segments, up to the requested length."""
         joiner = self.joiner()
-        for summary, share in zip(found, shares, strict=False):
+        for summary, share in zip(summaries, shares, strict=False):
             joiner.add(summary.text, share, ended=summary.ended == "eos")
-        return self.draft(joiner, found)
+        return self.draft(joiner, summaries)
 
-    def draft(self, joiner: Joiner, found: Sequence[Summary]) -> Draft:
+    def draft(self, joiner: Joiner, summaries: Sequence[Summary]) -> Draft:
         """Returns joined summaries as a draft."""
         tokenizer = self.reader.tokenizer
         tokens = len(tokenizer.add_special_tokens(tokenizer.encode(joiner.text)))
-        return Draft(joiner.text, tokens, _have_ended(found) and not joiner.is_cut)
+        return Draft(joiner.text, tokens, _have_ended(summaries) and not joiner.is_cut)
 
     def last_draft(self, summary: Summary) -> Draft:
         """Returns the summary of the last round, up to the requested length."""
@@ -331,8 +331,8 @@ class Source:
         return self.joined_draft([summary], [1.0])
 
 
-def _have_ended(found: Sequence[Summary]) -> bool:
-    return all(summary.ended == "eos" for summary in found)
+def _have_ended(summaries: Sequence[Summary]) -> bool:
+    return all(summary.ended == "eos" for summary in summaries)
 
 
 def _tail(text: str, tokenizer: Tokenizer, limit: int) -> str:
@@ -349,22 +349,22 @@ def _tail(text: str, tokenizer: Tokenizer, limit: int) -> str:
     return text[start:]
 
 
-def direct(source: Source) -> Steps:
+def direct(source: StrategyInput) -> Steps:
     """Reads the whole document in one input."""
-    [summary] = yield [Piece(source.document, source.final_tokens)]
+    [summary] = yield [StepInput(source.document, source.final_tokens)]
     return source.last_draft(summary)
 
 
-def extract(source: Source) -> Steps:
+def extract(source: StrategyInput) -> Steps:
     """Reads as many sentences as fit into one input, selected by the built-in ranker."""
     if len(source.document.ids) <= source.reader.longest_input:
         return (yield from direct(source))
-    chosen = source.piece(_best_sentences(source), source.final_tokens)
-    [summary] = yield [chosen]
-    return source.last_draft(summary)._replace(read_tokens=len(chosen.document.ids))
+    piece = source.piece(_best_sentences(source), source.final_tokens)
+    [summary] = yield [piece]
+    return source.last_draft(summary)._replace(read_tokens=len(piece.document.ids))
 
 
-def segments(source: Source) -> Steps:
+def segments(source: StrategyInput) -> Steps:
     """Summarizes each segment and concatenates the summaries."""
     texts = source.cut()
     limit = source.part_tokens(len(texts))
@@ -372,25 +372,25 @@ def segments(source: Source) -> Steps:
     # To show segments as they finish, each one is a round.
     rounds = [pieces] if source.reader.on_segment is None else [[piece] for piece in pieces]
     joiner = source.joiner()
-    found: list[Summary] = []
+    all_summaries: list[Summary] = []
     shares = _shares(pieces)
-    for each in rounds:
-        summaries = yield each
-        found += summaries
+    for inputs in rounds:
+        summaries = yield inputs
+        all_summaries += summaries
         for summary in summaries:
-            said = joiner.add(summary.text, next(shares), ended=summary.ended == "eos")
+            part = joiner.add(summary.text, next(shares), ended=summary.ended == "eos")
             if source.reader.on_segment is not None:
-                source.reader.on_segment(said)
-    return source.draft(joiner, found)
+                source.reader.on_segment(part)
+    return source.draft(joiner, all_summaries)
 
 
-def _shares(pieces: Sequence[Piece]) -> Iterator[float]:
+def _shares(pieces: Sequence[StepInput]) -> Iterator[float]:
     """Yields for each input the cumulative share of all tokens up to and including it."""
     lengths = [len(piece.document.ids) for piece in pieces]
     return (sum_ / sum(lengths) for sum_ in itertools.accumulate(lengths))
 
 
-def hierarchical(source: Source) -> Steps:
+def hierarchical(source: StrategyInput) -> Steps:
     """Summarizes overlapping segments, then their summaries, until these fit into one input.
 
     If a length is requested, stops as soon as the joined summaries are within it.
@@ -398,22 +398,22 @@ def hierarchical(source: Source) -> Steps:
     texts = source.cut(overlaps=True)
     while len(texts) > 1:
         pieces = [source.piece(text, source.notes_tokens) for text in texts]
-        found = yield pieces
+        summaries = yield pieces
         joined = Joiner()
-        for summary in found:
+        for summary in summaries:
             joined.add(summary.text)
         is_short = source.budget is not None and source.budget.holds(joined.text)
         # The joined summaries are the text of the next round.
         following = source.cut([joined.text]) if joined.text else []
         if is_short or not following or len(following) >= len(texts):  # no further progress
             shares = itertools.repeat(1.0) if is_short else _shares(pieces)
-            return source.joined_draft(found, shares)
+            return source.joined_draft(summaries, shares)
         texts = following
     [summary] = yield [source.piece(texts[0], source.final_tokens)]
     return source.last_draft(summary)
 
 
-def refine(source: Source) -> Steps:
+def refine(source: StrategyInput) -> Steps:
     """Reads one segment after another, each together with the summary of all earlier ones."""
     half = source.room // 2
     # The running summary takes up at most half of each input.
@@ -430,7 +430,7 @@ def refine(source: Source) -> Steps:
     return source.last_draft(summary)
 
 
-def _best_sentences(source: Source) -> str:
+def _best_sentences(source: StrategyInput) -> str:
     """Returns the highest-ranked sentences that fit into one input, in document order."""
     text = BLANK_LINE.join(source.parts)
     query = source.request.query
@@ -438,11 +438,11 @@ def _best_sentences(source: Source) -> str:
     scores = without_fragments(parsed, builtin_ranker().scores(parsed, query))
     lengths = map(len, source.reader.tokenizer.encode_batch(parsed.sentences))
     costs = np.array([length + 1 for length in lengths])  # plus a space
-    chosen = take_sentences(parsed, scores, costs, source.room)
+    selected = take_sentences(parsed, scores, costs, source.room)
     # Find the document of each sentence, to put separators back between the documents.
     ends = np.cumsum([len(part) + len(BLANK_LINE) for part in source.parts])
     part_of = np.searchsorted(ends, parsed.starts, side="right")
-    groups = itertools.groupby(chosen, lambda sentence: part_of[sentence])
+    groups = itertools.groupby(selected, lambda sentence: part_of[sentence])
     parts = [" ".join(parsed.sentences[sentence] for sentence in group) for _, group in groups]
     best = source.reader.separator.join(parts)
     # Joined sentences may have more tokens than the sum; then keep the first segment.
@@ -450,7 +450,7 @@ def _best_sentences(source: Source) -> str:
 
 
 # A function from a document to a generator of rounds, which returns a draft.
-STRATEGIES: dict[str, Callable[[Source], Steps]] = {
+STRATEGIES: dict[str, Callable[[StrategyInput], Steps]] = {
     "direct": direct,
     "extract": extract,
     "segments": segments,
@@ -459,7 +459,7 @@ STRATEGIES: dict[str, Callable[[Source], Steps]] = {
 }
 
 
-def choose(source: Source) -> Strategy:
+def choose(source: StrategyInput) -> Strategy:
     """Returns the strategy that "auto" selects.
 
     A document that fits is read whole. Longer ones are read with "hierarchical": of the strategies
@@ -471,7 +471,9 @@ def choose(source: Source) -> Strategy:
     return "direct" if source.fits else "hierarchical"
 
 
-def summarize_steps(source: Source, name: str) -> Generator[list[Piece], list[Summary], Summary]:
+def summarize_steps(
+    source: StrategyInput, name: str
+) -> Generator[list[StepInput], list[Summary], Summary]:
     """Runs a strategy and returns its summary with statistics on what was read.
 
     Args:

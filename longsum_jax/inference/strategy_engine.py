@@ -11,7 +11,7 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument
 from longsum_jax.inference.rounds import Plan, run_plans
-from longsum_jax.inference.strategies import Reader, Source, choose, summarize_steps
+from longsum_jax.inference.strategies import Reader, StrategyInput, choose, summarize_steps
 from longsum_jax.inference.stream import Work, coarse_length
 from longsum_jax.inference.summary import BatchSize, Request, Summary
 from longsum_jax.inference.summary_options import SummaryOptions
@@ -55,14 +55,14 @@ class StrategyEngine:
             plans: Iterable[Plan] = read
             if self._options.length is not None:  # decode inputs with the same limit together
                 plans = list(read)
-            found = dict(run_plans(plans, self._decode))
-        return [found[i] for i in range(len(requests))]
+            summaries = dict(run_plans(plans, self._decode))
+        return [summaries[i] for i in range(len(requests))]
 
     def work(self) -> Work:
         """Returns the functions for ``summarize_stream``."""
         return Work(self.plan, lambda plan: plan.num_tokens, self._summarize, False)
 
-    def source(self, request: Request) -> tuple[str, Source]:
+    def source(self, request: Request) -> tuple[str, StrategyInput]:
         """Returns the strategy for a document, and the part of the document that is read.
 
         Raises:
@@ -75,7 +75,7 @@ class StrategyEngine:
         document = self._documents.read(
             request, limit, self._options.on_overflow, is_longest=is_longest
         )
-        source = Source(self._reader, request, document)
+        source = StrategyInput(self._reader, request, document)
         if strategy == "auto":
             strategy = choose(source)
         if strategy == "direct":
@@ -83,7 +83,7 @@ class StrategyEngine:
         # Strategies cut the text, so it must be truncated like the tokens.
         elif len(document.ids) < document.total_tokens:
             beginning = self._beginning(request, document)
-            source = Source(self._reader, request, document, beginning)
+            source = StrategyInput(self._reader, request, document, beginning)
         return strategy, source
 
     def longest_input(self, request: Request) -> int:
@@ -137,7 +137,7 @@ class StrategyEngine:
         self, plans: Sequence[Plan], batch_size: BatchSize
     ) -> Iterator[list[tuple[int, Summary]]]:
         limits = (self._options.max_source_length, self._longest_input)
-        limit = min((each for each in limits if each is not None), default=None)
+        limit = min((bound for bound in limits if bound is not None), default=None)
 
         def padded_length(length: int) -> int:
             # At most the limit: padding beyond it would exceed the model's positions.

@@ -38,7 +38,7 @@ class Work(NamedTuple):
     reads_on_device: bool
 
 
-class _Read(NamedTuple):
+class _StreamItem(NamedTuple):
     """A document of a window: its index in the stream, and its tokens or the error."""
 
     index: int  # type: ignore[assignment] # a method of tuples
@@ -70,12 +70,12 @@ def summarize_stream(
     numbered: Iterator[Any] = enumerate(map(check_request, requests))
     # Tokenize in the prefetching thread, unless this needs the device.
     if not work.reads_on_device:
-        numbered = (_read(work, *each) for each in numbered)
+        numbered = (_read(work, *request) for request in numbered)
     with ahead(numbered, window) as following:
-        while found := list(itertools.islice(following, window)):
+        while items := list(itertools.islice(following, window)):
             if work.reads_on_device:
-                found = [_read(work, *each) for each in found]
-            yield from _summarize_window(work, found, batch_size)
+                items = [_read(work, *request) for request in items]
+            yield from _summarize_window(work, items, batch_size)
 
 
 def coarse_length(length: int) -> int:
@@ -132,24 +132,24 @@ def ahead(values: Iterable[T], size: int) -> Iterator[Iterator[T]]:
         stop.set()
 
 
-def _read(work: Work, index: int, request: Request) -> _Read:
+def _read(work: Work, index: int, request: Request) -> _StreamItem:
     try:
         document = work.read(request)
     except InputError as error:
-        return _Read(index, request, None, 0, error)
-    return _Read(index, request, document, work.length(document), None)
+        return _StreamItem(index, request, None, 0, error)
+    return _StreamItem(index, request, document, work.length(document), None)
 
 
 def _summarize_window(
-    work: Work, window: Sequence[_Read], batch_size: BatchSize
+    work: Work, window: Sequence[_StreamItem], batch_size: BatchSize
 ) -> Iterator[list[Result]]:
-    failed: list[Result] = [(each.index, each.error) for each in window if each.error]
+    failed: list[Result] = [(item.index, item.error) for item in window if item.error]
     if failed:
         yield failed
-    left = [each for each in window if not each.error]
+    left = [item for item in window if not item.error]
     if len(left) > 1:  # longest first: out-of-memory errors then occur at the start
-        left.sort(key=lambda each: -each.length)
+        left.sort(key=lambda item: -item.length)
     if not left:
         return
-    for done in work.summarize([each.document for each in left], batch_size):
+    for done in work.summarize([item.document for item in left], batch_size):
         yield [(left[i].index, summary.of(left[i].request)) for i, summary in done]

@@ -121,10 +121,10 @@ def summarize_all(
     if longest_first:
         order.sort(key=lambda i: -len(requests[i].text))
     requests = [requests[i] for i in order]
-    found = map(Summary.of, engine.summaries(requests), requests)
+    summaries = map(Summary.of, engine.summaries(requests), requests)
     # Undo the sorting.
-    by_place = dict(zip(order, found, strict=True))
-    return [by_place[i] for i in range(len(order))]
+    by_index = dict(zip(order, summaries, strict=True))
+    return [by_index[i] for i in range(len(order))]
 
 
 def _lengths(model: SummarizingModel, call: SummaryOptions) -> dict[str, Any]:

@@ -193,17 +193,17 @@ def problems_of(statement: Statement) -> list[str]:
     Entities that are missing only from its sources are omitted: a third of human-written sentences
     has some.
     """
-    found = [] if statement.is_supported else ["unsupported"]
+    problems = [] if statement.is_supported else ["unsupported"]
     missing = [f'"{flag.text}"' for flag in statement.flags if flag.missing == "document"]
     if missing:
-        found.append(f"not in the document: {', '.join(missing)}")
-    return found
+        problems.append(f"not in the document: {', '.join(missing)}")
+    return problems
 
 
 def notes_on(statement: Statement) -> list[str]:
     """Returns the warnings, sources and explanation of a sentence, one phrase each."""
-    places = [_share(source) + place_of(source) for source in statement.sources]
-    return problems_of(statement) + places + explanation_of(statement)
+    sources = [_share(source) + place_of(source) for source in statement.sources]
+    return problems_of(statement) + sources + explanation_of(statement)
 
 
 def explanation_of(statement: Statement) -> list[str]:
@@ -288,9 +288,9 @@ def _listed(statement: Statement) -> str:
     """Returns the sources of a sentence as a list item, quoted if they differ from it."""
     lines = [f"<em>{html.escape(problem)}</em>" for problem in problems_of(statement)]
     for source in statement.sources:
-        place = f'<span style="{_FAINT}">{html.escape(_share(source) + place_of(source))}</span>'
+        label = f'<span style="{_FAINT}">{html.escape(_share(source) + place_of(source))}</span>'
         quote = f': <q dir="auto">{html.escape(source.text)}</q>'
-        lines.append(place + ("" if source.text == statement.text else quote))
+        lines.append(label + ("" if source.text == statement.text else quote))
     for explanation in explanation_of(statement):
         lines.append(f'<span style="{_FAINT}">{html.escape(explanation)}</span>')
     return "<br>".join(lines)

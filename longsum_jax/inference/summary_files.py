@@ -31,7 +31,7 @@ _LONGEST_STEM = 80  # characters of up to four bytes each; file names have at mo
 _TEXT_OF_JSON = ("json", "jsonl")
 
 
-class Place(NamedTuple):
+class OutputFiles(NamedTuple):
     """The output files of a document's summary.
 
     Attributes:
@@ -73,7 +73,7 @@ class SummaryDirectory:
                 f"{path}: cannot be made ({error.strerror}); give another --out"
             ) from None
 
-    def claim(self, document: Document) -> Place | None:
+    def claim(self, document: Document) -> OutputFiles | None:
         """Returns the output files of a document; None if the document was already claimed.
 
         Documents with the same name get different files, the same ones in every run.
@@ -94,26 +94,26 @@ class SummaryDirectory:
             # Another document claimed this name in this run.
             if self._claimed.get(claimed, source) != source:
                 continue
-            place = Place(self._spellings.get(claimed, stem), source, content, key)
-            known = self._sidecar(place)
-            if known is None and self._readable(place).exists():
+            files = OutputFiles(self._spellings.get(claimed, stem), source, content, key)
+            sidecar = self._sidecar(files)
+            if sidecar is None and self._readable(files).exists():
                 continue  # a file that was not written by this class
             # The files belong to another document of an earlier run.
-            if known is not None and known.get("source") != source:
+            if sidecar is not None and sidecar.get("source") != source:
                 continue
             if self._claimed.get(claimed) == source:
                 return None  # a duplicate
             self._claimed[claimed] = source
             # Not summarized yet, or its text or the settings have changed.
-            if known is None or known.get("key") != key:
-                return place
-            finished = _entry_of(known)
-            if not self._readable(place).exists():
-                self._write_readable(place, finished)
-            return place._replace(finished=finished)
+            if sidecar is None or sidecar.get("key") != key:
+                return files
+            finished = _entry_of(sidecar)
+            if not self._readable(files).exists():
+                self._write_readable(files, finished)
+            return files._replace(finished=finished)
         raise AssertionError("unreachable")
 
-    def write(self, place: Place, entry: Entry) -> None:
+    def write(self, files: OutputFiles, entry: Entry) -> None:
         """Writes the files of a summary.
 
         Raises:
@@ -123,22 +123,22 @@ class SummaryDirectory:
             **entry.report(),
             "summary": entry.summary.text,
             "settings": self._settings,
-            "source": place.source,
-            "content": place.content,
-            "key": place.key,
+            "source": files.source,
+            "content": files.content,
+            "key": files.key,
         }
         text = json_text(sidecar, indent=2) + "\n"
         # Remove readable files of all formats first, so that none is older than the JSON file.
-        known = self._sidecar(place) or {}
-        is_ours = known.get("source") == place.source
+        previous = self._sidecar(files) or {}
+        is_ours = previous.get("source") == files.source
         suffixes = {shown.suffix for shown in FORMATS.values()} if is_ours else set()
         try:
             for suffix in suffixes:
-                (self._path / f"{place.stem}{_ENDING}{suffix}").unlink(missing_ok=True)
-            atomic.write_text(self._path / f"{place.stem}{_ENDING}.json", text)
+                (self._path / f"{files.stem}{_ENDING}{suffix}").unlink(missing_ok=True)
+            atomic.write_text(self._path / f"{files.stem}{_ENDING}.json", text)
         except OSError as error:
             raise InputError(_not_written(self._path, error)) from None
-        self._write_readable(place, entry)
+        self._write_readable(files, entry)
 
     @cached_property
     def _spellings(self) -> dict[str, str]:
@@ -147,36 +147,36 @@ class SummaryDirectory:
             names = sorted(os.listdir(self._path))
         except OSError as error:
             raise InputError(_not_read(self._path, error)) from None
-        found = {}
+        stems = {}
         for name in names:
             stem, ending, _ = name.rpartition(_ENDING)
             if ending:
-                found[_without_case(stem)] = stem
-        return found
+                stems[_without_case(stem)] = stem
+        return stems
 
-    def _readable(self, place: Place) -> Path:
-        return self._path / f"{place.stem}{_ENDING}{FORMATS[self._format].suffix}"
+    def _readable(self, files: OutputFiles) -> Path:
+        return self._path / f"{files.stem}{_ENDING}{FORMATS[self._format].suffix}"
 
-    def _write_readable(self, place: Place, entry: Entry) -> None:
+    def _write_readable(self, files: OutputFiles, entry: Entry) -> None:
         shown = FORMATS["text" if self._format in _TEXT_OF_JSON else self._format]
         try:
-            atomic.write_text(self._readable(place), shown.begin + shown.show(entry) + shown.end)
+            atomic.write_text(self._readable(files), shown.begin + shown.show(entry) + shown.end)
         except OSError as error:
             raise InputError(_not_written(self._path, error)) from None
 
-    def _sidecar(self, place: Place) -> dict[str, Any] | None:
+    def _sidecar(self, files: OutputFiles) -> dict[str, Any] | None:
         """Returns the content of a JSON file: None if missing, {} if it is not a summary's."""
-        path = self._path / f"{place.stem}{_ENDING}.json"
+        path = self._path / f"{files.stem}{_ENDING}.json"
         try:
-            found = parse_json(read_bytes(path))
-            _entry_of(found)
+            content = parse_json(read_bytes(path))
+            _entry_of(content)
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):
             return {}
         except OSError as error:
             raise InputError(_not_read(path, error)) from None
-        return found
+        return content
 
 
 def _entry_of(sidecar: Mapping[str, Any]) -> Entry:
@@ -213,10 +213,10 @@ def _replacement(unsafe: re.Match[str]) -> str:
     """Returns "_" for each run of unsafe characters, but keeps combining marks among them, such
     as vowel signs, which ``re`` does not count as word characters.
     """
-    found = ""
+    replacement = ""
     for is_mark, chars in itertools.groupby(unsafe[0], _is_mark):
-        found += "".join(chars) if is_mark else "_"
-    return found
+        replacement += "".join(chars) if is_mark else "_"
+    return replacement
 
 
 def _is_mark(char: str) -> bool:

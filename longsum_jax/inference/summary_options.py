@@ -39,11 +39,11 @@ class SummaryOptions:
 
     def __post_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
-            known = did_you_mean(str(self.strategy), get_args(Strategy))
-            raise InputError(f'strategy="{self.strategy}" is not known; {known}')
+            hint = did_you_mean(str(self.strategy), get_args(Strategy))
+            raise InputError(f'strategy="{self.strategy}" is not known; {hint}')
         if self.on_overflow not in get_args(Overflow):
-            known = did_you_mean(str(self.on_overflow), get_args(Overflow))
-            raise InputError(f'on_overflow="{self.on_overflow}" is not known; {known}')
+            hint = did_you_mean(str(self.on_overflow), get_args(Overflow))
+            raise InputError(f'on_overflow="{self.on_overflow}" is not known; {hint}')
         check_whole("seed", self.seed, 0)
         if self.seed >= 2**63:
             raise InputError(f"seed={self.seed} must be below 2**63")

@@ -31,7 +31,7 @@ class StatesModel(Protocol):
     ) -> Array: ...
 
 
-class SpecialTokens(NamedTuple):
+class SurroundingTokens(NamedTuple):
     """Ids of the special tokens around every window of a text."""
 
     before: tuple[int, ...]
@@ -80,14 +80,14 @@ def text_windows(length: int, size: int | None) -> list[Window]:
     starts = [*range(0, length - size, max(size // 2, 1)), length - size]
     # Split the overlap of two windows in the middle.
     middles = [(previous + size + start) // 2 for previous, start in itertools.pairwise(starts)]
-    kept = itertools.pairwise([0, *middles, length])
-    return [Window(start, start + size, *ends) for start, ends in zip(starts, kept, strict=True)]
+    ranges = itertools.pairwise([0, *middles, length])
+    return [Window(start, start + size, *ends) for start, ends in zip(starts, ranges, strict=True)]
 
 
 def token_states(
     model: StatesModel,
     texts: Sequence[Sequence[int]],
-    special: SpecialTokens,
+    special: SurroundingTokens,
     *,
     limit: int | None,
     layer: int | None,
@@ -108,14 +108,12 @@ def token_states(
     """
     # Special tokens take up part of every window.
     size = None if limit is None else limit - special.number
-    places = [
-        (i, window)
-        for i, ids in enumerate(texts)
-        if len(ids)
-        + special.number  # an empty text of a model without special tokens has no states
-        for window in text_windows(len(ids), size)
-    ]
-    rows = [special.around(texts[i][window.start : window.stop]) for i, window in places]
+    numbered_windows: list[tuple[int, Window]] = []
+    for number, text in enumerate(texts):
+        # An empty text of a model without special tokens has no states.
+        if len(text) + special.number:
+            numbered_windows += [(number, window) for window in text_windows(len(text), size)]
+    rows = [special.around(texts[i][window.start : window.stop]) for i, window in numbered_windows]
     # Including the states of special tokens around the text.
     shapes = [(len(ids) + special.number, model.config.d_model) for ids in texts]
     states = [np.zeros(shape, np.float32) for shape in shapes]
@@ -124,16 +122,16 @@ def token_states(
     for batch in batches_by_length(lengths, batch_size):
         ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
         encoded = np.asarray(model.encode(ids, mask, layer=layer, bucket=FINE_BUCKET))
-        found = without_globals(encoded, ids.shape[1])
+        window_states = without_globals(encoded, ids.shape[1])
         # Without the rows that fill up the batch.
-        for place, read in zip(batch, found[: len(batch)], strict=True):
-            text, window = places[place]
-            kept = _kept(window, len(texts[text]), special)
-            states[text][kept] = read[kept.start - window.start : kept.stop - window.start]
+        for index, read in zip(batch, window_states[: len(batch)], strict=True):
+            number, window = numbered_windows[index]
+            part = _window_rows(window, len(texts[number]), special)
+            states[number][part] = read[part.start - window.start : part.stop - window.start]
     return states
 
 
-def _kept(window: Window, length: int, special: SpecialTokens) -> slice:
+def _window_rows(window: Window, length: int, special: SurroundingTokens) -> slice:
     """Returns the rows of a text's states that a window provides.
 
     The first window also provides the special tokens before the text, the last one the special

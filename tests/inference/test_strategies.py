@@ -12,9 +12,9 @@ from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocumen
 from longsum_jax.inference.rounds import Plan, run_plans
 from longsum_jax.inference.strategies import (
     STRATEGIES,
-    Piece,
     Reader,
-    Source,
+    StepInput,
+    StrategyInput,
     budget_of,
     choose,
     summarize_steps,
@@ -79,7 +79,7 @@ class Played:
         )
         request = Request(text, "a.txt", query, outline, borders)
         ids = Words().add_special_tokens(Words().encode(with_lead(text, reader.prefix, query)))
-        self.source = Source(reader, request, TokenizedDocument(ids, len(ids)))
+        self.source = StrategyInput(reader, request, TokenizedDocument(ids, len(ids)))
         self.rounds = []
         steps = summarize_steps(self.source, name)
         pieces = next(steps)
@@ -350,9 +350,9 @@ def test_a_length_does_not_depend_on_how_much_is_read():
     reader = Reader(Words(), longest_input=LONGEST, max_new_tokens=12, length=Length(20))
     request = Request(text, "a.txt", None)
     beginning = TokenizedDocument(text.split()[:LONGEST], 300)
-    assert Source(reader, request, beginning).budget.tokens == 20
+    assert StrategyInput(reader, request, beginning).budget.tokens == 20
     read = request._replace(text=document(6))
-    assert Source(reader, request, beginning, read).budget.tokens == 20
+    assert StrategyInput(reader, request, beginning, read).budget.tokens == 20
 
 
 def test_hierarchical_ends_as_soon_as_summaries_are_short_enough():
@@ -401,7 +401,7 @@ def test_documents_share_rounds():
         reader = Reader(Words(), longest_input=LONGEST, longest_whole=LONGEST, max_new_tokens=5)
         ids = [*text.split(), END]
         request = Request(text, "a.txt", None)
-        source = Source(reader, request, TokenizedDocument(ids, len(ids)))
+        source = StrategyInput(reader, request, TokenizedDocument(ids, len(ids)))
         return Plan(summarize_steps(source, choose(source)))
 
     found = dict(run_plans(map(plan, texts), decode))
@@ -430,7 +430,9 @@ def test_segments_are_measured_as_they_are_read(overlaps):
     for num_words in (3, 7, LONGEST - 2, LONGEST - 1, LONGEST):
         text = document(200 // num_words, num_words)
         ids = tokenizer.add_special_tokens(tokenizer.encode(text))
-        source = Source(reader, Request(text, "a.txt", None), TokenizedDocument(ids, len(ids)))
+        source = StrategyInput(
+            reader, Request(text, "a.txt", None), TokenizedDocument(ids, len(ids))
+        )
         for segment in source._cut(text, 0, overlaps):
             read = tokenizer.add_special_tokens(tokenizer.encode(segment))
             assert len(read) <= LONGEST, num_words
@@ -438,7 +440,7 @@ def test_segments_are_measured_as_they_are_read(overlaps):
 
 def test_inputs_of_one_limit_go_together():
     def piece(limit):
-        return Piece(TokenizedDocument([str(limit), END], 2), limit)
+        return StepInput(TokenizedDocument([str(limit), END], 2), limit)
 
     def two_rounds():
         yield [piece(None)]

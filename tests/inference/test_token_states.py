@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from longsum_jax.inference.token_states import SpecialTokens, text_windows, token_states
+from longsum_jax.inference.token_states import SurroundingTokens, text_windows, token_states
 
 
 class Reader:
@@ -41,7 +41,7 @@ def _neighbours(place, window, length):
 
 
 def test_states_of_windows():
-    special = SpecialTokens((101,), (102, 103))
+    special = SurroundingTokens((101,), (102, 103))
     texts = [list(range(1, 10)), [], [7, 8]]
     options = {"limit": 6, "layer": 3, "batch_size": 2}
     long, empty, short = token_states(Reader(), texts, special, **options)
@@ -61,6 +61,6 @@ def test_states_of_windows():
 def test_empty_texts_without_special_tokens():
     options = {"limit": 4, "layer": 3, "batch_size": 2}
     for texts in ([[]], [[], [7, 8]]):
-        empty, *others = token_states(Reader(), texts, SpecialTokens((), ()), **options)
+        empty, *others = token_states(Reader(), texts, SurroundingTokens((), ()), **options)
         assert empty.shape == (0, 4)
         assert [states[:, 0].tolist() for states in others] == texts[1:]
