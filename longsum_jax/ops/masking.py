@@ -35,12 +35,12 @@ def mask_tokens(
     Returns:
         (inputs, labels): labels are the ids of the selected tokens, IGNORED_LABEL elsewhere.
     """
-    chosen_key, action_key, random_key = jax.random.split(rng, 3)
-    chosen = candidates & (jax.random.uniform(chosen_key, ids.shape) < probability)
+    selection_key, action_key, random_key = jax.random.split(rng, 3)
+    is_selected = candidates & (jax.random.uniform(selection_key, ids.shape) < probability)
     action = jax.random.uniform(action_key, ids.shape)
     indices = jax.random.randint(random_key, ids.shape, 0, len(replacements))
     drawn = replacements[indices].astype(ids.dtype)
     is_masked = action < masked
     inputs = jnp.where(action < masked + random, drawn, ids)
     inputs = jnp.where(is_masked, mask_id, inputs)
-    return jnp.where(chosen, inputs, ids), jnp.where(chosen, ids, IGNORED_LABEL)
+    return jnp.where(is_selected, inputs, ids), jnp.where(is_selected, ids, IGNORED_LABEL)

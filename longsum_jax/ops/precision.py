@@ -27,16 +27,16 @@ def define_gradient(
     """
 
     def forward_with_precision(*arguments: Any) -> tuple[Any, Any]:
-        out, kept = forward(*arguments)
+        out, residuals = forward(*arguments)
         precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
         # Residuals must be a pytree of arrays; this one has no leaves.
         context = jax.tree_util.Partial(partial(jax.default_matmul_precision, precision))
-        return out, (kept, context)
+        return out, (residuals, context)
 
     def backward_with_precision(*arguments: Any) -> tuple[Any, ...]:
-        *static, (kept, context), gradient = arguments
+        *static, (residuals, context), gradient = arguments
         with context():
-            return backward(*static, kept, gradient)
+            return backward(*static, residuals, gradient)
 
     function.defvjp(forward_with_precision, backward_with_precision)
 

@@ -253,10 +253,10 @@ def shard_map_heads(
         return lax.all_to_all(pad(out), axes, split_axis=1, concat_axis=2, tiled=True)
 
     batch = sharding.batch or None
-    places = {"batch": batch, "heads": axes, None: None}
+    mesh_axes = {"batch": batch, "heads": axes, None: None}
     heads_specs, heads_arrays = {}, {}
     for name, (arrays, names) in (heads or {}).items():
-        heads_specs[name] = P(*(places[dimension] for dimension in names))
+        heads_specs[name] = P(*(mesh_axes[dimension] for dimension in names))
         heads_arrays[name] = arrays
     out = jax.shard_map(
         run,

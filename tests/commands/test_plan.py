@@ -24,7 +24,7 @@ from longsum_jax.experiment.objectives.extraction import Extraction
 from longsum_jax.experiment.objectives.summarization import Summarization
 from longsum_jax.inference.loading import load, load_description
 from longsum_jax.models.registry import get_family
-from longsum_jax.ops.attention.fused import Choice, note_choice
+from longsum_jax.ops.attention.fused import KernelChoice, note_choice
 from longsum_plan import devices
 from longsum_plan.plan import ProgramPlan
 from longsum_plan.program import AbstractProgram
@@ -151,10 +151,10 @@ def uncompiled(monkeypatch):
 
 def test_layers_without_a_kernel_are_named_with_the_reason(uncompiled):
     def note_choices():
-        note_choice("encoder.a", Choice(None, "position biases"))
-        note_choice("decoder.a", Choice(None, "position biases"))
-        note_choice("decoder.b", Choice("splash"))
-        note_choice("decoder.c", Choice(None))
+        note_choice("encoder.a", KernelChoice(None, "position biases"))
+        note_choice("decoder.a", KernelChoice(None, "position biases"))
+        note_choice("decoder.b", KernelChoice("splash"))
+        note_choice("decoder.c", KernelChoice(None))
 
     uncompiled(1, 1, 1)
     programs = [AbstractProgram("it", note_choices, {})] * 2

@@ -128,6 +128,7 @@ NOUN_PACKAGES = (
     "longsum_jax/inference",
     "longsum_jax/layers",
     "longsum_jax/models",
+    "longsum_jax/ops",
 )
 NOT_NOUNS = {
     "asked",

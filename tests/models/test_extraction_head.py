@@ -8,7 +8,7 @@ import pytest
 from longsum_jax.errors import InputError
 from longsum_jax.models.extraction_head import mean_state
 from longsum_jax.models.registry import get_family
-from longsum_jax.ops.attention.fused import Choice, noted_choices
+from longsum_jax.ops.attention.fused import KernelChoice, noted_choices
 
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 60}
 HEAD = {"head": "extraction", "extraction_heads": 4}
@@ -138,4 +138,4 @@ def test_the_head_has_the_attention_backend_of_the_model(extractor):
     vectors, mask = np.zeros((2, 5, 16), np.float32), np.ones((2, 5), bool)
     with noted_choices() as choices:
         apply.eval_shape(config, params, vectors, mask, method="score_sentences")
-    assert list(choices.values()) == [Choice(None, 'attention_backend is "reference"')]
+    assert list(choices.values()) == [KernelChoice(None, 'attention_backend is "reference"')]

@@ -23,9 +23,9 @@ from longsum_jax.ops.attention.dense import (
 )
 from longsum_jax.ops.attention.fused import (
     AttentionBackend,
-    Choice,
     FusedAttention,
     Kernel,
+    KernelChoice,
     choose_kernel,
     fused_attention,
     note_choice,
@@ -368,13 +368,13 @@ class MultiHeadAttention(nn.Module):
         if sharding is not None and is_sharded and by_heads:
             is_sharded = self.num_heads % sharding.num_shards > 0
         if bias is not None:
-            choice = Choice(None, "position biases")
+            choice = KernelChoice(None, "position biases")
         elif isinstance(self.scale, CappedScale):
-            choice = Choice(None, "a soft cap of scores")
+            choice = KernelChoice(None, "a soft cap of scores")
         elif drops_weights:
-            choice = Choice(None, "dropout of attention weights")
+            choice = KernelChoice(None, "dropout of attention weights")
         elif is_sharded:
-            choice = Choice(None, "a mesh shards its sequences")
+            choice = KernelChoice(None, "a mesh shards its sequences")
         else:
             choice = choose_kernel(self.backend, self.dtype, head_dim=self.d_kv, **sizes)
         self._note(choice)
@@ -382,9 +382,9 @@ class MultiHeadAttention(nn.Module):
 
     def without_kernel(self, reason: str) -> None:
         """Records for plans why no fused kernel computes this layer."""
-        self._note(Choice(None, reason))
+        self._note(KernelChoice(None, reason))
 
-    def _note(self, choice: Choice) -> None:
+    def _note(self, choice: KernelChoice) -> None:
         note_choice(".".join(self.path) if self.scope is not None else "", choice)
 
     def attend_stored(

@@ -113,8 +113,8 @@ def _random_keys(k: AnyArray, v: AnyArray, mask: AnyArray, random_blocks: AnyArr
     take_blocks = jax.vmap(lambda x, blocks: x[:, blocks], in_axes=(3, 0), out_axes=4)
 
     def gather(x: AnyArray) -> Array:
-        taken = take_blocks(x, random_blocks)
-        return taken.reshape(taken.shape[0], random_blocks.shape[1], -1, *taken.shape[4:])
+        gathered = take_blocks(x, random_blocks)
+        return gathered.reshape(gathered.shape[0], random_blocks.shape[1], -1, *gathered.shape[4:])
 
     k, v = gather(k), gather(v)
     mask = mask[:, random_blocks].swapaxes(1, 2)  # [batch, inner_blocks, heads, count, block_size]

@@ -70,8 +70,8 @@ def loop_over(axis: Axis, attend: Attend, size: int = 1, *, recompute: bool = Fa
             attend_piece = jax.checkpoint(attend_piece, prevent_cse=False)
 
         # Moves the looped axis first and splits it: [pieces, size, ...]
-        def cut(x: AnyArray, place: int) -> Array:
-            x = jnp.moveaxis(x, place, 0)
+        def cut(x: AnyArray, dim: int) -> Array:
+            x = jnp.moveaxis(x, dim, 0)
             return to_blocks(x[None], size)[0]
 
         def join(x: Array) -> Array:
@@ -97,8 +97,8 @@ def _looped_arrays(
     """
     arrays: list[tuple[AnyArray, int]] = []
 
-    def note(x: AnyArray, place: int) -> None:
-        arrays.append((x, place))
+    def note(x: AnyArray, dim: int) -> None:
+        arrays.append((x, dim))
 
     for key_set in key_sets:
         _map_looped(note, key_set, axis, length)
@@ -111,8 +111,8 @@ def _with_looped_arrays(
     """Returns ``key_sets`` with ``arrays`` (looped axis first) in place of ``_looped_arrays``."""
     remaining = iter(arrays)
 
-    def replace(_: AnyArray, place: int) -> Array:
-        return jnp.moveaxis(next(remaining), 0, place)
+    def replace(_: AnyArray, dim: int) -> Array:
+        return jnp.moveaxis(next(remaining), 0, dim)
 
     return [_map_looped(replace, key_set, axis, length) for key_set in key_sets]
 
@@ -122,15 +122,15 @@ def _map_looped(
 ) -> KeySet:
     """Applies ``function`` to each array that the loop cuts, and to the index of its axis."""
 
-    def visit(x: AnyArray | None, place: int | None) -> Any:
+    def visit(x: AnyArray | None, dim: int | None) -> Any:
         # Arrays of size 1 along the axis are broadcast, not cut.
-        if x is None or place is None or x.ndim <= place or x.shape[place] != length:
+        if x is None or dim is None or x.ndim <= dim or x.shape[dim] != length:
             return x
-        return function(x, place)
+        return function(x, dim)
 
     k, v, mask, bias = key_set
-    keys_place = axis.own_keys if k.ndim == 5 else axis.shared_keys
-    k, v, mask = visit(k, keys_place), visit(v, keys_place), visit(mask, axis.scores)
+    keys_dim = axis.own_keys if k.ndim == 5 else axis.shared_keys
+    k, v, mask = visit(k, keys_dim), visit(v, keys_dim), visit(mask, axis.scores)
     if not isinstance(bias, LazyBias):
         return KeySet(k, v, mask, visit(bias, axis.scores))
     arrays = tuple(visit(x, axis.bias_arrays) for x in bias.arrays)

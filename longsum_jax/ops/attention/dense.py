@@ -88,9 +88,9 @@ def dot_product_attention(
     if bias is not None:
         scores = scores + bias.astype(jnp.float32)
     weights = masked_softmax(scores, mask, axes).astype(v.dtype)
-    kept = weights if dropout is None else dropout(weights)
+    dropped = weights if dropout is None else dropout(weights)
     # Rematerialized layers save the output, and recompute the much larger weights.
-    return sum_over(save_for_backward(weighted_values(kept, v)), axes)
+    return sum_over(save_for_backward(weighted_values(dropped, v)), axes)
 
 
 def key_products(

@@ -54,7 +54,7 @@ Pattern = Callable[[Any, Any], Any]
 FusedAttention = Callable[..., Array]
 
 
-class Choice(NamedTuple):
+class KernelChoice(NamedTuple):
     """The kernel selected for an attention, or the reason for the reference implementation.
 
     Attributes:
@@ -66,7 +66,7 @@ class Choice(NamedTuple):
     reason: str = ""
 
 
-_CHOICES: ContextVar[dict[str, Choice] | None] = ContextVar("choices", default=None)
+_CHOICES: ContextVar[dict[str, KernelChoice] | None] = ContextVar("choices", default=None)
 
 # Fewer queries, such as the beams of a document, or fewer keys have few scores and would fill only
 # a small part of a kernel's block.
@@ -79,9 +79,9 @@ _GPU_DTYPES = (jnp.bfloat16, jnp.float16)
 
 
 @contextlib.contextmanager
-def noted_choices() -> Iterator[dict[str, Choice]]:
+def noted_choices() -> Iterator[dict[str, KernelChoice]]:
     """Collects the choices of programs that are traced inside, by layer name."""
-    choices: dict[str, Choice] = {}
+    choices: dict[str, KernelChoice] = {}
     token = _CHOICES.set(choices)
     try:
         yield choices
@@ -89,7 +89,7 @@ def noted_choices() -> Iterator[dict[str, Choice]]:
         _CHOICES.reset(token)
 
 
-def note_choice(layer: str, choice: Choice) -> None:
+def note_choice(layer: str, choice: KernelChoice) -> None:
     """Records a choice for ``noted_choices``, if choices are being collected."""
     choices = _CHOICES.get()
     if choices is not None:
@@ -106,7 +106,7 @@ def choose_kernel(
     causal: bool,
     has_mask: bool,
     has_pattern: bool = False,
-) -> Choice:
+) -> KernelChoice:
     """Selects the kernel for attention without a bias and dropout.
 
     Args:
@@ -128,24 +128,26 @@ def choose_kernel(
             f'"{target_platform()}"; give "auto" for the kernel of its devices'
         )
     if backend == "reference":
-        return Choice(None, 'attention_backend is "reference"')
+        return KernelChoice(None, 'attention_backend is "reference"')
     if num_queries < MIN_QUERIES or num_keys < MIN_KEYS:
-        return Choice(None)
+        return KernelChoice(None)
     dtype = jnp.dtype(dtype)
     chooses_keys = has_pattern or (causal and has_mask)
     kernel = _kernel_of_target(dtype, chooses_keys) if backend == "auto" else backend
     if kernel is None:
         platform = target_platform()
-        return Choice(
+        return KernelChoice(
             None, "" if platform == "cpu" else f"no kernel for {dtype} on this {platform}"
         )
     if kernel == "splash":
-        return Choice(None, "TPUs have no float16") if dtype == jnp.float16 else Choice(kernel)
+        if dtype == jnp.float16:
+            return KernelChoice(None, "TPUs have no float16")
+        return KernelChoice(kernel)
     if head_dim % 8 or head_dim > _GPU_MAX_HEAD_DIM or dtype not in _GPU_DTYPES:
-        return Choice(None, f"kernels of GPUs have no heads of {head_dim} in {dtype}")
+        return KernelChoice(None, f"kernels of GPUs have no heads of {head_dim} in {dtype}")
     if kernel == "cudnn" and chooses_keys:
-        return Choice(None, "cuDNN has no windows, and no masks in causal attention")
-    return Choice(kernel)
+        return KernelChoice(None, "cuDNN has no windows, and no masks in causal attention")
+    return KernelChoice(kernel)
 
 
 def _kernel_of_target(dtype: Any, chooses_keys: bool) -> Kernel | None:

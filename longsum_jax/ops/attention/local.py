@@ -121,7 +121,7 @@ def local_attention(
     return zero_padding(from_blocks(out, q.shape[1]), mask)
 
 
-class _Window(NamedTuple):
+class _WindowPattern(NamedTuple):
     """The pattern of a window (``fused.Pattern``): keys within the radius, and all extra keys.
 
     Attributes:
@@ -160,7 +160,7 @@ def _attend_in_rows(
         return overlapping(x, -margin, size, 2 * margin, num_rows, axes).swapaxes(0, 1)
 
     text = KeySet(rows(tokens.k), rows(tokens.v), rows(key_mask)[:, :, None, None])
-    pattern = _Window(radius, margin, size + 2 * margin)
+    pattern = _WindowPattern(radius, margin, size + 2 * margin)
     q = to_blocks(tokens.q, size)
     out = fused_key_sets(q, [text, *extra], fused, pattern=pattern, scale=scale)
     return from_blocks(out, length)
@@ -193,9 +193,9 @@ def transient_blocks(
     return block_ids.astype(jnp.int32), global_mask
 
 
-def _ends_block(places: Int[AnyArray, " length"], size: int) -> Bool[Array, " length"]:
+def _ends_block(positions: Int[AnyArray, " length"], size: int) -> Bool[Array, " length"]:
     """Returns True for the last position of each block."""
-    return places % size == size - 1
+    return positions % size == size - 1
 
 
 def block_sums(
@@ -220,31 +220,31 @@ def block_sums(
     Returns:
         The sums in the type of ``x``; zeros for blocks that are not full.
     """
-    places = first_position(mask.shape[1], axes) + jnp.arange(mask.shape[1])
-    ends_of_blocks = jnp.sum(mask & _ends_block(places, size), 1)
+    positions = first_position(mask.shape[1], axes) + jnp.arange(mask.shape[1])
+    ends_of_blocks = jnp.sum(mask & _ends_block(positions, size), 1)
     num_full = sum_over(ends_of_blocks, axes)[:, None]
     # Tokens after the last full block are added to it.
-    sums = _sums_at_places(jnp.where(_columns(mask, x), x, 0), size, num_blocks + 1, axes)
+    sums = _aligned_sums(jnp.where(_columns(mask, x), x, 0), size, num_blocks + 1, axes)
     is_full = _columns(jnp.arange(num_blocks + 1) < num_full, sums)
     rest = jnp.where(is_full, 0, sums).sum(1, keepdims=True)
     is_last = _columns(jnp.arange(num_blocks) == num_full - 1, sums)
-    own = jnp.where(is_full, sums, 0)[:, :-1]
+    full = jnp.where(is_full, sums, 0)[:, :-1]
     rest = jnp.where(is_last, rest, 0)
-    return (own + rest).astype(x.dtype)
+    return (full + rest).astype(x.dtype)
 
 
-def _sums_at_places(
+def _aligned_sums(
     x: Float[AnyArray, "batch length *features"], size: int, count: int, axes: Axes
 ) -> Float[Array, "batch count *features"]:
     """Sums every ``size`` tokens of the sequence, in float32; returns the first ``count`` sums."""
     batch, length, *features = x.shape
     local_count = -(-length // size)
-    place: Array | int = 0
+    offset: Array | int = 0
     if axes:  # shards may begin and end inside a block
         first = first_position(length, axes)
         # Pads the shard so that its first token is at the right offset within a block.
         local_count = length // size + 2
-        place = first // size
+        offset = first // size
         padded = jnp.zeros((batch, local_count * size, *features), x.dtype)
         x = lax.dynamic_update_slice_in_dim(padded, x, first % size, 1)
     x = append_zeros(x, local_count * size - x.shape[1])
@@ -252,7 +252,7 @@ def _sums_at_places(
     # Adds the partial sums of all shards at the offset of their first block.
     whole = max(count, count_shards(axes) * length // size + 2)
     sums = jnp.zeros((batch, whole, *features), jnp.float32)
-    sums = lax.dynamic_update_slice_in_dim(sums, local, place, 1)
+    sums = lax.dynamic_update_slice_in_dim(sums, local, offset, 1)
     return sum_over(sums, axes)[:, :count]
 
 

@@ -104,9 +104,9 @@ class LsgSpec(NamedTuple):
         )
 
 
-def _nearest_divisor(number: int, wanted: int) -> int:
+def _nearest_divisor(number: int, target: int) -> int:
     divisors = [n for n in range(1, number + 1) if number % n == 0]
-    return min(divisors, key=lambda n: abs(n - wanted))
+    return min(divisors, key=lambda n: abs(n - target))
 
 
 def lsg_attention(
@@ -269,7 +269,7 @@ def _all_keys(
 # a gather; blocks beyond the ends of the sequence are masked.
 
 
-class _Run(NamedTuple):
+class _BlockRun(NamedTuple):
     """A run of neighboring blocks of keys for every block of queries.
 
     Block n of the queries attends to blocks n + first to n + first + blocks - 1 of the keys. A
@@ -320,18 +320,18 @@ def _window(
     size: int,
     bias: AnyArray | None,
     causal: bool,
-) -> _Run:
+) -> _BlockRun:
     """Returns the block of each query, the previous one and, unless ``causal``, the next one."""
     count, mask = (2, jnp.tri(size, 2 * size, size, dtype=bool)) if causal else (3, None)
     if bias is not None:
         bias = bias[None, None, :, :, : count * size]
     k, v, key_mask = (to_blocks(x, size) for x in (k, v, key_mask))
-    return _Run(k, v, key_mask, -1, count, mask=mask, bias=bias)
+    return _BlockRun(k, v, key_mask, -1, count, mask=mask, bias=bias)
 
 
 def _side_runs(
     sparse: SparseKeys, selection: Selection, count: int, causal: bool, axes: Axes
-) -> list[_Run]:
+) -> list[_BlockRun]:
     """Returns the ``count`` sparse keys on either side of each local window."""
     step = selection.block_size // selection.factor
     k, v, mask = (to_blocks(x, step) for x in sparse)
@@ -341,14 +341,14 @@ def _side_runs(
     if blocks < 1:
         return []
     count = min(count, blocks * step)
-    left = _Run(k, v, mask, -1 - blocks, blocks, slice(-count, None))
-    return [left] if causal else [left, _Run(k, v, mask, after, blocks, slice(count))]
+    left = _BlockRun(k, v, mask, -1 - blocks, blocks, slice(-count, None))
+    return [left] if causal else [left, _BlockRun(k, v, mask, after, blocks, slice(count))]
 
 
 def _attend_runs(
     q: Float[AnyArray, "batch num_blocks block_size heads head_dim"],
     globals_: KeySet,
-    runs: Sequence[_Run],
+    runs: Sequence[_BlockRun],
     scale: Scale,
     dropout: Dropout | None,
     axes: Axes,
@@ -400,8 +400,8 @@ class _RunPattern(NamedTuple):
         reads: AnyArray | bool = False
         for number, (num_keys, step, first, end) in enumerate(self.runs):
             factor = self.block_size // step  # compared in tokens, which needs no division
-            places = (keys - start) * factor - block
-            in_run = (places >= first * factor) & (places < end * factor)
+            offsets = (keys - start) * factor - block
+            in_run = (offsets >= first * factor) & (offsets < end * factor)
             if self.causal and number == 0:
                 in_run = in_run & (keys <= queries + self.block_size)
             reads = reads | in_run
@@ -412,7 +412,7 @@ class _RunPattern(NamedTuple):
 def _attend_in_rows(
     q: Float[AnyArray, "batch num_blocks block_size heads head_dim"],
     globals_: KeySet,
-    runs: Sequence[_Run],
+    runs: Sequence[_BlockRun],
     scale: Scale,
     fused: FusedAttention,
     axes: Axes,
@@ -448,7 +448,7 @@ def _of_scores(
     return mask[:, :, None, None] if mask.ndim == 3 else mask.swapaxes(2, 3)[:, :, :, None]
 
 
-def _count_pieces(q: AnyArray, runs: Sequence[_Run]) -> int:
+def _count_pieces(q: AnyArray, runs: Sequence[_BlockRun]) -> int:
     """Returns the number of pieces: limited scores, and no piece shorter than its overlap."""
     batch, blocks, size, heads, _ = q.shape
     width = sum(run.k.shape[2] * run.blocks for run in runs)

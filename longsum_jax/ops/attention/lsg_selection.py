@@ -138,9 +138,10 @@ _Take = Callable[[AnyArray], Array]
 
 def _gathered_largest(x: Float[AnyArray, "batch num_chunks heads chunk"], count: int) -> _Take:
     """Returns a function that gathers the ``count`` largest of each chunk, in their order."""
-    _, places = lax.top_k(x, count)
-    places = jnp.sort(places, axis=-1).swapaxes(2, 3)[..., None]
-    return lambda x: jnp.take_along_axis(x, places, axis=2)
+    _, indices = lax.top_k(x, count)
+    # [batch, num_chunks, count, heads, 1], in the order of the text
+    indices = jnp.sort(indices, axis=-1).swapaxes(2, 3)[..., None]
+    return lambda x: jnp.take_along_axis(x, indices, axis=2)
 
 
 def _multiplied_largest(x: Float[AnyArray, "batch num_chunks heads chunk"], count: int) -> _Take:
@@ -151,12 +152,12 @@ def _multiplied_largest(x: Float[AnyArray, "batch num_chunks heads chunk"], coun
     equal = x[..., None, :] == x[..., None]
     # Rank of each entry within its chunk; then the output index of each selected entry.
     is_taken = (larger | (equal & is_first)).sum(-1) < count
-    places = jnp.where(is_taken, jnp.cumsum(is_taken, -1) - 1, count)
+    indices = jnp.where(is_taken, jnp.cumsum(is_taken, -1) - 1, count)
     # One-hot [batch, num_chunks, heads, count, chunk]: output index by position.
-    is_there = places[..., None, :] == np.arange(count)[:, None]
+    is_output = indices[..., None, :] == np.arange(count)[:, None]
 
     def take(x: AnyArray) -> Array:
-        picked = is_there.astype(x.dtype)
+        picked = is_output.astype(x.dtype)
         return jnp.einsum("bnhsc,bnchk->bnshk", picked, x, precision=lax.Precision.HIGHEST)
 
     return take

@@ -153,8 +153,8 @@ def _chunk_key_sets(
     """
     num_chunks, size = k.shape[1:3]
     last = jnp.maximum(-(-num_real // size) - 1, 0)  # the last chunk with real tokens
-    places = jnp.arange(num_chunks * size).reshape(1, num_chunks, size)
-    mask = places < num_real[:, None, None]  # real tokens come first
+    indices = jnp.arange(num_chunks * size).reshape(1, num_chunks, size)
+    mask = indices < num_real[:, None, None]  # real tokens come first
     positions = to_blocks(positions, size)
 
     # Chunk n gets chunk n - 1; chunk 0 gets the last real chunk of the previous round.
@@ -167,8 +167,8 @@ def _chunk_key_sets(
     has_before = (jnp.arange(num_chunks) > 0) | (last[:, None] > 0)  # False for a single chunk
     before_mask = (before(mask) & has_before[..., None])[:, :, None, None]
     biases = _position_biases(positions, before(positions), rounds, bias)
-    own = KeySet(k, v, mask[:, :, None, None], biases[0])
-    return own, KeySet(before(k), before(v), before_mask, biases[1])
+    chunk_keys = KeySet(k, v, mask[:, :, None, None], biases[0])
+    return chunk_keys, KeySet(before(k), before(v), before_mask, biases[1])
 
 
 def _position_biases(
@@ -187,10 +187,10 @@ def _position_biases(
         rounds, bias: see ``_chunk_key_sets``.
     """
     if bias is not None:
-        own = _distance_bias(*bias, positions, positions)
-        return own, _distance_bias(*bias, positions, positions_before)
-    own = _self_bias(positions, positions)
-    return own, _self_bias(positions, positions_before) if rounds > 1 else None
+        chunk_bias = _distance_bias(*bias, positions, positions)
+        return chunk_bias, _distance_bias(*bias, positions, positions_before)
+    chunk_bias = _self_bias(positions, positions)
+    return chunk_bias, _self_bias(positions, positions_before) if rounds > 1 else None
 
 
 def _self_bias(queries: AnyArray, keys: AnyArray) -> LazyBias:

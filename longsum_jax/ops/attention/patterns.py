@@ -356,29 +356,29 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
         return rows.reshape(batch, -1, *blocks.shape[3:])[:, :length]
 
     blocks = to_blocks(to_classes(x.qkv.q), min(STRIDE_BLOCK, num_keys))
-    # Indices of the queries within their class.
-    places = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, -1, 1, blocks.shape[2])
+    # Indices of the queries within their class, [1, num_blocks, 1, block_size].
+    indices = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, -1, 1, blocks.shape[2])
     table: tuple[AnyArray, ...] = ()
     if x.distance_bias is not None:
         table = (_bias_at(x.distance_bias, stride * jnp.arange(1 - num_keys, num_keys)),)
     # A radius of -1 excludes no key.
     radius = jnp.asarray([-1 if pattern.radius is None else pattern.radius])
 
-    def mask_or_bias(places: AnyArray, radius: Any, *table: AnyArray) -> Array:
+    def mask_or_bias(indices: AnyArray, radius: Any, *table: AnyArray) -> Array:
         """Returns FOLDED_MASK inside the window, the bias outside it.
 
         Its shape is [1, num_blocks, heads or 1, block_size, num_keys].
         """
-        distances = (jnp.arange(num_keys) - places[..., None]) * stride
+        distances = (jnp.arange(num_keys) - indices[..., None]) * stride
         in_window = jnp.abs(distances) <= radius[0]
         if not table:
             return jnp.where(in_window, FOLDED_MASK, 0.0)
-        starts = jnp.maximum(num_keys - 1 - places[:, :, 0], 0)
+        starts = jnp.maximum(num_keys - 1 - indices[:, :, 0], 0)
         return jnp.where(in_window, FOLDED_MASK, sliced_bias(table[0], starts, num_keys)())
 
     bias = None
     if pattern.radius is not None or x.distance_bias is not None:
-        bias = LazyBias(mask_or_bias, places, (radius, *table))
+        bias = LazyBias(mask_or_bias, indices, (radius, *table))
     k, v = to_classes(x.qkv.k), to_classes(x.qkv.v)
     keys = KeySet(k, v, to_classes(mask)[:, None, None, None], bias)
     return attend_partially(blocks, [keys], scale=x.scale, dropout=dropout).map(from_classes)
@@ -446,9 +446,9 @@ def _bias_of_offsets(size: int) -> Callable[[Array, Array], Array]:
             offsets: distances from first query to first key, [batch, num_blocks, heads, count].
             bias: bias table [heads, distances].
         """
-        places = jnp.arange(size)
+        positions = jnp.arange(size)
         # Distance of each query of a block to each key of a drawn block, flattened over the draws.
-        distances = offsets[:, :, :, None, :, None] + places - places[:, None, None]
+        distances = offsets[:, :, :, None, :, None] + positions - positions[:, None, None]
         distances = distances.reshape(*distances.shape[:4], -1)
 
         def of_head(bias: AnyArray, distances: AnyArray) -> Array:

@@ -109,7 +109,7 @@ def sinkhorn_attention(
         bias = distance_bias[:, entries][None, None]
     # One softmax over the mixture and the block itself.
     mixed = KeySet(mix(k), mix(v), mixed_mask)
-    own = KeySet(k, v, token_mask[:, :, None, None], bias)
-    out = attend_key_sets(q, [mixed, own], scale=scale, dropout=dropout)
+    block_keys = KeySet(k, v, token_mask[:, :, None, None], bias)
+    out = attend_key_sets(q, [mixed, block_keys], scale=scale, dropout=dropout)
     out = from_blocks(out, mask.shape[1])
     return zero_padding(out, mask)

@@ -93,8 +93,8 @@ class _PatternMask(masks.Mask):
 
     def __getitem__(self, index: tuple[slice, slice]) -> np.ndarray:
         queries, keys = index
-        places = np.arange(keys.start, keys.stop, dtype=np.int32)
-        return self.mask_function(self.q_sequence[queries, None], places)
+        key_indices = np.arange(keys.start, keys.stop, dtype=np.int32)
+        return self.mask_function(self.q_sequence[queries, None], key_indices)
 
     # JAX caches the tables of blocks of recent masks, and compares masks for it.
     def __eq__(self, other: object) -> bool:

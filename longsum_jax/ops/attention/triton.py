@@ -111,20 +111,21 @@ def _block_pairs(problem: _Problem) -> Bool[np.ndarray, "query_blocks key_blocks
     """Returns True for each pair of blocks in which a query reads a key."""
     keys = np.arange(problem.num_keys, dtype=np.int32)
     # One block of queries at a time, so that no array [num_queries, num_keys] is built.
-    found = []
+    rows = []
     for start in range(0, problem.num_queries, problem.block):
         queries = np.arange(start, start + problem.block, dtype=np.int32)
         reads = problem.pattern(queries[:, None], keys).any(0)
-        found.append(reads.reshape(-1, problem.block).any(1))
-    return np.stack(found)
+        rows.append(reads.reshape(-1, problem.block).any(1))
+    return np.stack(rows)
 
 
 def _table(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the indices of the pairs of each row, int32 [rows, most pairs], and their counts."""
     counts = pairs.sum(1)
-    # A stable sort puts the indices of True entries first, in ascending order.
-    places = np.argsort(~pairs, axis=1, kind="stable")[:, : max(counts.max(), 1)]
-    return places.astype(np.int32), counts.astype(np.int32)
+    # A stable sort puts the indices of True entries first, in ascending order; other entries of a
+    # row are not read.
+    indices = np.argsort(~pairs, axis=1, kind="stable")[:, : max(counts.max(), 1)]
+    return indices.astype(np.int32), counts.astype(np.int32)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -136,16 +137,16 @@ def _attend(problem: _Problem, q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyA
 def _attend_forward(
     problem: _Problem, q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray
 ) -> tuple[Array, tuple[AnyArray, ...]]:
-    own = _Instances(problem, problem.num_queries)
-    keys = problem.num_keys
+    instances, keys = _Instances(problem, problem.num_queries), problem.num_keys
+    part = instances.part
     sums = jax.ShapeDtypeStruct((problem.rows, problem.heads, problem.num_queries), jnp.float32)
     out, log_sums = _call(
         "triton_attention_forward",
         _forward_kernel,
-        own,
+        instances,
         _block_pairs(problem),
-        [own.part("rlhd"), own.part("rlhd", keys), own.part("rlhd", keys), own.part("rl", keys)],
-        [own.part("rlhd"), own.part("rhl")],
+        [part("rlhd"), part("rlhd", keys), part("rlhd", keys), part("rl", keys)],
+        [part("rlhd"), part("rhl")],
         [q, sums],
         [q, k, v, mask],
     )
@@ -155,28 +156,30 @@ def _attend_forward(
 
 
 def _attend_backward(
-    problem: _Problem, kept: tuple[AnyArray, ...], gradient: AnyArray
+    problem: _Problem, residuals: tuple[AnyArray, ...], gradient: AnyArray
 ) -> tuple[Array | None, ...]:
-    q, k, v, mask, out, log_sums = kept
+    q, k, v, mask, out, log_sums = residuals
     # Sum over the keys of probability times gradient, for each query; equals out . gradient.
     sums = jnp.einsum("rqhd,rqhd->rhq", out, gradient, preferred_element_type=jnp.float32)
     pairs = _block_pairs(problem)
     arrays = [q, k, v, mask, gradient, log_sums, sums]
     # Gradients of queries: an instance has a block of queries and loops over keys.
-    own, keys = _Instances(problem, problem.num_queries), problem.num_keys
-    parts = [own.part("rlhd"), own.part("rlhd", keys), own.part("rlhd", keys)]
-    parts += [own.part("rl", keys), own.part("rlhd"), own.part("rhl"), own.part("rhl")]
-    results = [own.part("rlhd")]
+    instances, keys = _Instances(problem, problem.num_queries), problem.num_keys
+    part = instances.part
+    parts = [part("rlhd"), part("rlhd", keys), part("rlhd", keys)]
+    parts += [part("rl", keys), part("rlhd"), part("rhl"), part("rhl")]
+    results = [part("rlhd")]
     (of_q,) = _call(
-        "triton_attention_queries", _queries_kernel, own, pairs, parts, results, [q], arrays
+        "triton_attention_queries", _queries_kernel, instances, pairs, parts, results, [q], arrays
     )
     # Gradients of keys and values: an instance has a block of keys and loops over queries.
-    own, queries = _Instances(problem, problem.num_keys), problem.num_queries
-    parts = [own.part("rlhd", queries), own.part("rlhd"), own.part("rlhd"), own.part("rl")]
-    parts += [own.part("rlhd", queries), own.part("rhl", queries), own.part("rhl", queries)]
-    results = [own.part("rlhd"), own.part("rlhd")]
+    instances, queries = _Instances(problem, problem.num_keys), problem.num_queries
+    part = instances.part
+    parts = [part("rlhd", queries), part("rlhd"), part("rlhd"), part("rl")]
+    parts += [part("rlhd", queries), part("rhl", queries), part("rhl", queries)]
+    results = [part("rlhd"), part("rlhd")]
     of_k, of_v = _call(
-        "triton_attention_keys", _keys_kernel, own, pairs.T, parts, results, [k, v], arrays
+        "triton_attention_keys", _keys_kernel, instances, pairs.T, parts, results, [k, v], arrays
     )
     return of_q, of_k, of_v, None
 
@@ -215,14 +218,14 @@ class _Instances(NamedTuple):
         sizes = {"r": None, "h": None, "l": whole or self.problem.block, "d": self.problem.width}
 
         # Decodes the instance number: block within the row first, then head, then row.
-        def place(instance: Any) -> tuple[Any, ...]:
+        def index_map(instance: Any) -> tuple[Any, ...]:
             row_and_head = lax.div(instance, self.num_blocks)
-            places = {"r": lax.div(row_and_head, self.problem.heads), "d": 0}
-            places |= {"h": lax.rem(row_and_head, self.problem.heads)}
-            places |= {"l": 0 if whole else lax.rem(instance, self.num_blocks)}
-            return tuple(places[axis] for axis in axes)
+            indices = {"r": lax.div(row_and_head, self.problem.heads), "d": 0}
+            indices |= {"h": lax.rem(row_and_head, self.problem.heads)}
+            indices |= {"l": 0 if whole else lax.rem(instance, self.num_blocks)}
+            return tuple(indices[axis] for axis in axes)
 
-        return pl.BlockSpec(tuple(sizes[axis] for axis in axes), place)
+        return pl.BlockSpec(tuple(sizes[axis] for axis in axes), index_map)
 
 
 def _call(
@@ -247,13 +250,13 @@ def _call(
         shapes: shapes and dtypes of the results.
         arrays: inputs of the kernel.
     """
-    places, counts = _table(pairs)
+    indices, counts = _table(pairs)
     problem = instances.problem
 
-    def run(places: Any, counts: Any, *parts: Any) -> None:
+    def run(indices: Any, counts: Any, *parts: Any) -> None:
         # The block of this instance in its row; see ``_Instances.part``.
-        own = lax.rem(pl.program_id(0), instances.num_blocks)
-        kernel(problem, own, _Others(places, counts[own], own), *parts)
+        block_index = lax.rem(pl.program_id(0), instances.num_blocks)
+        kernel(problem, block_index, _Others(indices, counts[block_index], block_index), *parts)
 
     run.__name__ = name  # name of the function on the device
 
@@ -263,7 +266,7 @@ def _call(
     call = pl.pallas_call(
         run,
         grid=(instances.total,),
-        in_specs=[whole(places), whole(counts), *parts],
+        in_specs=[whole(indices), whole(counts), *parts],
         out_specs=list(results),
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in shapes],
         compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
@@ -272,21 +275,21 @@ def _call(
     )
     # Under jit, so that rematerialized layers can skip the whole call if its results were saved; a
     # bare kernel would run again.
-    return jax.jit(call)(jnp.asarray(places), jnp.asarray(counts), *arrays)
+    return jax.jit(call)(jnp.asarray(indices), jnp.asarray(counts), *arrays)
 
 
 class _Others(NamedTuple):
     """The blocks that an instance loops over."""
 
-    places: Any
+    indices: Any
     count: Any
-    own: Any
+    block_index: Any
 
     def over(self, step: Callable[[Any, Any], Any], start: Any) -> Any:
         """Folds ``step``(block, value) over the blocks, from ``start``."""
 
         def body(n: Any, value: Any) -> Any:
-            return step(self.places[self.own, n], value)
+            return step(self.indices[self.block_index, n], value)
 
         return lax.fori_loop(0, self.count, body, start)
 
@@ -310,7 +313,7 @@ def _product(a: AnyArray, b: AnyArray, a_axis: int, b_axis: int) -> Array:
 
 def _forward_kernel(
     problem: _Problem,
-    own: Any,
+    block_index: Any,
     others: _Others,
     q: Any,
     k: Any,
@@ -321,15 +324,15 @@ def _forward_kernel(
 ) -> None:
     queries = q[...]
 
-    def step(other: Any, kept: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def step(other: Any, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         # Running softmax: rescale the previous sums to the new maximum, then add this block.
-        values, sums, largest = kept
-        place = pl.ds(other * problem.block, problem.block)
-        scores, reads = _scores(problem, queries, k[place], mask[place], own, other)
+        values, sums, largest = state
+        entries = pl.ds(other * problem.block, problem.block)
+        scores, reads = _scores(problem, queries, k[entries], mask[entries], block_index, other)
         new = jnp.maximum(largest, scores.max(1))
         weights = jnp.where(reads, jnp.exp(scores - new[:, None]), 0.0)
         shrunk = jnp.exp(largest - new)
-        values = values * shrunk[:, None] + _product(weights.astype(v.dtype), v[place], 1, 0)
+        values = values * shrunk[:, None] + _product(weights.astype(v.dtype), v[entries], 1, 0)
         return values, sums * shrunk + weights.sum(1), new
 
     start = (
@@ -357,9 +360,9 @@ class _Queries(NamedTuple):
     log_sums: Any
     sums: Any
 
-    def at(self, place: Any) -> "_Queries":
+    def at(self, entries: Any) -> "_Queries":
         """Reads the entries at some positions of whole rows."""
-        return _Queries(*(x[place] for x in self))
+        return _Queries(*(x[entries] for x in self))
 
 
 def _weights_and_gradients(
@@ -381,7 +384,7 @@ def _weights_and_gradients(
 
 def _queries_kernel(
     problem: _Problem,
-    own: Any,
+    block_index: Any,
     others: _Others,
     q: Any,
     k: Any,
@@ -394,13 +397,13 @@ def _queries_kernel(
 ) -> None:
     queries = _Queries(q, gradient, log_sums, sums).at(...)
 
-    def step(other: Any, found: Array) -> Array:
-        place = pl.ds(other * problem.block, problem.block)
-        keys = k[place]
+    def step(other: Any, total: Array) -> Array:
+        entries = pl.ds(other * problem.block, problem.block)
+        keys = k[entries]
         _, of_scores = _weights_and_gradients(
-            problem, queries, keys, v[place], mask[place], own, other
+            problem, queries, keys, v[entries], mask[entries], block_index, other
         )
-        return found + _product(of_scores.astype(keys.dtype), keys, 1, 0)
+        return total + _product(of_scores.astype(keys.dtype), keys, 1, 0)
 
     start = jnp.zeros((problem.block, problem.width), jnp.float32)
     # The scale of the scores, once for the whole sum.
@@ -409,7 +412,7 @@ def _queries_kernel(
 
 def _keys_kernel(
     problem: _Problem,
-    own: Any,
+    block_index: Any,
     others: _Others,
     q: Any,
     k: Any,
@@ -424,15 +427,15 @@ def _keys_kernel(
     keys, values, is_key = k[...], v[...], mask[...]
     rows = _Queries(q, gradient, log_sums, sums)
 
-    def step(other: Any, found: tuple[Array, Array]) -> tuple[Array, Array]:
-        place = pl.ds(other * problem.block, problem.block)
-        queries = rows.at(place)
+    def step(other: Any, totals: tuple[Array, Array]) -> tuple[Array, Array]:
+        entries = pl.ds(other * problem.block, problem.block)
+        queries = rows.at(entries)
         weights, of_scores = _weights_and_gradients(
-            problem, queries, keys, values, is_key, other, own
+            problem, queries, keys, values, is_key, other, block_index
         )
         return (
-            found[0] + _product(of_scores.astype(keys.dtype), queries.q, 0, 0),
-            found[1] + _product(weights.astype(values.dtype), queries.of_out, 0, 0),
+            totals[0] + _product(of_scores.astype(keys.dtype), queries.q, 0, 0),
+            totals[1] + _product(weights.astype(values.dtype), queries.of_out, 0, 0),
         )
 
     start = jnp.zeros((problem.block, problem.width), jnp.float32)

@@ -157,8 +157,8 @@ def _chunks_per_group(shape: tuple[int, ...], modes: Modes, block: int) -> int:
 
 
 def _least_block_bytes(backend: Backend) -> int:
-    known = MIN_BLOCK_BYTES.get(target_platform())
-    return known or target_memory() // _MEMORY_SHARES[backend]
+    min_bytes = MIN_BLOCK_BYTES.get(target_platform())
+    return min_bytes or target_memory() // _MEMORY_SHARES[backend]
 
 
 def _can_save_spectrum(shape: tuple[int, ...]) -> bool:

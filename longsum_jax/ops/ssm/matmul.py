@@ -235,10 +235,10 @@ def _states(
     count = entering.real.shape[0] + 1
     factors = _Planes(*(jnp.broadcast_to(x, (count, 1, *x.shape)) for x in step))
     values = _Planes(*map(join, state, entering))
-    _, found = lax.associative_scan(combine, (factors, values), reverse=backward)
+    _, states = lax.associative_scan(combine, (factors, values), reverse=backward)
     if backward:
-        return _Planes(*(x[1:] for x in found)), _Planes(*(x[0] for x in found))
-    return _Planes(*(x[:-1] for x in found)), _Planes(*(x[-1] for x in found))
+        return _Planes(*(x[1:] for x in states)), _Planes(*(x[0] for x in states))
+    return _Planes(*(x[:-1] for x in states)), _Planes(*(x[-1] for x in states))
 
 
 def _times(a: _Planes, b: _Planes) -> _Planes:

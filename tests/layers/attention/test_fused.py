@@ -18,7 +18,7 @@ from longsum_jax.layers.encoder import Encoder
 from longsum_jax.models.bart import BartConfig
 from longsum_jax.models.bert import BertConfig
 from longsum_jax.models.t5 import T5Config
-from longsum_jax.ops.attention.fused import Choice, noted_choices
+from longsum_jax.ops.attention.fused import KernelChoice, noted_choices
 
 B, T, L, D, H, K = 2, 70, 260, 8, 2, 4
 X, SOURCE = (jax.random.normal(jax.random.key(seed), (B, n, D)) for seed, n in ((0, T), (1, L)))
@@ -146,7 +146,7 @@ def test_sparse_attention_that_kernels_cannot_compute_is_not_fused(config, optio
         assert count_kernels(config, stack="encoder", **options) == 0
     (name,) = choices
     assert name.endswith("self_attention")
-    assert choices[name] == Choice(None, reason)
+    assert choices[name] == KernelChoice(None, reason)
 
 
 @pytest.mark.parametrize(
