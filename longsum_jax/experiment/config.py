@@ -343,10 +343,10 @@ def _type_of(key: str) -> Any:
 
 
 def _check_sections(description: Mapping[str, Any]) -> None:
-    known = {"model", "task", "init_from", "init_fresh", *SECTIONS}
+    sections = {"model", "task", "init_from", "init_fresh", *SECTIONS}
     for name in description:
-        if name not in known:
-            raise InputError(f'config: unknown section "{name}"; {did_you_mean(name, known)}')
+        if name not in sections:
+            raise InputError(f'config: unknown section "{name}"; {did_you_mean(name, sections)}')
     for name in ("model", "task", "training"):
         if not isinstance(description.get(name), Mapping):
             raise InputError(f'config: the section "{name}" is missing; see configs/common.py')

@@ -102,8 +102,8 @@ def set_value(config: dict[str, Any], key: str, text: str) -> None:
 
 def _check_known(name: str, node: Mapping[str, Any], where: str) -> None:
     if name not in node:
-        place = f"config.{where}" if where else "config"
-        raise InputError(f'{place}: unknown key "{name}"; {did_you_mean(name, node)}')
+        location = f"config.{where}" if where else "config"
+        raise InputError(f'{location}: unknown key "{name}"; {did_you_mean(name, node)}')
 
 
 def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:

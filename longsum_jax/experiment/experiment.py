@@ -88,11 +88,11 @@ def check_run(run: RunConfig) -> None:
             'config.data.prepared is empty; data.reader="prepared" needs a directory that '
             "longsum prepare wrote"
         )
-    best, known = run.training.best_metric, objective.ranking(run)
-    if run.evaluation.examples and best not in known:
+    best, metrics = run.training.best_metric, objective.ranking(run)
+    if run.evaluation.examples and best not in metrics:
         raise InputError(
             f'config.training.best_metric: evaluation gives no "{best}"; '
-            f"{did_you_mean(best, known)}"
+            f"{did_you_mean(best, metrics)}"
         )
     if run.data.reader == "stream" and run.data.shuffle == "all":
         raise InputError(

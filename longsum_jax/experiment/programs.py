@@ -92,10 +92,10 @@ def evaluation_length(run: RunConfig) -> int:
     Whole documents, ``evaluation.max_source_length=0``, are as long as the model's positions; for a
     model without a limit, they are assumed to be as long as in training.
     """
-    wanted = run.evaluation.max_source_length
-    if wanted == 0:
-        wanted = max_input_length(run.model)
-    return wanted or run.task.max_source_length
+    length = run.evaluation.max_source_length
+    if length == 0:
+        length = max_input_length(run.model)
+    return length or run.task.max_source_length
 
 
 def _objective(run: RunConfig, devices: Sequence[jax.Device]) -> Objective:
@@ -121,7 +121,7 @@ def _evaluation_programs(
     stored = run.family.generation_config(config, steps.generation_options(run, *started))
     options = GenerationOptions.from_config(stored)
     with activate(mesh, run.mesh.rules):
-        found = summary_programs(
+        generator = summary_programs(
             run.family.module_class(config),
             state.params,
             batch_size=evaluation.batch_size,
@@ -129,7 +129,7 @@ def _evaluation_programs(
             options=of_whole_texts(options, evaluation.generation(), "whole documents"),
             kernel_bytes=MAX_KERNEL_CACHE_BYTES,
         )
-        programs = list(found)
+        programs = list(generator)
     for program in programs:
         idle = program.idle, state.opt_state
         yield program._replace(lower=partial(_inside, mesh, run, program.lower), idle=idle)

@@ -144,11 +144,13 @@ def _compute(
         for indices, length in _groups(store.lengths, objective.source_lengths, rows):
             feed = feed_of(mesh)
             # Each host reads its share of the rows.
-            own = rows // feed.count
-            examples = [store[i] for i in indices[feed.index * own : (feed.index + 1) * own]]
+            num_rows = rows // feed.count
+            examples = [
+                store[i] for i in indices[feed.index * num_rows : (feed.index + 1) * num_rows]
+            ]
             batch = pad_batch(
                 examples,
-                rows=own,
+                rows=num_rows,
                 source_length=length,
                 pad_id=objective.setup.config.pad_token_id,
                 **objective.batch_options(),

@@ -89,20 +89,20 @@ def _check_head(model: Model, task: Task, objective: type[Objective]) -> None:
         )
 
 
-def _source_length(model: Model, task: Task, wanted: int | None) -> int:
+def _source_length(model: Model, task: Task, requested: int | None) -> int:
     """Returns the number of tokens to read.
 
     Raises:
         InputError: it exceeds the model's positions.
     """
     positions = getattr(model.config, "max_source_length", None)
-    if wanted is None:
+    if requested is None:
         return _trained_length(model, task, positions)
-    if positions is not None and wanted > positions:
+    if positions is not None and requested > positions:
         raise InputError(
-            f"max_source_length={wanted}, but the model has positions for {positions}; lower it"
+            f"max_source_length={requested}, but the model has positions for {positions}; lower it"
         )
-    return wanted
+    return requested
 
 
 def _trained_length(model: Model, task: Task, positions: int | None) -> int:
@@ -128,9 +128,9 @@ def _with_label_names(config: Any) -> Any:
 def _check_labels(model: Model, task: Task, config: Any) -> None:
     """Raises InputError unless the documents have the labels that the model was trained on."""
     for name in ("problem_type", "num_labels"):
-        found, known = (getattr(x, name, None) for x in (config, model.config))
-        if found != known:
+        actual, expected = (getattr(x, name, None) for x in (config, model.config))
+        if actual != expected:
             raise InputError(
-                f'task "{task.name}" has {name} {found}, the model {known}; give the task that it '
-                "was trained on"
+                f'task "{task.name}" has {name} {actual}, the model {expected}; give the task that '
+                "it was trained on"
             )

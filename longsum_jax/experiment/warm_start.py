@@ -107,16 +107,16 @@ class WarmStart:
 
     def _compare(self, path: str) -> list[str]:
         """Returns the names of fresh parameters; InputError if any other parameter differs."""
-        wanted = self._shapes
+        expected = self._shapes
         unpublished = self._family.unpublished_parameters(self._config)
-        found = {name: x.shape for name, x in jax.eval_shape(self._loaded_params).items()}
-        difference = compare_trees(wanted, found)
+        shapes = {name: x.shape for name, x in jax.eval_shape(self._loaded_params).items()}
+        difference = compare_trees(expected, shapes)
         differing = sorted(name for names in difference for name in names)
         foreign = [
             name
             for name in differing
             if not name.startswith((*HEAD, *self._drawn))
-            and (name in found or name not in unpublished)
+            and (name in shapes or name not in unpublished)
         ]
         if foreign and all(name.startswith(ENCODER_ATTENTION) for name in foreign):
             raise InputError(
@@ -129,13 +129,13 @@ class WarmStart:
             first = foreign[0] if foreign else "its family"
             raise InputError(
                 f"config.init_from: {path} differs from config.model in "
-                f"{first} ({found.get(first)} there, {wanted.get(first)} here) and "
+                f"{first} ({shapes.get(first)} there, {expected.get(first)} here) and "
                 f"{max(len(foreign) - 1, 0)} more"
             )
         new = self._drawn
         if self._model.config.head != self._config.head or self._has_other_labels():
             new = (*new, *HEAD)  # other heads and labels may share the names of parameters
-        return [name for name in wanted if name.startswith(new) or name in differing]
+        return [name for name in expected if name.startswith(new) or name in differing]
 
     def _has_other_labels(self) -> bool:
         """Returns True if the head's rows are for other labels, or for another order of labels."""

@@ -58,10 +58,12 @@ def choose(directory: Path, which: str) -> tuple[int, dict[str, Any]]:
         )
     if which == "latest":
         return steps[-1], checkpoint_metadata.read(directory, steps[-1])
-    found = _read_undamaged(directory, steps)
-    best_metric = found[max(found)]["best_metric"]  # a resumed run may have changed it
-    best = max(found, key=lambda step: (rank(found[step]["metrics"] or {}, best_metric), step))
-    return best, found[best]
+    metadata = _read_undamaged(directory, steps)
+    best_metric = metadata[max(metadata)]["best_metric"]  # a resumed run may have changed it
+    best = max(
+        metadata, key=lambda step: (rank(metadata[step]["metrics"] or {}, best_metric), step)
+    )
+    return best, metadata[best]
 
 
 def rank(scores: Mapping[str, float], metric: str) -> float:
@@ -101,13 +103,13 @@ def write_sums(directory: Path) -> None:
     checksums.write(directory, lambda name: name not in _WITHOUT_SUMS)
 
 
-def check_sums(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
+def check_sums(directory: Path, selects: Callable[[str], bool] = bool) -> None:
     """Compares the files of a step with their checksums, and rejects special files: the libraries
     that read them would block on a pipe, and read a device endlessly.
 
     Args:
         directory: directory of the step.
-        wanted: filter of file names, see ``checksums.check``.
+        selects: filter of file names, see ``checksums.check``.
 
     Raises:
         InputError: a file differs from what was written, or is not a regular file.
@@ -116,7 +118,7 @@ def check_sums(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
         for path in (Path(folder, name) for name in names):
             if path.exists() and not path.is_file():
                 raise InputError(f"{path}: not a regular file; copy the checkpoint again")
-    checksums.check(directory, wanted)
+    checksums.check(directory, selects)
 
 
 def _read_undamaged(directory: Path, steps: Sequence[int]) -> dict[int, dict[str, Any]]:
@@ -125,18 +127,18 @@ def _read_undamaged(directory: Path, steps: Sequence[int]) -> dict[int, dict[str
     Raises:
         InputError: all checkpoints are damaged.
     """
-    found: dict[int, dict[str, Any]] = {}
+    metadata: dict[int, dict[str, Any]] = {}
     problems: list[InputError] = []
     for step in steps:
         try:
-            found[step] = checkpoint_metadata.read(directory, step)
+            metadata[step] = checkpoint_metadata.read(directory, step)
         except InputError as error:
             problems.append(error)
-    if not found:
+    if not metadata:
         raise problems[-1]
     for problem in problems:
         print(f"{problem}; the best of the other checkpoints is used", file=sys.stderr)
-    return found
+    return metadata
 
 
 def _find_damaged(directory: Path) -> tuple[dict[int, str], int]:

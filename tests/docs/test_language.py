@@ -125,6 +125,7 @@ NOUN_PACKAGES = (
     "longsum_jax/checkpoints",
     "longsum_jax/conversion",
     "longsum_jax/decoding",
+    "longsum_jax/experiment",
     "longsum_jax/inference",
     "longsum_jax/layers",
     "longsum_jax/models",

@@ -169,10 +169,10 @@ class Objective(ABC):
             some = examples[start : start + rows]
             yield pad_batch(some, pad_id=self.setup.config.pad_token_id, **shape)
 
-    def first_examples(self, found: Iterable[T]) -> list[T]:
+    def first_examples(self, items: Iterable[T]) -> list[T]:
         """Returns the first ``evaluation.examples`` items of the evaluation's split."""
         options, task = self.setup.run.evaluation, self.setup.task
-        examples = list(itertools.islice(found, options.examples))
+        examples = list(itertools.islice(items, options.examples))
         if not examples:
             remedy = "name another split or evaluation.examples=0"
             if task.holds_out:

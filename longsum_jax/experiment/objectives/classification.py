@@ -85,15 +85,15 @@ class Classification(Objective):
         logits, labels = self._logits_and_labels(params)
         loss_sum, weight = class_cross_entropy(logits, labels)
         predicted = self._predicted(logits)
-        wanted = _one_hot(labels, self.classes)
+        expected = _one_hot(labels, self.classes)
         multi_label = self.classes.multi_label
-        constant = majority(wanted, multi_label=multi_label)
-        scores = classification_scores(predicted, wanted, multi_label=multi_label)
+        constant = majority(expected, multi_label=multi_label)
+        scores = classification_scores(predicted, expected, multi_label=multi_label)
         scores |= {"negative_loss": -float(loss_sum / weight)}
-        baseline = classification_scores(constant, wanted, multi_label=multi_label)
+        baseline = classification_scores(constant, expected, multi_label=multi_label)
         for name, value in baseline.items():
             scores[MAJORITY + name] = value
-        return Evaluation(scores, self._rows(logits, predicted, wanted))
+        return Evaluation(scores, self._rows(logits, predicted, expected))
 
     def report(self, evaluation: Evaluation) -> str:
         scores = evaluation.scores
@@ -120,7 +120,7 @@ class Classification(Objective):
             return _probabilities(logits, self.classes) >= THRESHOLD
         return np.arange(logits.shape[1]) == logits.argmax(-1, keepdims=True)
 
-    def _rows(self, logits: np.ndarray, predicted: np.ndarray, wanted: np.ndarray) -> list[Row]:
+    def _rows(self, logits: np.ndarray, predicted: np.ndarray, expected: np.ndarray) -> list[Row]:
         names = self.setup.task.labels
         probabilities = _probabilities(logits, self.classes)
         rows = []
@@ -130,7 +130,7 @@ class Classification(Objective):
                 {
                     "id": example["id"],
                     "prediction": self._label_names(predicted[index]),
-                    "label": self._label_names(wanted[index]),
+                    "label": self._label_names(expected[index]),
                     "scores": {name: round(float(p), 6) for name, p in named},
                 }
             )
@@ -188,5 +188,5 @@ def _one_hot(labels: np.ndarray, classes: ClassLabels) -> np.ndarray:
 
 
 def _probabilities(logits: np.ndarray, classes: ClassLabels) -> np.ndarray:
-    found = jax.nn.sigmoid(logits) if classes.multi_label else jax.nn.softmax(logits)
-    return np.asarray(found)
+    probabilities = jax.nn.sigmoid(logits) if classes.multi_label else jax.nn.softmax(logits)
+    return np.asarray(probabilities)

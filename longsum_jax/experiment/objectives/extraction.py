@@ -95,27 +95,27 @@ class Extraction(Objective):
         k = self.mean_taken
         random = np.random.default_rng(self.setup.run.evaluation.seed)
         choices: dict[str, Sequence[Any]] = {
-            "": [taken_sentences(found) for found in scores],
-            "best_k_": [np.argsort(-found, kind="stable")[:k] for found in scores],
-            "lead_": [np.arange(min(k, len(found))) for found in scores],
-            "random_": [random.permutation(len(found))[:k] for found in scores],
+            "": [taken_sentences(logits) for logits in scores],
+            "best_k_": [np.argsort(-logits, kind="stable")[:k] for logits in scores],
+            "lead_": [np.arange(min(k, len(logits))) for logits in scores],
+            "random_": [random.permutation(len(logits))[:k] for logits in scores],
         }
-        wanted = np.concatenate(labels) == 1
+        expected = np.concatenate(labels) == 1
         measured = {"sentences": float(k), "negative_loss": -_loss(scores, labels)}
-        for prefix, chosen in choices.items():
+        for prefix, selections in choices.items():
             predicted = [
-                np.isin(np.arange(len(found)), numbers)
-                for found, numbers in zip(labels, chosen, strict=True)
+                np.isin(np.arange(len(row)), numbers)
+                for row, numbers in zip(labels, selections, strict=True)
             ]
-            for column, value in binary_scores(np.concatenate(predicted), wanted).items():
+            for column, value in binary_scores(np.concatenate(predicted), expected).items():
                 measured[prefix + column] = value
         return Evaluation(measured, self._rows(scores, labels))
 
     @cached_property
     def mean_taken(self) -> int:
         """Average number of sentences that the oracle selects in a document, rounded."""
-        taken = [(example["labels"] == 1).sum() for example in self.examples]
-        return max(round(np.mean(taken)), 1)
+        counts = [(example["labels"] == 1).sum() for example in self.examples]
+        return max(round(np.mean(counts)), 1)
 
     def report(self, evaluation: Evaluation) -> str:
         prefixes = {
@@ -144,11 +144,11 @@ class Extraction(Objective):
         """Returns logits and labels of the sentences of each document, excluding the query."""
         scores: list[np.ndarray] = []
         for batch, count in self._batches():
-            found = jax.device_get(self.logits(params, batch))
-            rows = zip(found[:count], batch["labels"][:count], strict=True)
+            logits = jax.device_get(self.logits(params, batch))
+            rows = zip(logits[:count], batch["labels"][:count], strict=True)
             scores += [row[labels != IGNORED_LABEL] for row, labels in rows]
         labels = [example["labels"] for example in self.examples]
-        return scores, [found[found != IGNORED_LABEL] for found in labels]
+        return scores, [row[row != IGNORED_LABEL] for row in labels]
 
     def _batches(self) -> Iterator[tuple[NumpyBatch, int]]:
         """Yields batches padded to the smallest possible bucket, and their numbers of documents."""
@@ -167,13 +167,13 @@ class Extraction(Objective):
 
     def _rows(self, scores: list[np.ndarray], labels: list[np.ndarray]) -> list[Row]:
         rows = []
-        for example, found, wanted in zip(self.examples, scores, labels, strict=True):
+        for example, logits, targets in zip(self.examples, scores, labels, strict=True):
             rows.append(
                 {
                     "id": example["id"],
-                    "prediction": taken_sentences(found),
-                    "label": np.flatnonzero(wanted).tolist(),
-                    "scores": [round(float(p), 6) for p in jax.nn.sigmoid(found)],
+                    "prediction": taken_sentences(logits),
+                    "label": np.flatnonzero(targets).tolist(),
+                    "scores": [round(float(p), 6) for p in jax.nn.sigmoid(logits)],
                 }
             )
         return rows

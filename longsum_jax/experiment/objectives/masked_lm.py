@@ -140,14 +140,14 @@ class MaskedLanguageModel(Objective):
         rows = []
         start = 0
         for document, pieces in self.documents:
-            tokens, chosen, right, bits = counts[start : start + len(pieces)].sum(0)
+            tokens, num_chosen, right, bits = counts[start : start + len(pieces)].sum(0)
             start += len(pieces)
             rows.append(
                 {
                     "id": document.id,
                     "characters": len(document.document),
                     "tokens": int(tokens),
-                    "chosen": int(chosen),
+                    "chosen": int(num_chosen),
                     "right": int(right),
                     "bits": round(bits, 4),
                 }
@@ -156,10 +156,11 @@ class MaskedLanguageModel(Objective):
 
     def report(self, evaluation: Evaluation) -> str:
         rows, scores = evaluation.rows, evaluation.scores
-        chosen = sum(row["chosen"] for row in rows)
+        num_chosen = sum(row["chosen"] for row in rows)
         tokens = sum(row["tokens"] for row in rows)
         table = score_table(COLUMNS, {"model": [scores[name] for name in COLUMNS]})
-        return f"{table}\n\n{chosen} of {tokens} tokens guessed in {counted(len(rows), 'document')}"
+        size = counted(len(rows), "document")
+        return f"{table}\n\n{num_chosen} of {tokens} tokens guessed in {size}"
 
     def _batches(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yields indices [b] of pieces, which seed their masks, ids [b, l] and masks [b, l]."""
@@ -189,10 +190,10 @@ class MaskedLanguageModel(Objective):
                 {"params": params}, inputs, mask, labels, method="score_targets"
             )
             tokens = self._is_text(ids, mask).sum(-1)
-            chosen = (labels != IGNORED_LABEL).sum(-1)
+            num_chosen = (labels != IGNORED_LABEL).sum(-1)
             right = scores.is_right.sum(-1)
             bits = scores.losses.sum(-1) / math.log(2)
-            return replicate(jnp.stack([tokens, chosen, right, bits]))
+            return replicate(jnp.stack([tokens, num_chosen, right, bits]))
 
         return jax.jit(guess)
 

@@ -108,10 +108,10 @@ def right_numbers(labels: Int[AnyArray, "batch choices"]) -> Int[JaxArray, " bat
 
 
 def _row(document: Document, logits: Float[AnyArray, " choices"]) -> Row:
-    found = logits[: len(document.choices or ())]
+    scores = logits[: len(document.choices or ())]
     return {
         "id": document.id,
-        "prediction": int(found.argmax()),
+        "prediction": int(scores.argmax()),
         "label": right_choice(document),
-        "scores": [round(float(score), 6) for score in found],
+        "scores": [round(float(score), 6) for score in scores],
     }

@@ -75,8 +75,8 @@ class QuestionAnswering(Objective):
         logits, labels = self.logits_and_labels(params, examples, length)
         loss_sum, weight = token_cross_entropy(logits, labels)
         rows = [
-            self._row(*pair, found)
-            for pair, found in zip(self.documents_with_examples, logits, strict=False)
+            self._row(*pair, outputs)
+            for pair, outputs in zip(self.documents_with_examples, logits, strict=False)
         ]
         scores = mean_scores([{name: row[name] for name in COLUMNS} for row in rows])
         scores["negative_loss"] = -float(loss_sum / weight)

@@ -68,11 +68,13 @@ class Summarization(Objective):
     def pairs(self) -> list[Pair]:
         """The evaluation documents with their summaries; the model adds the task's prefix."""
         run = self.setup.run
-        found = (
+        targeted = (
             with_target(self.setup.task, document, run.training.seed)
             for document in documents(self.setup.task, run.evaluation.split)
         )
-        return self.first_examples(pair_of(document) for document in found if document is not None)
+        return self.first_examples(
+            pair_of(document) for document in targeted if document is not None
+        )
 
     def read_evaluation(self) -> None:
         _ = self.pairs
@@ -105,10 +107,10 @@ class Summarization(Objective):
     @property
     def max_read_tokens(self) -> int | None:
         """Maximum tokens that evaluations read of a document; None for all."""
-        wanted = self.setup.run.evaluation.max_source_length
-        if wanted is None:
+        limit = self.setup.run.evaluation.max_source_length
+        if limit is None:
             return self.setup.task.max_source_length
-        return wanted or None
+        return limit or None
 
     def evaluate(self, params: Params) -> Evaluation:
         """Scores generated summaries and the baselines with all metrics; also counts lengths.

@@ -74,15 +74,15 @@ class TokenClassification(Objective):
         for of_tokens, (document, example) in zip(
             numbers, self.documents_with_examples, strict=True
         ):
-            wanted = [names[number] for number in label_numbers(document, names)]
-            places = word_places(self.setup.task, self.setup.tokenizer, document)
-            found = ["" if place == NO_TOKEN else names[of_tokens[place]] for place in places]
-            rows.append({"id": example["id"], "prediction": found, "label": wanted})
-        wanted = [row["label"] for row in rows]
-        scores = tag_scores([row["prediction"] for row in rows], wanted)
+            expected = [names[number] for number in label_numbers(document, names)]
+            positions = word_places(self.setup.task, self.setup.tokenizer, document)
+            predicted = ["" if i == NO_TOKEN else names[of_tokens[i]] for i in positions]
+            rows.append({"id": example["id"], "prediction": predicted, "label": expected})
+        expected = [row["label"] for row in rows]
+        scores = tag_scores([row["prediction"] for row in rows], expected)
         scores["negative_loss"] = -loss
-        [(frequent, _)] = collections.Counter(x for text in wanted for x in text).most_common(1)
-        constant = tag_scores([[frequent] * len(text) for text in wanted], wanted)
+        [(frequent, _)] = collections.Counter(x for text in expected for x in text).most_common(1)
+        constant = tag_scores([[frequent] * len(text) for text in expected], expected)
         return Evaluation(scores | {MAJORITY + name: constant[name] for name in COLUMNS}, rows)
 
     def _numbers_and_loss(self, params: Params) -> tuple[np.ndarray, float]:
