@@ -155,11 +155,11 @@ class TrainingCheckpoints:
             data=ocp_args.JsonRestore(),
         )
         with _explain_damage(where, "the arrays are missing or damaged"):
-            found = self._manager.restore(step, args=items)
-        if not isinstance(found["data"], dict):
+            content = self._manager.restore(step, args=items)
+        if not isinstance(content["data"], dict):
             problem = "the position in the data is missing or damaged"
             raise checkpoint_metadata.damage_error(where, problem, "it is not a JSON object")
-        return Restored(step, found["params"], found["state"], found["data"], metadata)
+        return Restored(step, content["params"], content["state"], content["data"], metadata)
 
     def scores(self, step: int) -> dict[str, float] | None:
         """Returns the evaluation of the checkpoint of ``step``, None if there was none."""
@@ -226,9 +226,9 @@ class TrainingCheckpoints:
     def _delete_others(self) -> None:
         """Deletes the checkpoints that need not be kept."""
         steps = sorted(self._manager.all_steps())
-        kept = self._policy.kept(steps)
+        retained = self._policy.kept(steps)
         for step in steps:
-            if step not in kept:
+            if step not in retained:
                 self._manager.delete(step)
         self._remove_deleted()
 
@@ -253,8 +253,8 @@ def restore_params(
     directory = checkpoint_files.find_directory(directory)
     check_utf8_name(directory)
     step, metadata = checkpoint_files.choose(directory, which)
-    wanted = ("meta/", "params/")
-    checkpoint_files.check_sums(directory / str(step), lambda name: name.startswith(wanted))
+    folders = ("meta/", "params/")
+    checkpoint_files.check_sums(directory / str(step), lambda name: name.startswith(folders))
     where = f"{directory}, step {step}"
     if abstract_params is not None:
         check_names(describe(abstract_params), metadata["parameters"], where, "parameters")
@@ -311,8 +311,8 @@ class _LatestAndBest(policies.PreservationPolicy):
         *,
         context: policies.PreservationContext,
     ) -> Sequence[bool]:
-        kept = self.kept([checkpoint.step for checkpoint in checkpoints])
-        return [checkpoint.step in kept for checkpoint in checkpoints]
+        retained = self.kept([checkpoint.step for checkpoint in checkpoints])
+        return [checkpoint.step in retained for checkpoint in checkpoints]
 
 
 def _read_scores(directory: Path, step: int) -> dict[str, float]:

@@ -75,14 +75,14 @@ def find_cluster(
         return None
     if has_flags:
         return _checked("the flags", flags, "--")
-    found = _from_variables(environment) or _from_launchers(environment) or _from_tpu(environment)
-    if found is None and mode == "on":
+    cluster = _from_variables(environment) or _from_launchers(environment) or _from_tpu(environment)
+    if cluster is None and mode == "on":
         raise InputError(
             "--distributed=on, but no other processes are configured (no Slurm, MPI, TPU or "
             "JAX_COORDINATOR_ADDRESS); give --coordinator=HOST:PORT --num_processes=N "
             "--process_id=I"
         )
-    return found
+    return cluster
 
 
 def _from_variables(environment: Mapping[str, str]) -> Cluster | None:

@@ -337,9 +337,9 @@ def _restore(
     step: int,
 ) -> TrainState:
     """Returns the state of the last checkpoint, of ``step``, and restores its data position."""
-    found = checkpoints.restore(abstract.params, abstract.without_params())
-    state = TrainState.from_checkpoint(found.params, found.state)
-    _restore_position(batches, found.data, workdir, step)
+    restored = checkpoints.restore(abstract.params, abstract.without_params())
+    state = TrainState.from_checkpoint(restored.params, restored.state)
+    _restore_position(batches, restored.data, workdir, step)
     return state
 
 

@@ -146,13 +146,13 @@ def feed_of(mesh: Mesh) -> Feed:
     shards = np.arange(math.prod(mesh.shape[axis] for axis in BATCH_AXES))
     sharding = NamedSharding(mesh, P(BATCH_AXES))
     # The set of rows of each process, in order of the processes.
-    places: Mapping[Any, Any] = sharding.devices_indices_map(shards.shape)
+    slices: Mapping[Any, Any] = sharding.devices_indices_map(shards.shape)
     rows: dict[int, set[int]] = {}
-    for device, index in places.items():
+    for device, index in slices.items():
         rows.setdefault(device.process_index, set()).update(shards[index].tolist())
     parts: list[frozenset[int]] = []
-    for _, own in sorted(rows.items()):
-        part = frozenset(own)
+    for _, process_rows in sorted(rows.items()):
+        part = frozenset(process_rows)
         if part not in parts:
             parts.append(part)
     if sum(map(len, parts)) > len(shards):
@@ -274,17 +274,17 @@ def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
     A slot belongs to a parameter if its path ends with that parameter's path and the shapes agree;
     all other slots (step counts, Adafactor's row and column sums) are replicated.
     """
-    known = {}
+    shardings_by_name = {}
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
     for (path, leaf), sharding in zip(leaves, jax.tree.leaves(shardings), strict=True):
-        known[_names(path)] = (leaf.shape, sharding)
+        shardings_by_name[_names(path)] = (leaf.shape, sharding)
     replicated = NamedSharding(mesh, P())
 
     def shard_slot(path: Any, slot: Any) -> NamedSharding:
         # Tries suffixes of the slot's path, longest first.
         names = _names(path)
         for start in range(len(names)):
-            shape, sharding = known.get(names[start:], (None, None))
+            shape, sharding = shardings_by_name.get(names[start:], (None, None))
             if shape == slot.shape:
                 return sharding
         return replicated

@@ -105,9 +105,11 @@ class NonfiniteWatch:
         rng = jax.random.fold_in(jax.random.key(self._seed), jax.device_get(step))
         for index, part in enumerate(micro_batches(batch, self._accumulation)):
             key = jax.random.fold_in(rng, index)
-            found = self._in_loss(params, part, key) or self._in_gradient(params, part, key)
-            if found:
-                return found if self._accumulation == 1 else f"{found} (micro-batch {index})"
+            description = self._in_loss(params, part, key) or self._in_gradient(params, part, key)
+            if description:
+                if self._accumulation > 1:
+                    description += f" (micro-batch {index})"
+                return description
         return None
 
     def _in_loss(self, params: Any, batch: dict[str, Array], rng: Array) -> str | None:

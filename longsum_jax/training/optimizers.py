@@ -209,11 +209,11 @@ def find_trained(tree: Any, pattern: str) -> Any:
         InputError: no path contains it.
     """
     flat = flax.traverse_util.flatten_dict(tree, sep="/")
-    found = {path: re.search(pattern, path) is not None for path in flat}
-    if not any(found.values()):
-        known = ", ".join(sorted(found))
-        raise InputError(f'optimizer.trainable: "{pattern}" matches no parameter; known: {known}')
-    return flax.traverse_util.unflatten_dict(found, sep="/")
+    matches = {path: re.search(pattern, path) is not None for path in flat}
+    if not any(matches.values()):
+        names = ", ".join(sorted(matches))
+        raise InputError(f'optimizer.trainable: "{pattern}" matches no parameter; known: {names}')
+    return flax.traverse_util.unflatten_dict(matches, sep="/")
 
 
 def _unchanging(updates: Any) -> Any:

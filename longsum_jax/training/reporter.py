@@ -57,7 +57,7 @@ class Reporter:
         if is_first:
             file = MetricsFile(workdir / "metrics.jsonl", start, is_evaluated)
             if not is_evaluated:  # TensorBoard no longer shows values of this step
-                for line in file.found:
+                for line in file.earlier:
                     self._write(line.pop("step"), line)
             self._writers.append(file)
         self._progress = ProgressLine(steps, start, shown=is_first and progress)

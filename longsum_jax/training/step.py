@@ -302,8 +302,8 @@ def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
     def gradient(
         params: Any, batch: dict[str, Array], rng: Array, sums: Sums | None = None
     ) -> Sums:
-        found = loss_gradient(params, batch, rng)
-        return found if sums is None else jax.tree.map(jnp.add, sums, found)
+        sums_of_batch = loss_gradient(params, batch, rng)
+        return sums_of_batch if sums is None else jax.tree.map(jnp.add, sums, sums_of_batch)
 
     return gradient
 

@@ -32,8 +32,8 @@ def empty_tree(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_names(
-    wanted: Mapping[str, Any],
-    found: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    actual: Mapping[str, Any],
     where: str,
     what: str,
     remedy: str = "",
@@ -48,11 +48,12 @@ def check_names(
     Raises:
         InputError: lists missing, additional and misshapen names.
     """
-    wanted_shapes = {name: tuple(shape) for name, (shape, _) in wanted.items()}
-    found_shapes = {name: tuple(shape) for name, (shape, _) in found.items()}
-    missing, extra, misshapen = compare_trees(wanted_shapes, found_shapes)
+    expected_shapes = {name: tuple(shape) for name, (shape, _) in expected.items()}
+    actual_shapes = {name: tuple(shape) for name, (shape, _) in actual.items()}
+    missing, extra, misshapen = compare_trees(expected_shapes, actual_shapes)
     misshapen = [
-        f"{name} (there {found_shapes[name]}, wanted {wanted_shapes[name]})" for name in misshapen
+        f"{name} (there {actual_shapes[name]}, wanted {expected_shapes[name]})"
+        for name in misshapen
     ]
     lists = {"missing": missing, "extra": extra, "misshapen": misshapen}
     problems = [

@@ -27,7 +27,7 @@ class MetricsFile:
             also removed.
 
     Attributes:
-        found: parsed lines of ``after_step`` that are kept.
+        earlier: retained parsed lines of ``after_step``.
 
     Raises:
         InputError: the file cannot be read or written, or contains something else.
@@ -35,10 +35,10 @@ class MetricsFile:
 
     def __init__(self, path: Path, after_step: int, is_evaluated: bool = True) -> None:
         self._path = path
-        self.found: list[dict[str, Any]] = []
+        self.earlier: list[dict[str, Any]] = []
         try:
             if path.exists():
-                self.found = _keep_earlier(path, after_step, is_evaluated)
+                self.earlier = _keep_earlier(path, after_step, is_evaluated)
             # Unbuffered, so that a crash loses no complete line.
             self._file = path.open("ab", buffering=0)
         except OSError as error:
@@ -171,17 +171,17 @@ def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> list[dict[
             f"{path}, line {number}: not a line of metrics, the file is damaged; fix it or move "
             "it away"
         )
-    kept, found = [], []
+    retained, repeated = [], []
     for line, step in zip(lines, steps, strict=True):
         is_repeated = step == after_step and not is_evaluated and b'"eval"' in line
         if step is None or step > after_step or is_repeated:
             continue
-        kept.append(line)
+        retained.append(line)
         if step == after_step:
-            found.append(json.loads(line))
-    if len(kept) < len(lines):
-        atomic.write_text(path, b"".join(kept).decode())
-    return found
+            repeated.append(json.loads(line))
+    if len(retained) < len(lines):
+        atomic.write_text(path, b"".join(retained).decode())
+    return repeated
 
 
 def _step_of(line: bytes) -> int | None:
@@ -195,11 +195,11 @@ def _step_of(line: bytes) -> int | None:
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns nested values with None in place of non-finite numbers."""
-    found = {}
+    result = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
             value = finite(value)
         elif isinstance(value, float) and not math.isfinite(value):
             value = None
-        found[name] = value
-    return found
+        result[name] = value
+    return result
