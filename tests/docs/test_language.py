@@ -130,6 +130,7 @@ NOUN_PACKAGES = (
     "longsum_jax/layers",
     "longsum_jax/models",
     "longsum_jax/ops",
+    "longsum_jax/training",
 )
 NOT_NOUNS = {
     "asked",
