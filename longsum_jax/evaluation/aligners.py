@@ -93,8 +93,8 @@ class VectorAligner:
             self._source = list(source_sentences)
             self._about_before, self._about = self._about, about
         if self._about_before is not None and self._about_before.size:
-            found = nearest_sentences(self._about_before, source)
-            self._totals += [support.total for support in found]
+            nearest = nearest_sentences(self._about_before, source)
+            self._totals += [support.total for support in nearest]
         return nearest_sentences(about, source)
 
     def threshold(self) -> float:

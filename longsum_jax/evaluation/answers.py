@@ -56,9 +56,9 @@ def answer_words(text: str) -> list[str]:
     return _ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
-def _values(given: list[str], right: list[str]) -> Scores:
-    shared = (collections.Counter(given) & collections.Counter(right)).total()
+def _values(answers: list[str], right: list[str]) -> Scores:
+    shared = (collections.Counter(answers) & collections.Counter(right)).total()
     return {
-        "exact_match": 100.0 * (given == right),
-        "answer_f1": 200 * shared / (len(given) + len(right)) if shared else 0.0,
+        "exact_match": 100.0 * (answers == right),
+        "answer_f1": 200 * shared / (len(answers) + len(right)) if shared else 0.0,
     }

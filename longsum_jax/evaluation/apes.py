@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES_AT_ONCE = 64
 
 
-class _Asked(NamedTuple):
+class _ReferenceQuestions(NamedTuple):
     """The questions about a reference, and the part of the document to answer them from."""
 
     questions: Sequence[ClozeQuestion]
@@ -96,12 +96,12 @@ class Apes(ModelMetric):
         )
         return super().describe() | tagged | {"signature": signature}
 
-    def _asked(self, reference: str, entities: Sequence[str], source: str) -> _Asked:
+    def _asked(self, reference: str, entities: Sequence[str], source: str) -> _ReferenceQuestions:
         context = question_context(source, reference, self._cloze.context_words)
-        return _Asked(cloze_questions(reference, entities, self._cloze), context)
+        return _ReferenceQuestions(cloze_questions(reference, entities, self._cloze), context)
 
     def _scores(
-        self, model: "Model", predictions: Sequence[str], asked: Sequence[_Asked]
+        self, model: "Model", predictions: Sequence[str], asked: Sequence[_ReferenceQuestions]
     ) -> list[Scores]:
         contexts = [each.context for each in asked]
         from_summaries = self._answers(model, asked, predictions)
@@ -117,7 +117,7 @@ class Apes(ModelMetric):
         return scores
 
     def _answers(
-        self, model: "Model", asked: Sequence[_Asked], texts: Sequence[str]
+        self, model: "Model", asked: Sequence[_ReferenceQuestions], texts: Sequence[str]
     ) -> Iterator[list[str]]:
         """Yields the answers to the questions from each text; empty answers if it is blank."""
         questions, documents = [], []

@@ -39,5 +39,5 @@ class Choice(Metric):
 
 
 def _letter(answer: str) -> str | None:
-    found = _LETTER.search(answer)
-    return found[0] if found else None
+    match = _LETTER.search(answer)
+    return match[0] if match else None

@@ -86,5 +86,5 @@ def majority(labels: np.ndarray, *, multi_label: bool) -> np.ndarray:
     labels = np.asarray(labels, bool)
     shares = labels.mean(0)
     frequent = np.arange(labels.shape[1]) == shares.argmax()
-    chosen = shares > 0.5 if multi_label else frequent
-    return np.broadcast_to(chosen, labels.shape)
+    predicted = shares > 0.5 if multi_label else frequent
+    return np.broadcast_to(predicted, labels.shape)

@@ -49,7 +49,7 @@ class EntityPrecision(Metric):
     ) -> list[Scores]:
         del references
         tags = tag(self._tagger, predictions)
-        return [self._shares(found, source) for found, source in zip(tags, sources, strict=True)]
+        return [self._shares(names, source) for names, source in zip(tags, sources, strict=True)]
 
     def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
         count = means["entities"]

@@ -39,5 +39,5 @@ class Extractiveness(Metric):
         tokenize = TOKENIZERS[self.options.tokenizer]
         if not tokenize(prediction):
             return dict.fromkeys(self.columns, 0.0)
-        found = extractiveness(source, prediction, tokenize=tokenize)
-        return {name: float(getattr(found, name)) for name in self.columns}
+        statistics = extractiveness(source, prediction, tokenize=tokenize)
+        return {name: float(getattr(statistics, name)) for name in self.columns}

@@ -29,11 +29,11 @@ def label_number(config: Any, option: str, name: str, beginnings: Sequence[str])
                 f'{option}="{name}" is not a label of the model; {did_you_mean(name, names)}'
             )
         return names.index(name)
-    found = [i for i, label in enumerate(names) if label.lower().startswith(tuple(beginnings))]
-    if len(found) != 1:
-        count = f"{len(found)} begin" if found else "none begins"
+    matches = [i for i, label in enumerate(names) if label.lower().startswith(tuple(beginnings))]
+    if len(matches) != 1:
+        count = f"{len(matches)} begin" if matches else "none begins"
         raise InputError(
             f"{option} is not given, and of the model's labels {', '.join(names)} {count} with "
             f"{' or '.join(beginnings)}; name the label that is meant"
         )
-    return found[0]
+    return matches[0]

@@ -32,7 +32,7 @@ class Length(Metric):
         scores = []
         for prediction, reference in zip(predictions, references, strict=True):
             words = len(tokenize(prediction))
-            wanted = len(tokenize(reference))
-            ratio = words / wanted if wanted else 0.0
+            reference_words = len(tokenize(reference))
+            ratio = words / reference_words if reference_words else 0.0
             scores.append({"summary_words": float(words), "length_ratio": ratio})
         return scores

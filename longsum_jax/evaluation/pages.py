@@ -19,8 +19,8 @@ def fill(template: str, **parts: str) -> str:
     filled = [pieces[0]]
     for piece in pieces[1:]:
         name, end, rest = piece.partition("}}")
-        known = end and name in parts
-        filled.append(parts[name] + rest if known else "{{" + piece)
+        has_value = end and name in parts
+        filled.append(parts[name] + rest if has_value else "{{" + piece)
     return "".join(filled)
 
 
