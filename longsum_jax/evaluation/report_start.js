@@ -11,8 +11,25 @@ function close() {
   focusRow(position);
 }
 
+// Whether the page shows summaries of one system to read, without anything to compare them with.
+const isForReaders = () => index.systems.length === 1 && !index.has_references;
+
+// Puts the documents first, and folds all that is measured below them.
+function arrangeForReaders() {
+  const [first, ...others] = index.documents.id;
+  const more = others.length ? ` and ${whole(others.length)} more` : "";
+  document.title = `Summary of ${first}${more}`;
+  document.querySelector("h1").textContent = document.title;
+  const sections = [...at("overview").children];
+  const measured = element("details", { id: "measured" });
+  measured.append(element("summary", { textContent: "Measurements" }), ...sections.slice(0, -1));
+  measured.addEventListener("toggle", drawPlots);
+  at("overview").append(measured);
+}
+
 function numberInAddress() {
   const number = Number(location.hash.match(/^#document=(\d+)$/)?.[1] ?? NaN) - 1;
+  if (isForReaders() && size() === 1 && !location.hash) return 0;
   return number >= 0 && number < size() ? number : null;
 }
 
@@ -73,6 +90,7 @@ async function start() {
   const count = index.systems.length;
   const systems = count > 1 ? `${count} systems` : "one system";
   document.title = `Summaries of ${joined(index.systems.map((system) => system.name))}`;
+  if (isForReaders()) arrangeForReaders();
   at("facts").textContent = `${systems}, ${whole(size())} documents, longsum_jax ${index.version}`;
   at("metric").append(
     ...index.columns.map((name) => new Option(name, name, false, name === chosen.metric)),
