@@ -20,7 +20,8 @@ from longsum_jax.evaluation.pages import fill, read_part
 from longsum_jax.evaluation.predictions import Metrics, Pair, columns_of
 from longsum_jax.evaluation.published import PublishedBlock
 from longsum_jax.text.alignment import MAX_SOURCES, Support
-from longsum_jax.text.ngrams import unicode_words
+from longsum_jax.text.markdown_marks import pieces_without_marks
+from longsum_jax.text.ngrams import num_words
 from longsum_jax.text.sentences import sentence_ends, split_sentences
 
 CHUNK_CHARACTERS = 1 << 19  # JSON characters of the documents that are compressed together
@@ -120,8 +121,8 @@ def _read(pair: Pair, summaries: Sequence[str], aligner: Aligner) -> _Document:
 
 
 def _pieces(text: str, sentences: Sequence[str]) -> list[str]:
-    ends = sentence_ends(text, sentences).tolist()
-    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    """Returns the text of every sentence with the white space before it, as the page shows it."""
+    return pieces_without_marks(text, sentence_ends(text, sentences).tolist())
 
 
 def _document_json(document: _Document) -> dict[str, Any]:
@@ -161,11 +162,12 @@ class _Statistics:
     def add(self, document: _Document) -> None:
         """Counts a document."""
         pair = document.pair
+        opening = "".join(document.pieces)[: 2 * OPENING]
         values = {
             "id": pair.id,
-            "opening": " ".join(pair.source[: 2 * OPENING].split())[:OPENING],
-            "words": len(unicode_words(pair.source)),
-            "reference_words": len(unicode_words(pair.reference)),
+            "opening": " ".join(opening.split())[:OPENING],
+            "words": num_words(pair.source),
+            "reference_words": num_words(pair.reference),
         }
         for name, value in values.items():
             self.documents[name].append(value)
@@ -175,7 +177,7 @@ class _Statistics:
         for series, text in enumerate(document.summaries, 1):
             self._add_text(series, text, places)
         for system, text in enumerate(document.summaries):
-            self.words[system].append(len(unicode_words("".join(text.pieces))))
+            self.words[system].append(num_words("".join(text.pieces)))
 
     def _add_text(self, series: int, text: _Text, places: np.ndarray) -> None:
         # Round as the page does, so that the counts match the sentences it marks.

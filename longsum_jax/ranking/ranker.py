@@ -172,9 +172,9 @@ class Ranker:
         return Extract(
             text="\n".join(statement.text for statement in statements),
             statements=statements,
-            document_words=int(document.lengths.sum()),
+            document_words=num_words(text),
             document_sentences=len(document.sentences),
-            summary_words=sum(num_words(statement.text) for statement in statements),
+            summary_words=num_words("\n".join(statement.text for statement in statements)),
         )
 
 

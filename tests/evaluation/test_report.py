@@ -20,6 +20,7 @@ from longsum_jax.evaluation.published import find_published
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.report import BINS, ReportContent, write_report
 from longsum_jax.text.alignment import SUPPORTED, align
+from longsum_jax.text.ngrams import num_words
 from longsum_jax.text.sentences import split_sentences
 
 ANIMALS = "Cats sleep all day. Dogs bark at night.\n\nHorses run far. </script> Birds sing early."
@@ -233,6 +234,23 @@ def test_documents_without_references(content, tmp_path):
     assert index["sentences"][0] == [0] * BINS
     assert sum(index["sentences"][1]) == 4
     assert [document["references"] for document in unpacked(page, "chunk-0")] == [[], []]
+
+
+def test_marks_and_counts_of_documents(content, tmp_path):
+    source = "# Well-known cats\n\n- **Cats sleep. They purr** `all_day`."
+    pairs = [Pair("cats", source, "")]
+    systems = [content.systems[0]._replace(predictions=["- **Cats** don't bark."])]
+    path = tmp_path / "marks.html"
+    write_report(path, content._replace(pairs=pairs, systems=systems, differences={}))
+    page = Elements(path.read_text(encoding="utf-8"))
+    index, [document] = unpacked(page, "index"), unpacked(page, "chunk-0")
+    assert index["documents"]["words"] == [num_words(source)]
+    assert index["words"] == [[4]]
+    assert index["documents"]["opening"] == ["Well-known cats \u2022 Cats sleep. They purr all_day."]
+    assert len(document["source"]) == len(split_sentences(source))
+    assert document["summaries"][0]["pieces"] == ["\u2022 Cats don't bark."]
+    [[[index, _]]] = document["summaries"][0]["support"]
+    assert document["source"][index].strip() == "\u2022 Cats sleep."
 
 
 def test_halves_of_characters_do_not_end_the_report(content, tmp_path):
