@@ -50,6 +50,7 @@ async function documentOf(number) {
 
 const size = () => index.documents.id.length;
 const whole = (value) => Math.round(value).toLocaleString("en");
+const counted = (count, noun) => `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
 const percent = (share) => `${Math.round(100 * share)} %`;
 const exactPercent = (share) => `${(100 * share).toFixed(1)} %`;
 const fixed = (value) => value.toFixed(2).replace("-", "\u2212");

@@ -81,7 +81,7 @@ function showTable() {
   const count = order.length;
   at("found").textContent = matching
     ? `${whole(count)} of ${whole(size())} documents`
-    : `${whole(count)} documents`;
+    : counted(count, "document");
   at("table").setAttribute("aria-rowcount", count + 1);
   at("rows").scrollTop = 0;
   showRows();
@@ -208,11 +208,10 @@ let selected = null; // a sentence of a summary
 
 function scoresOf(system, number) {
   const count = index.unsupported[system][number];
-  const parts = [
-    `${chosen.metric} ${fixed(index.scores[chosen.metric][system][number])}`,
-    `${whole(index.words[system][number])} words`,
-  ];
-  if (count) parts.push(`${count} unsupported ${count > 1 ? "sentences" : "sentence"}`);
+  const score = `${chosen.metric} ${fixed(index.scores[chosen.metric][system][number])}`;
+  const parts = [counted(index.words[system][number], "word")];
+  if (!isForReaders()) parts.unshift(score);
+  if (count) parts.push(counted(count, "unsupported sentence"));
   return parts.join(" \u00b7 ");
 }
 
@@ -271,7 +270,12 @@ async function open(number) {
     return card(name, facts, text, "");
   });
   const summaries = found.summaries.map((text, i) =>
-    card(index.systems[i].name, scoresOf(i, number), text, i ? "" : "first"),
+    card(
+      isForReaders() ? "Summary" : index.systems[i].name,
+      scoresOf(i, number),
+      text,
+      i ? "" : "first",
+    ),
   );
   at("summaries").replaceChildren(...references, ...summaries);
   at("source").replaceChildren(

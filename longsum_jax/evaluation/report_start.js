@@ -18,13 +18,27 @@ const isForReaders = () => index.systems.length === 1 && !index.has_references;
 function arrangeForReaders() {
   const [first, ...others] = index.documents.id;
   const more = others.length ? ` and ${whole(others.length)} more` : "";
-  document.title = `Summary of ${first}${more}`;
+  document.title = `${others.length ? "Summaries" : "Summary"} of ${first}${more}`;
   document.querySelector("h1").textContent = document.title;
+  chosen.key = "place"; // the order of the command line
+  if (size() === 1) {
+    at("back").textContent = "Measurements";
+    at("place").hidden = true;
+    document.querySelector("#reader .pair").hidden = true;
+  }
   const sections = [...at("overview").children];
   const measured = element("details", { id: "measured" });
   measured.append(element("summary", { textContent: "Measurements" }), ...sections.slice(0, -1));
   measured.addEventListener("toggle", drawPlots);
   at("overview").append(measured);
+}
+
+// The sizes of the documents and their summaries in words.
+function factsForReaders() {
+  const documents = counted(size(), "document");
+  const summaries = size() === 1 ? "summary" : "summaries";
+  const words = counted(total(index.documents.words), "word");
+  return `${documents}, ${words}; ${summaries} of ${counted(total(index.words[0]), "word")}`;
 }
 
 function numberInAddress() {
@@ -91,7 +105,9 @@ async function start() {
   const systems = count > 1 ? `${count} systems` : "one system";
   document.title = `Summaries of ${joined(index.systems.map((system) => system.name))}`;
   if (isForReaders()) arrangeForReaders();
-  at("facts").textContent = `${systems}, ${whole(size())} documents, longsum_jax ${index.version}`;
+  at("facts").textContent = isForReaders()
+    ? factsForReaders()
+    : `${systems}, ${counted(size(), "document")}, longsum_jax ${index.version}`;
   at("metric").append(
     ...index.columns.map((name) => new Option(name, name, false, name === chosen.metric)),
   );

@@ -349,6 +349,25 @@ def test_the_worst_come_first_and_rows_exist_in_view_only(shown, content):
 
 
 @pytest.mark.browser
+def test_pages_without_references(browser, tmp_path):
+    metrics, sampling = make_metrics(["support"]), Sampling(rounds=10)
+    expected = {1: "1 document, 19 words; summary of 4 words", 3: "summaries of 12 words"}
+    for count, facts in expected.items():
+        pairs = [document(7 * number)._replace(reference="") for number in range(count)]
+        predictions = {pair.id: Prediction("Cats sleep all day.") for pair in pairs}
+        system = score_system("copied", predictions, pairs, metrics, sampling)
+        path = tmp_path / f"{count}.html"
+        write_report(path, ReportContent(pairs, [system], metrics, {}, sampling))
+        browser.open(path.as_uri())
+        browser.wait("document.getElementById('facts').textContent")
+        assert text(browser, "#facts").endswith(facts)
+        is_one = str(count == 1).lower()
+        browser.wait(f"{is_one} === !document.getElementById('reader').hidden")
+        assert browser.run("document.getElementById('measured').open") is False
+    assert browser.run("document.title") == "Summaries of report-0 and 2 more"
+
+
+@pytest.mark.browser
 def test_rows_of_papers_stand_below_the_scores(browser, content, tmp_path):
     path = tmp_path / "report.html"
     published = [*find_published("lsg:table4"), *find_published("awesome:table13")]
