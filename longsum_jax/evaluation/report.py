@@ -89,10 +89,11 @@ def write_report(path: Path, content: ReportContent) -> None:
 
 
 class _Text(NamedTuple):
-    """A summary split into sentences with the white space before each, and their support."""
+    """A summary split into sentences with white space, their support, and its words."""
 
     pieces: list[str]
     support: list[Support]
+    words: int
 
 
 class _Document(NamedTuple):
@@ -112,7 +113,7 @@ def _read(pair: Pair, summaries: Sequence[str], aligner: Aligner) -> _Document:
     written = [split_sentences(text) for text in texts]
     support = iter(aligner.align([sentence for each in written for sentence in each], sentences))
     aligned = [
-        _Text(_pieces(text, each), [next(support) for _ in each])
+        _Text(_pieces(text, each), [next(support) for _ in each], num_words(text))
         for text, each in zip(texts, written, strict=True)
     ]
     count = len(references)
@@ -177,7 +178,7 @@ class _Statistics:
         for series, text in enumerate(document.summaries, 1):
             self._add_text(series, text, places)
         for system, text in enumerate(document.summaries):
-            self.words[system].append(num_words("".join(text.pieces)))
+            self.words[system].append(text.words)
 
     def _add_text(self, series: int, text: _Text, places: np.ndarray) -> None:
         # Round as the page does, so that the counts match the sentences it marks.

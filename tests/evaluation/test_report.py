@@ -246,7 +246,9 @@ def test_marks_and_counts_of_documents(content, tmp_path):
     index, [document] = unpacked(page, "index"), unpacked(page, "chunk-0")
     assert index["documents"]["words"] == [num_words(source)]
     assert index["words"] == [[4]]
-    assert index["documents"]["opening"] == ["Well-known cats \u2022 Cats sleep. They purr all_day."]
+    assert index["documents"]["opening"] == [
+        "Well-known cats \u2022 Cats sleep. They purr all_day."
+    ]
     assert len(document["source"]) == len(split_sentences(source))
     assert document["summaries"][0]["pieces"] == ["\u2022 Cats don't bark."]
     [[[index, _]]] = document["summaries"][0]["support"]
