@@ -34,6 +34,7 @@ RANKS = (
     {"inference"},
     {"evaluation"},
     {"experiment", "analysis"},
+    {"serving"},
     {"commands"},
 )
 RANK = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
@@ -62,6 +63,9 @@ OPTIONAL = (
     "striprtf",
     "chardet",
     "backports",
+    "starlette",
+    "uvicorn",
+    "python_multipart",
 )
 NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # the module that seqio's own commands import
 

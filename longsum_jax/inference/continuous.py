@@ -30,6 +30,8 @@ from longsum_jax.typing import Params
 
 # (ids [batch, length], mask) -> both, padded to one of a few compiled lengths
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
+# (indices in slots, number of slots) -> indices of cancelled documents, new (ids, mask)
+Arrivals = Callable[[Sequence[int], int], tuple[set[int], Sequence[tuple[np.ndarray, np.ndarray]]]]
 # On CPUs, a matrix product with 32 rows takes twice as long as one with 16.
 MAX_SLOTS = 16
 
@@ -107,8 +109,29 @@ class ContinuousBatch:
         for _, same_kind in kinds:
             yield from self._decode_kind(rows, lengths, deque(same_kind))
 
+    def decode_arriving(self, length: int, arrivals: Arrivals) -> Iterator[tuple[int, Generated]]:
+        """Decodes documents that arrive while others are decoded, until no document remains.
+
+        Documents enter when a slot becomes free, and the slots keep their length.
+
+        Args:
+            length: slot length in tokens, at least the padded length of every document.
+            arrivals: function from the indices of the documents in slots to those that are
+                cancelled, and to the ids and masks [1, length] of new documents. It is called
+                whenever a document is finished; new documents are numbered in order of arrival.
+
+        Yields:
+            Indices of documents with their sequences on the host, in order of completion.
+        """
+        yield from self._decode_kind([], [], deque(), arrivals, length)
+
     def _decode_kind(
-        self, rows: Sequence[PaddedInputs], lengths: Sequence[int], waiting: deque[int]
+        self,
+        rows: list[PaddedInputs],
+        lengths: list[int],
+        waiting: deque[int],
+        arrivals: Arrivals | None = None,
+        length: int = 0,
     ) -> Iterator[tuple[int, Generated]]:
         """Decodes documents that use the same programs.
 
@@ -116,15 +139,28 @@ class ContinuousBatch:
             rows: padded inputs of all documents.
             lengths: slot length of each document.
             waiting: indices of the documents to decode; emptied by this call.
+            arrivals: source of further documents, see ``decode_arriving``.
+            length: slot length for ``arrivals``.
         """
         slots, sizes = self._programs.slots, {"options": self._options}
         batch_size = self._batch_size
-        length = lengths[waiting[0]]
+        length = lengths[waiting[0]] if waiting else length
         # All slots are empty at first.
         source = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._shapes_of(length))
         state = slots.begin(self._params, source, batch_size=batch_size, **sizes)
         inside: dict[int, int] = {}  # slot -> document
-        while waiting or inside:
+        cancelled: set[int] = set()  # slots that still decode a cancelled document
+        while True:
+            if arrivals is not None:
+                dropped, arrived = arrivals(list(inside.values()), batch_size)
+                cancelled |= {slot for slot in inside if inside[slot] in dropped}
+                for ids, mask in arrived:
+                    waiting.append(len(rows))
+                    rows.append(self._pad(ids, mask))
+                    lengths.append(length)
+                inside = {slot: i for slot, i in inside.items() if i not in dropped}
+            if not waiting and not inside:
+                return
             longest = min([*inside.values(), *itertools.islice(waiting, 1)])
             # The longest documents are finished: continue with shorter slots.
             if lengths[longest] < length:
@@ -135,6 +171,7 @@ class ContinuousBatch:
             free = [slot for slot in range(batch_size) if slot not in inside]
             for slot in free[: len(waiting)]:
                 inside[slot] = waiting.popleft()
+                cancelled.discard(slot)
                 source, state = slots.enter(
                     source,
                     state,
@@ -143,11 +180,14 @@ class ContinuousBatch:
                     **sizes,
                 )
             # Stop as soon as one slot is done; if no document is waiting, only when all are.
-            num_done = batch_size - len(inside) + 1 if waiting else batch_size
+            num_running = len(inside) + len(cancelled)
+            stops_early = waiting or arrivals is not None
+            num_done = batch_size - num_running + 1 if stops_early else batch_size
             arguments = source, state, self._keys, np.int32(num_done)
             state, out = slots.advance(self._params, self._layers, *arguments, **sizes)
             # A single transfer for all slots.
             done, out = jax.device_get((state.done, out))
+            cancelled = {slot for slot in cancelled if not done[slot]}
             for slot in [slot for slot in inside if done[slot]]:
                 yield inside.pop(slot), self._of_slot(out, slot)
 

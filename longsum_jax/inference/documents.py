@@ -10,7 +10,7 @@ import numpy as np
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError, counted
-from longsum_jax.inference.continuous import ContinuousBatch, num_slots
+from longsum_jax.inference.continuous import Arrivals, ContinuousBatch, num_slots
 from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.padding import check_kernel_length, padded_rows
 from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary, check_text
@@ -178,6 +178,39 @@ class DocumentSummarizer:
         decode: Callable[..., Any] = self._in_batches if together else self._in_slots
         sizes = {"batch_size": batch_size, "options": options, "seed": seed}
         return decode(documents, padded_length, **sizes)
+
+    def decode_arriving(
+        self,
+        documents: Sequence[TokenizedDocument],
+        arrivals: Callable[[Sequence[int], int], tuple[set[int], int]],
+        *,
+        slot_length: int,
+        batch_size: int,
+        options: GenerationOptions,
+        seed: int,
+    ) -> Iterator[tuple[int, Summary]]:
+        """Yields the index of each document with its summary; documents may arrive meanwhile.
+
+        Args:
+            documents: documents so far; ``arrivals`` appends to it.
+            arrivals: function from the indices in slots and the number of slots to the indices of
+                cancelled documents and the number of documents that it appended.
+            slot_length: maximum length of a padded document.
+            batch_size: number of slots.
+            options: generation options.
+            seed: random seed for sampling.
+        """
+
+        def arrived(inside: Sequence[int], size: int) -> tuple[set[int], Any]:
+            dropped, count = arrivals(inside, size)
+            new = documents[len(documents) - count :]
+            return dropped, [self._rows([document], int) for document in new]
+
+        assert self._make_slots is not None
+        slots = self._make_slots(batch_size=batch_size, options=options, seed=seed)
+        rows: Arrivals = arrived
+        for index, out in slots.decode_arriving(slot_length, rows):
+            yield index, self._summary(documents[index], out, 0)
 
     def _in_slots(
         self,

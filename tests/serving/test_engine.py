@@ -1,0 +1,64 @@
+"""The engine: requests share a batch, and neither their results nor their errors depend on it."""
+
+import threading
+
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.inference.loading import load
+from longsum_jax.inference.summary import Request
+from longsum_jax.serving.engine import Engine, QueueFullError
+
+TEXTS = [" ".join(f"Number {i} of {n} is said." for i in range(n)) for n in (3, 2, 1)]
+
+
+def request(text, name="text"):
+    return Request(text, name, None)
+
+
+@pytest.fixture
+def engine():
+    engine = Engine(max_queue=2)
+    yield engine
+    engine.close()
+
+
+@pytest.mark.slow
+def test_results_do_not_depend_on_neighbours(small_model):
+    model = load(str(small_model))
+    expected = [model.summaries([text])[0].text for text in TEXTS]
+    engine = Engine(model, batch_size=2)
+    futures = [engine.submit(request(text), {}) for text in TEXTS]
+    cancelled = engine.submit(request(TEXTS[0]), {})
+    assert cancelled.cancel()
+    assert [future.result(60).text for future in futures] == expected
+    with pytest.raises(InputError, match="num_beans"):
+        engine.submit(request(TEXTS[0]), {"num_beans": 2})
+    engine.close()
+    assert engine.num_open == 0
+
+
+def test_ranker_and_queue(engine, monkeypatch):
+    assert engine.submit(request(TEXTS[1]), {"length": "1 sentences"}).result(10).unit == "words"
+    with pytest.raises(InputError, match="num_beams is for a model"):
+        engine.submit(request(TEXTS[1]), {"num_beams": 2})
+    blocked, entered = threading.Event(), threading.Event()
+
+    def wait(*_):
+        entered.set()
+        blocked.wait(10)
+        raise InputError("text is odd")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("longsum_jax.serving.engine._extract", wait)
+        failing = engine.submit(request(TEXTS[0]), {})
+        entered.wait(10)
+    waiting = engine.submit(request(TEXTS[1]), {})
+    with pytest.raises(QueueFullError):
+        engine.submit(request(TEXTS[1]), {})
+    assert waiting.cancel()
+    waiting = engine.submit(request(TEXTS[1]), {})  # the cancelled request has left its place
+    blocked.set()
+    with pytest.raises(InputError, match="odd"):
+        failing.result(10)
+    assert waiting.result(10).text
