@@ -5,8 +5,10 @@ import contextlib
 import dataclasses
 import hashlib
 import hmac
+import json
 import logging
 import time
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -133,7 +135,9 @@ class _Server:
     ) -> list[Summary]:
         """Returns the summaries; cancels them if the client closes the connection."""
         futures = []
-        gone = None if http is None else asyncio.create_task(http.receive())
+        gone: asyncio.Future[Any] | None = None
+        if http is not None:
+            gone = asyncio.ensure_future(http.receive())
         try:
             for document in documents:
                 future = await asyncio.to_thread(self._engine.submit, document, options)
@@ -163,7 +167,7 @@ class _Server:
         for document, summary in zip(body.documents, results, strict=True):
             answer = {"document": document.name, "summary": summary.text, **summary.report()}
             if with_sources:
-                statements = await asyncio.to_thread(lambda summary=summary: summary.sources)
+                statements = await asyncio.to_thread(getattr, summary, "sources")
                 answer["sources"] = [statement.report() for statement in statements]
             answers.append(answer)
         seconds = {"read": round(read - began, 4), "summarize": round(done - read, 4)}
@@ -179,6 +183,49 @@ class _Server:
         documents = [Request(text, f"input {i}", None) for i, text in enumerate(texts, 1)]
         results = await self._summarize(documents, options, request)
         return JSONResponse([{"summary_text": summary.text} for summary in results])
+
+    async def models(self, request: HttpRequest) -> Response:
+        """Answers ``GET /v1/models``."""
+        model = {"id": self._name, "object": "model", "created": 0, "owned_by": "longsum"}
+        return JSONResponse({"object": "list", "data": [model]})
+
+    async def chat(self, request: HttpRequest) -> Response:
+        """Answers ``POST /v1/chat/completions``: the last user message is the document.
+
+        With ``stream`` the whole summary is one event, sent when it is finished.
+        """
+        fields = await read_json(request, self._limits.max_bytes)
+        messages = fields.get("messages")
+        if not isinstance(messages, list) or not all(isinstance(item, dict) for item in messages):
+            raise HTTPException(422, "messages must be a list of objects")
+        texts = [item.get("content") for item in messages if item.get("role") == "user"]
+        if len(texts) != 1:
+            raise HTTPException(422, "messages must hold one user message, the document")
+        streams = boolean(fields, "stream")
+        limit = fields.get("max_completion_tokens", fields.get("max_tokens"))
+        options = {} if limit is None else {"max_new_tokens": limit}
+        document = Request(texts[0], "the user message", None)
+        (summary,) = await self._summarize([document], options, request)
+        reason = "stop" if summary.ended == "eos" else "length"
+        kind = "chat.completion.chunk" if streams else "chat.completion"
+        answer: dict[str, Any] = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "object": kind,
+            "created": int(time.time()),
+            "model": self._name,
+        }
+        message = {"role": "assistant", "content": summary.text}
+        part = "delta" if streams else "message"
+        answer["choices"] = [{"index": 0, part: message, "finish_reason": reason}]
+        if streams:
+            events = f"data: {json.dumps(answer)}\n\ndata: [DONE]\n\n"
+            return Response(events, media_type="text/event-stream")
+        answer["usage"] = {
+            "prompt_tokens": summary.read_tokens,
+            "completion_tokens": summary.summary_tokens,
+            "total_tokens": summary.read_tokens + summary.summary_tokens,
+        }
+        return JSONResponse(answer)
 
     async def live(self, request: HttpRequest) -> Response:
         """Answers ``GET /health/live``."""
@@ -228,6 +275,8 @@ def make_app(
     routes = [
         Route("/v1/summaries", server.endpoint(server.summaries), methods=["POST"]),
         Route("/summarization", server.endpoint(server.summarization), methods=["POST"]),
+        Route("/v1/chat/completions", server.endpoint(server.chat), methods=["POST"]),
+        Route("/v1/models", server.endpoint(server.models)),
         Route("/health/live", server.live),
         Route("/health/ready", server.ready),
         Route("/metrics", server.metrics),

@@ -1,7 +1,6 @@
 """Reads request bodies: JSON and uploaded files, within a size limit."""
 
 import asyncio
-import dataclasses
 import json
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import PurePosixPath
@@ -128,7 +127,6 @@ def _value(text: str) -> Any:
 def _read_file(name: str, content: bytes, options: ReadOptions) -> list[Document]:
     """Returns the documents of an uploaded file; the name only determines the kind."""
     name = in_one_line(PurePosixPath(name.replace("\\", "/")).name)[:200] or "upload"
-    options = dataclasses.replace(options, sandbox=False)  # inside the child process
     documents = []
     for result in sandbox.read(Source(name, STDIN, content, options), is_folder=False):
         if not isinstance(result, Document):

@@ -46,6 +46,20 @@ def test_answers(client):
     assert 'longsum_requests_total{status="200"} 4' in client.get("/metrics").text
 
 
+def test_chat(client):
+    """The messages of OpenAI's clients, read by hand."""
+    body = {"model": "longsum", "messages": [{"role": "user", "content": TEXT}]}
+    answer = client.post("/v1/chat/completions", json=body).json()
+    assert answer["choices"][0]["message"]["content"]
+    assert answer["usage"]["prompt_tokens"] > 0
+    events = client.post("/v1/chat/completions", json=body | {"stream": True})
+    assert events.headers["content-type"].startswith("text/event-stream")
+    assert events.text.endswith("data: [DONE]\n\n")
+    assert client.get("/v1/models").json()["data"][0]["id"] == "longsum"
+    body["messages"] *= 2
+    assert client.post("/v1/chat/completions", json=body).status_code == 422
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
