@@ -68,6 +68,8 @@ OPTIONAL = (
     "python_multipart",
 )
 NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # the module that seqio's own commands import
+# The application of the extra "serve", which `longsum serve` imports.
+NEED_STARLETTE = ("longsum_jax.serving.app", "longsum_jax.serving.bodies")
 
 BLOCK_AND_IMPORT = """
 import importlib, sys
@@ -225,7 +227,8 @@ def run_python(script):
 
 @pytest.mark.slow
 def test_every_module_imports_without_the_optional_packages():
-    modules = [name for name in FILES if name not in (NEEDS_SEQIO, "longsum_jax.__main__")]
+    needs_extra = (NEEDS_SEQIO, *NEED_STARLETTE, "longsum_jax.__main__")
+    modules = [name for name in FILES if name not in needs_extra]
     run_python(BLOCK_AND_IMPORT.format(blocked=set(OPTIONAL), modules=modules))
 
 
