@@ -561,9 +561,9 @@ def _untied_rows(rows: list[WeightRow], tied: Mapping[str, str]) -> tuple[list[W
 def _with_other_stack(config: Bert2BertConfig, row: WeightRow) -> WeightRow:
     """Returns a row whose array may be stored under the name of the other stack."""
     encoder, decoder = "encoder.", f"decoder.{config.decoder_bert.prefix}."
-    for own, other in ((encoder, decoder), (decoder, encoder)):
-        if row.key.startswith(own):
-            return row._replace(alternatives=(other + row.key.removeprefix(own),))
+    for prefix, other in ((encoder, decoder), (decoder, encoder)):
+        if row.key.startswith(prefix):
+            return row._replace(alternatives=(other + row.key.removeprefix(prefix),))
     return row
 
 

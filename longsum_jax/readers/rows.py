@@ -8,7 +8,7 @@ from longsum_jax.files import parse_json
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.plain_text import text_blocks
 from longsum_jax.readers.source import Source
-from longsum_jax.text.rows import DOCUMENT_NAMES, row_key
+from longsum_jax.text.rows import DOCUMENT_NAMES, choose_keys
 
 
 def row_documents(
@@ -75,9 +75,9 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
 
 
 def _document_key(row: Collection[str], keys: str, name: str) -> str:
-    key = row_key(row, keys, DOCUMENT_NAMES, name.rpartition(":")[0] or name)
-    if key in row:
-        return key
+    for key in choose_keys(row, keys, DOCUMENT_NAMES, name.rpartition(":")[0] or name).split("|"):
+        if key in row:
+            return key
     if not row:
         raise InputError(f"{name}: has no fields; remove it")
     first = keys.split("|")[0]

@@ -16,10 +16,10 @@ from longsum_jax.text.rows import (
     DOCUMENT_NAMES,
     MAX_BYTES,
     SUMMARY_NAMES,
+    choose_keys,
     decode_utf8,
     open_bytes,
     read_rows,
-    row_key,
 )
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -68,9 +68,9 @@ def read_json_lines(
 
     Files are read in the order of ``paths``; the files of a glob pattern are sorted. Blank lines
     are skipped. The default id of a row is "<file stem>:<number>"; an id other than a string
-    becomes its JSON text. A query may be absent or blank. If a required text is missing under its
-    default key, the first usual name of a row is read (``article``, ``report``, ``dialogue``, ...;
-    ``highlights``, ``abstract``, ...), which is logged once per file.
+    becomes its JSON text. A query may be absent or blank. If the first row of a file lacks a
+    required text under its default key, its first usual name is read in the file (``article``,
+    ``report``, ``dialogue``, ...; ``highlights``, ``abstract``, ...), which is logged.
 
     Args:
         paths: one path or glob pattern, or several.
@@ -102,12 +102,14 @@ def read_json_lines(
         "rejected": rejected_key,
     }
     for path in find_files(paths):
+        is_first = True
         for number, row in read_rows(path, max_bytes):
             where = f"{path}:{number}"
-            if require_document:
-                keys["document"] = row_key(row, document_key, DOCUMENT_NAMES, str(path))
-            if require_summary:
-                keys["summary"] = row_key(row, summary_key, SUMMARY_NAMES, str(path))
+            if is_first and require_document:
+                keys["document"] = choose_keys(row, document_key, DOCUMENT_NAMES, str(path))
+            if is_first and require_summary:
+                keys["summary"] = choose_keys(row, summary_key, SUMMARY_NAMES, str(path))
+            is_first = False
             key = keys["summary"]
             summaries: tuple[str, ...] = ()
             if several_summaries and isinstance(row.get(key), list):

@@ -31,6 +31,14 @@ DOCUMENT_NAMES = (
     *("content", "body"),
 )
 SUMMARY_NAMES = ("summary", "highlights", "abstract", "target", "output")
+# Defaults of keys, in place of which a usual name may be chosen.
+_DEFAULT_KEYS = (
+    "document",
+    "text",
+    "text|document",
+    "document|text|article|content|body",
+    "summary",
+)
 _DECLARED_DELIMITER = re.compile(r"\s*\"?sep=([^\w\s\"]|\t)\"?[ ]*\Z", re.IGNORECASE)
 _LARGEST_CELL = 2**31 - 1  # maximum that the csv module supports on every system
 _PARQUET_ROWS = 64  # rows in memory at a time
@@ -67,32 +75,29 @@ def read_rows(path: str | Path, max_bytes: int = MAX_BYTES) -> Iterator[tuple[in
         raise InputError(f"{path}: the file is empty; give a file with one JSON object a line")
 
 
-def row_key(row: Collection[str], keys: str, usual: tuple[str, ...], path: str) -> str:
-    """Returns the key of a row to read for "a|b": the first that exists, else the usual name.
+def choose_keys(row: Collection[str], keys: str, usual: tuple[str, ...], path: str) -> str:
+    """Returns the keys "a|b" to read in a file: ``keys``, or a usual name of its first row.
 
-    A usual name is tried only if ``keys`` are usual names themselves, such as the default; that it
-    is used is logged once. If no name exists, ``keys`` are returned.
+    A usual name is chosen only if ``keys`` are a default and none of them exists. The choice is
+    logged once.
 
     Args:
-        row: keys of the row.
+        row: keys of the first row.
         keys: keys, separated by "|".
         usual: usual names, in the order of preference.
         path: path of the file, for the log.
     """
-    names = keys.split("|")
-    for name in names:
+    if keys not in _DEFAULT_KEYS or any(name in row for name in keys.split("|")):
+        return keys
+    for name in usual:
         if name in row:
+            _log_choice(path, usual[0], name)
             return name
-    if row and set(names) <= set(usual):
-        for name in usual:
-            if name in row:
-                _log_guess(path, usual[0], name)
-                return name
     return keys
 
 
 @functools.cache
-def _log_guess(path: str, role: str, name: str) -> None:
+def _log_choice(path: str, role: str, name: str) -> None:
     """Logs once per process that a column was selected by its name."""
     logging.getLogger(__name__).warning('%s: column "%s" is read as the %s', path, name, role)
 
