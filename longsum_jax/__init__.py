@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
     from longsum_jax.inference.summary import Summary
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "InputError",
     "Model",

@@ -150,6 +150,7 @@ def bounded_lines(
     *,
     max_bytes: int,
     packed: int | None = None,
+    skip_blank: bool = True,
 ) -> Iterator[tuple[int, bytes]]:
     """Yields the number, from 1, and the bytes of every line that is not blank.
 
@@ -158,6 +159,7 @@ def bounded_lines(
         name: name of the file, for errors.
         max_bytes: maximum size of the decompressed file.
         packed: bytes of the compressed file on disk; None if it is not compressed.
+        skip_blank: False to yield blank lines as well.
 
     Raises:
         InputError: a damaged file; a file or line that is too large; a file that expands to more
@@ -187,7 +189,7 @@ def bounded_lines(
             raise InputError(
                 f"{name}:{number}: more than {_MAX_BLANK_LINES} blank lines in a row; remove them"
             )
-        if not blank:
+        if not blank or not skip_blank:
             yield number, line
 
 

@@ -66,6 +66,7 @@ OPTIONAL = (
     "starlette",
     "uvicorn",
     "python_multipart",
+    "markdown_it",
 )
 NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # the module that seqio's own commands import
 # The application of the extra "serve", which `longsum serve` imports.

@@ -5,6 +5,7 @@ import importlib.machinery
 import importlib.util
 import io
 import json
+import re
 import tarfile
 import tomllib
 import zipfile
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+
+import longsum_jax
 
 ROOT = Path(__file__).parents[1]
 # Extras that no user's program runs with, and those that only choose devices of jax.
@@ -134,3 +137,16 @@ def test_a_release_says_that_nobody_looked_for_vulnerabilities(release, monkeypa
     monkeypatch.setattr(release, "find_spec", lambda name: None)
     release.audit()
     assert "known vulnerabilities were not looked for" in capsys.readouterr().out
+
+
+def test_version_is_the_newest_section_of_the_changelog():
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    version, date = re.search(r"^## (\d\S*) \((\d{4}-\d\d-\d\d)\)$", changelog, re.M).groups()
+    assert version == longsum_jax.__version__
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {version}\ndate-released: {date}\n" in citation
+
+
+def test_entries_of_the_changelog_begin_with_the_kind_of_change():
+    entries = re.findall(r"^- (\w+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert set(entries) == {"Added", "Changed", "Fixed", "Removed"}

@@ -62,8 +62,8 @@ def _download(name: str, revision: str | None) -> Path:
     if not any(directory.glob("*.safetensors")):
         directory = _snapshot(name, revision, _DESCRIPTION + _TOKENIZER + _TORCH_BIN)
     for model in _auxiliary_models(directory):
-        wanted = [f"{model}/{pattern}" for pattern in patterns]
-        _snapshot(name, revision, wanted, ignored=[f"{model}/*/*"])
+        file_patterns = [f"{model}/{pattern}" for pattern in patterns]
+        _snapshot(name, revision, file_patterns, ignored=[f"{model}/*/*"])
     return directory
 
 
@@ -91,10 +91,10 @@ def _snapshot(
         ) from None
     at = "" if revision is None else f" at revision {revision}"
     try:
-        found = snapshot_download(
+        snapshot = snapshot_download(
             name, revision=revision, allow_patterns=patterns, ignore_patterns=list(ignored)
         )
-        return Path(found)
+        return Path(snapshot)
     except errors.GatedRepoError as error:  # a subclass of RepositoryNotFoundError
         remedy = "accept its conditions on its page, then log in with `hf auth login`"
         raise InputError(

@@ -63,6 +63,7 @@ _LEGACY_GENERATION = {
     "eos_token_id": None,
     "pad_token_id": None,
 }
+_SPECIAL_TOKENS = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
 # In the first files of BART, this flag means that bos_token_id begins every output.
 _FORCES_FIRST = "force_bos_token_to_be_generated"
 
@@ -86,15 +87,30 @@ def read_config(
     if architecture is not None:
         raw = raw | {"architectures": [architecture]}
     family = family_of(raw, str(path))
+    if family.is_encoder_decoder:
+        raw = _with_special_tokens(directory, raw)
     config = family.config_of_json(raw, str(path), **runtime)
     if architecture is not None:
-        [known] = family.config_json(config)["architectures"]
-        if plain_architecture(known) != plain_architecture(architecture):
+        [expected] = family.config_json(config)["architectures"]
+        if plain_architecture(expected) != plain_architecture(architecture):
             raise InputError(
                 f'{path}: "{architecture}" is not an architecture of {family.name}; try '
-                f"{plain_architecture(known)}"
+                f"{plain_architecture(expected)}"
             )
     return family, config
+
+
+def _with_special_tokens(directory: Path, raw: dict[str, Any]) -> dict[str, Any]:
+    """Returns the content of config.json with the ids that only generation_config.json contains.
+
+    transformers 5 moves ids that a user has set there.
+    """
+    path = directory / GENERATION
+    if all(raw.get(name) is not None for name in _SPECIAL_TOKENS) or not path.exists():
+        return raw
+    stored = read_json(path)
+    ids = {name: stored[name] for name in _SPECIAL_TOKENS if stored.get(name) is not None}
+    return ids | {key: value for key, value in raw.items() if value is not None or key not in ids}
 
 
 def read_generation_config(directory: Path) -> dict[str, Any]:
@@ -107,13 +123,13 @@ def read_generation_config(directory: Path) -> dict[str, Any]:
     if path.exists():
         return read_json(path)
     raw = _read_config_json(directory)
-    chosen = {}
+    token_ids = {}
     for name, default in _LEGACY_GENERATION.items():
         if raw.get(name) not in (None, default):
-            chosen[name] = raw[name]
+            token_ids[name] = raw[name]
     if raw.get(_FORCES_FIRST) and raw.get("bos_token_id") is not None:
-        chosen.setdefault("forced_bos_token_id", raw["bos_token_id"])
-    return chosen
+        token_ids.setdefault("forced_bos_token_id", raw["bos_token_id"])
+    return token_ids
 
 
 def read_summarization(directory: Path) -> dict[str, Any]:

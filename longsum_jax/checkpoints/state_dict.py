@@ -142,22 +142,28 @@ def _rename(
         arrays[key] = value
     prefix = weight_map.prefix
     if prefix and not any(key.startswith(prefix) for key in arrays):
-        known = _known_keys(weight_map, shapes)
-        arrays = {_prefixed(key, prefix, known): value for key, value in arrays.items()}
+        expected_keys = _known_keys(weight_map, shapes)
+        arrays = {_prefixed(key, prefix, expected_keys): value for key, value in arrays.items()}
     for copy, original in weight_map.tied.items():
         if original not in arrays and copy in arrays:
             arrays[original] = arrays.pop(copy)
-    _fill_absent(arrays, weight_map)
+    _fill_absent(arrays, weight_map, shapes)
     return arrays
 
 
-def _fill_absent(arrays: dict[str, Any], weight_map: WeightMap) -> None:
+def _fill_absent(
+    arrays: dict[str, Any], weight_map: WeightMap, shapes: Mapping[str, Shape]
+) -> None:
     """Adds arrays that are stored under an alternative key, and removes copies."""
     stored = dict(arrays)
     for row in weight_map.rows:
-        present = [key for key in row.alternatives if key in stored]
-        if row.key not in stored and present:
-            arrays[row.key] = _reread(stored[present[0]])
+        if not row.alternatives:
+            continue
+        for number, key in enumerate(_keys(row, shapes[row.path]), row.first):
+            alternatives = [other.format(i=number) for other in row.alternatives]
+            present = [other for other in alternatives if other in stored]
+            if key not in stored and present:
+                arrays[key] = _reread(stored[present[0]])
     for key in weight_map.copies:
         arrays.pop(key, None)
 
@@ -167,19 +173,19 @@ def _reread(array: Any) -> LazyArray:
     return LazyArray(array.shape, array.dtype, lambda: np.array(array))
 
 
-def _prefixed(key: str, prefix: str, known: set[str]) -> str:
+def _prefixed(key: str, prefix: str, expected_keys: set[str]) -> str:
     """Returns the key with the prefix if only the prefixed key is known."""
-    if key in known or prefix + key not in known:
+    if key in expected_keys or prefix + key not in expected_keys:
         return key
     return prefix + key
 
 
 def _known_keys(weight_map: WeightMap, shapes: Mapping[str, Shape]) -> set[str]:
     """Returns the keys of all parameters, copies and constants."""
-    known = {*weight_map.tied, *weight_map.copies, *weight_map.constants}
+    expected_keys = {*weight_map.tied, *weight_map.copies, *weight_map.constants}
     for row in weight_map.rows:
-        known.update(_keys(row, shapes[row.path]))
-    return known
+        expected_keys.update(_keys(row, shapes[row.path]))
+    return expected_keys
 
 
 def _drop_ignored(
@@ -199,20 +205,20 @@ def _check(
     Raises:
         InputError: lists the keys that do not match.
     """
-    wanted: dict[str, tuple[int, ...]] = {}
+    expected: dict[str, tuple[int, ...]] = {}
     for row in weight_map.rows:
         keys = _keys(row, shapes[row.path])
         if not row.optional or any(key in arrays for key in keys):
-            wanted |= dict.fromkeys(keys, _torch_shape(row, shapes[row.path]))
-    copies = {*weight_map.tied, *weight_map.constants} - wanted.keys()
-    found = {key: tuple(x.shape) for key, x in arrays.items() if key not in copies}
-    missing, extra, misshapen = compare_trees(wanted, found)
-    known = copies.union(wanted)
-    not_float = [key for key, x in arrays.items() if key in known and not _is_float(x)]
+            expected |= dict.fromkeys(keys, _torch_shape(row, shapes[row.path]))
+    copies = {*weight_map.tied, *weight_map.constants} - expected.keys()
+    actual = {key: tuple(x.shape) for key, x in arrays.items() if key not in copies}
+    missing, extra, misshapen = compare_trees(expected, actual)
+    expected_keys = copies.union(expected)
+    not_float = [key for key, x in arrays.items() if key in expected_keys and not _is_float(x)]
     lists = {
         "missing": missing,
         "not in this model": extra,
-        "of a wrong shape": [f"{key} {found[key]}, not {wanted[key]}" for key in misshapen],
+        "of a wrong shape": [f"{key} {actual[key]}, not {expected[key]}" for key in misshapen],
         "not of a floating-point type": [f"{key} {arrays[key].dtype}" for key in not_float],
     }
     problems = [f"{problem}: {first_names(keys)}" for problem, keys in lists.items() if keys]

@@ -117,9 +117,9 @@ def _read_shards(directory: Path, index: Path, read: Callable[[Path], Tensors]) 
     return tensors
 
 
-def _check_shard(index: Path, path: Path, found: Set[str], promised: Set[str]) -> None:
+def _check_shard(index: Path, path: Path, stored: Set[str], promised: Set[str]) -> None:
     """Raises an InputError unless a shard contains the tensors that the index lists."""
-    missing, extra = sorted(promised - found), sorted(found - promised)
+    missing, extra = sorted(promised - stored), sorted(stored - promised)
     if missing:
         raise InputError(
             f"{path}: lacks tensors that {index.name} lists: {first_names(missing)}; "

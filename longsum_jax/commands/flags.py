@@ -358,8 +358,15 @@ def print_notes(metrics: Mapping[str, "Metric"], references: Sequence[str]) -> N
             console.print_stdout(note)
 
 
-def write_report(path: str, content: "ReportContent") -> None:
+def write_report(
+    path: str, content: "ReportContent", show: Callable[[str], None] = console.print_stdout
+) -> None:
     """Writes the page of --report, and prints its path.
+
+    Args:
+        path: path of the page.
+        content: content of the page.
+        show: function that prints the path.
 
     Raises:
         InputError: the file cannot be written, or its aligner needs more documents.
@@ -371,7 +378,7 @@ def write_report(path: str, content: "ReportContent") -> None:
             report.write_report(Path(path), content)
     except OSError as error:
         raise console.unwritable(path, error, "report") from error
-    console.print_stdout(f"{path}: the report, to open in a browser")
+    show(f"{path}: the report, to open in a browser")
 
 
 def add_reading_flags(parser: argparse.ArgumentParser) -> None:

@@ -224,8 +224,6 @@ def _check(args: argparse.Namespace) -> None:
     if args.stream and (args.format != "text" or args.out):
         given = "--out" if args.out else f"--format={args.format}"
         raise InputError(f"--stream prints text as it comes; leave {given} out")
-    if args.report and not args.out:
-        raise InputError("--report shows the summaries of a directory; give one with --out")
     flags.check_file("report", args.report)
     for flag in ("support_model", "source_method"):
         if getattr(args, flag) not in (None, "alignment") and not args.sources:

@@ -216,4 +216,7 @@ def write_report(args: argparse.Namespace, shown: Sequence[Shown]) -> None:
     metrics, sampling = make_metrics(["support", "extractiveness"]), Sampling()
     name = Path(args.model).name if args.model else "extracts"
     system = score_system(name, predictions, pairs, metrics, sampling)
-    flags.write_report(args.report, ReportContent(pairs, [system], metrics, {}, sampling))
+    content = ReportContent(pairs, [system], metrics, {}, sampling)
+    # Without --out, standard output has the summaries, which a program may read.
+    show = console.print_stdout if args.out else console.print_stderr
+    flags.write_report(args.report, content, show)

@@ -21,7 +21,7 @@ from longsum_jax.files import (
     parse_json,
     read_bytes,
 )
-from longsum_jax.text.documents import MAX_BYTES
+from longsum_jax.text.rows import MAX_BYTES
 
 EXAMPLES = """\
   # a training run: checkpoints, model, metrics

@@ -1,4 +1,5 @@
-"""Changes of a model that need no training: longer inputs, LSG attention, Hepos.
+"""Changes of a model that need no training: longer inputs, LSG attention, Hepos,
+and encoder-decoders made from two encoders.
 
 The public names are listed in ``__init__.pyi`` and imported when they are first used.
 """

@@ -42,10 +42,10 @@ def extend_positions(
         InputError: the model has no limit or a higher one, its blocks do not fit the new limit, or
             the extension is unknown.
     """
-    known = get_args(Extension)
-    if extension not in known:
+    extensions = get_args(Extension)
+    if extension not in extensions:
         raise InputError(
-            f'position_extension "{extension}" is unknown; {did_you_mean(extension, known)}'
+            f'position_extension "{extension}" is unknown; {did_you_mean(extension, extensions)}'
         )
     limit = config.max_source_length
     if limit is None:

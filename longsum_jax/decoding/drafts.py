@@ -86,10 +86,10 @@ def look_up(
         longest: maximum number of tokens to compare.
     """
     texts = sequences if documents is None else jnp.concatenate([documents, sequences], 1)
-    places = jnp.arange(texts.shape[1])
+    columns = jnp.arange(texts.shape[1])
     start = texts.shape[1] - sequences.shape[1]
     # In a sequence only the tokens before the newest have a continuation.
-    is_place = (places < start) | ((places > start) & (places < start + step[:, None]))
+    is_place = (columns < start) | ((columns > start) & (columns < start + step[:, None]))
     length = jnp.zeros(texts.shape, jnp.int32)
     agrees = is_place
     # Extends each match by one token backwards, as long as it has matched so far.
@@ -98,8 +98,8 @@ def look_up(
         before = jnp.pad(texts, ((0, 0), (back, 0)), constant_values=-1)[:, : texts.shape[1]]
         agrees = agrees & (before == newest) & (step > back)[:, None]
         length = length + agrees
-    place = jnp.argmax(length, axis=1)
-    following = jnp.minimum(place[:, None] + 1 + jnp.arange(count), texts.shape[1] - 1)
+    match_index = jnp.argmax(length, axis=1)
+    following = jnp.minimum(match_index[:, None] + 1 + jnp.arange(count), texts.shape[1] - 1)
     draft = jnp.take_along_axis(texts, following, axis=1).astype(jnp.int32)
     return jnp.maximum(draft, 0)  # a decoder needs valid ids
 

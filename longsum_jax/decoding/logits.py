@@ -113,8 +113,8 @@ def forbid_repeated_ngrams(scores: Scores, history: History, length: Lengths, si
     # match[w]: the ids of window w before its last one equal the newest ids of the history.
     match = jnp.arange(windows) <= length[:, None, None] - size
     for offset in range(size - 1):
-        wanted = _at(history, length - size + 1 + offset)
-        match = match & (history[..., offset : offset + windows] == wanted)
+        suffix = _at(history, length - size + 1 + offset)
+        match = match & (history[..., offset : offset + windows] == suffix)
     banned = _token_mask(history[..., size - 1 :], match, scores.shape[-1])
     return jnp.where(banned, -jnp.inf, scores)
 
@@ -133,8 +133,8 @@ def forbid_document_ngrams(
     completing = documents[..., size - 1 :]
     match = (completing >= 0) & (length[:, None, None] >= size - 1)
     for offset in range(size - 1):
-        wanted = _at(history, length - size + 1 + offset)
-        match = match & (documents[..., offset : offset + windows] == wanted)
+        suffix = _at(history, length - size + 1 + offset)
+        match = match & (documents[..., offset : offset + windows] == suffix)
     shape = (*scores.shape[:2], windows)
     completing = jnp.broadcast_to(completing, shape)
     banned = _token_mask(completing, jnp.broadcast_to(match, shape), scores.shape[-1])

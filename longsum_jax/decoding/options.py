@@ -207,22 +207,22 @@ class GenerationOptions:
 
 
 def of_whole_texts(
-    options: GenerationOptions, given: Mapping[str, Any], how: str
+    options: GenerationOptions, explicit: Mapping[str, Any], how: str
 ) -> GenerationOptions:
     """Returns ``options`` without the options for segments, for models that read whole texts.
 
     Args:
         options: generation options.
-        given: options passed explicitly in the call.
+        explicit: options passed explicitly in the call.
         how: description of the call, for the error message.
 
     Raises:
-        InputError: an option for segments in ``given``.
+        InputError: an option for segments in ``explicit``.
     """
     name = "segments_no_repeat_ngram_size"
-    if given.get(name):
+    if explicit.get(name):
         raise InputError(
-            f'{name}={given[name]} is for strategy="memory" of models that were trained to read '
+            f'{name}={explicit[name]} is for strategy="memory" of models that were trained to read '
             f"segment by segment, not for {how}; give no_repeat_ngram_size"
         )
     return dataclasses.replace(options, segments_no_repeat_ngram_size=0)
@@ -262,8 +262,8 @@ def _check_names(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> Non
     check_option_names(overrides)
     options = _options()
     for name, value in config.items():
-        known = name in options | _UNIMPLEMENTED | _NO_EFFECT or name.startswith("_")
-        if not known and value is not None:
+        is_known = name in options | _UNIMPLEMENTED | _NO_EFFECT or name.startswith("_")
+        if not is_known and value is not None:
             raise InputError(
                 f'{_CONFIG}: unknown key "{name}"={value!r}; {did_you_mean(name, options)}'
             )

@@ -15,7 +15,7 @@ from longsum_jax.evaluation.judging import Key, Question, instructions
 from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.evaluation.sheets import SUMMARY, Answers
 from longsum_jax.files import parse_json
-from longsum_jax.text.documents import read_json_objects
+from longsum_jax.text.rows import read_rows
 
 PROTOCOL = "locost"
 REQUIRED, OPTIONAL = ("document", "summary"), ("query", "reference")  # placeholders of prompts
@@ -107,7 +107,7 @@ def read_replies(path: str | Path, key: Key) -> Replies:
             "aggregate"
         )
     replies: dict[str, str | None] = {}
-    for number, row in read_json_objects(path):
+    for number, row in read_rows(path):
         item = row.get("custom_id")
         if not isinstance(item, str) or item not in key.items:
             raise InputError(

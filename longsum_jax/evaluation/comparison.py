@@ -30,11 +30,8 @@ from longsum_jax.evaluation.significance import (
 )
 from longsum_jax.files import parse_json
 from longsum_jax.schema import first_names
-from longsum_jax.text.documents import (
-    read_json_objects,
-    read_text_file,
-    replace_half_characters,
-)
+from longsum_jax.text.documents import read_text_file, replace_half_characters
+from longsum_jax.text.rows import read_rows
 from longsum_jax.tokenizers.sentencepiece import break_lines
 
 OnMissing = Literal["error", "skip"]
@@ -125,7 +122,7 @@ def read_predictions(
         return _read_object(path)
     keys = prediction_key.split(",")
     predictions: dict[str, Prediction] = {}
-    for number, row in read_json_objects(path):
+    for number, row in read_rows(path):
         where = f"{path}:{number}"
         text_key = next((key for key in keys if key in row), keys[0])
         for key in ("id", text_key):

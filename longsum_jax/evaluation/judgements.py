@@ -23,7 +23,7 @@ from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.sheets import SUMMARY, Answers
 from longsum_jax.evaluation.significance import bootstrap_intervals
 from longsum_jax.schema import first_names
-from longsum_jax.text.documents import read_json_objects
+from longsum_jax.text.rows import read_rows
 
 ANY_ERROR = "any_error"  # share of sentences with an error of any kind, in protocols with kinds
 
@@ -315,7 +315,7 @@ def read_scores(path: str | Path, key: Key) -> dict[tuple[str, str], Scores]:
         InputError: an invalid row, or a document or system of the key without scores.
     """
     rows = {}
-    for number, row in read_json_objects(path):
+    for number, row in read_rows(path):
         if not isinstance(row.get("scores"), dict):
             raise InputError(
                 f'{path}:{number}: no "scores"; give the scores.jsonl of longsum score --out'

@@ -25,7 +25,8 @@ from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.rouge import SCROLLS_TYPES
 from longsum_jax.files import DAMAGED_ZIP, bounded_lines, open_regular, parse_json
 from longsum_jax.schema import first_names
-from longsum_jax.text.documents import MAX_BYTES, read_json_objects, replace_half_characters
+from longsum_jax.text.documents import replace_half_characters
+from longsum_jax.text.rows import MAX_BYTES, read_rows
 
 Row = dict[str, Any]
 
@@ -271,7 +272,7 @@ def _rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
         file = path / f"{split}.jsonl"
         if file.exists():
             open_regular(file).close()  # raises for a pipe, which would block
-    for number, row in read_json_objects(file):
+    for number, row in read_rows(file):
         yield f"{file}:{number}", row
 
 

@@ -34,6 +34,7 @@ Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
 Arrivals = Callable[[Sequence[int], int], tuple[set[int], Sequence[tuple[np.ndarray, np.ndarray]]]]
 # On CPUs, a matrix product with 32 rows takes twice as long as one with 16.
 MAX_SLOTS = 16
+_STEPS_BETWEEN_ARRIVALS = 8  # decoding steps after which documents that arrived meanwhile enter
 
 
 def num_slots(config: Any, lengths: Sequence[int]) -> int:
@@ -112,13 +113,14 @@ class ContinuousBatch:
     def decode_arriving(self, length: int, arrivals: Arrivals) -> Iterator[tuple[int, Generated]]:
         """Decodes documents that arrive while others are decoded, until no document remains.
 
-        Documents enter when a slot becomes free, and the slots keep their length.
+        Documents enter within ``_STEPS_BETWEEN_ARRIVALS`` tokens if a slot is free. The slots keep
+        their length.
 
         Args:
             length: slot length in tokens, at least the padded length of every document.
-            arrivals: function from the indices of the documents in slots to those that are
-                cancelled, and to the ids and masks [1, length] of new documents. It is called
-                whenever a document is finished; new documents are numbered in order of arrival.
+            arrivals: function from the indices of the documents in slots and the number of slots
+                to the indices of those that are cancelled, and to the ids and masks [1, length] of
+                new documents, which are numbered in order of arrival.
 
         Yields:
             Indices of documents with their sequences on the host, in order of completion.
@@ -127,8 +129,8 @@ class ContinuousBatch:
 
     def _decode_kind(
         self,
-        rows: list[PaddedInputs],
-        lengths: list[int],
+        rows: Sequence[PaddedInputs],
+        lengths: Sequence[int],
         waiting: deque[int],
         arrivals: Arrivals | None = None,
         length: int = 0,
@@ -136,10 +138,10 @@ class ContinuousBatch:
         """Decodes documents that use the same programs.
 
         Args:
-            rows: padded inputs of all documents.
-            lengths: slot length of each document.
+            rows: padded inputs of all documents; empty with ``arrivals``.
+            lengths: slot length of each document; empty with ``arrivals``.
             waiting: indices of the documents to decode; emptied by this call.
-            arrivals: source of further documents, see ``decode_arriving``.
+            arrivals: source of the documents, see ``decode_arriving``.
             length: slot length for ``arrivals``.
         """
         slots, sizes = self._programs.slots, {"options": self._options}
@@ -150,40 +152,42 @@ class ContinuousBatch:
         state = slots.begin(self._params, source, batch_size=batch_size, **sizes)
         inside: dict[int, int] = {}  # slot -> document
         cancelled: set[int] = set()  # slots that still decode a cancelled document
+        num_arrived = 0
+        new_rows: dict[int, PaddedInputs] = {}  # documents that arrived and have no slot yet
         while True:
             if arrivals is not None:
                 dropped, arrived = arrivals(list(inside.values()), batch_size)
                 cancelled |= {slot for slot in inside if inside[slot] in dropped}
-                for ids, mask in arrived:
-                    waiting.append(len(rows))
-                    rows.append(self._pad(ids, mask))
-                    lengths.append(length)
                 inside = {slot: i for slot, i in inside.items() if i not in dropped}
+                for ids, mask in arrived:
+                    new_rows[num_arrived] = self._pad(ids, mask)
+                    waiting.append(num_arrived)
+                    num_arrived += 1
             if not waiting and not inside:
                 return
-            longest = min([*inside.values(), *itertools.islice(waiting, 1)])
-            # The longest documents are finished: continue with shorter slots.
-            if lengths[longest] < length:
-                length = lengths[longest]
-                shapes = self._shapes_of(length)
-                source, state = slots.shrink(source, state, batch_size=batch_size, shapes=shapes)
+            if arrivals is None:
+                longest = min([*inside.values(), *itertools.islice(waiting, 1)])
+                # The longest documents are finished: continue with shorter slots.
+                if lengths[longest] < length:
+                    length = lengths[longest]
+                    shapes = self._shapes_of(length)
+                    source, state = slots.shrink(
+                        source, state, batch_size=batch_size, shapes=shapes
+                    )
             # Fill the free slots with the next documents.
             free = [slot for slot in range(batch_size) if slot not in inside]
             for slot in free[: len(waiting)]:
                 inside[slot] = waiting.popleft()
                 cancelled.discard(slot)
-                source, state = slots.enter(
-                    source,
-                    state,
-                    self._read(rows[inside[slot]], stores_states=source.states is not None),
-                    np.int32(slot),
-                    **sizes,
-                )
+                row = rows[inside[slot]] if arrivals is None else new_rows.pop(inside[slot])
+                read = self._read(row, stores_states=source.states is not None)
+                source, state = slots.enter(source, state, read, np.int32(slot), **sizes)
             # Stop as soon as one slot is done; if no document is waiting, only when all are.
             num_running = len(inside) + len(cancelled)
             stops_early = waiting or arrivals is not None
             num_done = batch_size - num_running + 1 if stops_early else batch_size
-            arguments = source, state, self._keys, np.int32(num_done)
+            max_steps = None if arrivals is None else np.int32(_STEPS_BETWEEN_ARRIVALS)
+            arguments = source, state, self._keys, np.int32(num_done), max_steps
             state, out = slots.advance(self._params, self._layers, *arguments, **sizes)
             # A single transfer for all slots.
             done, out = jax.device_get((state.done, out))

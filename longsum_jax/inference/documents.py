@@ -10,7 +10,7 @@ import numpy as np
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated
 from longsum_jax.errors import InputError, counted
-from longsum_jax.inference.continuous import Arrivals, ContinuousBatch, num_slots
+from longsum_jax.inference.continuous import ContinuousBatch, num_slots
 from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.padding import check_kernel_length, padded_rows
 from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary, check_text
@@ -181,36 +181,41 @@ class DocumentSummarizer:
 
     def decode_arriving(
         self,
-        documents: Sequence[TokenizedDocument],
-        arrivals: Callable[[Sequence[int], int], tuple[set[int], int]],
+        arrivals: Callable[[Sequence[int], int], tuple[set[int], list[TokenizedDocument]]],
         *,
         slot_length: int,
         batch_size: int,
         options: GenerationOptions,
         seed: int,
     ) -> Iterator[tuple[int, Summary]]:
-        """Yields the index of each document with its summary; documents may arrive meanwhile.
+        """Yields the index of each document with its summary; documents arrive meanwhile.
 
         Args:
-            documents: documents so far; ``arrivals`` appends to it.
-            arrivals: function from the indices in slots and the number of slots to the indices of
-                cancelled documents and the number of documents that it appended.
+            arrivals: function from the indices of the documents in slots and the number of slots
+                to the indices of those that are cancelled, and to new documents, which are numbered
+                in order of arrival.
             slot_length: maximum length of a padded document.
             batch_size: number of slots.
             options: generation options.
             seed: random seed for sampling.
         """
+        num_arrived = 0
+        documents: dict[int, TokenizedDocument] = {}
 
-        def arrived(inside: Sequence[int], size: int) -> tuple[set[int], Any]:
-            dropped, count = arrivals(inside, size)
-            new = documents[len(documents) - count :]
-            return dropped, [self._rows([document], int) for document in new]
+        def new_rows(inside: Sequence[int], size: int) -> tuple[set[int], list[Any]]:
+            nonlocal num_arrived
+            cancelled, arrived = arrivals(inside, size)
+            for index in cancelled:
+                documents.pop(index, None)
+            for document in arrived:
+                documents[num_arrived] = document
+                num_arrived += 1
+            return cancelled, [self._rows([document], int) for document in arrived]
 
         assert self._make_slots is not None
         slots = self._make_slots(batch_size=batch_size, options=options, seed=seed)
-        rows: Arrivals = arrived
-        for index, out in slots.decode_arriving(slot_length, rows):
-            yield index, self._summary(documents[index], out, 0)
+        for index, out in slots.decode_arriving(slot_length, new_rows):
+            yield index, self._summary(documents.pop(index), out, 0)
 
     def _in_slots(
         self,

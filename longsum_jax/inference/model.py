@@ -15,6 +15,7 @@ from longsum_jax.checkpoints import huggingface
 from longsum_jax.conversion.cross_attention import with_cross_attention
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.conversion.positions import Extension, extend_positions
+from longsum_jax.conversion.warm_start import warm_start
 from longsum_jax.decoding.options import GenerationOptions, of_whole_texts
 from longsum_jax.decoding.search import Generated, trim
 from longsum_jax.errors import InputError
@@ -39,6 +40,7 @@ from longsum_jax.inference.summarizer import make_engine, summarize_all
 from longsum_jax.inference.summary import BatchSize, Overflow, Request, Strategy, Summary
 from longsum_jax.inference.summary_options import SummaryOptions, check_arguments, make_requests
 from longsum_jax.models.family import Family
+from longsum_jax.models.registry import FAMILIES
 from longsum_jax.ops.storage import Storage
 from longsum_jax.ranking.selection import Length
 from longsum_jax.text.joining import BLANK_LINE, DOCUMENT_TOKEN
@@ -567,6 +569,36 @@ class Model:
             **options,
         )
         return self._replace(config, params)
+
+    def with_decoder(
+        self,
+        decoder: "Model",
+        *,
+        start_id: int | None = None,
+        end_id: int | None = None,
+        seed: int = 0,
+    ) -> "Model":
+        """Returns an encoder-decoder of this encoder and a second one, to be fine-tuned.
+
+        The second model becomes the decoder, with random cross-attentions; see
+        ``conversion.warm_start``. A summary begins and ends with the special tokens of this model's
+        tokenizer unless ``start_id`` and ``end_id`` are given.
+
+        Args:
+            decoder: encoder with the same vocabulary, possibly this model.
+            start_id, end_id: ids of the tokens that begin and end a summary.
+            seed: seed of the random parameters.
+
+        Raises:
+            InputError: see ``conversion.warm_start``.
+        """
+        special = self.tokenizer.add_special_tokens([]) if self.has_tokenizer else []
+        if len(special) > 1:
+            start_id = special[0] if start_id is None else start_id
+            end_id = special[-1] if end_id is None else end_id
+        encoder, other = ((m.family, m.config, m.params) for m in (self, decoder))
+        config, params = warm_start(encoder, other, start_id=start_id, end_id=end_id, seed=seed)
+        return Model(FAMILIES["encoder-decoder"], config, params, self._tokenizer)
 
     def with_lsg_options(self, **options: Any) -> "Model":
         """Returns this model with other options of its LSG attention, such as the global tokens."""

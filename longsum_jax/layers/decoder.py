@@ -273,6 +273,8 @@ class Decoder(nn.Module):
                 bidirectional=False,
                 num_layers=stack.num_biases,
             )
+        self.embedding_map = stack.make_embedding_map()
+        self.source_map = stack.make_source_map()
         if stack.final_norm:
             self.final_norm = stack.make_norm()
         self.dropout = Dropout(stack.dropout_rate)
@@ -340,7 +342,7 @@ class Decoder(nn.Module):
 
     def __call__(
         self,
-        x: Float[AnyArray, "batch target_length d_model"],
+        x: Float[AnyArray, "batch target_length embedding_size"],
         encoder_states: Float[AnyArray, "batch length source_size"],
         encoder_mask: Bool[AnyArray, "batch length"],
         deterministic: bool = True,
@@ -361,7 +363,7 @@ class Decoder(nn.Module):
 
     def with_memory(
         self,
-        x: Float[AnyArray, "batch target_length d_model"],
+        x: Float[AnyArray, "batch target_length embedding_size"],
         valid: Bool[AnyArray, "batch target_length"],
         encoder_states: Float[AnyArray, "batch length source_size"],
         encoder_mask: Bool[AnyArray, "batch length"],
@@ -382,9 +384,9 @@ class Decoder(nn.Module):
             The states, as returned by ``__call__``; the memories after this segment.
         """
         positions = jnp.arange(x.shape[1])
-        x = self.dropout(x, deterministic=deterministic)
+        x = self._map_embeddings(self.dropout(x, deterministic=deterministic))
         bias = self._bias(positions, positions)
-        encoder_states, cross_mask = self.cross.prepare(self.stack, encoder_states, encoder_mask)
+        encoder_states, cross_mask = self._prepare_source(encoder_states, encoder_mask)
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
             layers = getattr(self, group.name)
@@ -420,7 +422,7 @@ class Decoder(nn.Module):
         # Keys and values of all layers, in bytes.
         size = 2 * stack.num_layers * batch * num_keys * self.cross.stored_heads(stack) * stack.d_kv
         is_large = size * jnp.dtype(stack.dtype).itemsize > max_cross_cache_bytes()
-        encoder_states, mask = self.cross.prepare(stack, encoder_states, encoder_mask)
+        encoder_states, mask = self._prepare_source(encoder_states, encoder_mask)
         stores_states = is_large if stores_states is None else stores_states
         to_project, to_store = (None, encoder_states) if stores_states else (encoder_states, None)
         memory = self.empty_memory(batch, 0) if memory is None else memory
@@ -469,7 +471,7 @@ class Decoder(nn.Module):
 
     def step(
         self,
-        x: Float[AnyArray, "batch beams d_model"],
+        x: Float[AnyArray, "batch beams embedding_size"],
         cache: DecoderCache | DraftCache,
         source: DecoderSource,
         layers: tuple[Any, ...] | None = None,
@@ -487,13 +489,14 @@ class Decoder(nn.Module):
         Returns:
             The states of the tokens; the cache including them.
         """
+        x = self._map_embeddings(x)
         cache = cache.started()
         mask, column, biases = cache.mask(), cache.column, self._step_biases(cache)
         positions, distances = cache.query_positions, cache.distances()
         layers = self._unstacked() if layers is None else layers
         modules = self._single_layers
         rows = zip(modules, layers, cache.layers, source.layers, biases, strict=True)
-        kept = []
+        layer_caches = []
         for layer, params, self_kv, layer_source, bias in rows:
             step = nn.apply(DecoderLayer.step, layer)
             x, self_kv = step(
@@ -509,8 +512,8 @@ class Decoder(nn.Module):
                 positions,
                 distances,
             )
-            kept.append(self_kv)
-        return self._normalize(x), cache.advanced(tuple(kept))
+            layer_caches.append(self_kv)
+        return self._normalize(x), cache.advanced(tuple(layer_caches))
 
     def _step_biases(self, cache: DecoderCache | DraftCache) -> list[Array | None]:
         """Returns the bias of the next tokens for all columns of a cache, for every layer."""
@@ -526,6 +529,15 @@ class Decoder(nn.Module):
         if not self.stack.relative_attention:
             return None
         return self.relative_attention_bias(query_positions, key_positions)
+
+    def _map_embeddings(self, x: AnyArray) -> AnyArray:
+        return x if self.embedding_map is None else self.embedding_map(x)
+
+    def _prepare_source(self, states: AnyArray, mask: AnyArray) -> tuple[AnyArray, AnyArray]:
+        """Returns the states and the mask that all layers read, computed once per document."""
+        if self.source_map is not None:
+            states = self.source_map(states)
+        return self.cross.prepare(self.stack, states, mask)
 
     def _normalize(self, x: AnyArray) -> AnyArray:
         return self.final_norm(x) if self.stack.final_norm else x

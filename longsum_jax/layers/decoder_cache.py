@@ -190,10 +190,10 @@ class DecoderCache(NamedTuple):
 
     def started(self) -> "DecoderCache":
         """Returns the cache in which every beam reads its own tokens at the current slot."""
-        own = jnp.arange(self.sources.shape[1])[:, None]
-        own = jnp.broadcast_to(own, (*self.sources.shape[:2], 1)).astype(jnp.int32)
+        beams = jnp.arange(self.sources.shape[1])[:, None]
+        beams = jnp.broadcast_to(beams, (*self.sources.shape[:2], 1)).astype(jnp.int32)
         return self._replace(
-            sources=lax.dynamic_update_slice_in_dim(self.sources, own, self.place, 2)
+            sources=lax.dynamic_update_slice_in_dim(self.sources, beams, self.place, 2)
         )
 
     def advanced(self, layers: tuple[KeyValueCache, ...]) -> "DecoderCache":

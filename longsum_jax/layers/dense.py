@@ -249,10 +249,10 @@ class Dropout(nn.Module):
             return x
         share = 1 - self.rate
         # The path of the module is mixed in, so that other modules with the same keys differ.
-        place = zlib.crc32("/".join(self.path).encode())
+        path_hash = zlib.crc32("/".join(self.path).encode())
 
         def draw(data: Array) -> Array:
-            key = jax.random.fold_in(jax.random.wrap_key_data(data, impl=_POSITION_KEYS), place)
+            key = jax.random.fold_in(jax.random.wrap_key_data(data, impl=_POSITION_KEYS), path_hash)
             return jax.random.bernoulli(key, share, (x.shape[0], x.shape[-1]))
 
         if keys is None:
@@ -295,8 +295,8 @@ class FeedForward(nn.Module):
         hidden = ACTIVATIONS[activation](hidden)
         if is_gated:
             hidden = hidden * self._linear("wi_1", d_model, self.d_ff)(x)
-        kept = Dropout(self.dropout_rate)(hidden, deterministic, keys)
-        return self._linear("wo", self.d_ff, d_model)(kept)
+        dropped = Dropout(self.dropout_rate)(hidden, deterministic, keys)
+        return self._linear("wo", self.d_ff, d_model)(dropped)
 
     def _linear(self, name: str, num_inputs: int, num_outputs: int) -> Linear:
         names = ("mlp", "embed") if name == "wo" else ("embed", "mlp")

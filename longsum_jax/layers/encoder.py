@@ -10,7 +10,7 @@ once.
 """
 
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues, RelativePositionBias
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
-from longsum_jax.layers.dense import Dropout, Linear, normal, position_keys
+from longsum_jax.layers.dense import Dropout, Linear, position_keys
 from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, stack_of
 from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_attentions, layer_groups
 from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
@@ -164,7 +164,7 @@ class Encoder(nn.Module):
                 bidirectional=True,
                 num_layers=stack.num_biases,
             )
-        self.embedding_map = self._make_embedding_map()
+        self.embedding_map = stack.make_embedding_map()
         if stack.final_norm:
             self.final_norm = stack.make_norm()
         self.dropout = Dropout(stack.dropout_rate)
@@ -236,15 +236,6 @@ class Encoder(nn.Module):
         state = _first_rows(state, group.size)
         return layers.apply(variables, x, layer_inputs, context, deterministic, state, *arguments)
 
-    def _make_embedding_map(self) -> Linear | None:
-        """Makes the projection from embeddings to states, None if they have the same size."""
-        stack = self.stack
-        if stack.embedding_size is None:
-            return None
-        shape, names = (stack.embedding_size, stack.d_model), ("embed", "embed_out")
-        init, zeros = normal(cast(float, stack.kernel_std)), nn.initializers.zeros
-        return Linear(shape, names, init, zeros, dtype=stack.dtype)
-
     def empty_memory(self, batch: int, length: int, pending: int = 0) -> StackMemory:
         """Returns the memories before the first segment; see ``layers.memory.empty_state``."""
         return empty_memory(self.stack, self.groups, batch, length, pending)
@@ -306,11 +297,11 @@ class Encoder(nn.Module):
         if "embedding_norm" in get_encoder_attention(stack.options).inputs:
             inputs["embedding_norm"] = embedding_norm
             inputs["embedding_map"] = self.embedding_map
-        if self.is_initializing() and stack.memory.salient_vectors:
-            salient = x, mask  # any values will do to create the parameters
         length = x.shape[1]
         x = self.dropout(x, deterministic=deterministic)
         x = x if self.embedding_map is None else self.embedding_map(x)
+        if self.is_initializing() and stack.memory.salient_vectors:
+            salient = x, mask  # any values will do to create the parameters
         bias = self.relative_attention_bias if stack.relative_attention else None
         x, context, layer_inputs = self.attention.prepare(x, mask, bias, deterministic, **inputs)
         next_memory = []

@@ -196,38 +196,38 @@ def parse_layer_path(path: str) -> tuple[str, int] | None:
     return f"{prefix or ''}layers/{rest}", int(first or 0)
 
 
-def regroup(params: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def regroup(params: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """Moves parameters to the paths of a model whose layers are grouped differently.
 
     Args:
         params: flat path ("encoder/layers/ff_norm/scale") to array [layers, ...].
-        wanted: flat path to shape.
+        shapes: flat path to shape.
 
     Returns:
-        Flat path to array: the parameters of ``wanted`` that ``params`` has for every layer, and,
-        unchanged, the parameters of ``params`` that have no path in ``wanted``.
+        Flat path to array: the parameters of ``shapes`` that ``params`` has for every layer, and,
+        unchanged, the parameters of ``params`` that have no path in ``shapes``.
     """
     # (path in a stack of equal layers, layer) -> (path, row)
-    places: dict[tuple[str, int], tuple[str, int]] = {}
+    locations: dict[tuple[str, int], tuple[str, int]] = {}
     for path, value in params.items():
         parsed = parse_layer_path(path)
         if parsed is not None:
             uniform_path, first = parsed
             for row in range(value.shape[0]):
-                places[uniform_path, first + row] = path, row
+                locations[uniform_path, first + row] = path, row
 
     result: dict[str, Any] = {}
     used: set[str] = set()
-    for path, shape in wanted.items():
+    for path, shape in shapes.items():
         parsed = None if path in params else parse_layer_path(path)
         if parsed is None:
             continue
         uniform_path, first = parsed
         # A group is only filled if all of its layers were found.
         wanted_rows = [(uniform_path, first + row) for row in range(shape[0])]
-        if wanted_rows and all(row in places for row in wanted_rows):
-            found = [places[row] for row in wanted_rows]
-            result[path] = jnp.stack([params[name][row] for name, row in found])
-            used |= {name for name, _ in found}
+        if wanted_rows and all(row in locations for row in wanted_rows):
+            sources = [locations[row] for row in wanted_rows]
+            result[path] = jnp.stack([params[name][row] for name, row in sources])
+            used |= {name for name, _ in sources}
     unchanged = {path: value for path, value in params.items() if path not in used}
     return unchanged | result

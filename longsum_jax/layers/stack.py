@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
-from longsum_jax.layers.dense import NORMS, FeedForward, SandwichNorm, normal, torch_uniform
+from longsum_jax.layers.dense import NORMS, FeedForward, Linear, SandwichNorm, normal, torch_uniform
 from longsum_jax.layers.partitioning import Initializer
 from longsum_jax.ops.attention.dense import Scale
 from longsum_jax.ops.memory import Overflow
@@ -137,6 +137,8 @@ class StackConfig:
             all; () for 0 in all layers. Encoders have windows by their attention.
         attention_init: initialization: "torch", "t5", or the standard deviation of all kernels.
         source_size: size of the encoder states that a decoder reads; None for ``d_model``.
+        mapped_source_size: size of encoder states that a linear layer maps to ``d_model`` before
+            the layers of a decoder read them; None without the map.
         embedding_size: size of an embedding, which a linear layer maps to ``d_model``; None for
             embeddings of that size, without the map.
         shares_layers: True if all layers have the same parameters, stored once, without an axis of
@@ -176,6 +178,7 @@ class StackConfig:
     rotary: tuple[Rotary, ...] = ()
     windows: tuple[int, ...] = ()
     source_size: int | None = None
+    mapped_source_size: int | None = None
     attention_init: Literal["torch", "t5"] | float = "t5"
     embedding_size: int | None = None
     shares_layers: bool = False
@@ -231,6 +234,22 @@ class StackConfig:
             self.kernel_std,
             self.dtype,
         )
+
+    def make_embedding_map(self) -> Linear | None:
+        """Makes the map from embeddings to states, None if they have the same size."""
+        return self._make_map(self.embedding_size)
+
+    def make_source_map(self) -> Linear | None:
+        """Makes the map from encoder states to ``d_model``, None without one."""
+        return self._make_map(self.mapped_source_size)
+
+    def _make_map(self, size: int | None) -> Linear | None:
+        """Makes a linear layer from ``size`` features to ``d_model``; None for None."""
+        if size is None:
+            return None
+        init, zeros = normal(cast(float, self.kernel_std)), nn.initializers.zeros
+        names = ("embed", "embed_out")
+        return Linear((size, self.d_model), names, init, zeros, dtype=self.dtype)
 
     @property
     def kv_heads(self) -> int:

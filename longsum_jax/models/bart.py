@@ -215,10 +215,10 @@ class Bart(EncoderDecoder):
 
 
 def last_state(
-    states: Float[AnyArray, "batch length d_model"], chosen: Bool[AnyArray, "batch length"]
+    states: Float[AnyArray, "batch length d_model"], selected: Bool[AnyArray, "batch length"]
 ) -> Float[Array, "batch d_model"]:
-    """Returns the state at the last True position of ``chosen``, else at the last position."""
-    last = states.shape[1] - 1 - jnp.argmax(chosen[:, ::-1], axis=1)
+    """Returns the state at the last True position of ``selected``, else at the last position."""
+    last = states.shape[1] - 1 - jnp.argmax(selected[:, ::-1], axis=1)
     return jnp.take_along_axis(states, last[:, None, None], axis=1)[:, 0]
 
 

@@ -13,7 +13,6 @@ or of every token ("token_classification"), of the start and the end of an answe
 of a document ("extraction").
 """
 
-import math
 from functools import partial
 from typing import Any
 
@@ -40,6 +39,7 @@ from longsum_jax.models.bert_config import (
     XlmRobertaConfig,
     presets,
 )
+from longsum_jax.models.bert_embeddings import EmbeddingTables, position_rows, sum_embeddings
 from longsum_jax.models.bert_heads import BigBirdAnswerHead, Pooler, VocabularyHead
 from longsum_jax.models.bert_json import RUNTIME_FIELDS, read_config, write_config
 from longsum_jax.models.bert_weights import infer_from_weights, weight_map
@@ -203,13 +203,13 @@ class Bert(PreciseModule):
 
         By default the tokens after the question have type 1.
         """
-        places = jnp.arange(input_ids.shape[1])
+        positions = jnp.arange(input_ids.shape[1])
         question_end = first_place(input_ids == self.config.sep_token_id, default=0)
-        in_question = places <= question_end[:, None]
+        in_question = positions <= question_end[:, None]
         if token_type_ids is None:
             token_type_ids = jnp.where(in_question, 0, 1)
         states = self.encode(input_ids, attention_mask, deterministic, token_type_ids, **inputs)
-        is_refused = in_question & (places > 0)
+        is_refused = in_question & (positions > 0)
         return self.head(states, deterministic) - _REFUSED * is_refused[..., None]
 
     def encode_sentences(
@@ -278,15 +278,15 @@ class Bert(PreciseModule):
         """Returns the positions of the tokens that are global by default, -1 for none."""
         c, (rows, length) = self.config, ids.shape
         if c.global_tokens in ("none", "first"):
-            place = NO_TOKEN if c.global_tokens == "none" else 0
-            return jnp.full((rows, 1), place, jnp.int32)
+            token = NO_TOKEN if c.global_tokens == "none" else 0
+            return jnp.full((rows, 1), token, jnp.int32)
         is_question = c.global_tokens == "question"
         # A question ends at the first separator; a choice begins after two of them.
-        found = first_place(ids == c.sep_token_id, default=0 if is_question else length)
-        first, stop = (0, found) if is_question else (found + 2, length)
+        separator = first_place(ids == c.sep_token_id, default=0 if is_question else length)
+        first, stop = (0, separator) if is_question else (separator + 2, length)
         first, stop = (jnp.reshape(x, (-1, 1)) for x in (first, stop))
-        places = first + jnp.arange(min(c.max_global_tokens, length))
-        return jnp.where(places < stop, places, NO_TOKEN)
+        positions = first + jnp.arange(min(c.max_global_tokens, length))
+        return jnp.where(positions < stop, positions, NO_TOKEN)
 
     def embed(
         self,
@@ -294,28 +294,16 @@ class Bert(PreciseModule):
         token_type_ids: Int[AnyArray, "batch length"] | None,
     ) -> Float[Array, "batch length embedding_size"]:
         """Returns the normalized sum of word, position and token type embeddings."""
-        c = self.config
-        scale = math.sqrt(c.hidden_size) if c.scale_embedding else 1.0
-        x = jnp.take(self.word_embeddings, ids, axis=0) * scale
-        # Padding may be beyond the table, and is masked: any row will do.
-        x = x + jnp.take(self.position_embeddings, self._positions(ids), axis=0, mode="clip")
-        if c.has_token_types:
-            types = jnp.zeros_like(ids) if token_type_ids is None else token_type_ids
-            x = x + jnp.take(self.token_type_embeddings, types, axis=0)
-        return self.embedding_norm(x)
-
-    def _positions(self, ids: Int[AnyArray, "batch length"]) -> Int[Array, "..."]:
-        """Returns the row of the position table for every token, [length] or [batch, length]."""
-        if not self.config.position_offset:
-            return jnp.arange(ids.shape[1])
-        # RoBERTa counts the tokens that are not padding; padding has a separate row.
-        mask = ids != self.config.pad_token_id
-        return jnp.cumsum(mask, axis=1) * mask + self.config.pad_token_id
+        has_types = self.config.has_token_types
+        types = self.token_type_embeddings if has_types else None
+        tables = EmbeddingTables(self.word_embeddings, self.position_embeddings, types)
+        rows = position_rows(self.config, ids)
+        return self.embedding_norm(sum_embeddings(self.config, tables, ids, rows, token_type_ids))
 
 
-def first_place(found: Bool[AnyArray, "batch length"], *, default: int) -> Int[Array, " batch"]:
+def first_place(mask: Bool[AnyArray, "batch length"], *, default: int) -> Int[Array, " batch"]:
     """Returns the first True position of every row, ``default`` in rows without one."""
-    return jnp.where(found.any(-1), found.argmax(-1), default)
+    return jnp.where(mask.any(-1), mask.argmax(-1), default)
 
 
 def _family(

@@ -240,11 +240,11 @@ def check_divisible(config: ModelConfig, name: str, divisor: str) -> None:
         raise InputError(f"{name} {size} is not divisible by {divisor} {by}; change either")
 
 
-def check_known(config: ModelConfig, name: str, known: Iterable[str]) -> None:
-    """Raises an InputError that lists ``known`` unless it contains the value of field ``name``."""
+def check_known(config: ModelConfig, name: str, supported: Iterable[str]) -> None:
+    """Raises an InputError that lists ``supported`` if it lacks the value of field ``name``."""
     value = getattr(config, name)
-    if value not in known:
-        raise InputError(f'{name} "{value}" is unknown; {did_you_mean(value, known)}')
+    if value not in supported:
+        raise InputError(f'{name} "{value}" is unknown; {did_you_mean(value, supported)}')
 
 
 def read_windows(value: int | Sequence[int]) -> tuple[int, ...]:
@@ -271,8 +271,8 @@ def read_bigbird_attention(raw: Mapping[str, Any]) -> str:
     """
     name = raw.get("attention_type", "block_sparse")
     if name not in _BIGBIRD_ATTENTIONS:
-        known = did_you_mean(name, _BIGBIRD_ATTENTIONS)
-        raise InputError(f'attention_type "{name}" is unknown; {known}')
+        suggestion = did_you_mean(name, _BIGBIRD_ATTENTIONS)
+        raise InputError(f'attention_type "{name}" is unknown; {suggestion}')
     return _BIGBIRD_ATTENTIONS[name]
 
 

@@ -150,6 +150,7 @@ class EncoderDecoder(PreciseModule):
             return self._encode_pages(input_ids, mask, deterministic, layer)
         x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
         norm = self.source_embedding_norm()
+        inputs = self.default_inputs(input_ids) | inputs
         return self.encoder(x, mask, deterministic, embedding_norm=norm, layer=layer, **inputs)
 
     def _encode_pages(
@@ -221,7 +222,8 @@ class EncoderDecoder(PreciseModule):
         """Returns the states of tokens, without the states of global tokens."""
         x = self.embed_source(ids)
         norm = self.source_embedding_norm()
-        states = self.encoder(x, mask, deterministic, embedding_norm=norm, layer=layer)
+        inputs = self.default_inputs(ids)
+        states = self.encoder(x, mask, deterministic, embedding_norm=norm, layer=layer, **inputs)
         return without_globals(states, ids.shape[1])
 
     def make_page_scores(self) -> None:
@@ -288,6 +290,7 @@ class EncoderDecoder(PreciseModule):
         x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
         norm = self.source_embedding_norm()
         mask = jnp.asarray(attention_mask).astype(bool)
+        inputs = self.default_inputs(input_ids) | inputs
         states, encoder_memory = self.encoder.with_memory(
             x, mask, memory.encoder, deterministic, embedding_norm=norm, **inputs
         )
@@ -413,6 +416,10 @@ class EncoderDecoder(PreciseModule):
             mask = mask & (jnp.arange(mask.shape[1]) > 0)
         num_globals = states.shape[1] - mask.shape[1]
         return jnp.pad(mask, ((0, 0), (num_globals, 0)), constant_values=True)
+
+    def default_inputs(self, ids: Int[AnyArray, "batch length"]) -> dict[str, Any]:
+        """Returns the additional inputs of the encoder attention that a caller may leave out."""
+        return {}
 
     def source_embedding_norm(self) -> nn.Module | None:
         """Returns the final norm of ``embed_source``, None without one."""

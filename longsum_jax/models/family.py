@@ -164,12 +164,16 @@ class Family:
         names = [config.encoder_attention]
         if self.mixes_attentions and is_hybrid(config.encoder_attention):
             names = [name for name, _ in parse_hybrid(config.encoder_attention)]
-        if not set(names) <= set(self.attentions) or config.head == "extraction":
+        if not set(names) <= set(self.published_attentions(config)) or config.head == "extraction":
             return False
         if not isinstance(config, EncoderDecoderConfig):
             return True
         full = config.cross_attention == "full"
         return full and not config.page_length and not config.has_memory
+
+    def published_attentions(self, config: ModelConfig) -> tuple[str, ...]:
+        """Returns ``attentions``; a family may override it if they depend on the config."""
+        return self.attentions
 
     def parameter_shapes(self, config: ModelConfig) -> dict[str, tuple[int, ...]]:
         """Returns the shape of every parameter by its path ("a/b/kernel"), without creating any."""

@@ -119,8 +119,10 @@ def head_of(raw: Mapping[str, Any], suffixes: Mapping[str, Any], default: str) -
     for suffix, head in suffixes.items():
         if name.endswith(suffix):
             return head
-    known = ", ".join(f"...{suffix}" for suffix in suffixes)
-    raise InputError(f'architecture "{name}" has a head that is not supported; supported: {known}')
+    supported = ", ".join(f"...{suffix}" for suffix in suffixes)
+    raise InputError(
+        f'architecture "{name}" has a head that is not supported; supported: {supported}'
+    )
 
 
 def biased_linear(

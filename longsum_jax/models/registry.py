@@ -6,7 +6,7 @@ from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
-from longsum_jax.models import bart, bert, locost, lsg_layout, mt5, t5, t5gemma
+from longsum_jax.models import bart, bert, bert2bert, locost, lsg_layout, mt5, t5, t5gemma
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig, check_entries
 from longsum_jax.models.family import LIBRARY_PREFIX, Family
 
@@ -16,6 +16,7 @@ _ALL = (
     *mt5.FAMILIES,
     t5gemma.FAMILY,
     *bart.FAMILIES,
+    bert2bert.FAMILY,
     *bert.FAMILIES,
 )
 
@@ -137,10 +138,10 @@ def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:
     Raises:
         InputError: an unknown family or preset.
     """
-    known = get_family(family).presets
-    if name not in known:
-        raise InputError(f'unknown {family} preset "{name}"; {did_you_mean(name, known)}')
-    values = dataclasses.asdict(known[name])
+    presets = get_family(family).presets
+    if name not in presets:
+        raise InputError(f'unknown {family} preset "{name}"; {did_you_mean(name, presets)}')
+    values = dataclasses.asdict(presets[name])
     if "num_decoder_layers" in values and values["num_decoder_layers"] == values["num_layers"]:
         values["num_decoder_layers"] = None
     options = lsg_layout.DEFAULTS if overrides.get("encoder_attention") == "lsg" else {}

@@ -31,7 +31,7 @@ class WeightRow(NamedTuple):
             zeros.
         first: value of ``{i}`` for the first layer of the parameter.
         alternatives: keys in order of precedence, of which the first one that is present replaces
-            ``key`` if it is absent.
+            ``key`` if it is absent; they contain ``{i}`` if ``key`` does.
     """
 
     path: str
@@ -73,10 +73,10 @@ class WeightMap(NamedTuple):
     exact: tuple[str, ...] = (r"/(log_dt|inv_A_real|A_imag|B|C|D)$",)
     copies: Mapping[str, str] = _NONE
 
-    def dtype(self, path: str, wanted: Any) -> np.dtype:
-        """Returns the dtype of a parameter in a model that is loaded in dtype ``wanted``."""
+    def dtype(self, path: str, model_dtype: Any) -> np.dtype:
+        """Returns the dtype of a parameter in a model that is loaded in dtype ``model_dtype``."""
         is_exact = any(re.search(pattern, path) for pattern in self.exact)
-        return jnp.dtype(jnp.float32 if is_exact else wanted)
+        return jnp.dtype(jnp.float32 if is_exact else model_dtype)
 
 
 def is_close_to_constant(stored: Any, computed: np.ndarray) -> bool:

@@ -1,56 +1,54 @@
-"""Markdown (CommonMark and GitHub tables): headings become structure, markup is removed."""
+"""Markdown (CommonMark and GitHub's extensions), parsed by markdown-it-py: headings become
+structure, markup is removed."""
 
-import html
+import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from longsum_jax.errors import counted
-from longsum_jax.readers.apart import put_back, set_apart
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 
-_FENCE = re.compile(r"[ \t]*(`{3,}(?!.*`)|~{3,})")
-_INDENTED = re.compile(r"(?: {4}| {0,3}\t)[ \t]*\S")
-# Blocks that indented lines belong to: items, admonitions, definitions, footnotes.
-_HOLDS_INDENTED = re.compile(r"(?:[-*+]|\d{1,9}[.)])[ \t]|!!!|\?\?\?|:|\[\^")
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*")
-_SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*")
-_RULE = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})")
-_QUOTE = re.compile(r"^(?: {0,3}>[ \t]?)+")
-_TABLE_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-*:?[ \t]*)+")
-# A link target looks like an address or a path; "[Ann]: Yes" and "[00:01]: Yes" are speech.
-_DEFINITION = re.compile(
-    r" {0,3}\[(?!\^)[^\]]+\]:[ \t]*(?:<[^<>]*>|(?=\S*?[/.#:]\w)\S++)"
-    r"(?:[ \t]+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?[ \t]*"
-)
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_block import StateBlock
+    from markdown_it.rules_inline import StateInline
+    from markdown_it.token import Token
+
+    _BlockRule = Callable[[StateBlock, int, int, bool], bool]
+
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n(.*?\n)(?:\1|\.\.\.)[ \t]*\n", re.DOTALL)
 _KEY = re.compile(r"(?:\s*#.*\n)*\s*[\w.\"'-]+(?::|[ \t]*=)\s")  # after comments
 _TITLE = re.compile(r"^title(?::|[ \t]*=)[ \t]*[\"']?(.*?)[\"']?[ \t]*$", re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
-_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
-_ROW = re.compile(r"[ \t]*\|")
-_HARD_BREAK = re.compile(r"(?:  |\\|\|[ \t]*)$")  # by two spaces, a backslash, or the end of a row
-
-_IMAGE = re.compile(r"!\[[^\[\]]*\](?:\([^()]*\)|\[[^\[\]]*\])")
-_LINK = re.compile(r"\[([^\[\]]*)\](?:\((?:[^()]|\([^()]*\))*\)|\[[^\[\]]*\])")
-_FOOTNOTE = re.compile(r"\[\^[^\[\]\s]{1,80}\](?!:)")
-_BOX = re.compile(rf"^({_ITEM.pattern}+)\[[ xX]\][ \t]", re.MULTILINE)  # checkbox of a task
-_ATTRIBUTES = re.compile(r"[ \t]+\{[ \t]*[#.][^{}]*\}[ \t]*\Z")  # attributes of a heading
-_AUTOLINK = re.compile(r"<((?:https?|mailto):[^<>\s]+)>")
-_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
-# Bounded, so that unclosed marks are cheap.
-_STRONG = re.compile(r"(\*\*|__)(?=\S)(.{1,1000}?)(?<=\S)\1", re.DOTALL)
-_EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]{1,1000}?)(?<=[^\s*])\*(?![\w*])")
-_UNDERSCORES = re.compile(r"(?<![\w_])_(?=[^\s_])([^_]{1,1000}?)(?<=[^\s_])_(?![\w_])")
-_STRUCK = re.compile(r"~~(?=\S)(.{1,1000}?)(?<=\S)~~", re.DOTALL)
-# Code, a formula, an escaped character or line break, or a character entity.
+# A link target looks like an address or a path; "[Ann]: Yes" and "[00:01]: Yes" are speech.
+_DEFINITION = re.compile(r"\[(?!\^)[^\]]+\]:\s*(?:<[^<>]*>|(?=\S*?[/.#:]\w)\S)")
+# Admonitions, definitions and footnotes, to which indented lines after them belong.
+_HOLDS_INDENTED = re.compile(r"!!!|\?\?\?|:[ \t]|\[\^")
+# Maximum depth of blocks (30 quotes, 15 lists) and of brackets in the text of a link; deeper marks
+# are text. The time to parse brackets without end is proportional to the latter.
+_MAX_BLOCKS = 30
+_MAX_BRACKETS = 5
+# Characters without which a paragraph has no markup.
+_MARK = re.compile(r"[\\`*_\[<&$~]|  \n")
+# A formula, or the mark of a footnote. Bounded, so that unclosed marks are cheap.
 _LITERAL = re.compile(
-    r"(?<!`)(`{1,20})(?!`)(?P<code>.{1,1000}?)(?<!`)\1(?!`)"
-    r"|(?P<formula>\$\$.{1,1000}?\$\$|\$(?=\S)[^$\n]{1,200}(?<=\S)\$(?!\d))"
-    r"|\\(?P<escaped>[!-/:-@\[-`{-~\n])"
-    r"|(?P<entity>&(?:[A-Za-z]\w{1,31}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});)"
+    r"(?P<formula>\$\$.{1,1000}?\$\$|\$(?=\S)[^$\n]{1,200}(?<=\S)\$(?!\d))"
+    r"|\[\^[^\[\]\s]{1,80}\](?!:)",
+    re.DOTALL,
 )
+_BOX = re.compile(r"\[[ xX]\][ \t]+")  # checkbox of a task
+_ATTRIBUTES = re.compile(r"[ \t]+\{[ \t]*[#.][^{}]*\}[ \t]*\Z")  # attributes of a heading
+_LIST_STARTS = ("bullet_list_open", "ordered_list_open")
+_LIST_ENDS = ("bullet_list_close", "ordered_list_close")
+_CODE = ("fence", "code_block")
+_BLOCK_BORDERS = frozenset(
+    ("paragraph_open", "paragraph_close", "heading_open", "blockquote_open", "table_open", *_CODE)
+)
+_BREAKS = {"softbreak": " ", "hardbreak": "\n"}
+_LINE_BREAK = re.compile(r"<br\b", re.IGNORECASE)
 
 
 def read(source: Source) -> Iterator[Document]:
@@ -110,121 +108,116 @@ def _without_comments(text: str) -> str:
 
 
 def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
-    """Yields headings, paragraphs and tables with False, and code blocks with True."""
-    paragraph: list[str] = []
-
-    def flush() -> Iterator[tuple[Block, bool]]:
-        joined = _plain(_unwrapped(paragraph)).strip()
-        paragraph.clear()
-        if joined:
-            yield Block(joined), False
-
-    fence = None
-    in_quote = False
-    code: list[str] = []
-    indented = _IndentedCode()
-    for line in _without_comments(text).split("\n"):
-        is_quoted = _QUOTE.match(line) is not None
-        if fence is not None and in_quote and not is_quoted:  # the quote ends, and code in it
-            fence = None
-            yield Block("\n".join(code).strip("\n")), True
-        if fence is not None:
-            line = _QUOTE.sub("", line) if in_quote else line
-            if line.strip().startswith(fence) and not line.strip().strip(fence[0]):
-                fence = None
-                yield Block("\n".join(code).strip("\n")), True
-            else:
-                code.append(line)
-            continue
-        if not is_quoted and indented.takes(line, inside=bool(paragraph)):
-            continue
-        yield from indented.flush()
-        line = _QUOTE.sub("", line)
-        opening = _FENCE.match(line)
-        heading = _ATX.fullmatch(line)
-        if opening is not None:
-            yield from flush()
-            fence, code, in_quote = opening.group(1), [], is_quoted
-        elif heading is not None:
-            yield from flush()
-            yield Block(_heading(heading.group(2) or ""), len(heading.group(1))), False
-        elif paragraph and _SETEXT.fullmatch(line):
-            title = _heading(" ".join(paragraph))
-            paragraph.clear()
-            yield Block(title, 1 if "=" in line else 2), False
-        elif not line.strip() or _RULE.fullmatch(line):
-            yield from flush()
-        elif not _TABLE_RULE.fullmatch(line) and not _DEFINITION.fullmatch(line):
-            paragraph.append(line)
-    yield from flush()
-    yield from indented.flush()
-    if fence is not None:  # an unclosed fence
-        yield Block("\n".join(code).strip("\n")), True
+    """Yields headings, paragraphs, lists and tables with False, and code blocks with True."""
+    text = _without_comments(text.replace("\r\n", "\n"))
+    references: dict[str, Any] = {}
+    tokens = iter(_parser(_MAX_BLOCKS + 2).parse(text, references))
+    lines: list[str] = []  # lines of the current block
+    mark = ""  # indentation and mark of a list item, until its first paragraph
+    depth = 0  # number of enclosing lists
+    for token in tokens:
+        kind = token.type
+        if kind in _LIST_ENDS:
+            depth -= 1
+        # A list without empty lines between its items is one block.
+        if lines and not token.hidden and (depth == 0 or kind in _BLOCK_BORDERS):
+            yield Block("\n".join(lines).strip()), False
+            lines = []
+        if kind in _LIST_STARTS:
+            depth += 1
+        elif kind == "list_item_open":
+            mark = f"{'  ' * (depth - 1)}{token.info}{token.markup} "
+        elif kind == "paragraph_open":
+            content = next(tokens).content
+            line = _plain(_BOX.sub("", content) if mark else content, references)
+            if line.strip():
+                lines.append(mark + line.replace("\n", "\n" + " " * len(mark)))
+                mark = ""
+        elif kind == "heading_open":
+            title = _plain(_ATTRIBUTES.sub("", next(tokens).content), references)
+            if title.strip():
+                yield Block(" ".join(title.split()), int(token.tag[1])), False
+        elif kind == "table_open":
+            yield Block("\n".join(_rows(tokens, references))), False
+        elif kind in _CODE:
+            yield Block(token.content.strip("\n")), True
 
 
-class _IndentedCode:
-    """Collects code without a fence: indented lines that do not belong to an item above them."""
+def _rows(tokens: "Iterator[Token]", references: dict[str, Any]) -> Iterator[str]:
+    """Yields the rows of a table, and consumes its tokens."""
+    cells: list[str] = []
+    for token in tokens:
+        if token.type == "inline":
+            cells.append(_plain(token.content, references))
+        elif token.type == "tr_close":
+            yield " ".join(" | ".join(cells).split()).strip(" |")
+            cells.clear()
+        elif token.type == "table_close":
+            return
 
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-        self._is_held = False
 
-    def takes(self, line: str, *, inside: bool) -> bool:
-        """Consumes a line of code; ``inside`` is True if the line may continue a paragraph."""
-        goes_on = self._lines and not line.strip()
-        if goes_on or (_INDENTED.match(line) and not (inside or self._is_held)):
-            self._lines.append(line)
-            return True
-        if _ITEM.match(line) or (line.strip() and not (inside or line[0].isspace())):
-            self._is_held = _HOLDS_INDENTED.match(line.lstrip()) is not None
+def _plain(text: str, references: dict[str, Any]) -> str:
+    """Returns running text without markup, on one line unless it contains hard line breaks."""
+    if _MARK.search(text) is None:
+        return " ".join(line.strip(" \t") for line in text.split("\n"))
+    parser = _parser(_MAX_BRACKETS)
+    tokens: list[Token] = []
+    parser.inline.parse(text, parser, references, tokens)
+    parts = []
+    for token in tokens:
+        if token.type in ("text", "text_special"):
+            parts.append(token.content)
+        elif token.type == "code_inline":
+            parts.append(token.content.strip())
+        elif token.type in _BREAKS:
+            parts.append(_BREAKS[token.type])
+        elif token.type == "html_inline" and _LINE_BREAK.match(token.content):
+            parts.append("\n")
+    return "".join(parts).strip()
+
+
+@functools.cache
+def _parser(max_nesting: int) -> "MarkdownIt":
+    """Returns a parser of blocks and, separately, of their running text."""
+    from markdown_it import MarkdownIt, rules_block  # only for Markdown: 50 ms
+
+    def limited(rule: "_BlockRule") -> "_BlockRule":
+        return lambda state, *where: state.level < _MAX_BLOCKS and rule(state, *where)
+
+    def definition(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
+        is_definition = _DEFINITION.match(state.src, state.bMarks[start] + state.tShift[start])
+        return is_definition is not None and rules_block.reference(state, start, end, silent)
+
+    def indented_code(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
+        if state.is_code_block(start):
+            is_text = state.env.get("holds_indented", False)
+            return not is_text and rules_block.code(state, start, end, silent)
+        place = state.bMarks[start] + state.tShift[start]
+        state.env["holds_indented"] = _HOLDS_INDENTED.match(state.src, place) is not None
         return False
 
-    def flush(self) -> Iterator[tuple[Block, bool]]:
-        """Yields the collected code."""
-        if self._lines:
-            yield Block("\n".join(self._lines).rstrip()), True
-            self._lines = []
+    parser = MarkdownIt("commonmark", {"maxNesting": max_nesting})
+    # Without this rule, tags of blocks are inline tags: they are removed, and their text remains.
+    parser.enable(["table", "strikethrough"]).disable("html_block")
+    parser.core.ruler.enableOnly(["block"])
+    others = ["paragraph", "reference", "blockquote"]
+    blocks = parser.block.ruler
+    blocks.at("list", limited(rules_block.list_block), {"alt": others})
+    blocks.at("blockquote", limited(rules_block.blockquote), {"alt": [*others, "list"]})
+    blocks.at("reference", definition)
+    blocks.at("code", indented_code)
+    parser.inline.ruler.before("escape", "literal", _literal)
+    parser.normalizeLink = lambda url: url  # type: ignore[method-assign]
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]
+    return parser
 
 
-def _unwrapped(lines: list[str]) -> str:
-    """Joins the lines of a paragraph if Markdown ignores the line break."""
-    parts: list[str] = []
-    last = ""
-    for line in lines:
-        starts_new = _ITEM.match(line) or _ROW.match(line) or _HARD_BREAK.search(last)
-        if parts:
-            parts.append("\n" if starts_new else " ")
-        last = line if starts_new else line.lstrip()
-        parts.append(last)
-    return "".join(parts)
-
-
-def _plain(text: str) -> str:
-    """Returns running text without markup of emphasis, links, images, code and tags."""
-    text = _LITERAL.sub(_as_text, text)
-    for pattern, replacement in (
-        (_BOX, r"\1"),
-        (_IMAGE, ""),
-        (_FOOTNOTE, ""),
-        (_LINK, r"\1"),
-        (_AUTOLINK, r"\1"),
-        (_TAG, ""),
-        (_STRONG, r"\2"),
-        (_EMPHASIS, r"\1"),
-        (_UNDERSCORES, r"\1"),
-        (_STRUCK, r"\1"),
-    ):
-        text = pattern.sub(replacement, text)
-    lines = [line.strip(" \t|") if "|" in line else line for line in text.split("\n")]
-    return put_back("\n".join(lines))
-
-
-def _as_text(literal: re.Match[str]) -> str:
-    code, formula, escaped, entity = literal.group("code", "formula", "escaped", "entity")
-    if code is not None:
-        return set_apart(code.strip())
-    return set_apart(formula or escaped or html.unescape(entity))
-
-
-def _heading(text: str) -> str:
-    return _plain(_ATTRIBUTES.sub("", text)).strip()
+def _literal(state: "StateInline", silent: bool) -> bool:
+    """Reads a formula as text, and removes the mark of a footnote."""
+    literal = _LITERAL.match(state.src, state.pos)
+    if literal is None:
+        return False
+    if not silent and literal["formula"]:
+        state.push("text", "", 0).content = " ".join(literal["formula"].split())
+    state.pos = literal.end()
+    return True

@@ -11,7 +11,8 @@ from longsum_jax.readers.source import Source
 
 # A line of at least three equal punctuation characters, above and below or only below a title.
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*")
-_EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)")  # directives, targets, footnotes, comments
+# Directives, targets, footnotes and comments; "__ http://a.b" is a target.
+_EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)|__[ \t]+\S")
 _DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|]+\|[ \t]+)?([\w:+.-]+?)::[ \t]*(.*)")
 # Directives with text as content.
 _ADMONITIONS = ("note", "tip", "important", "hint", "warning", "caution", "danger", "attention")
@@ -25,6 +26,7 @@ _DOCTEST = re.compile(r"[ \t]*>>> ")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\(?(?:\d{1,3}|#|[A-Za-z])[.)])[ \t]")
 _TABLE_RULE = re.compile(r"[ \t]*(?:\+[-=+]+\+|=+(?: +=+)+)[ \t]*")
 _ROW = re.compile(r"[ \t]*\|[ \t].*\|[ \t]*")
+_LINE = re.compile(r"[ \t]*\|(?:[ \t]+|$)")  # a line of verse or of an address
 
 # Bounded, so that unclosed marks are cheap.
 _FOOTNOTE = re.compile(r"[ \t]*\[(?:\d{1,4}|#[\w.-]{0,80}|\*)\]_")
@@ -37,9 +39,10 @@ _STRONG = re.compile(r"\*\*(?=\S)([^*]{1,1000}?)(?<=\S)\*\*")
 _EMPHASIS = re.compile(r"(?<![\w*])\*(?=[^\s*])([^*]{1,1000}?)(?<=[^\s*])\*(?![\w*])")
 _INTERPRETED = re.compile(r"(?<![\w`])`([^`]{1,1000})`(?::[\w.+-]{1,40}:)?(?![\w`])")
 _TARGET = re.compile(r"(?<![\w`])_`([^`]{1,1000})`(?![\w`])")
-# "name_" outside backquotes.
+# "name_" outside backquotes and emphasis.
 _REFERENCE = re.compile(
-    r"`[^`]{1,1000}`|(?<![\w.:/\\-])([A-Za-z](?:[\w.+-]{0,80}[A-Za-z0-9])?)__?(?!\w)",
+    rf"`[^`]{{1,1000}}`|{_EMPHASIS.pattern}"
+    r"|(?<![\w.:/\\-])([A-Za-z](?:[\w.+-]{0,80}[A-Za-z0-9])?)__?(?!\w)",
     re.DOTALL,
 )
 # A backslash escapes the next character, or removes a space, except in literals.
@@ -209,7 +212,9 @@ def _unwrapped(lines: Sequence[str]) -> str:
         if _TABLE_RULE.fullmatch(line):
             continue
         is_row = _ROW.fullmatch(line) is not None
-        begins = is_row or _ITEM.match(line) or _FIELD.match(line)
+        is_line = not is_row and _LINE.match(line) is not None
+        line = _LINE.sub("", line, count=1) if is_line else line
+        begins = is_row or is_line or _ITEM.match(line) or _FIELD.match(line)
         if parts:
             parts.append("\n" if begins else " ")
         parts.append(
@@ -221,7 +226,7 @@ def _unwrapped(lines: Sequence[str]) -> str:
 def _plain(text: str) -> str:
     """Returns running text without markup of roles, links, literals, emphasis and footnotes."""
     text = _ESCAPED.sub(_as_text, text)
-    text = _REFERENCE.sub(lambda match: match.group(1) or match.group(), text)
+    text = _REFERENCE.sub(lambda match: match[match.lastindex or 0], text)
     text = _ROLE.sub(_shown, text)
     for pattern, replacement in (
         (_FOOTNOTE, ""),

@@ -8,6 +8,7 @@ from longsum_jax.files import parse_json
 from longsum_jax.readers.document import Document, Failure
 from longsum_jax.readers.plain_text import text_blocks
 from longsum_jax.readers.source import Source
+from longsum_jax.text.rows import DOCUMENT_NAMES, choose_keys
 
 
 def row_documents(
@@ -40,8 +41,10 @@ def columns_read(names: Sequence[str], source: Source) -> list[str]:
         InputError: no column contains documents.
     """
     options = source.options
-    _document_key(names, options.document_key, source.name)
-    keys = options.document_key.split("|")
+    keys = (
+        *options.document_key.split("|"),
+        _document_key(names, options.document_key, source.name),
+    )
     return [name for name in names if name in (*keys, options.query_key, "title", "id")]
 
 
@@ -72,14 +75,15 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
 
 
 def _document_key(row: Collection[str], keys: str, name: str) -> str:
-    for key in keys.split("|"):
+    for key in choose_keys(row, keys, DOCUMENT_NAMES, name.rpartition(":")[0] or name).split("|"):
         if key in row:
             return key
     if not row:
         raise InputError(f"{name}: has no fields; remove it")
+    first = keys.split("|")[0]
     raise InputError(
-        f'{name}: no field "{keys.split("|")[0]}"; {did_you_mean(keys.split("|")[0], row)}; name '
-        "the one with the document (--document_key)"
+        f'{name}: no field "{first}"; {did_you_mean(first, row)}; name the one with the document '
+        "(--document_key)"
     )
 
 

@@ -191,39 +191,47 @@ class Engine:
     def _run_batch(self, first: _Piece) -> None:
         """Decodes the first input of the queue, with all that can share its batch."""
         assert self.model is not None
-        pieces: list[_Piece] = []
-        documents: list[TokenizedDocument] = []
+        pieces: dict[int, _Piece] = {}  # the inputs that are being decoded, by number
+        num_pieces = 0
 
-        def arrivals(inside: Sequence[int], size: int) -> tuple[set[int], int]:
-            dropped = {index for index in inside if pieces[index].future.done()}
-            num_free = size - len(inside) + len(dropped)
-            count = 0
-            with self._changed:
-                while count < num_free and self._waiting:
-                    piece = self._waiting[0]
-                    if isinstance(piece, _Whole) or not _shares(piece, first):
-                        break
-                    self._waiting.popleft()
-                    if not piece.future.done():
-                        pieces.append(piece)
-                        documents.append(piece.document)
-                        count += 1
-            return dropped, count
+        def arrivals(inside: Sequence[int], size: int) -> tuple[set[int], list[TokenizedDocument]]:
+            nonlocal num_pieces
+            cancelled = {index for index in inside if pieces[index].future.done()}
+            for index in cancelled:
+                del pieces[index]
+            documents = []
+            for piece in self._take_sharing(first, size - len(inside) + len(cancelled)):
+                pieces[num_pieces] = piece
+                num_pieces += 1
+                documents.append(piece.document)
+            return cancelled, documents
 
         try:
             lengths = [first.slot_length] * self._batch_size
             for index, summary in first.engine.documents.decode_arriving(
-                documents,
                 arrivals,
                 slot_length=first.slot_length,
                 batch_size=num_slots(self.model.config, lengths),
                 options=first.options,
                 seed=first.engine.seed,
             ):
-                self._take(pieces[index], summary)
+                self._take(pieces.pop(index), summary)
         except Exception as error:  # of the device: it ends the whole batch
-            for piece in pieces:
+            for piece in pieces.values():
                 _fail(piece.future, error)
+
+    def _take_sharing(self, first: _Piece, count: int) -> list[_Piece]:
+        """Removes up to ``count`` inputs from the queue that can share the batch of ``first``."""
+        taken: list[_Piece] = []
+        with self._changed:
+            while len(taken) < count and self._waiting:
+                piece = self._waiting[0]
+                if isinstance(piece, _Whole) or not _shares(piece, first):
+                    break
+                self._waiting.popleft()
+                if not piece.future.done():
+                    taken.append(piece)
+        return taken
 
     def _take(self, piece: _Piece, summary: Summary) -> None:
         """Stores the summary of an input, and starts the next round of its request if complete."""

@@ -1,6 +1,5 @@
-"""Reads documents from JSON Lines and text files, plain or compressed."""
+"""Reads documents from data files and text files, plain or compressed."""
 
-import contextlib
 import glob
 import json
 import os
@@ -8,20 +7,21 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from longsum_jax.compressed import SUFFIXES, open_compressed
+from longsum_jax.compressed import SUFFIXES
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.files import (
-    DAMAGED,
-    MAX_LINE_BYTES,
-    beyond,
-    bounded_lines,
-    damaged,
-    parse_json,
+from longsum_jax.files import MAX_LINE_BYTES, beyond
+from longsum_jax.text.rows import (
+    DOCUMENT_NAMES,
+    MAX_BYTES,
+    SUMMARY_NAMES,
+    choose_keys,
+    decode_utf8,
+    open_bytes,
+    read_rows,
 )
 
-MAX_BYTES = 64 * 2**30  # largest size of a file, after decompression
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 
@@ -64,11 +64,13 @@ def read_json_lines(
     several_summaries: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Iterator[Document]:
-    """Reads documents from JSON Lines, plain or compressed (.gz, .xz, .bz2, .zst).
+    """Reads documents from JSON Lines, CSV, TSV, JSON arrays or Parquet, see ``rows.read_rows``.
 
     Files are read in the order of ``paths``; the files of a glob pattern are sorted. Blank lines
-    are skipped. The default id of a row is "<file stem>:<line>"; an id other than a string becomes
-    its JSON text. A query may be absent or blank.
+    are skipped. The default id of a row is "<file stem>:<number>"; an id other than a string
+    becomes its JSON text. A query may be absent or blank. If the first row of a file lacks a
+    required text under its default key, its first usual name is read in the file (``article``,
+    ``report``, ``dialogue``, ...; ``highlights``, ``abstract``, ...), which is logged.
 
     Args:
         paths: one path or glob pattern, or several.
@@ -100,32 +102,22 @@ def read_json_lines(
         "rejected": rejected_key,
     }
     for path in find_files(paths):
-        for number, row in read_json_objects(path, max_bytes):
+        is_first = True
+        for number, row in read_rows(path, max_bytes):
             where = f"{path}:{number}"
+            if is_first and require_document:
+                keys["document"] = choose_keys(row, document_key, DOCUMENT_NAMES, str(path))
+            if is_first and require_summary:
+                keys["summary"] = choose_keys(row, summary_key, SUMMARY_NAMES, str(path))
+            is_first = False
+            key = keys["summary"]
             summaries: tuple[str, ...] = ()
-            if several_summaries and isinstance(row.get(summary_key), list):
-                summaries = _texts(row[summary_key], summary_key, where)
-                row[summary_key] = summaries[0]
+            if several_summaries and isinstance(row.get(key), list):
+                summaries = _texts(row[key], key, where)
+                row[key] = summaries[0]
             default_id = f"{_stem(path)}:{number}"
             found = _document(row, keys, where, default_id, require_document, require_summary)
             yield found._replace(summary=summaries) if summaries else found
-
-
-def read_json_objects(
-    path: str | Path, max_bytes: int = MAX_BYTES
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the number, from 1, and the object of every non-blank line of a file.
-
-    Raises:
-        InputError: a line is not a JSON object, the file is missing, unreadable, empty or damaged,
-            or the file or a line is too large.
-    """
-    empty = True
-    for number, line in _lines(path, max_bytes):
-        yield number, _parse_row(line, f"{path}:{number}")
-        empty = False
-    if empty:
-        raise InputError(f"{path}: the file is empty; give a file with one JSON object a line")
 
 
 def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
@@ -140,11 +132,11 @@ def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
     if str(path) == "-":
         path, content = "standard input", sys.stdin.buffer.read(max_bytes + 1)
     else:
-        with _opened(path) as stream:
+        with open_bytes(path) as stream:
             content = stream.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise InputError(beyond(str(path), max_bytes))
-    text = _decode(content.removeprefix(_BYTE_ORDER_MARK), str(path))
+    text = decode_utf8(content.removeprefix(_BYTE_ORDER_MARK), str(path))
     if not text.strip():
         raise InputError(f"{path}: the file is empty; give a text")
     return text
@@ -201,51 +193,6 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
         else:
             raise InputError(f"{path}: no such file; check the path")
     return found
-
-
-def _lines(path: str | Path, max_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yields (line number from 1, line) for the non-blank lines."""
-    is_packed = Path(path).suffix in SUFFIXES
-    with _opened(path) as stream:
-        packed = os.path.getsize(path) if is_packed else None
-        for number, line in bounded_lines(stream, str(path), max_bytes=max_bytes, packed=packed):
-            line = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
-            if line.strip():
-                yield number, line
-
-
-@contextlib.contextmanager
-def _opened(path: str | Path) -> Iterator[BinaryIO]:
-    """Opens a file for reading bytes; read errors become InputErrors."""
-    suffix = Path(path).suffix
-    try:
-        is_packed = suffix in SUFFIXES
-        with open_compressed(path, suffix, str(path)) if is_packed else open(path, "rb") as stream:
-            yield stream
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; check the path") from None
-    except DAMAGED as error:
-        raise InputError(damaged(str(path), error)) from None
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot read the file ({error.strerror or error}); check it"
-        ) from None
-
-
-def _parse_row(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        row = parse_json(_decode(line, where))
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(
-            f"{where}: not valid JSON ({error}); give one JSON object a line"
-        ) from None
-    if not isinstance(row, dict):
-        raise InputError(
-            f"{where}: expected a JSON object, got {type(row).__name__}; give one object a line"
-        )
-    return row
 
 
 def _document(
@@ -367,18 +314,6 @@ def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
         raise InputError(f'{where}: "{key}" holds a NUL character; remove it')
     check_characters(value, f'{where}: "{key}"', "write the file again")
     return value
-
-
-def _decode(content: bytes, where: str) -> str:
-    if b"\0" in content:
-        raise InputError(
-            f"{where}: NUL byte at position {content.index(0)}; give UTF-8 text, not a binary file"
-        )
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        byte = f"0x{content[error.start]:02x} at position {error.start}"
-        raise InputError(f"{where}: byte {byte} is not UTF-8; convert the file to UTF-8") from None
 
 
 def _stem(path: str | Path) -> str:

@@ -170,7 +170,7 @@ def _class_name(directory: Path, config: dict[str, Any]) -> str | None:
     If tokenizer_config.json has no class, config.json may name one, or its model_type implies one.
     """
     model = read_json(directory / "config.json")
-    by_type = CLASS_OF_MODEL_TYPE.get(model.get("model_type", ""))
+    by_type = CLASS_OF_MODEL_TYPE.get(_model_type(directory))
     name = config.get("tokenizer_class") or model.get("tokenizer_class") or by_type
     if name is None:
         return None
@@ -181,6 +181,16 @@ def _class_name(directory: Path, config: dict[str, Any]) -> str | None:
             f"{did_you_mean(name, _CLASSES)}"
         )
     return name
+
+
+def _model_type(directory: Path) -> str:
+    """Returns the model_type of config.json, of the encoder in an encoder-decoder of two models."""
+    model: Mapping[str, Any] = read_json(directory / "config.json")
+    encoder = model.get("encoder")
+    if model.get("model_type") == "encoder-decoder" and isinstance(encoder, Mapping):
+        model = encoder
+    name = model.get("model_type")
+    return name if isinstance(name, str) else ""
 
 
 def _open_byte_directory(
@@ -237,7 +247,7 @@ def _open_sentencepiece_directory(
     directory: Path, config: dict[str, Any], name: str | None, vocab_size: int | None
 ) -> Tokenizer:
     path, where = directory / SENTENCE_PIECES, directory / CONFIG
-    offset = _PEGASUS_OFFSETS.get(read_json(directory / "config.json").get("model_type", ""))
+    offset = _PEGASUS_OFFSETS.get(_model_type(directory))
     is_pegasus = offset is not None or "offset" in config
     if name == "PegasusTokenizer" or (name is None and is_pegasus):
         default = PEGASUS_OFFSET if offset is None else offset
@@ -285,8 +295,7 @@ def _open_json_tokenizer(
             tokenizer = _t5(model, extra_ids, unused_ids, vocab_size, where, config)
             if not _lacking(tokenizer, named_tokens(directory, config)):
                 return tokenizer
-        model_type = read_json(directory / "config.json").get("model_type", "")
-        steps = name or _STEPS_OF_TYPE.get(model_type)
+        steps = name or _STEPS_OF_TYPE.get(_model_type(directory))
         if steps in _BYTE_PAIR_CLASSES:
             content = with_prefix_space(content, config)
         if steps in _WORD_PIECE_CLASSES:

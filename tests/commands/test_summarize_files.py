@@ -522,6 +522,14 @@ def test_a_report_shows_finished_documents_too(run, folder, tmp_path, reported):
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
 
 
+def test_a_report_needs_no_directory(run, folder, tmp_path, reported):
+    code, out, err = run("--json", "--report=report.html", "files/a.txt")
+    assert code == 0
+    assert json.loads(out)["summary"] == "The file a"
+    assert "report.html: the report, to open in a browser\n" in err
+    assert reported == [[("files/a.txt", "The file a")]]
+
+
 @pytest.mark.parametrize("finished", [(), ("files/below/c.txt",), ("files/a.txt", "files/b.txt")])
 def test_a_report_has_the_order_of_the_command_line(run, folder, reported, finished):
     (folder / "a.txt").write_text("Short. One.")
@@ -708,7 +716,6 @@ def test_formats_without_a_model(extract, folder):
         (["--support_model=nli"], "--support_model is about sources; ask for them with --sources"),
         (["--sources", "--support_model=nli"], "--support_model: "),
         (["--source_method=attention"], "--source_method is about sources; ask for them with"),
-        (["--report=r.html"], "--report shows the summaries of a directory; give one with --out"),
         (["--stream", "--sources"], "--stream prints text as it comes; leave --sources out"),
         (["--stream", "--json"], "--stream prints text as it comes; leave --format=jsonl out"),
         (["--stream", "--out=o"], "--stream prints text as it comes; leave --out out"),

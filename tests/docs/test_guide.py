@@ -158,3 +158,10 @@ def test_names_of_released_checkpoints_are_the_same_everywhere():
 def test_layout_of_the_released_lsg(released):
     config = json.loads((released / "ccdv/lsg-bart-base-16384-arxiv/config.json").read_text())
     assert config["architectures"] == ["LSGBartForConditionalGeneration"]
+
+
+@pytest.mark.slow
+def test_landing_page(capsys):
+    namespace = run("../index.md")
+    assert namespace["states"].shape == (1, 1000, 32)
+    assert capsys.readouterr().out.strip()

@@ -49,6 +49,15 @@ GEMMA_CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
 GEMMA_WIDE = GEMMA_TINY | {"sliding_window": 150, "attention_bias": True}
 GEMMA_WIDE |= {"attn_logit_softcapping": None, "final_logit_softcapping": None}
 
+# Sections of encoder-decoder models: an encoder, and decoders of its size and of another.
+CROSS = {"is_decoder": True, "add_cross_attention": True}
+BERT_SECTION = {"model_type": "bert"} | BERT_TINY
+ROBERTA_SECTION = {"model_type": "roberta", "pad_token_id": 1} | BERT_TINY
+NARROW = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+ELECTRA_SECTION = {"model_type": "electra"} | ELECTRA_TINY
+# Beams of transformers end in its padding unless that is token 0.
+SPECIAL_TOKENS = {"pad_token_id": 1, "eos_token_id": 3, "decoder_start_token_id": 2}
+
 # name -> (model class, config class, config values)
 ENCODER_DECODERS = {
     "t5": (tf.T5ForConditionalGeneration, tf.T5Config, T5_TINY),
@@ -94,6 +103,29 @@ ENCODER_DECODERS = {
             "vocab_size": 99,
             "tie_word_embeddings": False,
         },
+    ),
+    "bert2bert": (
+        tf.EncoderDecoderModel,
+        tf.EncoderDecoderConfig,
+        {
+            "encoder": BERT_SECTION | {"num_hidden_layers": 3},
+            "decoder": BERT_SECTION | CROSS,
+            **SPECIAL_TOKENS,
+        },
+    ),
+    "longformer2roberta": (
+        tf.EncoderDecoderModel,
+        tf.EncoderDecoderConfig,
+        {
+            "encoder": {"model_type": "longformer"} | LONGFORMER_TINY,
+            "decoder": ROBERTA_SECTION | NARROW | CROSS | {"tie_word_embeddings": False},
+            **SPECIAL_TOKENS,
+        },
+    ),
+    "electra2electra": (
+        tf.EncoderDecoderModel,
+        tf.EncoderDecoderConfig,
+        {"encoder": ELECTRA_SECTION, "decoder": ELECTRA_SECTION | CROSS, **SPECIAL_TOKENS},
     ),
     "bart": (tf.BartForConditionalGeneration, tf.BartConfig, TINY | {"scale_embedding": True}),
     "mbart": (
@@ -310,7 +342,10 @@ def further_inputs(name, ids):
 
 
 def unused_keys(name):
-    """Arrays of transformers' class that it does not read: the pooler of a BigBird with a head."""
+    """Arrays of transformers' class that it does not read: the pooler of a BigBird with a head, and
+    the first bias of a vocabulary head whose output weights are not tied."""
+    if name == "longformer2roberta":
+        return {"decoder.lm_head.bias"}
     if name not in ("big_bird", "big_bird_labels", "big_bird_tokens", "big_bird_causal"):
         return set()
     return {"bert.pooler.weight", "bert.pooler.bias"}

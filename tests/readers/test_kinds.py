@@ -374,7 +374,7 @@ def test_markdown(read_one):
     document = read_one("a.md", content)
     assert document.text == (
         "One\n\nSome bold, slanted code and a link with snake_case_names and 2 * 3 * 4.\n\nTwo\n\n"
-        "quoted\n\n- An item of two lines\n- Another  \n  after a break\n\na | b\n1 | 2"
+        "quoted\n\n- An item of two lines\n- Another\n  after a break\n\na | b\n1 | 2"
     )
     assert document.notes == ("front matter left out", "1 block of code left out")
     kept = read_one("b.md", content, keep_all=True)
@@ -472,6 +472,8 @@ def test_restructured_text(read_one):
         ("``from_`` and :attr:`in_` and x_y", "from_ and in_ and x_y"),
         ("``**one`` and ``two**`` and ``*a*``", "**one and two** and *a*"),
         ("https://a.b/c_ and snake_case_names", "https://a.b/c_ and snake_case_names"),
+        ("*a_* and *b.__c__* and *d e*", "a_ and b.__c__ and d e"),
+        ("a\n\n| *b*\n| c\n  d\n\n__ http://a.b\n\ne", "a\n\nb\nc d\n\ne"),
     ],
 )
 def test_roles_and_references_are_what_a_reader_sees(read_one, marked, shown):
@@ -646,6 +648,9 @@ def test_code_and_notes_in_markdown(read_one):
     assert found == "[Ann]: hello there everyone\n\n[^1]: A note.\n\nEnd."
 
 
+NESTED = "\n".join(f"{'  ' * depth}- a" for depth in range(15))
+
+
 @pytest.mark.parametrize(
     ("marked", "shown"),
     [
@@ -657,6 +662,21 @@ def test_code_and_notes_in_markdown(read_one):
         ("As said[^1] and ~~not~~ so.[^long-name]", "As said and not so."),
         ("- [ ] one\n- [x] two", "- one\n- two"),
         ("One\\\ntwo.", "One\ntwo."),
+        ("One<br>two, <b>three</b>.", "One\ntwo, three."),
+        ("Ask <a@b.org> or <https://b.org>.", "Ask a@b.org or https://b.org."),
+        ("**a** [b][c] ***d*** [e]\n\n[c]: http://c\n[e]: http://e", "a b d e"),
+        ("- a\n  1) b\n     c\n- d", "- a\n  1) b c\n- d"),
+        ("- a\n\n      code\n\n- b\n  > c\n  > 1. d", "- a\n\n- b\n\nc\n\n1. d"),
+        (
+            "<div>\n\n## *A*\n\n</div>\n<p>B\n| a | b |\n|-|-|\n|  | `c\\|d` |",
+            "A\n\nB\n\na | b\nc|d",
+        ),
+        (
+            "!!! note\n    a\n\n    b\n\n[^1]: c\n\n    d\n\n: e",
+            "!!! note a\n\nb\n\n[^1]: c\n\nd\n\n: e",
+        ),
+        (f"{'>' * 99} a", f"{'>' * 69} a"),
+        (f"{NESTED}\n{'  ' * 15}- b", f"{NESTED} - b"),
     ],
 )
 def test_text_of_markdown_is_what_a_reader_sees(read_one, marked, shown):
@@ -673,7 +693,7 @@ def test_code_without_a_fence_of_its_own_column(read_one):
     document = read_one("a.md", text)
     assert document.text == "One.\n\nTwo goes on.\n\n- item\n\nof two.\n\nEnd."
     assert document.notes == ("1 block of code left out",)
-    assert "code()\n\n    more()" in read_one("b.md", text, keep_all=True).text
+    assert "code()\n\nmore()" in read_one("b.md", text, keep_all=True).text
     note = "!!! note\n    One.\n\n    Two."
     assert read_one("c.md", note).text == "!!! note One.\n\nTwo."
     fenced = "1. One:\n\n    ```bash\n    ls\n    ```\n\n2. Two."

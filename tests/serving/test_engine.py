@@ -5,11 +5,14 @@ import threading
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.inference import continuous
 from longsum_jax.inference.loading import load
 from longsum_jax.inference.summary import Request
 from longsum_jax.serving.engine import Engine, QueueFullError
 
 TEXTS = [" ".join(f"Number {i} of {n} is said." for i in range(n)) for n in (3, 2, 1)]
+
+LONG = {"min_new_tokens": 40, "max_new_tokens": 40}
 
 
 def request(text, name="text"):
@@ -36,6 +39,35 @@ def test_results_do_not_depend_on_neighbours(small_model):
         engine.submit(request(TEXTS[0]), {"num_beans": 2})
     engine.close()
     assert engine.num_open == 0
+
+
+@pytest.mark.slow
+def test_requests_enter_and_leave_a_running_batch(small_model, monkeypatch):
+    monkeypatch.setattr(continuous, "_STEPS_BETWEEN_ARRIVALS", 2)
+    model = load(str(small_model))
+    expected = [model.summaries([text], **LONG)[0].text for text in TEXTS]
+    engine = Engine(model, batch_size=2)
+    steps = []
+    advance = model._runner._programs.slots.advance
+
+    def follow(*arguments, **options):
+        steps.append(engine.num_open)
+        if len(steps) == 3:
+            late.append(engine.submit(request(TEXTS[1]), LONG))
+        if len(steps) == 6:
+            late.append(engine.submit(request(TEXTS[2]), LONG))
+        if len(steps) == 10:
+            assert late[0].cancel()
+        return advance(*arguments, **options)
+
+    late = []
+    monkeypatch.setattr(model._runner._programs.slots, "advance", follow)
+    first = engine.submit(request(TEXTS[0]), LONG)
+    assert first.result(60).text == expected[0]
+    assert late[1].result(60).text == expected[2]
+    # 20 calls of two steps each: the last request entered the row of the cancelled one.
+    assert 20 < len(steps) < 35
+    engine.close()
 
 
 def test_ranker_and_queue(engine, monkeypatch):

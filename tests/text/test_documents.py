@@ -8,7 +8,7 @@ import pytest
 
 from longsum_jax import compressed, files
 from longsum_jax.errors import InputError
-from longsum_jax.text import documents
+from longsum_jax.text import rows
 from longsum_jax.text.documents import Document, read_json_lines, read_text_file
 
 ROWS = [
@@ -142,8 +142,8 @@ def test_a_ten_megabyte_line(write):
             "--config.task.summary_key",
         ),
         (
-            '{"text": "x", "abstract": "y"}',
-            'no keys "document" and "summary"; known: abstract, text; name others with '
+            '{"chapter": "x", "notes": "y"}',
+            'no keys "document" and "summary"; known: chapter, notes; name others with '
             "--document_key and --summary_key, in training --config.task.document_key and "
             "--config.task.summary_key",
         ),
@@ -197,7 +197,7 @@ def test_unreadable_file(write, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(
-        documents, "open", deny, raising=False
+        rows, "open", deny, raising=False
     )  # permissions do not bind an administrator
     assert failure(write(json_lines())).endswith(
         "rows.jsonl: cannot read the file (Permission denied); check it"
@@ -321,10 +321,10 @@ def test_missing_label(write):
 
 
 def test_the_first_key_that_a_row_has(write):
-    path = write(b'{"text": "a", "document": "b"}\n{"document": "c"}\n{"body": "d"}')
+    path = write(b'{"text": "a", "document": "b"}\n{"document": "c"}\n{"chapter": "d"}')
     rows = read_json_lines(path, document_key="text|document", require_summary=False)
     assert [next(rows).document, next(rows).document] == ["a", "c"]
-    with pytest.raises(InputError, match=r':3: no key "text\|document"; known: body'):
+    with pytest.raises(InputError, match=r':3: no key "text\|document"; known: chapter'):
         next(rows)
 
 

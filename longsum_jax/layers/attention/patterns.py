@@ -154,8 +154,8 @@ class PatternAttention(EncoderSelfAttention):
             self.without_kernel("more than one window for all layers")
 
         def attend(q: Array, k: Array, v: Array, mask: Array, **arrays: Any) -> Array:
-            own = pattern._replace(**{name: arrays.pop(name) for name in fields})
-            return pattern_attention(q, k, v, mask, own, fused=fused, **arrays)
+            full_pattern = pattern._replace(**{name: arrays.pop(name) for name in fields})
+            return pattern_attention(q, k, v, mask, full_pattern, fused=fused, **arrays)
 
         if pattern.is_shardable:
             y = self.attend_sharded(

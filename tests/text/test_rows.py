@@ -1,0 +1,97 @@
+import gzip
+import json
+
+import pytest
+
+from longsum_jax.errors import InputError
+from longsum_jax.text.documents import Document, read_json_lines
+from longsum_jax.text.rows import read_rows
+
+TABLE = 'article,highlights,id\n"First\n\ntext, é.",One.,a\nSecond text.,Two.,7\n'
+EXPECTED = [
+    Document("a", "First\n\ntext, é.", "One.", None),
+    Document("7", "Second text.", "Two.", None),
+]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(name, content):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write_file
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rows.csv", TABLE),
+        ("rows.CSV", f"\ufeff{TABLE}"),
+        ("rows.csv.gz", gzip.compress(TABLE.encode())),
+        (
+            "excel.csv",
+            f"sep=;\r\n{TABLE.replace('text, é', 'text@ é').replace(',', ';')}".replace("@", ","),
+        ),
+        ("rows.tsv", TABLE.replace("text, é", "text@ é").replace(",", "\t").replace("@", ",")),
+        (
+            "rows.json",
+            json.dumps(
+                [
+                    {"article": "First\n\ntext, é.", "highlights": "One.", "id": "a"},
+                    {"article": "Second text.", "highlights": "Two.", "id": "7"},
+                ],
+                indent=1,
+            ),
+        ),
+    ],
+)
+def test_tables_and_arrays_are_data(write, name, content):
+    assert list(read_json_lines(write(name, content))) == EXPECTED
+
+
+def test_parquet_is_data(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = {"dialogue": ["A: Hi.", "B: Bye."], "summary": ["One.", "Two."]}
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.table(rows), path)
+    documents = list(read_json_lines(path))
+    assert documents[1] == Document("rows:2", "B: Bye.", "Two.", None)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match=r"rows.parquet: damaged Parquet after row 0"):
+        list(read_rows(path))
+
+
+def test_usual_names_are_logged_once(write, caplog):
+    path = write("rows.csv", TABLE)
+    list(read_json_lines(path))
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [
+        f'{path}: column "article" is read as the document',
+        f'{path}: column "highlights" is read as the summary',
+    ]
+
+
+def test_other_names_are_not_guessed(write):
+    path = write("rows.csv", TABLE)
+    with pytest.raises(InputError, match=r'rows.csv:4: no key "body_text"; known: article'):
+        list(read_json_lines(path, document_key="body_text"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("rows.csv", "document,summary\na,b,c\n", r"rows.csv:2: 3 cells in 2 columns; quote"),
+        ("rows.csv", "document,summary\n", "rows.csv: the file is empty"),
+        ("rows.csv", b"document,summary\n\xe9,b\n", "rows.csv:2: byte 0xe9 .* is not UTF-8"),
+        ("rows.csv", 'document,summary\n"a\n', r'rows.csv:2: no key "summary"'),
+        ("rows.json", "[1]", "rows.json:1: expected a JSON object, got int"),
+        ("rows.json", '[{"document": "a"}', "rows.json: not a valid JSON array"),
+        ("rows.json", "[]", "rows.json: the file is empty"),
+    ],
+)
+def test_damaged_files_are_named(write, name, content, problem):
+    with pytest.raises(InputError, match=problem):
+        list(read_json_lines(write(name, content)))
