@@ -11,8 +11,10 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
+import jax.monitoring
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -28,6 +30,7 @@ from longsum_jax.serving.engine import Engine, QueueFullError
 
 _RETRY_SECONDS = 5
 _LOG = logging.getLogger(__name__)
+_COMPILATION = "/jax/core/compile/backend_compile_duration"  # name of the event in JAX
 _WARM_UP = "The server reads this sentence. It then answers requests."
 
 
@@ -57,15 +60,24 @@ class _Server:
         self._keys = [hashlib.sha256(key.encode()).digest() for key in limits.api_keys]
         self._counts: Counter[int] = Counter()
         self._seconds = 0.0
+        self._num_compilations = 0
         self._is_ready = False
+        jax.monitoring.register_event_duration_secs_listener(self._count_compilation)
+
+    def _count_compilation(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
+        self._num_compilations += event == _COMPILATION
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Warms up in the background; at shutdown finishes the queue."""
 
         async def warm_up() -> None:
-            await self._summarize([Request(_WARM_UP, "the warm-up", None)], {})
-            self._is_ready = True
+            try:
+                await self._summarize([Request(_WARM_UP, "the warm-up", None)], {})
+            except Exception:
+                _LOG.exception("the warm-up failed; /health/ready remains 503")
+            else:
+                self._is_ready = True
 
         task = asyncio.create_task(warm_up())
         yield
@@ -134,14 +146,16 @@ class _Server:
         http: HttpRequest | None = None,
     ) -> list[Summary]:
         """Returns the summaries; cancels them if the client closes the connection."""
-        futures = []
         gone: asyncio.Future[Any] | None = None
         if http is not None:
             gone = asyncio.ensure_future(http.receive())
+        # Tokenizing runs in a thread, which continues if this request is cancelled meanwhile.
+        submitted = asyncio.ensure_future(
+            asyncio.to_thread(self._engine.submit, documents, options)
+        )
+        futures: list[asyncio.Future[Summary]] = []
         try:
-            for document in documents:
-                future = await asyncio.to_thread(self._engine.submit, document, options)
-                futures.append(asyncio.wrap_future(future))
+            futures += [asyncio.wrap_future(future) for future in await asyncio.shield(submitted)]
             everything = asyncio.gather(*futures)
             waits: list[asyncio.Future[Any]] = [everything, *([] if gone is None else [gone])]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -151,6 +165,8 @@ class _Server:
         finally:
             if gone is not None:
                 gone.cancel()
+            if not submitted.done():
+                submitted.add_done_callback(_cancel_submitted)
             for waiting in futures:
                 waiting.cancel()  # frees its row; without effect if it is done
 
@@ -248,8 +264,17 @@ class _Server:
             f"longsum_request_seconds_count {self._counts.total()}",
             "# TYPE longsum_open_documents gauge",
             f"longsum_open_documents {self._engine.num_open}",
+            "# TYPE longsum_compilations_total counter",
+            f"longsum_compilations_total {self._num_compilations}",
         ]
         return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+
+def _cancel_submitted(submitted: "asyncio.Future[list[Future[Summary]]]") -> None:
+    """Cancels the requests that were queued after their client had gone."""
+    if not submitted.cancelled() and submitted.exception() is None:
+        for future in submitted.result():
+            future.cancel()
 
 
 def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:

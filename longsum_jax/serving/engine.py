@@ -87,30 +87,42 @@ class Engine:
         """The number of requests that are waiting or being decoded."""
         return self._num_open
 
-    def submit(self, request: Request, options: Mapping[str, Any]) -> "Future[Summary]":
-        """Queues a request; cancelling the returned future frees its place or its row.
+    def submit(
+        self, requests: Sequence[Request], options: Mapping[str, Any]
+    ) -> "list[Future[Summary]]":
+        """Queues all of some requests, or none; cancelling a future frees its place or its row.
 
         Args:
-            request: document to summarize.
+            requests: documents to summarize.
             options: arguments of ``Model.summaries``; without a model only ``length``.
 
         Raises:
-            InputError: the document or an option is invalid.
-            QueueFullError: the queue is full.
+            InputError: a document or an option is invalid, or there are more documents than the
+                queue can hold.
+            QueueFullError: the queue has too little room now.
         """
-        if self._num_open >= self._max_queue:  # before tokenizing; checked again below
+        count = len(requests)
+        if count > self._max_queue:
+            raise InputError(
+                f"{count} documents in a request; send at most {self._max_queue} at a time"
+            )
+        if self._num_open + count > self._max_queue:  # before tokenizing; checked again below
             raise QueueFullError
-        check_text(request)
-        future: Future[Summary] = Future()
-        pieces = self._pieces(future, request, options)
+        futures: list[Future[Summary]] = []
+        pieces: list[_Piece | _Whole] = []
+        for request in requests:
+            check_text(request)
+            futures.append(Future())
+            pieces += self._pieces(futures[-1], request, options)
         with self._changed:
-            if self._is_closed or self._num_open >= self._max_queue:
+            if self._is_closed or self._num_open + count > self._max_queue:
                 raise QueueFullError
-            self._num_open += 1
-            future.add_done_callback(self._close_request)
+            self._num_open += count
+            for future in futures:
+                future.add_done_callback(self._close_request)
             self._waiting.extend(pieces)
             self._changed.notify()
-        return future
+        return futures
 
     def close(self) -> None:
         """Finishes the requests in the queue and ends the thread."""

@@ -15,8 +15,9 @@ TEXTS = [" ".join(f"Number {i} of {n} is said." for i in range(n)) for n in (3, 
 LONG = {"min_new_tokens": 40, "max_new_tokens": 40}
 
 
-def request(text, name="text"):
-    return Request(text, name, None)
+def submit(engine, text, options):
+    [future] = engine.submit([Request(text, "text", None)], options)
+    return future
 
 
 @pytest.fixture
@@ -31,12 +32,12 @@ def test_results_do_not_depend_on_neighbours(small_model):
     model = load(str(small_model))
     expected = [model.summaries([text])[0].text for text in TEXTS]
     engine = Engine(model, batch_size=2)
-    futures = [engine.submit(request(text), {}) for text in TEXTS]
-    cancelled = engine.submit(request(TEXTS[0]), {})
+    futures = [submit(engine, text, {}) for text in TEXTS]
+    cancelled = submit(engine, TEXTS[0], {})
     assert cancelled.cancel()
     assert [future.result(60).text for future in futures] == expected
     with pytest.raises(InputError, match="num_beans"):
-        engine.submit(request(TEXTS[0]), {"num_beans": 2})
+        submit(engine, TEXTS[0], {"num_beans": 2})
     engine.close()
     assert engine.num_open == 0
 
@@ -53,16 +54,16 @@ def test_requests_enter_and_leave_a_running_batch(small_model, monkeypatch):
     def follow(*arguments, **options):
         steps.append(engine.num_open)
         if len(steps) == 3:
-            late.append(engine.submit(request(TEXTS[1]), LONG))
+            late.append(submit(engine, TEXTS[1], LONG))
         if len(steps) == 6:
-            late.append(engine.submit(request(TEXTS[2]), LONG))
+            late.append(submit(engine, TEXTS[2], LONG))
         if len(steps) == 10:
             assert late[0].cancel()
         return advance(*arguments, **options)
 
     late = []
     monkeypatch.setattr(model._runner._programs.slots, "advance", follow)
-    first = engine.submit(request(TEXTS[0]), LONG)
+    first = submit(engine, TEXTS[0], LONG)
     assert first.result(60).text == expected[0]
     assert late[1].result(60).text == expected[2]
     # 20 calls of two steps each: the last request entered the row of the cancelled one.
@@ -71,9 +72,9 @@ def test_requests_enter_and_leave_a_running_batch(small_model, monkeypatch):
 
 
 def test_ranker_and_queue(engine, monkeypatch):
-    assert engine.submit(request(TEXTS[1]), {"length": "1 sentences"}).result(10).unit == "words"
+    assert submit(engine, TEXTS[1], {"length": "1 sentences"}).result(10).unit == "words"
     with pytest.raises(InputError, match="num_beams is for a model"):
-        engine.submit(request(TEXTS[1]), {"num_beams": 2})
+        submit(engine, TEXTS[1], {"num_beams": 2})
     blocked, entered = threading.Event(), threading.Event()
 
     def wait(*_):
@@ -83,14 +84,16 @@ def test_ranker_and_queue(engine, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("longsum_jax.serving.engine._extract", wait)
-        failing = engine.submit(request(TEXTS[0]), {})
+        failing = submit(engine, TEXTS[0], {})
         entered.wait(10)
-    waiting = engine.submit(request(TEXTS[1]), {})
+    waiting = submit(engine, TEXTS[1], {})
     with pytest.raises(QueueFullError):
-        engine.submit(request(TEXTS[1]), {})
+        submit(engine, TEXTS[1], {})
     assert waiting.cancel()
-    waiting = engine.submit(request(TEXTS[1]), {})  # the cancelled request has left its place
+    waiting = submit(engine, TEXTS[1], {})  # the cancelled request has left its place
     blocked.set()
     with pytest.raises(InputError, match="odd"):
         failing.result(10)
     assert waiting.result(10).text
+    with pytest.raises(InputError, match="3 documents in a request; send at most 2 at a time"):
+        engine.submit([Request("A text.", "text", None)] * 3, {})
