@@ -1,11 +1,12 @@
 """One thread that owns the model, with a bounded queue of requests.
 
 Requests with equal generation options share the running batch: a new one enters as soon as a row is
-free. The queue is served in order, so a request with other options, or with a longer document than
-the rows hold, waits until the running batch is finished, and later requests wait after it.
+free. A request with other options, or with a longer document than the rows hold, waits until the
+running batch is finished. Once it has waited for ``_PATIENCE`` seconds, no later request enters.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 READING_OPTIONS = (
     *("strategy", "length", "max_source_length", "segment_length", "on_overflow", "seed"),
 )
+_PATIENCE = 2.0  # seconds
 
 
 class QueueFullError(Exception):
@@ -51,6 +53,7 @@ class _Piece(NamedTuple):
     document: TokenizedDocument
     options: GenerationOptions
     slot_length: int
+    queued: float  # time
 
 
 class _Whole(NamedTuple):
@@ -58,6 +61,7 @@ class _Whole(NamedTuple):
 
     future: "Future[Summary]"
     summarize: Any
+    queued: float
 
 
 class Engine:
@@ -145,13 +149,13 @@ class Engine:
                     f"{unknown} is for a model, and this server has none; leave it out"
                 )
             length = parse_length(options.get("length", DEFAULT_LENGTH))
-            return [_Whole(future, partial(_extract, request, length))]
+            return [_Whole(future, partial(_extract, request, length), time.monotonic())]
         reading = {name: options[name] for name in READING_OPTIONS if name in options}
         generation = {name: options[name] for name in options if name not in reading}
         check_arguments(generation)
         engine = make_engine(self.model, SummaryOptions(**reading), generation)
         if not isinstance(engine, StrategyEngine):
-            return [_Whole(future, lambda: engine.summaries([request])[0].of(request))]
+            return [_Whole(future, partial(_summarize, engine, request), time.monotonic())]
         return self._round(future, request, engine, engine.plan(request))
 
     def _round(
@@ -168,6 +172,7 @@ class Engine:
                 piece.document,
                 engine.generation(piece.max_new_tokens),
                 self._slot_length(len(piece.document.ids)),
+                time.monotonic(),
             )
             for number, piece in enumerate(plan.pieces)
         ]
@@ -235,14 +240,20 @@ class Engine:
     def _take_sharing(self, first: _Piece, count: int) -> list[_Piece]:
         """Removes up to ``count`` inputs from the queue that can share the batch of ``first``."""
         taken: list[_Piece] = []
+        passed: list[_Piece | _Whole] = []
+        latest = time.monotonic() - _PATIENCE
         with self._changed:
             while len(taken) < count and self._waiting:
-                piece = self._waiting[0]
-                if isinstance(piece, _Whole) or not _shares(piece, first):
-                    break
-                self._waiting.popleft()
-                if not piece.future.done():
+                piece = self._waiting.popleft()
+                if piece.future.done():
+                    continue
+                if isinstance(piece, _Piece) and _shares(piece, first):
                     taken.append(piece)
+                    continue
+                passed.append(piece)
+                if piece.queued < latest:
+                    break
+            self._waiting.extendleft(reversed(passed))
         return taken
 
     def _take(self, piece: _Piece, summary: Summary) -> None:
@@ -269,6 +280,11 @@ def _shares(piece: _Piece, first: _Piece) -> bool:
         and piece.engine.seed == first.engine.seed
         and piece.slot_length <= first.slot_length
     )
+
+
+def _summarize(engine: Any, request: Request) -> Summary:
+    result: Summary = engine.summaries([request])[0].of(request)
+    return result
 
 
 def _extract(request: Request, length: Any) -> Summary:

@@ -1,6 +1,9 @@
 """The engine: requests share a batch, and neither their results nor their errors depend on it."""
 
 import threading
+import time
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,7 +11,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference import continuous
 from longsum_jax.inference.loading import load
 from longsum_jax.inference.summary import Request
-from longsum_jax.serving.engine import Engine, QueueFullError
+from longsum_jax.serving.engine import Engine, QueueFullError, _Piece
 
 TEXTS = [" ".join(f"Number {i} of {n} is said." for i in range(n)) for n in (3, 2, 1)]
 
@@ -97,3 +100,18 @@ def test_ranker_and_queue(engine, monkeypatch):
     assert waiting.result(10).text
     with pytest.raises(InputError, match="3 documents in a request; send at most 2 at a time"):
         engine.submit([Request("A text.", "text", None)] * 3, {})
+
+
+def test_requests_pass_others_only_for_a_while(engine):
+    def piece(slot_length, queued):
+        engine_of_piece = SimpleNamespace(seed=0)
+        return _Piece(Future(), None, engine_of_piece, None, 0, None, None, slot_length, queued)
+
+    now = time.monotonic()
+    short = [piece(64, now) for _ in range(3)]
+    for queued, expected in ((now, short), (now - 60, short[:1])):
+        book = piece(512, queued)
+        engine._waiting.extend([short[0], book, *short[1:]])
+        assert engine._take_sharing(short[0], 8) == expected
+        assert engine._waiting[0] is book
+        engine._waiting.clear()
