@@ -34,6 +34,7 @@ RANKS = (
     {"inference"},
     {"evaluation"},
     {"experiment", "analysis"},
+    {"serving"},
     {"commands"},
 )
 RANK = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms}
@@ -62,9 +63,14 @@ OPTIONAL = (
     "striprtf",
     "chardet",
     "backports",
+    "starlette",
+    "uvicorn",
+    "python_multipart",
     "markdown_it",
 )
 NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # the module that seqio's own commands import
+# The application of the extra "serve", which `longsum serve` imports.
+NEED_STARLETTE = ("longsum_jax.serving.app", "longsum_jax.serving.bodies")
 
 BLOCK_AND_IMPORT = """
 import importlib, sys
@@ -222,7 +228,8 @@ def run_python(script):
 
 @pytest.mark.slow
 def test_every_module_imports_without_the_optional_packages():
-    modules = [name for name in FILES if name not in (NEEDS_SEQIO, "longsum_jax.__main__")]
+    needs_extra = (NEEDS_SEQIO, *NEED_STARLETTE, "longsum_jax.__main__")
+    modules = [name for name in FILES if name not in needs_extra]
     run_python(BLOCK_AND_IMPORT.format(blocked=set(OPTIONAL), modules=modules))
 
 

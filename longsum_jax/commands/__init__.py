@@ -4,6 +4,7 @@
 COMMANDS = {
     "train": "trains a model as a config file says, and resumes it",
     "summarize": "prints summaries of documents",
+    "serve": "answers requests for summaries over HTTP",
     "evaluate": "summarizes a data set and scores the summaries",
     "score": "scores summaries that any system wrote, and compares systems",
     "judge": "collects judgements of summaries by people and chat models",

@@ -17,7 +17,7 @@ end-of-sequence id if the padding id is 0.
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -129,15 +129,18 @@ def advance(
     options: GenerationOptions,
     rng: RandomKeys | None = None,
     num_done: Int[AnyArray, ""] | None = None,
+    max_steps: Int[AnyArray, ""] | None = None,
 ) -> SearchState:
-    """Decodes until ``num_done`` rows are done; None for all rows.
+    """Decodes until ``num_done`` rows are done, or for ``max_steps`` steps.
 
     Args:
         decoder: step and reorder functions of the model.
         state: state of a search; rows that are done do not change.
         options: generation options.
         rng: PRNG keys, see ``generate``.
-        num_done: number of done rows to wait for, including rows that were done before.
+        num_done: number of done rows to wait for, including rows that were done before; None for
+            all rows.
+        max_steps: maximum number of steps; None for no limit.
     """
     batch_size = len(state.done)
     target_count = batch_size if num_done is None else num_done
@@ -149,7 +152,25 @@ def advance(
         step = partial(extend_samples, decoder, options=options, keys=keys)
     else:
         step = partial(extend_beams, decoder, options=options)
-    return jax.lax.while_loop(lambda state: jnp.sum(state.done) < target_count, step, state)
+
+    def is_running(state: SearchState) -> Array:
+        return jnp.sum(state.done) < target_count
+
+    if max_steps is None:
+        return jax.lax.while_loop(is_running, step, state)
+    limit = max_steps
+    extend: Any = step  # mypy takes the union of the states for the argument of each function
+
+    def extend_counted(carry: tuple[SearchState, Array]) -> tuple[SearchState, Array]:
+        state, num_steps = carry
+        return extend(state), num_steps + 1
+
+    state, _ = jax.lax.while_loop(
+        lambda carry: is_running(carry[0]) & (carry[1] < limit),
+        extend_counted,
+        (state, jnp.int32(0)),
+    )
+    return state
 
 
 def result(state: SearchState, options: GenerationOptions) -> Generated:

@@ -30,8 +30,11 @@ from longsum_jax.typing import Params
 
 # (ids [batch, length], mask) -> both, padded to one of a few compiled lengths
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
+# (indices in slots, number of slots) -> indices of cancelled documents, new (ids, mask)
+Arrivals = Callable[[Sequence[int], int], tuple[set[int], Sequence[tuple[np.ndarray, np.ndarray]]]]
 # On CPUs, a matrix product with 32 rows takes twice as long as one with 16.
 MAX_SLOTS = 16
+_STEPS_BETWEEN_ARRIVALS = 8  # decoding steps after which documents that arrived meanwhile enter
 
 
 def num_slots(config: Any, lengths: Sequence[int]) -> int:
@@ -107,47 +110,88 @@ class ContinuousBatch:
         for _, same_kind in kinds:
             yield from self._decode_kind(rows, lengths, deque(same_kind))
 
+    def decode_arriving(self, length: int, arrivals: Arrivals) -> Iterator[tuple[int, Generated]]:
+        """Decodes documents that arrive while others are decoded, until no document remains.
+
+        Documents enter within ``_STEPS_BETWEEN_ARRIVALS`` tokens if a slot is free. The slots keep
+        their length.
+
+        Args:
+            length: slot length in tokens, at least the padded length of every document.
+            arrivals: function from the indices of the documents in slots and the number of slots
+                to the indices of those that are cancelled, and to the ids and masks [1, length] of
+                new documents, which are numbered in order of arrival.
+
+        Yields:
+            Indices of documents with their sequences on the host, in order of completion.
+        """
+        yield from self._decode_kind([], [], deque(), arrivals, length)
+
     def _decode_kind(
-        self, rows: Sequence[PaddedInputs], lengths: Sequence[int], waiting: deque[int]
+        self,
+        rows: Sequence[PaddedInputs],
+        lengths: Sequence[int],
+        waiting: deque[int],
+        arrivals: Arrivals | None = None,
+        length: int = 0,
     ) -> Iterator[tuple[int, Generated]]:
         """Decodes documents that use the same programs.
 
         Args:
-            rows: padded inputs of all documents.
-            lengths: slot length of each document.
+            rows: padded inputs of all documents; empty with ``arrivals``.
+            lengths: slot length of each document; empty with ``arrivals``.
             waiting: indices of the documents to decode; emptied by this call.
+            arrivals: source of the documents, see ``decode_arriving``.
+            length: slot length for ``arrivals``.
         """
         slots, sizes = self._programs.slots, {"options": self._options}
         batch_size = self._batch_size
-        length = lengths[waiting[0]]
+        length = lengths[waiting[0]] if waiting else length
         # All slots are empty at first.
         source = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._shapes_of(length))
         state = slots.begin(self._params, source, batch_size=batch_size, **sizes)
         inside: dict[int, int] = {}  # slot -> document
-        while waiting or inside:
-            longest = min([*inside.values(), *itertools.islice(waiting, 1)])
-            # The longest documents are finished: continue with shorter slots.
-            if lengths[longest] < length:
-                length = lengths[longest]
-                shapes = self._shapes_of(length)
-                source, state = slots.shrink(source, state, batch_size=batch_size, shapes=shapes)
+        cancelled: set[int] = set()  # slots that still decode a cancelled document
+        num_arrived = 0
+        new_rows: dict[int, PaddedInputs] = {}  # documents that arrived and have no slot yet
+        while True:
+            if arrivals is not None:
+                dropped, arrived = arrivals(list(inside.values()), batch_size)
+                cancelled |= {slot for slot in inside if inside[slot] in dropped}
+                inside = {slot: i for slot, i in inside.items() if i not in dropped}
+                for ids, mask in arrived:
+                    new_rows[num_arrived] = self._pad(ids, mask)
+                    waiting.append(num_arrived)
+                    num_arrived += 1
+            if not waiting and not inside:
+                return
+            if arrivals is None:
+                longest = min([*inside.values(), *itertools.islice(waiting, 1)])
+                # The longest documents are finished: continue with shorter slots.
+                if lengths[longest] < length:
+                    length = lengths[longest]
+                    shapes = self._shapes_of(length)
+                    source, state = slots.shrink(
+                        source, state, batch_size=batch_size, shapes=shapes
+                    )
             # Fill the free slots with the next documents.
             free = [slot for slot in range(batch_size) if slot not in inside]
             for slot in free[: len(waiting)]:
                 inside[slot] = waiting.popleft()
-                source, state = slots.enter(
-                    source,
-                    state,
-                    self._read(rows[inside[slot]], stores_states=source.states is not None),
-                    np.int32(slot),
-                    **sizes,
-                )
+                cancelled.discard(slot)
+                row = rows[inside[slot]] if arrivals is None else new_rows.pop(inside[slot])
+                read = self._read(row, stores_states=source.states is not None)
+                source, state = slots.enter(source, state, read, np.int32(slot), **sizes)
             # Stop as soon as one slot is done; if no document is waiting, only when all are.
-            num_done = batch_size - len(inside) + 1 if waiting else batch_size
-            arguments = source, state, self._keys, np.int32(num_done)
+            num_running = len(inside) + len(cancelled)
+            stops_early = waiting or arrivals is not None
+            num_done = batch_size - num_running + 1 if stops_early else batch_size
+            max_steps = None if arrivals is None else np.int32(_STEPS_BETWEEN_ARRIVALS)
+            arguments = source, state, self._keys, np.int32(num_done), max_steps
             state, out = slots.advance(self._params, self._layers, *arguments, **sizes)
             # A single transfer for all slots.
             done, out = jax.device_get((state.done, out))
+            cancelled = {slot for slot in cancelled if not done[slot]}
             for slot in [slot for slot in inside if done[slot]]:
                 yield inside.pop(slot), self._of_slot(out, slot)
 

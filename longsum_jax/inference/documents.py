@@ -179,6 +179,44 @@ class DocumentSummarizer:
         sizes = {"batch_size": batch_size, "options": options, "seed": seed}
         return decode(documents, padded_length, **sizes)
 
+    def decode_arriving(
+        self,
+        arrivals: Callable[[Sequence[int], int], tuple[set[int], list[TokenizedDocument]]],
+        *,
+        slot_length: int,
+        batch_size: int,
+        options: GenerationOptions,
+        seed: int,
+    ) -> Iterator[tuple[int, Summary]]:
+        """Yields the index of each document with its summary; documents arrive meanwhile.
+
+        Args:
+            arrivals: function from the indices of the documents in slots and the number of slots
+                to the indices of those that are cancelled, and to new documents, which are numbered
+                in order of arrival.
+            slot_length: maximum length of a padded document.
+            batch_size: number of slots.
+            options: generation options.
+            seed: random seed for sampling.
+        """
+        num_arrived = 0
+        documents: dict[int, TokenizedDocument] = {}
+
+        def new_rows(inside: Sequence[int], size: int) -> tuple[set[int], list[Any]]:
+            nonlocal num_arrived
+            cancelled, arrived = arrivals(inside, size)
+            for index in cancelled:
+                documents.pop(index, None)
+            for document in arrived:
+                documents[num_arrived] = document
+                num_arrived += 1
+            return cancelled, [self._rows([document], int) for document in arrived]
+
+        assert self._make_slots is not None
+        slots = self._make_slots(batch_size=batch_size, options=options, seed=seed)
+        for index, out in slots.decode_arriving(slot_length, new_rows):
+            yield index, self._summary(documents.pop(index), out, 0)
+
     def _in_slots(
         self,
         documents: Sequence[TokenizedDocument],

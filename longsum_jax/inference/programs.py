@@ -344,8 +344,9 @@ class SlotPrograms:
         enter: (source, state, row, slot, options=) -> source and state with the encoded document
             ``row`` in a slot.
         shrink: (source, state, batch_size=, shapes=) -> both, truncated to the smaller ``shapes``.
-        advance: (params, layers, source, state, keys, num_done, options=) -> the state once
-            ``num_done`` slots are done or free, and the sequences of all slots.
+        advance: (params, layers, source, state, keys, num_done, max_steps, options=) -> the state
+            once ``num_done`` slots are done or free, or after ``max_steps`` steps (None for no
+            limit), and the sequences of all slots.
     """
 
     def __init__(self, module: Any) -> None:
@@ -592,9 +593,11 @@ def _advance(
     state: SearchState,
     keys: Array | None,
     num_done: Array,
+    max_steps: Array | None = None,
     *,
     options: GenerationOptions,
 ) -> tuple[SearchState, Generated]:
     decoder = _decoder(module, params, layers, source)
-    state = advance(decoder, state, options=options, rng=keys, num_done=num_done)
+    limits = {"num_done": num_done, "max_steps": max_steps}
+    state = advance(decoder, state, options=options, rng=keys, **limits)
     return state, result(state, options)

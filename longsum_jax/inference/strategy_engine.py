@@ -120,9 +120,18 @@ class StrategyEngine:
         strategy, source = self.source(request)
         return Plan(summarize_steps(source, strategy))
 
-    def _decode(
-        self, documents: Iterable[TokenizedDocument], limit: int | None, **sizes: Any
-    ) -> Iterator[tuple[int, Summary]]:
+    @property
+    def documents(self) -> DocumentSummarizer:
+        """The summarizer that decodes the inputs."""
+        return self._documents
+
+    @property
+    def seed(self) -> int:
+        """The random seed for sampling."""
+        return self._options.seed
+
+    def generation(self, limit: int | None) -> GenerationOptions:
+        """Returns the generation options of an input with this token limit; None for no limit."""
         generation = self._generation
         if limit is not None:
             # A small limit must not conflict with the minimum length.
@@ -130,6 +139,12 @@ class StrategyEngine:
             generation = dataclasses.replace(
                 generation, max_new_tokens=limit, min_new_tokens=shortest
             )
+        return generation
+
+    def _decode(
+        self, documents: Iterable[TokenizedDocument], limit: int | None, **sizes: Any
+    ) -> Iterator[tuple[int, Summary]]:
+        generation = self.generation(limit)
         sizes = {"batch_size": self._options.batch_size, "seed": self._options.seed} | sizes
         return self._documents.decode(documents, options=generation, **sizes)
 
