@@ -2,17 +2,17 @@
 
 # name -> description in ``longsum --help``
 COMMANDS = {
-    "train": "trains a model as a config file says, and resumes it",
+    "train": "trains a model from a config file, and resumes training",
     "summarize": "prints summaries of documents",
     "serve": "answers requests for summaries over HTTP",
     "evaluate": "summarizes a data set and scores the summaries",
-    "score": "scores summaries that any system wrote, and compares systems",
+    "score": "scores summaries of any system, and compares systems",
     "judge": "collects judgements of summaries by people and chat models",
     "convert": "writes a model directory, with longer inputs or another attention",
     "plan": "compiles programs ahead of time for TPUs or GPUs you don't have, and prints memory "
     "and time",
     "prepare": "writes the examples of a task to shards, for fast and exact reading",
-    "extract": "chooses the important sentences of documents",
+    "extract": "extracts the most important sentences of documents",
     "corpus": "describes data sets, and writes them as JSON lines",
     "verify": "compares files with their checksums, and lists files without one",
     "plots": "draws training curves, kernels, bigrams, studies and plans",

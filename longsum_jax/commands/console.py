@@ -270,6 +270,9 @@ class _Parser(argparse.ArgumentParser):
         options |= {"formatter_class": HelpFormatter, "allow_abbrev": False}
         super().__init__(**options, add_help=not everyday)
         self.everyday = everyday
+        if not everyday:
+            # The same as --help, for users of commands with many flags.
+            self.add_argument("--help-all", action="help", help=argparse.SUPPRESS)
         if everyday:
             self.add_argument(
                 "-h",

@@ -10,25 +10,24 @@ from longsum_jax.commands.help_format import true_or_false
 from longsum_jax.errors import InputError
 
 EXAMPLES = """\
-  # a published checkpoint (pytorch_model.bin) as safetensors; needs torch this once
+  # a published checkpoint (pytorch_model.bin) as safetensors; needs the extra torch
   longsum convert locost-gsg-pretrained locost-base --tokenizer=spiece.model
 
-  # a BART that has positions for 4,096 tokens instead of 1,024
+  # a BART with positions for 4,096 tokens instead of 1,024
   longsum convert bart-large-cnn bart-4096 --max_source_length=4096
 
-  # the same with random positions, as the Hepos paper trains them
+  # the same with random new positions, as in the Hepos paper
   longsum convert bart-large bart-7168 --max_source_length=7168 --position_extension=random
 
-  # a BART that reads 4,096 tokens by LSG attention at linear cost, then one of 16,384 tokens with
-  # more global tokens
+  # a BART with LSG attention for 4,096 tokens, then for 16,384 tokens with more global tokens
   longsum convert bart-base lsg-bart-4096 --encoder_attention=lsg --max_source_length=4096 \\
       --block_size=128 --sparse_block_size=128 --sparsity_type=norm --sparsity_factor=4
   longsum convert lsg-bart-4096 lsg-bart-16384 --max_source_length=16384 --num_global_tokens=64
 
-  # a decoder whose heads read every fourth position, with a quarter of the keys and values to keep
+  # a decoder whose heads read every fourth position, which needs a quarter of the keys and values
   longsum convert bart-4096 bart-hepos --cross_attention=hepos --hepos_stride=4
 
-  # the best checkpoint of a training run, to share or to load in PyTorch; a file of half the size
+  # the best checkpoint of a training run, for sharing or for PyTorch; the same at half the size
   longsum convert runs/reports reports-model
   longsum convert runs/reports reports-half --dtype=bfloat16
 """
@@ -36,49 +35,54 @@ EXAMPLES = """\
 
 # Option of LSG attention in config.json -> type of its value, help.
 _LSG_OPTIONS: dict[str, tuple[Any, str]] = {
-    "block_size": (int, "tokens of a block, three of which a token sees around it; default: 128"),
-    "sparse_block_size": (int, "sparse keys on either side, 0 for none; default: 128"),
+    "block_size": (
+        int,
+        "tokens per block; a token attends to its block and both neighbors; default: 128",
+    ),
+    "sparse_block_size": (int, "number of sparse keys on either side, 0 for none; default: 128"),
     "sparsity_factor": (
         int,
-        "tokens that a sparse key stands for, a divisor of the block size; default: 2",
+        "tokens per sparse key, a divisor of the block size; default: 2",
     ),
     "sparsity_type": (
         str,
-        "norm, lsh, pooling, stride, block_stride, bos_pooling or none; default: norm",
+        "selection of sparse keys: norm, lsh, pooling, stride, block_stride, bos_pooling or none; "
+        "default: norm",
     ),
-    "num_global_tokens": (int, "1 to 512; default: 1"),
+    "num_global_tokens": (int, "number of global tokens, 1 to 512; default: 1"),
     "mask_first_token": (
         true_or_false,
-        "whether the first global token stands in for the first token; default: false",
+        "true: the first global token replaces the first token; default: false",
     ),
     "pool_with_global": (
         true_or_false,
-        "whether the first global token gives the first token's state; default: true",
+        "true: the state of the first global token replaces the first token's; default: true",
     ),
     "pass_global_tokens_to_decoder": (
         true_or_false,
-        "whether the decoder sees global tokens; default: true",
+        "true: the decoder also attends to global tokens; default: true",
     ),
-    "lsh_num_pre_rounds": (int, "rounds of clustering before the last, with lsh; default: 1"),
+    "lsh_num_pre_rounds": (int, "with lsh: rounds of clustering before the last one; default: 1"),
 }
 _LSG_CHOICES: dict[str, tuple[Any, str]] = {
     "global_positional_stride": (
         int,
-        "positions between one new global token and the next; default: 64",
+        "distance of the positions that initialize new global tokens; default: 64",
     ),
     "keep_first_global_token": (
         true_or_false,
-        "rebuild all global tokens of an LSG model but the first; default: false",
+        "true: initialize all global tokens of an LSG model again, except the first; "
+        "default: false",
     ),
     "random_global_init": (
         true_or_false,
-        "draw global tokens like embeddings instead of the mask's; default: false",
+        "true: initialize global tokens randomly instead of with the mask token; default: false",
     ),
     "use_token_ids": (
         true_or_false,
-        "add token type 0 to global tokens, where a model has types; default: true",
+        "true: add token type 0 to global tokens, if the model has types; default: true",
     ),
-    "seed": (int, "random seed of global tokens and of the input of --run_test; default: 123"),
+    "seed": (int, "random seed for global tokens and the input of --run_test; default: 123"),
 }
 
 
@@ -87,7 +91,7 @@ def _add_lsg_flags(parser: argparse.ArgumentParser) -> None:
         "LSG attention (with --encoder_attention=lsg, or to change a model that has it)"
     )
     group.add_argument(
-        "--encoder_attention", choices=("lsg",), help="attention in place of full attention"
+        "--encoder_attention", choices=("lsg",), help="attention that replaces full attention"
     )
     for name, (value_type, text) in (_LSG_OPTIONS | _LSG_CHOICES).items():
         metavar = "NAME" if value_type is str else None
@@ -191,11 +195,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "source", metavar="SRC", help="a model directory, or the workdir of a training run"
     )
-    parser.add_argument("target", metavar="DST", help="directory to make")
+    parser.add_argument("target", metavar="DST", help="directory to create")
     parser.add_argument(
         "--tokenizer",
         metavar="PATH",
-        help=".model file or directory to save instead of SRC's; default: SRC's",
+        help=".model file or directory of the tokenizer to save; default: SRC's",
     )
     parser.add_argument(
         "--which", choices=("best", "latest"), default="best", help="checkpoint of a training run"
@@ -203,7 +207,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--architecture",
         metavar="NAME",
-        help="class in transformers that saved SRC's weights; default: as in its config.json",
+        help="transformers class that saved SRC's weights; default: the class in its config.json",
     )
     parser.add_argument(
         "--max_source_length",
@@ -214,7 +218,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--position_extension",
         choices=("tiled", "random", "last_row"),
-        help="what continues them: their rows again (default), random rows, or copies of the last",
+        help="how new rows are filled: with the rows repeated (default), random rows, or"
+        " copies of the last row",
     )
     parser.add_argument(
         "--cross_attention",
@@ -225,7 +230,7 @@ def _parser() -> argparse.ArgumentParser:
         "--hepos_stride",
         type=int,
         metavar="N",
-        help="with hepos: every head reads one position out of N; default: 4",
+        help="with hepos: each head attends to one of every N positions; default: 4",
     )
     parser.add_argument(
         "--dtype",

@@ -28,30 +28,28 @@ EXAMPLES = """\
   # lengths, compression, coverage and density of data sets
   longsum corpus statistics pubmed/test.jsonl reports/test.jsonl.gz --out=statistics.json
 
-  # lengths in tokens, of all splits and of one; with an empty --summary_key of documents without
-  # summaries, here in words between white space
+  # lengths in tokens of all splits and of one split; an empty --summary_key is for documents
+  # without summaries, and --tokenizer=whitespace counts words
   longsum corpus statistics 'arxiv/*.jsonl' arxiv/test.jsonl --tokenizer=spiece.model
   longsum corpus statistics 'scotus/*.jsonl' --document_key=text --summary_key= \\
       --tokenizer=whitespace
 
-  # named data sets as JSON lines: all splits as arxiv/train.jsonl and so on, or one, compressed
+  # named data sets as JSON lines: all splits (arxiv/train.jsonl, ...), or one compressed split
   longsum corpus export --task=arxiv --out=arxiv
   longsum corpus export --task=mediasum --split=test --out=mediasum-test.jsonl.gz --examples=500
 
-  # GovReport as released, the directory gov-report, as reports/train.jsonl, validation.jsonl and
-  # test.jsonl; then config.task.source='json:reports/{split}.jsonl' trains on it and
-  # --data=reports/test.jsonl evaluates
+  # the release of GovReport (directory gov-report) as reports/train.jsonl, validation.jsonl and
+  # test.jsonl, for config.task.source='json:reports/{split}.jsonl' and --data=reports/test.jsonl
   longsum corpus govreport gov-report reports
 
-  # unfaithful summaries of the half of a data set that a model was not trained on, for
-  # configs/prefer.py
+  # unfaithful summaries for configs/prefer.py, of the half of a data set that a model was not
+  # trained on
   longsum corpus pairs --model=runs/half --unconditional_model=led-base --task=summaries \\
       --source='json:reports/{split}.jsonl' --half=second --noise=0.5 --out=runs/pairs
 
-Coverage is the share of a summary's words that stand in fragments copied from the document, density
-the mean length of a word's fragment (Grusky et al. 2018). A percentile between two lengths is
-interpolated linearly, as by numpy.percentile. longsum plots bigrams shows where in
-documents the words of summaries are.
+Coverage is the fraction of a summary's words in fragments copied from the document, density the
+mean length of a word's fragment (Grusky et al. 2018). Percentiles are interpolated linearly, as in
+numpy.percentile. longsum plots bigrams shows the positions of summary words in documents.
 """
 # Objectives that derive training data by rules -> objectives that read it from files.
 _READERS = {"claims": "classify_pairs", "cloze": "answer"}
@@ -85,9 +83,13 @@ def _parser() -> argparse.ArgumentParser:
     describe.add_argument("-o", "--out", metavar="FILE", help="JSON file for the statistics")
     describe.set_defaults(run=_statistics)
     _add_export(commands)
-    govreport = commands.add_parser("govreport", help="JSON lines from the release of GovReport")
+    govreport = commands.add_parser(
+        "govreport", help="write the release of GovReport as JSON lines"
+    )
     govreport.add_argument(
-        "source", metavar="SRC", help="the directory gov-report, with split_ids, crs and gao"
+        "source",
+        metavar="SRC",
+        help="the directory gov-report, which contains split_ids, crs and gao",
     )
     govreport.add_argument(
         "target", metavar="DST", help="directory for train.jsonl, validation.jsonl and test.jsonl"
@@ -98,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_export(commands: Any) -> None:
-    export = commands.add_parser("export", help="JSON lines from a named data set")
+    export = commands.add_parser("export", help="write a named data set as JSON lines")
     flags.add_task_flags(export, "fields and places")
     export.add_argument("--split", metavar="NAME[,NAME]", help="splits of the task; default: all")
     export.add_argument(
@@ -106,8 +108,8 @@ def _add_export(commands: Any) -> None:
         "--out",
         required=True,
         metavar="PATH",
-        help="file to make, .jsonl, .jsonl.gz or .jsonl.xz, in which {split} becomes the split "
-        "name, or a directory for {split}.jsonl",
+        help="file to write (.jsonl, .jsonl.gz or .jsonl.xz; {split} in it becomes the "
+        "split name), or a directory for {split}.jsonl",
     )
     export.add_argument(
         "--examples",

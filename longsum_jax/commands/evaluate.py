@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from longsum_jax.text.documents import Document
 
 EXAMPLES = """\
-  # documents and summaries of your own, one JSON object per line
+  # your own documents and summaries, one JSON object per line
   longsum evaluate --model=runs/reports --data=reports/test.jsonl --out=runs/reports/test
 
-  # a named data set from TensorFlow Datasets; the test files of another place
+  # a named data set from TensorFlow Datasets; the same with other files
   longsum evaluate --model=runs/arxiv --task=arxiv --split=test --out=runs/arxiv/test
   longsum evaluate --model=runs/qmsum --task=qmsum --source='json:qmsum/{split}.jsonl' \\
       --split=test --out=runs/qmsum/test
@@ -38,20 +38,20 @@ EXAMPLES = """\
   longsum evaluate --model=locost-base --data='test-*.jsonl.gz' --out=results \\
       --document_key=article --summary_key=abstract --num_beams=4 --examples=500
 
-  # summaries of the length that they will be used at
+  # summaries of a fixed length
   longsum evaluate --model=runs/books --data=books.jsonl --length="150 words" --out=results
 
   # with a page that shows every document next to its summaries
   longsum evaluate --model=runs/reports --data=reports/test.jsonl --out=results \\
       --report=report.html
 
-  # labels, answers and masked tokens, by what such models are trained for
+  # models for labels, answers or masked tokens, scored by their training objective
   longsum evaluate --model=runs/scotus --task=scotus --split=test --out=runs/scotus/test
 
-Writes OUT/predictions.jsonl, a line as soon as each summary is made, and OUT/metrics.json at the
-end, with confidence intervals. Started again, it skips the documents whose ids are in
-predictions.jsonl already. longsum score compares such files. Of tasks without summaries all lines
-are written at the end.
+Writes each summary to OUT/predictions.jsonl as soon as it is finished, and OUT/metrics.json with
+confidence intervals at the end. If started again, documents whose ids are in predictions.jsonl are
+skipped. longsum score compares such files. For tasks without summaries, all lines are written at
+the end.
 """
 
 # Flags in the short help.
@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         "--data", metavar="FILE", help="JSON lines, plain or compressed, or a glob; or give --task"
     )
     flags.add_task_flags(
-        parser, "fields and places (with --data, the default fields are document, summary, query)"
+        parser, "sources and fields (with --data, the default fields are document, summary, query)"
     )
     parser.add_argument("--split", help=f"split of the task; default: {DEFAULT_SPLIT}")
     parser.add_argument(
@@ -120,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     flags.add_metric_flags(parser)
     flags.add_strategy_flags(parser, "as the model was trained, direct or memory")
     flags.add_reading_flags(parser)
-    flags.add_length_flag(parser, "what the model makes of it")
+    flags.add_length_flag(parser, "the model's own length")
     flags.add_generation_flags(parser)
     flags.add_dry_run_flag(parser)
     return parser

@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from longsum_jax.text.documents import Document
 
 EXAMPLES = """\
-  # training data of a summarizer of important sentences: sentences that the references use
+  # training data for summarizing extracted sentences: the sentences most similar to the references
   longsum extract --oracle --data=reports/train.jsonl --out=short/train.jsonl
 
-  # its evaluation data: sentences predicted by an extractor of configs/extractor.py
+  # its evaluation data: sentences predicted by an extractor (configs/extractor.py)
   longsum extract --model=runs/extractor --data=reports/validation.jsonl \\
       --out=short/validation.jsonl
   python -m longsum_jax.train --workdir=runs/abstractor \\
       --config=configs/extract_abstract.py:model=bart-large,data='short/{split}.jsonl'
 
-  # without an extractor: the 600 best words by the built-in ranker, which reads queries
+  # without an extractor: 600 words selected by the built-in ranker, which uses queries
   longsum extract --length="600 words" --data=reports/train.jsonl --out=short/train.jsonl
 
-  # what a perfect extractor would choose: the most that this way of summarizing can reach
+  # an upper bound of extractive summaries
   longsum extract --oracle --data=reports/test.jsonl --out=oracle/test.jsonl
 
-Every line has the keys id, document (the chosen sentences, in their order), summary and query as
-they were, and sentences (their indices, from 0 on).
+Each line has the keys id, summary and query of its input, document (the selected sentences, in
+document order), and sentences (their indices, from 0).
 """
 
 
@@ -73,13 +73,15 @@ def _parser() -> argparse.ArgumentParser:
         "--model", metavar="DIR", help="a training workdir or model directory of an extractor"
     )
     source.add_argument(
-        "--oracle", action="store_true", help="choose by the reference summary, greedily by ROUGE"
+        "--oracle",
+        action="store_true",
+        help="select greedily by ROUGE against the reference summary",
     )
     source.add_argument(
         "-l",
         "--length",
         metavar="LENGTH",
-        help='choose by the built-in ranker, so much: "600 words", "20 sentences" or "5%%"',
+        help='select with the built-in ranker up to a length: "600 words", "20 sentences" or "5%%"',
     )
     parser.add_argument(
         "--data", required=True, metavar="FILE", help="JSON lines, plain or compressed, or a glob"
@@ -92,10 +94,16 @@ def _parser() -> argparse.ArgumentParser:
         "--summary_key", default="summary", help="field of the reference; default: summary"
     )
     parser.add_argument(
-        "--threshold", type=float, default=0.5, help="probability above which a sentence is taken"
+        "--threshold",
+        type=float,
+        default=0.5,
+        help="probability above which a sentence is selected",
     )
     parser.add_argument(
-        "--top_k", type=int, default=3, help="sentences taken where none is above it; default: 3"
+        "--top_k",
+        type=int,
+        default=3,
+        help="number of sentences selected if none is above --threshold; default: 3",
     )
     return parser
 

@@ -26,8 +26,8 @@ def add_dry_run_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry_run",
         action="store_true",
-        help="compile, print what the programs take of this machine's devices, and stop; "
-        "longsum plan does it for other devices",
+        help="compile, print the memory that the programs use on this machine's devices,"
+        " and stop; longsum plan does so for other devices",
     )
 
 
@@ -37,14 +37,13 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
         "--model",
         required=required,
         metavar="DIR",
-        help="model directory, training workdir, or name ORG/NAME of a repository of the Hugging "
-        "Face Hub, which is downloaded once (extra hf)"
-        + ("" if required else "; default: the built-in ranker"),
+        help="model directory, training workdir, or name ORG/NAME on the Hugging Face Hub "
+        "(downloaded once; extra hf)" + ("" if required else "; default: the built-in ranker"),
     )
     parser.add_argument(
         "--revision",
         metavar="NAME",
-        help="branch, tag or commit of a repository of the Hub; default: main",
+        help="branch, tag or commit of a Hub repository; default: main",
     )
     parser.add_argument(
         "--which",
@@ -55,7 +54,7 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
     parser.add_argument(
         "--architecture",
         metavar="CLASS",
-        help="class in transformers that saved the weights; default: as in config.json",
+        help="transformers class that saved the weights; default: the class in config.json",
     )
     parser.add_argument(
         "--tokenizer",
@@ -67,13 +66,14 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
         "--param_dtype",
         choices=("float32", "bfloat16"),
         default="float32",
-        help="dtype of the parameters; bfloat16 halves their memory",
+        help="parameter dtype; bfloat16 halves parameter memory",
     )
     parser.add_argument(
         "--decoder_storage",
         choices=("float32", "bfloat16", "int8"),
-        help="storage type of the decoder's weights and the document's keys on a CPU: fewer bytes "
-        "per token; computation is in float32; default: float32",
+        help="storage type of decoder weights and document keys on CPUs; smaller types "
+        "read fewer bytes per token; the computation stays in float32; default: "
+        "float32",
     )
 
 
@@ -83,13 +83,13 @@ def add_computation_flags(parser: Any) -> None:
         "--dtype",
         choices=("float32", "bfloat16"),
         default="float32",
-        help="dtype of the computation",
+        help="computation dtype",
     )
     parser.add_argument(
         "--matmul_precision",
         choices=("highest", "high", "default"),
-        help="precision of float32 products on TPUs and GPUs: all digits, or the device's faster "
-        "default; default: highest",
+        help="precision of float32 matrix products on TPUs and GPUs: all digits "
+        "(highest), or fewer and faster (high, default); default: highest",
     )
 
 
@@ -112,26 +112,25 @@ _FILE_FLAGS: dict[str, tuple[type, str, str]] = {
     "document_key": (
         str,
         "NAME",
-        "field or column that holds the document of JSON, CSV, Parquet; default: document, text, "
-        "article, content or body",
+        "field or column of JSON, CSV or Parquet files that contains the document; "
+        "default: document, text, article, content or body",
     ),
     "query_key": (
         str,
         "NAME",
-        "field or column with a query, if there is no --query; default: query",
+        "field or column that contains a query, used without --query; default: query",
     ),
     "max_bytes": (
         int,
         "N",
-        "largest size of a file, and of all that it expands to; reading may take twice as much "
-        "memory and 2 GiB; default: 1 GiB",
+        "maximum size of a file, before and after unpacking; reading uses at most "
+        "twice as much memory plus 2 GiB; default: 1 GiB",
     ),
     "max_depth": (int, "N", "maximum nesting depth of archives; default: 4"),
     "max_pages": (
         int,
         "N",
-        "most pages of a PDF or chapters of an EPUB; a file with more is an error, and none of it "
-        "is read; other kinds have no such limit; default: 20,000",
+        "maximum pages of a PDF or chapters of an EPUB; longer files are refused; default: 20,000",
     ),
     "max_seconds": (float, "N", "maximum seconds for reading one document; default: 300"),
 }
@@ -144,17 +143,17 @@ def add_file_flags(parser: argparse.ArgumentParser) -> None:
         "--keep_all",
         action="store_true",
         default=None,
-        help="keep boilerplate, running headers, page numbers, hyphens at line ends, lists of "
-        "references, quoted mail",
+        help="keep boilerplate, running headers, page numbers, hyphens at line ends, "
+        "reference lists and quoted mail",
     )
     group.add_argument(
         "--no_sandbox",
         dest="sandbox",
         action="store_false",
         default=None,
-        help="read files in this process, for files that you trust: there is no limit of memory "
-        "then, reading is not stopped if a library takes longer than --max_seconds, and a crash "
-        "of a library ends the command",
+        help="read files in this process instead of a child process with limits; only "
+        "for trusted files: memory is unlimited, a library that exceeds "
+        "--max_seconds is not stopped, and its crash ends the command",
     )
     for name, (value_type, metavar, text) in _FILE_FLAGS.items():
         group.add_argument(f"--{name}", type=value_type, metavar=metavar, help=text)
@@ -203,15 +202,16 @@ def add_prediction_flags(parser: argparse.ArgumentParser) -> None:
         "--prediction_key",
         metavar="KEY[,KEY]",
         default="prediction",
-        help="field of the prediction; of several, the first one that a row has (summary in the "
-        "output of longsum summarize); default: prediction",
+        help="field of the prediction (summary in the output of longsum summarize); of "
+        "several names, the first that a row contains; default: prediction",
     )
     add_data_keys(parser)
     parser.add_argument(
         "--on_missing",
         choices=("error", "skip"),
         default="error",
-        help="ids that are not in all files: stop, or leave them out; default: error",
+        help="for ids that are missing in a file: stop (error), or ignore them (skip); "
+        "default: error",
     )
 
 
@@ -219,18 +219,18 @@ def add_prediction_flags(parser: argparse.ArgumentParser) -> None:
 SOURCE_FLAGS = {
     "source": "embedded, minutes, tfds:NAME[/CONFIG], govreport:DIR or qmsum:DIR (releases), "
     'parquet:GLOB or json:GLOB ("{split}" in it becomes the split name)',
-    "document_key": "field that holds the document",
-    "summary_key": "field that holds the summary",
-    "query_key": "field that holds a query, put before the document",
+    "document_key": "field that contains the document",
+    "summary_key": "field that contains the summary",
+    "query_key": "field that contains a query, put before the document",
     "data_dir": "TFDS directory",
-    "cache_dir": "directory that seqio_cache_tasks wrote",
+    "cache_dir": "directory written by seqio_cache_tasks",
 }
 
 
 def add_task_flags(parser: argparse.ArgumentParser, title: str) -> None:
     """Adds --task and, in a group with a title, ``SOURCE_FLAGS``; see ``task_of``."""
     parser.add_argument(
-        "--task", metavar="NAME", help="a named data set; longsum prepare --help-all lists them"
+        "--task", metavar="NAME", help="named data set; longsum prepare --help-all lists all names"
     )
     group = parser.add_argument_group(title)
     for name, text in SOURCE_FLAGS.items():
@@ -270,7 +270,7 @@ def add_metric_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME.KEY=VALUE",
-        help="an option of a metric; may be given several times",
+        help="option of a metric; may be given several times",
     )
     parser.add_argument(
         "--stemmer", action="store_true", help="Porter stemmer in ROUGE: rouge.stemmer=true"
@@ -321,7 +321,7 @@ def add_report_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report",
         metavar="FILE",
-        help="page to write (HTML): scores, plots, and every document next to its summaries",
+        help="HTML page to write: scores, plots, and every document next to its summaries",
     )
 
 
@@ -330,8 +330,8 @@ def add_align_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--align_model",
         metavar="DIR",
-        help="encoder whose sentence vectors align a summary with its document on the page; "
-        "default: shared words",
+        help="encoder whose sentence vectors align summaries with documents on the page;"
+        " default: shared words",
     )
 
 
@@ -401,22 +401,25 @@ def add_reading_flags(parser: argparse.ArgumentParser) -> None:
         "--max_source_length",
         type=int,
         metavar="N",
-        help="tokens to read of a document; default: all of it",
+        help="maximum tokens to read of a document; default: no limit",
     )
     parser.add_argument(
         "--on_overflow",
         choices=("truncate", "error"),
         default="truncate",
-        help="longer documents: read their beginning (and say so), or stop; default: truncate",
+        help="for documents above a maximum: read their beginning and report it "
+        "(truncate), or stop (error); default: truncate",
     )
 
 
 _STRATEGIES = (
-    "direct (whole, or its beginning), extract (as many of its sentences as fit, by the built-in "
-    "ranker), segments (a summary of each, joined), hierarchical (segments, then their summaries), "
-    "refine (each segment with the summary of those before), memory (as models with segments of "
-    "their own were trained to), or auto (memory, else direct for what fits and hierarchical for "
-    "the rest)"
+    "direct (in one piece, truncated if it is too long), extract (only the most"
+    " important sentences, selected by the built-in ranker so that they fit), "
+    "segments (a summary of each segment, concatenated), hierarchical "
+    "(segments, then a summary of their summaries), refine (each segment "
+    "together with the summary so far), memory (segments with the memory that "
+    "the model was trained with), or auto (memory if the model has one, "
+    "otherwise direct for documents that fit and hierarchical for longer ones)"
 )
 
 
@@ -438,8 +441,7 @@ def add_strategy_flags(parser: argparse.ArgumentParser, default: str) -> None:
         "--segment_length",
         type=int,
         metavar="N",
-        help="tokens of an input where documents are cut; default: what the model has positions "
-        "for, or 1024",
+        help="maximum tokens of a segment; default: the model's maximum input length, or 1024",
     )
 
 
@@ -454,22 +456,28 @@ def _parsed_flag(value: str) -> bool | str:
 
 
 _GENERATION_FLAGS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "max_new_tokens": (int, "longest summary in tokens"),
-    "min_new_tokens": (int, "shortest summary in tokens"),
-    "num_beams": (int, "beams of the search; 1 is greedy"),
-    "length_penalty": (float, "above 0 favors longer beams"),
-    "early_stopping": (_parsed_flag, "when beams end: true, false or never"),
-    "no_repeat_ngram_size": (int, "size of n-grams that may occur only once"),
+    "max_new_tokens": (int, "maximum tokens of a summary"),
+    "min_new_tokens": (int, "minimum tokens of a summary"),
+    "num_beams": (int, "number of beams; 1 is greedy search"),
+    "length_penalty": (float, "values above 0 favor longer beams"),
+    "early_stopping": (
+        _parsed_flag,
+        "when beam search stops: true, false or never, as in transformers",
+    ),
+    "no_repeat_ngram_size": (int, "size of n-grams that must not repeat"),
     "segments_no_repeat_ngram_size": (
         int,
-        "with memory: n-grams of this size that the summary of an earlier segment holds do not "
-        "occur again",
+        "with --strategy=memory: size of n-grams that must not repeat from the "
+        "summaries of earlier segments",
     ),
-    "prompt_lookup_num_tokens": (int, "tokens that greedy search guesses from the document"),
-    "repetition_penalty": (float, "above 1 discourages tokens that were generated before"),
-    "temperature": (float, "temperature of sampling"),
+    "prompt_lookup_num_tokens": (
+        int,
+        "tokens that greedy search drafts from the document at a time",
+    ),
+    "repetition_penalty": (float, "values above 1 discourage tokens that were generated before"),
+    "temperature": (float, "sampling temperature"),
     "top_k": (int, "sample from the k most likely tokens"),
-    "top_p": (float, "sample from the most likely tokens whose probabilities add up to this"),
+    "top_p": (float, "sample from the most likely tokens with this total probability"),
 }
 
 
@@ -505,8 +513,9 @@ def add_batch_size_flag(parser: argparse.ArgumentParser) -> None:
         type=_batch_size,
         default=1,
         metavar="N",
-        help="documents decoded together, auto for as many as are fastest; above 1 they are split "
-        "over all devices; stopped half-way, those at work are lost; default: 1",
+        help="number of documents decoded together, or auto for the fastest number; "
+        "above 1, documents are split over all devices, and an interruption loses "
+        "the ones in progress; default: 1",
     )
 
 

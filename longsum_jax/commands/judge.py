@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.sheets import Answers
 
 EXAMPLES = """\
-  # sheets for three judges, 25 documents of two systems; hand out the directory people/sheets only
+  # sheets for three judges, 25 documents of two systems; give people/sheets to the judges
   longsum judge sheets lead.jsonl random.jsonl --references=test.jsonl --protocol=awesome \\
       --out=people
 
@@ -65,8 +65,8 @@ def _parser() -> argparse.ArgumentParser:
     sheets.add_argument(
         "--aspects",
         metavar="NAME",
-        help="aspects of sentences for hepos: govreport, pubmed, or names with commas between; "
-        "default: govreport",
+        help="aspects of sentences for hepos: govreport, pubmed, or a comma-separated "
+        "list; default: govreport",
     )
     sheets.set_defaults(run=_sheets)
     aggregate = commands.add_parser(
@@ -86,7 +86,10 @@ def _parser() -> argparse.ArgumentParser:
         "--model", required=True, metavar="NAME", help="name of the model in the requests"
     )
     prompts.add_argument(
-        "--temperature", type=float, default=0.0, help="temperature of its sampling; default: 0"
+        "--temperature",
+        type=float,
+        default=0.0,
+        help="sampling temperature of the model; default: 0",
     )
     prompts.set_defaults(run=_prompts)
     answers = commands.add_parser("answers", help="means of a chat model's answers")
@@ -99,7 +102,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_summaries(parser: argparse.ArgumentParser, prompt: str) -> None:
     parser.add_argument(
-        "predictions", nargs="+", metavar="FILE", help="JSON lines with id and prediction, a system"
+        "predictions",
+        nargs="+",
+        metavar="FILE",
+        help="predictions of a system: JSON lines with id and prediction",
     )
     parser.add_argument(
         "--references",
@@ -116,10 +122,17 @@ def _add_summaries(parser: argparse.ArgumentParser, prompt: str) -> None:
         help="number of documents to sample; default: the protocol's",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="random seed of sample and orders; default: 0"
+        "--seed",
+        type=int,
+        default=0,
+        help="random seed of the sample and of the orders; default: 0",
     )
     parser.add_argument(
-        "-o", "--out", required=True, metavar="DIR", help="new directory, for key.json and the rest"
+        "-o",
+        "--out",
+        required=True,
+        metavar="DIR",
+        help="new directory for key.json and all other files",
     )
 
 
@@ -133,13 +146,15 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         "--rounds",
         type=int,
         default=10_000,
-        help="bootstrap rounds of the intervals; default: 10000",
+        help="bootstrap rounds for the intervals; default: 10000",
     )
     parser.add_argument(
         "--level", type=float, default=0.95, help="level of confidence intervals; default: 0.95"
     )
-    parser.add_argument("--seed", type=int, default=0, help="random seed of the rounds; default: 0")
-    parser.add_argument("-o", "--out", metavar="FILE", help="JSON file to write as well")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="random seed for the rounds; default: 0"
+    )
+    parser.add_argument("-o", "--out", metavar="FILE", help="JSON file for the results")
 
 
 def _sheets(args: argparse.Namespace) -> None:

@@ -37,17 +37,16 @@ def add(commands: Any) -> None:
         help="JSON lines with the references and unfaithful summaries",
         description="Writes OUT/SPLIT.jsonl with rows of document, summary and rejected, for "
         "configs/prefer.py.\n"
-        "Each token of a rejected summary is drawn with the probability --noise from a model that "
-        "does\n"
-        "not read the document. Started again, the command continues after the last row.",
+        "Each token of a rejected summary is drawn with probability --noise from a model without\n"
+        "access to the document. If started again, the command continues after the last row.",
         everyday=EVERYDAY,
     )
     flags.add_model_flags(parser)
     parser.add_argument(
         "--unconditional_model",
         metavar="DIR",
-        help="model that the noise is drawn from, such as the start of --model's fine-tuning; "
-        "default: --model, with an empty document",
+        help="model from which noise tokens are drawn, such as the pretrained model of "
+        "--model; default: --model, with an empty document",
     )
     parser.add_argument(
         "--noise",

@@ -25,19 +25,19 @@ EXAMPLES = """\
       --config.mesh.preset=fsdp --config.mesh.batch=1 --config.mesh.fsdp=-1 \\
       --config.training.accumulation=1
 
-  # fine-tuning LED on eight H200 of one host; JSON, and a bar chart of it
+  # fine-tuning LED on eight H200 of one host, with a JSON file and a bar chart
   longsum plan --config=configs/finetune.py:model=led-base,data='reports/{split}.jsonl' \\
       --device=h200:1x8 --out=plan.json
   longsum plots plan plan.json --out=plan.png
 
-  # summaries of documents of 100,000 tokens, and the longest that fits, for batches of 1 and 8
+  # summaries of documents of 100,000 tokens in batches of 1 and 8, and the longest that fit
   longsum plan --model=locost-base --device=v5p --input_length=100000 --batch_size=1,8
 
 Devices: cpu[:N], TPUs v5e, v5p and v6e with a topology (v5e:16x16, v5p:2x2x1), GPUs a100-40,
-a100-80, h100, h200 and b200 with hosts x devices (h200:2x8); without a size one device. The
-default are the devices of this machine. XLA compiles for devices that you do not have; nothing is
-run. Memory and collectives are read from the compiled program. "at least" is a roofline: products,
-memory and links at the vendor's peaks, the slowest of the three, so that no run can be faster.
+a100-80, h100, h200 and b200 with hosts x devices (h200:2x8); one device without a size. XLA
+compiles for devices that you do not have, and nothing is run. Memory and collectives are read from
+the compiled program. The time "at least" is a roofline bound: the slowest of matrix products,
+memory and links at the vendor's peak rates. No run can be faster.
 """
 # Flags in the short help.
 EVERYDAY = (
@@ -103,16 +103,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config",
         metavar="FILE[:MODE][,KEY=VALUE...]",
-        help="a file of configs/, to plan training and its evaluations",
+        help="config file; plans training and its evaluations",
     )
     parser.add_argument(
         "--config.KEY",
         dest="ignored",
         metavar="VALUE",
-        help="new value of one key of the config; default: the config's",
+        help="new value of a config key; default: the config's",
     )
     parser.add_argument(
-        "--model", metavar="DIR", help="a model directory or training workdir, to plan summaries"
+        "--model", metavar="DIR", help="model directory or training workdir; plans summaries"
     )
     parser.add_argument(
         "--device",
@@ -132,8 +132,8 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=TRIES,
         metavar="N",
-        help="changes of the config to compile, one after the other, where training does not fit "
-        "the device or leaves memory for a faster step, and lengths of --model; "
+        help="maximum number of changed configs to compile if training does not fit the device or "
+        "leaves memory for a faster step, and of lengths to compile with --model; "
         f"default: {TRIES}; 0 for none",
     )
     parser.add_argument(
@@ -141,24 +141,24 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=TOP,
         metavar="N",
-        help="modules of each program that take longest, at least; "
-        f"default: {TOP}; --out has all of them",
+        help="number of modules of each program to print, the slowest first; "
+        f"default: {TOP}; --out contains all",
     )
-    parser.add_argument("-o", "--out", metavar="FILE", help="JSON to write")
+    parser.add_argument("-o", "--out", metavar="FILE", help="JSON file for the plan")
     group = parser.add_argument_group("with --model")
     group.add_argument(
         "--input_length",
         type=_numbers,
         default=(),
         metavar="N[,N]",
-        help="tokens of a document",
+        help="document lengths in tokens",
     )
     group.add_argument(
         "--batch_size",
         type=_numbers,
         default=(1,),
         metavar="N[,N]",
-        help="documents that are summarized together; default: 1",
+        help="numbers of documents that are summarized together; default: 1",
     )
     flags.add_computation_flags(group)
     flags.add_generation_flags(parser)

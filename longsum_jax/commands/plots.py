@@ -17,13 +17,13 @@ EXAMPLES = """\
   # loss, learning rate and ROUGE of two runs, side by side
   longsum plots curves runs/quickstart runs/longer --out=curves.png
 
-  # how far the layers of a model look: the memory of their modes, and |kernel| over the lag
+  # the range of a model's layers: the memory of their modes, and |kernel| over the lag
   longsum plots kernels runs/quickstart --out=kernels.png
 
-  # three layers of a published model, as a vector graphic of a paper's column width
+  # three layers of a published model, as a vector graphic with the width of a paper's column
   longsum plots kernels locost-base --layers=1,6,12 --length=4096 --width=3.3 --out=kernels.pdf
 
-  # where in the documents of two data sets the bigrams of their summaries first stand
+  # positions in documents at which the bigrams of their summaries first occur, for two data sets
   longsum plots bigrams pubmed/test.jsonl reports/test.jsonl --out=bigrams.png
 
   # bits per token, ROUGE and speed of a study of attentions (studies/study.py)
@@ -33,7 +33,7 @@ EXAMPLES = """\
   longsum plots plan v5e.json h200.json --out=memory.png
 
 In figures of kernels, memory is the time after which a mode has decayed to 1/e, in tokens; channels
-are sorted by the mean decay of their modes, the longest memory on top.
+are sorted by the mean decay of their modes, the longest memory at the top.
 """
 FORMATS = (".png", ".pdf", ".svg")
 _NGRAMS = {1: "words", 2: "bigrams"}
@@ -62,9 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     curves = commands.add_parser(
         "curves", help="loss, learning rate and ROUGE over the steps of one or more runs"
     )
-    curves.add_argument(
-        "workdirs", nargs="+", metavar="WORKDIR", help="--workdir of a training run"
-    )
+    curves.add_argument("workdirs", nargs="+", metavar="WORKDIR", help="workdir of a training run")
     curves.set_defaults(draw=_curves)
     kernels = commands.add_parser(
         "kernels", help="memory and kernels of every state-space layer of a model"
@@ -78,11 +76,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     kernels.set_defaults(draw=_kernels)
     bigrams = commands.add_parser(
-        "bigrams", help="where in documents the bigrams of their summaries first stand"
+        "bigrams", help="positions in documents at which the bigrams of their summaries first occur"
     )
     add_data_flags(bigrams)
     bigrams.add_argument(
-        "--ngram", type=int, default=2, metavar="N", help="words, 1 for unigrams; default: 2"
+        "--ngram", type=int, default=2, metavar="N", help="words per n-gram; default: 2"
     )
     bigrams.set_defaults(draw=_bigrams)
     study = commands.add_parser(
@@ -91,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("results", metavar="FILE", help="results.jsonl of studies/study.py")
     study.set_defaults(draw=_study)
     plan = commands.add_parser("plan", help="memory of the programs of one or more plans")
-    plan.add_argument("plans", nargs="+", metavar="FILE", help="--out of longsum plan")
+    plan.add_argument(
+        "plans", nargs="+", metavar="FILE", help="JSON file written by longsum plan --out"
+    )
     plan.set_defaults(draw=_plan)
     heights = (
         (curves, "2.4"),
@@ -109,12 +109,10 @@ def _parser() -> argparse.ArgumentParser:
             help=f"picture to write: {', '.join(FORMATS)}",
         )
         command.add_argument(
-            "--width", type=float, default=7.0, help="inches; default: 7, a page's text"
+            "--width", type=float, default=7.0, help="inches; default: 7, the text width of a page"
         )
         command.add_argument("--height", type=float, help=f"inches; default: {height}")
-        command.add_argument(
-            "--dpi", type=int, default=200, help="pixels to the inch; default: 200"
-        )
+        command.add_argument("--dpi", type=int, default=200, help="dots per inch; default: 200")
     return parser
 
 

@@ -22,19 +22,19 @@ EXAMPLES = """\
   longsum prepare --task=c4 --source=json:novels.jsonl --piece_words=3000 --split=train \\
       --tokenizer=spiece.model --out=data/novels/train
 
-  # reports of your own, one JSON object per line
+  # your own reports, one JSON object per line
   longsum prepare --task=govreport --source='json:reports/{split}.jsonl' \\
       --document_key=report --summary_key=highlights --max_source_length=16384 \\
       --tokenizer=spiece.model --out=data/reports/train
 
-  # reports in segments (configs/awesome.py:json), with what the extractor finds in them
+  # reports in segments (configs/awesome.py:json), with the sentences that an extractor selects
   longsum prepare --task=summaries --source='json:reports/{split}.jsonl' \\
       --objective=summarize_segments --max_source_length=1024 --max_target_length=512 \\
       --max_parts=128 --salient=text --extractor=runs/extractor --tokenizer=bart-large \\
       --out=data/reports/segments --workers=8
 
-Training reads the directory: shuffled, without TensorFlow, and from any position. What did not fit
-the lengths is counted in OUT/metadata.json and printed at the end.
+Training reads the directory in random order, without TensorFlow, and from any position. Examples
+that exceed the lengths are counted in OUT/metadata.json, and their number is printed at the end.
 """
 
 # Flags in the short help.
@@ -48,45 +48,54 @@ TASK_OPTIONS = {
         str,
         "gap_sentences (no summaries needed), summarize, summarize_segments or prefer",
     ),
-    "rejected_key": (str, "field that holds the rejected summary"),
-    "max_source_length": (int, "tokens of the source, end of sequence included"),
-    "max_target_length": (int, "tokens of the target, end of sequence included"),
-    "max_parts": (int, "segments read of a document"),
-    "held_out": (float, "share of the documents of one file that is left for the evaluation"),
-    "half": (str, "first or second, for this half of the split train; default: all of it"),
+    "rejected_key": (str, "field that contains the rejected summary"),
+    "max_source_length": (int, "maximum tokens of the source, including the end of sequence"),
+    "max_target_length": (int, "maximum tokens of the target, including the end of sequence"),
+    "max_parts": (int, "maximum segments of a document"),
+    "held_out": (
+        float,
+        "fraction of the documents of a single file that is reserved for evaluation",
+    ),
+    "half": (str, "half of the split train: first or second; default: all of it"),
     "prefix": (str, "text put before every source"),
     "piece_words": (
         int,
-        "gap sentences: documents of more words are cut into pieces of about this many",
+        "gap sentences: documents with more words are cut into parts of about this many",
     ),
 }
 GAP_SENTENCE_OPTIONS = {
-    "ratio": (float, "share of the sentences that becomes the target"),
+    "ratio": (float, "fraction of the sentences that becomes the target"),
     "strategy": (str, "independent, sequential, lead or random"),
-    "mask_token": (str, "put in place of every selected sentence; default: they are removed"),
-    "short_documents": (str, 'skip, or "one" to select one sentence where the ratio gives none'),
+    "mask_token": (
+        str,
+        "text that replaces each selected sentence; default: sentences are removed",
+    ),
+    "short_documents": (
+        str,
+        'documents for which the ratio selects no sentence: skip, or "one" to select one sentence',
+    ),
 }
 
 
 # Fields of ``SegmentInputOptions``; the length of a segment is max_source_length.
 SEGMENT_OPTIONS = {
-    "min_tokens": (int, "tokens of a segment before it may end"),
-    "max_tokens": (int, "tokens of a segment after which it ends"),
-    "strict": (true_or_false, "true: never more than max_tokens"),
+    "min_tokens": (int, "minimum tokens of a segment"),
+    "max_tokens": (int, "tokens after which a segment ends"),
+    "strict": (true_or_false, "true: segments never exceed max_tokens"),
     "next_includes_sentence": (
         true_or_false,
         "true: a sentence counts as part of the text after it",
     ),
-    "split_moves": (str, "what begins the next segment: sentence or window"),
+    "split_moves": (str, "unit that begins the next segment: sentence or window"),
     "target_metric": (str, "precision or f1"),
-    "target_stemmer": (true_or_false, "false: words of targets count as they are written"),
-    "train_tokens": (int, "tokens read of a document, in whole segments; 0 for all"),
-    "train_empty": (true_or_false, "true: segments without a target learn to be silent"),
+    "target_stemmer": (true_or_false, "false: words of targets are compared without stemming"),
+    "train_tokens": (int, "maximum tokens of a document, in whole segments; 0 for no limit"),
+    "train_empty": (true_or_false, "true: train segments without a target on an empty summary"),
     "salient": (str, "important sentences: none, text or vectors"),
     "salient_order": (str, "document or current_first"),
     "salient_source": (str, "predicted or oracle"),
     "num_vectors": (int, "salient_vectors of the model"),
-    "extractor": (str, "directory of the model that finds important sentences"),
+    "extractor": (str, "directory of the model that selects important sentences"),
     "sentence_encoder": (str, "directory of the model that compares sentences"),
 }
 # Flags that have an effect only with some objectives. Gap sentences also serve as summaries.
@@ -180,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
     tasks = "\n".join(map(_task_line, TASKS.values()))
     description = "Runs the text side of a task once and writes shards that training reads fast."
     parser = console.parser("prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}", EVERYDAY)
-    parser.add_argument("--task", required=True, help="a task; --help-all lists them")
+    parser.add_argument("--task", required=True, help="task; --help-all lists all names")
     parser.add_argument("--split", default="train", help="split of the task; default: train")
     parser.add_argument(
         "--tokenizer", required=True, help='.model file, tokenizer directory, or "bytes"'
@@ -188,18 +197,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vocab_size", type=int, help="rows of the model's embedding; default: the tokenizer's"
     )
-    parser.add_argument("-o", "--out", required=True, help="directory to make, for this split only")
-    parser.add_argument("--num_shards", type=int, default=8, help="files to write; default: 8")
     parser.add_argument(
-        "--workers", type=int, default=1, help="processes; the result does not depend on it"
+        "-o", "--out", required=True, help="directory to create, for this split only"
+    )
+    parser.add_argument(
+        "--num_shards", type=int, default=8, help="number of files to write; default: 8"
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        help="number of processes, which does not affect the result",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="random seed for --strategy=random; default: 0"
     )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace what was prepared in --out before"
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress line")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing shards in --out")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
     for title, options in GROUPS.items():
         group = parser.add_argument_group(title)
         for name, (value_type, text) in options.items():

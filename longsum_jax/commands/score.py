@@ -23,7 +23,7 @@ EXAMPLES = """\
   # ROUGE of a file of {"id": ..., "prediction": ...} against the summaries of a data set
   longsum score predictions.jsonl --references=reports/test.jsonl --stemmer
 
-  # what longsum evaluate wrote holds its references; another system on the same documents
+  # two outputs of longsum evaluate, which contain the references
   longsum score runs/a/predictions.jsonl --against=runs/b/predictions.jsonl
 
   # a page with every document, its reference and the summaries of both side by side
@@ -36,26 +36,26 @@ EXAMPLES = """\
   longsum score validation --scrolls=all --references=releases
   longsum score test --scrolls=all --references=releases --split=test --submission=scrolls.csv
 
-  # the same of ZeroSCROLLS
+  # the same for ZeroSCROLLS
   longsum score validation --zero_scrolls=all --references=releases
 
-  # more metrics, all types of ROUGE, the words of any script, and every document's scores
+  # more metrics, all types of ROUGE, words in any script, and the scores of every document
   longsum score predictions.jsonl --references=test.jsonl --metrics=rouge,novelty,length \\
       --metric_option='rouge.types=["rouge1","rouge2","rouge3","rougeL","rougeLsum"]' \\
       --metric_option=rouge.tokenizer=unicode --out=scores
 
-  # a metric that reads with a model of yours
+  # a metric that uses your own model
   longsum score predictions.jsonl --references=test.jsonl --metrics=bertscore \\
       --metric_option=bertscore.model=roberta-large
 
-  # the rows of LSG's table of arXiv (and of AWESOME's) below the scores of a file
+  # published results of LSG and AWESOME on arXiv below the scores of a file
   longsum score predictions.jsonl --references=arxiv/test.jsonl --stemmer \\
       --published=lsg:arxiv --published=awesome:table7
 
 Numbers in brackets are confidence intervals (bootstrap over documents). A star marks a system that
-differs from the first at p < 0.05, adjusted for their number (Holm). --out writes DIR/scores.json,
-with every difference, its interval, its p-value and the smallest one that so many documents show,
-and DIR/scores.jsonl with the scores of every document.
+differs from the first at p < 0.05, adjusted for the number of systems (Holm). --out writes
+DIR/scores.json, with each difference, its interval, its p-value and the smallest difference that
+this number of documents can show, and DIR/scores.jsonl with the scores of every document.
 """
 SIGNIFICANT = 0.05
 
@@ -130,8 +130,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--references",
         metavar="FILE",
-        help="JSON lines with id, summary (a text or a list of them) and document, plain or "
-        "compressed, or a glob; default: those in FILE",
+        help="JSON lines with id, summary (a text or a list of texts) and document, "
+        "plain or compressed, or a glob; default: the references in FILE",
     )
     parser.add_argument(
         "--against",
@@ -144,18 +144,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scrolls",
         metavar="TASK",
-        help="score by this data set's metric; FILE is JSON, an object of predictions by id, and "
-        "--references its zip, a directory or JSON lines with id, input and output; all: every "
-        "task and the mean, of directories with TASK.json and TASK.zip",
+        help="score with the metric of this SCROLLS data set; FILE is a JSON object of "
+        "predictions by id, and --references is the data set's zip, a directory, or"
+        " JSON lines with id, input and output; all: every task and the mean, from "
+        "directories with TASK.json and TASK.zip",
     )
-    parser.add_argument(
-        "--zero_scrolls", metavar="TASK", help="the same for the data sets of ZeroSCROLLS"
-    )
+    parser.add_argument("--zero_scrolls", metavar="TASK", help="same as --scrolls, for ZeroSCROLLS")
     parser.add_argument(
         "--submission",
         metavar="FILE",
-        help="with --scrolls=all or --zero_scrolls=all: write the CSV of a submission instead of "
-        "scoring; ids are checked where --references are given",
+        help="with --scrolls=all or --zero_scrolls=all: write the CSV file of a "
+        "submission instead of scoring; ids are checked if --references is given",
     )
     parser.add_argument(
         "--split", default="validation", help="split of SCROLLS or ZeroSCROLLS; default: validation"
@@ -166,22 +165,24 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="PAPER:DATASET|PAPER:tableN",
-        help="print the rows of a paper (locost, lsg, hepos, awesome) for a data set or from a "
-        "table below the scores; may be given several times",
+        help="print the results of a paper (locost, lsg, hepos, awesome) on a data set "
+        "or in a table below the scores; may be given several times",
     )
     parser.add_argument(
         "--test",
         choices=("randomization", "bootstrap"),
         default="randomization",
-        help="significance test of differences; default: randomization",
+        help="significance test for differences; default: randomization",
     )
     parser.add_argument(
-        "--rounds", type=int, default=10_000, help="rounds of tests and intervals; default: 10000"
+        "--rounds", type=int, default=10_000, help="rounds for tests and intervals; default: 10000"
     )
     parser.add_argument(
         "--level", type=float, default=0.95, help="level of confidence intervals; default: 0.95"
     )
-    parser.add_argument("--seed", type=int, default=0, help="random seed of the rounds; default: 0")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="random seed for the rounds; default: 0"
+    )
     parser.add_argument(
         "-o", "--out", metavar="DIR", help="directory for scores.json and scores.jsonl"
     )

@@ -1,5 +1,6 @@
 """longsum serve: answers requests for summaries over HTTP."""
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,10 +8,10 @@ from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
 
 EXAMPLES = """\
-  # the bundled ranker, for programs of this machine
+  # the bundled ranker, for programs on this machine
   longsum serve
 
-  # a model, for other machines, whose requests carry one of the keys in a file
+  # a model, for other machines, whose requests need an API key
   longsum serve --model=runs/reports --host=0.0.0.0 --api_keys=keys.txt
 
   # a request
@@ -24,26 +25,7 @@ def main(argv: Sequence[str]) -> None:
     Raises:
         InputError: a flag, the model or the file of keys is invalid, or an extra is missing.
     """
-    parser = console.parser("serve", "Answers requests for summaries over HTTP.", EXAMPLES)
-    flags.add_model_flags(parser, required=False)
-    flags.add_file_flags(parser)
-    parser.add_argument(
-        "--host", default="127.0.0.1", metavar="NAME", help="address; default: this machine only"
-    )
-    parser.add_argument("--port", type=int, default=8000, help="port; default: 8000")
-    parser.add_argument(
-        "--api_keys", metavar="FILE", help="file with one key per line; requests must send one"
-    )
-    parser.add_argument(
-        "--max_queue", type=int, default=64, help="unfinished documents at once; default: 64"
-    )
-    parser.add_argument(
-        "--max_body_bytes", type=int, default=2**25, help="size of a request; default: 32 MiB"
-    )
-    parser.add_argument(
-        "--max_request_seconds", type=float, default=300.0, help="time of a request; default: 300"
-    )
-    args = parser.parse_args(argv)
+    args = _parser().parse_args(argv)
     for name, largest in (("port", 65535), ("max_queue", 2**20), ("max_body_bytes", 2**40)):
         if not 1 <= getattr(args, name) <= largest:
             raise InputError(f"--{name}={getattr(args, name)} must be from 1 to {largest:,}")
@@ -87,3 +69,37 @@ def _keys(path: str | None) -> list[str]:
     if not keys:
         raise InputError(f"--api_keys={path} holds no key; write one per line")
     return keys
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = console.parser("serve", "Answers requests for summaries over HTTP.", EXAMPLES)
+    flags.add_model_flags(parser, required=False)
+    flags.add_file_flags(parser)
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="NAME", help="address; default: this machine only"
+    )
+    parser.add_argument("--port", type=int, default=8000, help="port; default: 8000")
+    parser.add_argument(
+        "--api_keys",
+        metavar="FILE",
+        help="file with one API key per line; requests must send one of them",
+    )
+    parser.add_argument(
+        "--max_queue",
+        type=int,
+        default=64,
+        help="maximum number of unfinished documents; default: 64",
+    )
+    parser.add_argument(
+        "--max_body_bytes",
+        type=int,
+        default=2**25,
+        help="maximum size of a request; default: 32 MiB",
+    )
+    parser.add_argument(
+        "--max_request_seconds",
+        type=float,
+        default=300.0,
+        help="maximum seconds for a request; default: 300",
+    )
+    return parser

@@ -29,47 +29,47 @@ if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
 EXAMPLES = """\
-  # the best sentences of a report, at once and without a model, with their places
+  # the most important sentences of a report and their positions, without a model
   longsum summarize --length="200 words" --sources report.pdf
 
-  # a model's summary as a page that shows what each of its sentences rests on
+  # a model's summary as a page that shows the sources of each sentence
   longsum summarize --model=runs/reports --sources --format=html report.pdf > summary.html
 
-  # a whole book, read from its first to its last token
+  # a whole book, read to its last token
   longsum summarize --model=runs/quickstart book.epub
 
-  # all files of a folder and some more, each to a file of its own; run again, it goes on
+  # all files of a folder and some more, one output file each; run again to continue
   longsum summarize --model=runs/reports --out=summaries --batch_size=auto reports/ 'more/*.pdf'
 
-  # a report that is longer than what the model reads at once, in 200 words
+  # a report that is longer than the model's input, in 200 words
   longsum summarize --model=facebook/bart-large-cnn --length="200 words" --batch_size=auto long.pdf
 
-  # reports of one day as one
+  # one summary of all reports of a day
   longsum summarize --model=allenai/PRIMERA-multinews --join reports/2026-11-22/
 
-  # a model of the Hugging Face Hub (extra hf), at one of its versions
+  # a certain version of a model of the Hugging Face Hub (extra hf)
   longsum summarize --model=facebook/bart-large-cnn --revision=main report.docx
 
-  # what a meeting says of one question, by a model that was trained with queries
-  longsum summarize --model=runs/qmsum --query="What did they say of the budget?" meeting.vtt
+  # a summary for one question, with a model that was trained with queries
+  longsum summarize --model=runs/qmsum --query="What was decided on the budget?" meeting.vtt
 
   # standard input, beam search, machine-readable output
   cat report.txt | longsum summarize --model=locost-base --num_beams=4 --format=jsonl
 
-Files are text, Markdown, HTML, XML, PDF, EPUB, DOCX, ODT, RTF, notebooks (IPYNB), subtitles (SRT,
-VTT), e-mail (EML, MBOX), JSON lines, CSV, Parquet, and .gz, .xz, .bz2, .zst, .zip and .tar of
-these. Some need packages: pip install 'longsum_jax[files]'.
+File formats: text, Markdown, HTML, XML, PDF, EPUB, DOCX, ODT, RTF, notebooks (IPYNB), subtitles
+(SRT, VTT), e-mail (EML, MBOX), JSON lines, CSV, Parquet, and .gz, .xz, .bz2, .zst, .zip and .tar
+archives of these. Some need packages: pip install 'longsum_jax[files]'.
 
-The summary goes to standard output; what was read and left out, and how it was made, to standard
-error in words. --format=jsonl has both in one line of standard output: tokens of the document, read
-and dropped, whether the summary ended by itself ("eos") or at --max_new_tokens or --length
-("limit"), by which strategy it was made, and how much of each tenth of the document it rests on.
-With --out this report is in NAME_summary.json, next to NAME_summary.txt. Without --model the
-summary consists of sentences of the document, selected by a ranker that comes with the package;
---query changes the selection.
+Summaries are printed on standard output, and a line about each document on standard error: what was
+read, what was left out, and how the summary was made. --format=jsonl prints both as one JSON object
+per document: tokens in the document, read and dropped; whether the summary ended by itself ("eos")
+or at --max_new_tokens or --length ("limit"); the strategy; and the share of the summary that rests
+on each tenth of the document. --out writes this object to NAME_summary.json. Without --model, the
+summary consists of sentences of the document, selected by the bundled ranker; --query changes the
+selection.
 
-Documents that cannot be read are named at the end, after all others; the exit code is 3 then, or 2
-where there was no other.
+Documents that cannot be read are listed at the end. The exit code is then 3, or 2 if no document
+was summarized.
 """
 
 # Flags in the short help.
@@ -181,51 +181,53 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--query",
         metavar="TEXT",
-        help="what to look for; stands before every document, or before each of its segments",
+        help="question or topic to focus on; a model reads it before each document or segment",
     )
-    flags.add_length_flag(parser, "what the model makes of it, without --model medium, 150 words")
+    flags.add_length_flag(parser, "the model's own length; without --model medium, 150 words")
     parser.add_argument(
         "--join",
         action="store_true",
-        help="read all documents as one, with the first one's query; no segment goes from one to "
-        "the next",
+        help="summarize all documents as one, with the query of the first one; no "
+        "segment spans two documents",
     )
     parser.add_argument(
         "--sources",
         action="store_true",
-        help="say after each sentence which sentences of the document it rests on, and what in it "
-        "the document does not have",
+        help="list after each sentence the document sentences that support it, and names"
+        " and numbers that the document does not contain",
     )
     parser.add_argument(
         "--source_method",
         choices=("alignment", "attention"),
         default="alignment",
-        help="what finds sources: shared words, or the model's cross-attention to documents that "
-        "it reads whole; default: alignment",
+        help="method that finds sources: shared words (alignment), or the model's "
+        "cross-attention (attention), for documents read in one piece; default: "
+        "alignment",
     )
     parser.add_argument(
         "--support_model",
         metavar="DIR",
-        help="with --sources: a classifier of entailment that decides whether the sources support "
-        "a sentence; by default shared words do",
+        help="with --sources: entailment classifier that decides whether the sources "
+        "support a sentence; default: shared words",
     )
     flags.add_batch_size_flag(parser)
     parser.add_argument(
         "-o",
         "--out",
         metavar="DIR",
-        help="write NAME_summary.txt and NAME_summary.json for every document; finished ones are "
-        "skipped unless they or any setting changed; default: standard output",
+        help="directory for NAME_summary.txt and NAME_summary.json of every document; "
+        "existing summaries are kept unless the document or a setting has changed; "
+        "default: standard output",
     )
     flags.add_report_flag(parser)
     parser.add_argument(
         "--format", choices=FORMATS, help="format of standard output and of files; default: text"
     )
-    parser.add_argument("--json", action="store_true", help="the same as --format=jsonl")
+    parser.add_argument("--json", action="store_true", help="same as --format=jsonl")
     parser.add_argument(
         "--stream",
         action="store_true",
-        help="print the summary of every segment as soon as there is one",
+        help="print the summary of each segment as soon as it is finished",
     )
     flags.add_dry_run_flag(parser)
     parser.add_argument(
@@ -233,7 +235,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         default=["-"],
         metavar="FILE",
-        help="files, folders, patterns, file:// URLs; - or none is standard input",
+        help="files, folders, glob patterns or file:// URLs; default: -, standard input",
     )
     return parser
 

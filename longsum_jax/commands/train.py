@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from longsum_jax.training.loop import FitResult
 
 EXAMPLES = """\
-  # minutes on a laptop: tokenizer, pre-training, evaluation, a summary; nothing is downloaded
+  # a small model in minutes on a laptop, from tokenizer to summary, without downloads
   python -m longsum_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
 
-  # gap-sentence pre-training on C4 with the published configuration, on every device there is
+  # gap-sentence pre-training on C4 with the published configuration, on all devices
   python -m longsum_jax.train --config=configs/locost_c4.py --workdir=runs/c4 \\
       --config.tokenizer.path=spiece.model --config.mesh.preset=fsdp --config.mesh.fsdp=8
 
-  # fine-tune a published checkpoint on reports of your own
+  # fine-tune a published checkpoint on your own reports
   python -m longsum_jax.train --config=configs/locost_finetune.py:govreport \\
       --workdir=runs/reports --config.init_from=locost-base \\
       --config.task.source='json:reports/{split}.jsonl'
 
-The same command started again continues from the last checkpoint of --workdir. SIGTERM and Ctrl-C
-save first.
+If started again, the same command continues from the last checkpoint in --workdir. SIGTERM and
+Ctrl-C save a checkpoint before exiting.
 """
 _SIGNALS = ("SIGTERM", "SIGINT")
 
@@ -139,7 +139,10 @@ def _parser() -> "argparse.ArgumentParser":
         "train", "Trains a model as a config file says, and resumes it.", EXAMPLES
     )
     parser.add_argument(
-        "--config", required=True, metavar="FILE[:MODE][,KEY=VALUE...]", help="a file of configs/"
+        "--config",
+        required=True,
+        metavar="FILE[:MODE][,KEY=VALUE...]",
+        help="config file, such as configs/finetune.py",
     )
     parser.add_argument(
         "--workdir",
@@ -150,20 +153,20 @@ def _parser() -> "argparse.ArgumentParser":
         "--config.KEY",
         dest="ignored",
         metavar="VALUE",
-        help="new value of one key of the config; default: the config's",
+        help="new value of a config key; default: the config's",
     )
     parser.add_argument(
         "--debug_nans",
         action="store_true",
-        help="end at the first step that is not finite, and name the tensor where that begins",
+        help="stop at the first step that is not finite, and name the first tensor that is not",
     )
     parser.add_argument(
         "--stopped_exit_code",
         type=int,
         default=0,
         metavar="N",
-        help="exit code of a run that SIGTERM or Ctrl-C stopped; default: 0. Schedulers that "
-        "restart failed jobs need another, such as 75",
+        help="exit code after SIGTERM or Ctrl-C; use 75, for example, with schedulers "
+        "that restart only failed jobs; default: 0",
     )
     flags.add_dry_run_flag(parser)
     _add_host_flags(parser)
@@ -178,10 +181,8 @@ def _add_host_flags(parser: "argparse.ArgumentParser") -> None:
         "--distributed", choices=("auto", "on", "off"), default="auto", help="default: auto"
     )
     group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0")
-    group.add_argument(
-        "--num_processes", type=int, metavar="N", help="number of processes that run this command"
-    )
-    group.add_argument("--process_id", type=int, metavar="I", help="number of this process, from 0")
+    group.add_argument("--num_processes", type=int, metavar="N", help="total number of processes")
+    group.add_argument("--process_id", type=int, metavar="I", help="index of this process, from 0")
 
 
 def _join_hosts(args: "argparse.Namespace") -> None:

@@ -31,11 +31,11 @@ EXAMPLES = """\
   # a model directory, prepared shards, the output of longsum evaluate; several at once
   longsum verify bart-lsg data/c4/train results
 
-Directories that this library wrote hold SHA256SUMS (also for sha256sum -c), and every file in
-it is read and compared. Of other files it is said what they prove by themselves: files in the cache
-of the Hugging Face Hub are named by their SHA-256, zip archives (pytorch_model.bin) and shards hold
-checksums of their parts, safetensors say where every tensor begins and ends. The exit code is 1 if
-anything is damaged.
+Directories written by this library contain SHA256SUMS (also for sha256sum -c); every file in it is
+read and compared. Other files are checked as far as their format permits: files in the cache of the
+Hugging Face Hub are named by their SHA-256, zip archives (pytorch_model.bin) and shards contain
+checksums of their parts, and safetensors files contain the boundaries of every tensor. The exit
+code is 1 if anything is damaged.
 """
 
 _MAX_JSON_BYTES = 2**25  # larger ones may take a gigabyte to parse

@@ -48,7 +48,5 @@ def test_files_that_could_not_be_written_are_refused_at_once(tmp_path, monkeypat
 def test_help_says_what_happens_beyond_the_limit_of_pages(parser):
     flags.add_file_flags(parser)
     shown = " ".join(parser.format_help().split())
-    limit = (
-        f"none of it is read; other kinds have no such limit; default: {ReadOptions.max_pages:,}"
-    )
+    limit = f"longer files are refused; default: {ReadOptions.max_pages:,}"
     assert limit in shown

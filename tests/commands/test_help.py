@@ -31,7 +31,8 @@ def parsers():
 
 
 def option_actions(parser):
-    return [action for action in parser._actions if action.option_strings]
+    shown = (action for action in parser._actions if action.help != argparse.SUPPRESS)
+    return [action for action in shown if action.option_strings]
 
 
 def example_lines(help_text):
@@ -86,6 +87,15 @@ def test_the_short_help_and_the_full_help(capsys):
     for parser in parsers():
         if parser.everyday:
             check_short_and_full_help(parser, capsys)
+
+
+def test_every_command_has_a_full_help(capsys):
+    for parser in parsers():
+        if not parser.everyday:
+            with pytest.raises(SystemExit) as end:
+                parser.parse_args(["--help-all"])
+            assert end.value.code == 0
+            assert capsys.readouterr().out == parser.format_help()
 
 
 def check_short_and_full_help(parser, capsys):
