@@ -29,7 +29,7 @@ def write(tmp_path):
     [
         ("rows.csv", TABLE),
         ("rows.CSV", f"\ufeff{TABLE}"),
-        ("rows.csv.gz", gzip.compress(TABLE.encode())),
+        ("rows.csv.gz", gzip.compress(TABLE.encode(), mtime=0)),
         (
             "excel.csv",
             f"sep=;\r\n{TABLE.replace('text, é', 'text@ é').replace(',', ';')}".replace("@", ","),
