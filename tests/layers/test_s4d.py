@@ -109,7 +109,8 @@ def test_pieces_of_the_length_change_nothing(case, chunk):
         output_and_gradients(golden_layer(length_chunk=size), *case) for size in (0, chunk)
     )
     for x, y in zip(jax.tree.leaves(chunked), jax.tree.leaves(whole), strict=True):
-        np.testing.assert_allclose(x, y, rtol=0, atol=1e-6 * max(1.0, np.abs(y).max()))
+        # Chunks sum positions in another order; the largest error is 1.8e-6 (JAX 0.12).
+        np.testing.assert_allclose(x, y, rtol=0, atol=3e-6 * max(1.0, np.abs(y).max()))
 
 
 def test_bfloat16_is_close_and_its_kernel_stays_float32(case):

@@ -74,12 +74,12 @@ def test_class_cross_entropy_with_one_label_leaves_out_padding():
     assert weight == 2
 
 
-def test_class_cross_entropy_with_several_labels_is_that_of_pytorch():
-    import torch
-
+def test_class_cross_entropy_with_several_labels_is_a_mean_of_binary_cross_entropies():
     logits = np.array([[1.0, -2.0, 60.0], [0.0, 1.0, -60.0], [9.0, 9.0, 9.0]], np.float32)
     labels = np.array([[1, 0, 1], [0, 1, 1], [IGNORED_LABEL] * 3], np.float32)
     loss_sum, weight = class_cross_entropy(logits, labels)
-    expected = torch.nn.BCEWithLogitsLoss()(torch.tensor(logits[:2]), torch.tensor(labels[:2]))
+    # -log sigmoid(x) = log(1 + exp(-x)) for a label 1, log(1 + exp(x)) for a label 0, in float64
+    signed = np.where(labels[:2] == 1, -logits[:2], logits[:2]).astype(np.float64)
+    expected = np.mean(np.logaddexp(0, signed))
     np.testing.assert_allclose(loss_sum / weight, expected, rtol=1e-6)
     assert weight == 2
