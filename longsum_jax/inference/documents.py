@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -187,7 +188,7 @@ class DocumentSummarizer:
         batch_size: int,
         options: GenerationOptions,
         seed: int,
-        on_text: Callable[[int, str], None] | None = None,
+        on_text: Callable[[int, Callable[[], str]], None] | None = None,
     ) -> Iterator[tuple[int, Summary]]:
         """Yields the index of each document with its summary; documents arrive meanwhile.
 
@@ -203,8 +204,8 @@ class DocumentSummarizer:
             batch_size: number of slots.
             options: generation options.
             seed: random seed for sampling.
-            on_text: callback with the index and the text so far of unfinished
-                documents; not called in beam search.
+            on_text: callback with the index of an unfinished document and a
+                function that decodes its text so far; unused in beam search.
         """
         num_arrived = 0
         documents: dict[int, TokenizedDocument] = {}
@@ -222,7 +223,7 @@ class DocumentSummarizer:
 
         def on_progress(index: int, out: Generated) -> None:
             if on_text is not None and options.num_beams == 1:
-                on_text(index, self._decoded(out, 0))
+                on_text(index, partial(self._decoded, out, 0))
 
         assert self._make_slots is not None
         slots = self._make_slots(batch_size=batch_size, options=options, seed=seed)
