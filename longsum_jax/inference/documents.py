@@ -227,9 +227,7 @@ class DocumentSummarizer:
 
         assert self._make_slots is not None
         slots = self._make_slots(batch_size=batch_size, options=options, seed=seed)
-        for index, out in slots.decode_arriving(
-            slot_length, new_rows, on_progress
-        ):
+        for index, out in slots.decode_arriving(slot_length, new_rows, on_progress):
             yield index, self._summary(documents.pop(index), out, 0)
 
     def _in_slots(

@@ -52,9 +52,7 @@ def pipeline_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
         if not any(value is allowed for allowed in values):
             raise InputError(f"{name}={value!r} is not supported; leave it out")
     truncation = options.pop("truncation", None)
-    if not isinstance(truncation, bool | str | None) or (
-        truncation not in _TRUNCATION
-    ):
+    if not isinstance(truncation, bool | str | None) or (truncation not in _TRUNCATION):
         raise InputError(
             f"truncation={truncation!r} must be true, to read only the beginning of "
             "a long document, or false, to read all of it"
@@ -78,9 +76,7 @@ class SummarizationPipeline:
         self.model = model
         self._parameters = parameters
 
-    def __call__(
-        self, documents: str | Sequence[str], **parameters: Any
-    ) -> list[dict[str, str]]:
+    def __call__(self, documents: str | Sequence[str], **parameters: Any) -> list[dict[str, str]]:
         """Returns ``[{"summary_text": ...}]``, one dictionary for each document.
 
         Args:
@@ -97,9 +93,7 @@ class SummarizationPipeline:
         return [{"summary_text": summary.text} for summary in summaries]
 
 
-def pipeline(
-    task: str, model: "str | Path | Model", **parameters: Any
-) -> SummarizationPipeline:
+def pipeline(task: str, model: "str | Path | Model", **parameters: Any) -> SummarizationPipeline:
     """Returns a summarization pipeline with the interface of transformers 4.
 
     Args:

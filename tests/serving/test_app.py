@@ -1,11 +1,15 @@
 """The HTTP application, over the bundled ranker or an engine that repeats its text."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from urllib.request import Request as HttpRequest
+from urllib.request import urlopen
 
 import pytest
 
@@ -129,9 +133,7 @@ def test_the_client_of_openai():
 @pytest.mark.parametrize("streams", [False, True])
 def test_a_client_that_goes_away_frees_its_place(streams, monkeypatch):
     blocked = threading.Event()
-    monkeypatch.setattr(
-        "longsum_jax.serving.engine._extract", lambda *_: blocked.wait(10)
-    )
+    monkeypatch.setattr("longsum_jax.serving.engine._extract", lambda *_: blocked.wait(10))
     engine = Engine()
     app = make_app(engine)
     body = json.dumps({"documents": [TEXT] * 3, "stream": streams}).encode()
@@ -162,6 +164,39 @@ def test_a_client_that_goes_away_frees_its_place(streams, monkeypatch):
     assert engine.num_open == 0
     blocked.set()
     engine.close()
+
+
+def test_sigterm_finishes_requests(free_port, monkeypatch):
+    uvicorn = pytest.importorskip("uvicorn")
+    port = free_port()
+    config = uvicorn.Config(make_app(Engine()), port=port, log_level="error")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(500):
+        with contextlib.suppress(OSError), urlopen(f"{url}/health/ready") as answer:
+            assert answer.status == 200
+            break
+        time.sleep(0.02)
+    entered, blocked = threading.Event(), threading.Event()
+
+    def extract(*arguments):
+        entered.set()
+        blocked.wait(10)
+        return _extract(*arguments)
+
+    monkeypatch.setattr("longsum_jax.serving.engine._extract", extract)
+    body = json.dumps({"text": TEXT}).encode()
+    with ThreadPoolExecutor() as threads:
+        answering = threads.submit(urlopen, HttpRequest(f"{url}/v1/summaries", body, JSON))
+        assert entered.wait(10)
+        server.handle_exit(signal.SIGTERM, None)
+        blocked.set()
+        with answering.result(30) as answer:
+            assert json.load(answer)["summaries"][0]["summary"]
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def test_openapi(client):

@@ -113,9 +113,7 @@ def test_ids_alone_are_ids_among_others(name, options, tiny_tokenizer, draw_para
         assert "".join(part.text for part in parts) == summary.text
         if call.get("num_beams") != 2 and len(summary.text) > 40:
             assert len(parts) > 1
-        assert any(part.is_segment for part in parts) == (
-            call.get("strategy") == "segments"
-        )
+        assert any(part.is_segment for part in parts) == (call.get("strategy") == "segments")
     assert len({summary.text for summary in alone}) > len(TEXTS)
     expected = model.summaries([TEXTS[0]], **options[0])[0].text
     assert alone[0].text == expected

@@ -29,9 +29,7 @@ def test_parts_are_the_text(tiny_tokenizer, step):
     for tokenizer in (tiny_tokenizer, ByteTokenizer()):
         sequences = [tokenizer.encode(text) for text in TEXTS]
         for _ in range(20):  # untrained models write such sequences
-            sequences.append(
-                [draw.randrange(tokenizer.vocab_size) for _ in range(60)]
-            )
+            sequences.append([draw.randrange(tokenizer.vocab_size) for _ in range(60)])
         for ids in sequences:
             parts = parts_of(tokenizer, ids, step)
             assert "".join(parts) == tokenizer.decode(ids)
