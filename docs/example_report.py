@@ -95,17 +95,18 @@ def take_pictures(program: str) -> None:
                 browser.resize(*size)
                 browser.open(REPORT.as_uri())
                 browser.wait("document.querySelectorAll('#table .row').length > 2")
-                _save(browser, f"{name}.png")
+                save_picture(browser, f"{name}.png")
             browser.resize(*PICTURES["report"])
             browser.open(f"{REPORT.as_uri()}#document={SHOWN}")
             browser.wait("!document.getElementById('reader').hidden")
             browser.run(SENTENCE)
-            _save(browser, "report_document.png")
+            save_picture(browser, "report_document.png")
         finally:
             browser.close()
 
 
-def _save(browser: Any, name: str) -> None:
+def save_picture(browser: Any, name: str) -> None:
+    """Stores what a browser shows as a picture of the guide."""
     path = HERE / "guide" / name
     picture = Image.open(io.BytesIO(base64.b64decode(browser.picture()))).convert("RGB")
     picture.quantize(COLORS).save(path, optimize=True)

@@ -19,7 +19,12 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+)
 from starlette.routing import Route
 
 from longsum_jax.errors import InputError
@@ -27,6 +32,7 @@ from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.readers import ReadOptions
 from longsum_jax.serving.bodies import boolean, read_documents, read_json
 from longsum_jax.serving.engine import Engine, QueueFullError
+from longsum_jax.serving.page import make_page
 
 _RETRY_SECONDS = 5
 _LOG = logging.getLogger(__name__)
@@ -62,6 +68,9 @@ class _Server:
         self._seconds = 0.0
         self._num_compilations = 0
         self._is_ready = False
+        self._page = make_page(
+            has_model=engine.model is not None, max_bytes=limits.max_bytes
+        )
         jax.monitoring.register_event_duration_secs_listener(self._count_compilation)
 
     def _count_compilation(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
@@ -175,7 +184,10 @@ class _Server:
         began = time.monotonic()
         body = await read_documents(request, self._limits.max_bytes, self._options)
         with_sources = boolean(body.fields, "sources")
-        options = {name: value for name, value in body.fields.items() if name != "sources"}
+        with_text = boolean(body.fields, "document_text")
+        options = dict(body.fields)
+        for name in ("sources", "document_text"):
+            options.pop(name, None)
         read = time.monotonic()
         results = await self._summarize(body.documents, options, request)
         done = time.monotonic()
@@ -185,6 +197,8 @@ class _Server:
             if with_sources:
                 statements = await asyncio.to_thread(getattr, summary, "sources")
                 answer["sources"] = [statement.report() for statement in statements]
+            if with_text:  # positions of sources refer to it
+                answer["document_text"] = document.text
             answers.append(answer)
         seconds = {"read": round(read - began, 4), "summarize": round(done - read, 4)}
         return JSONResponse({"model": self._name, "summaries": answers, "seconds": seconds})
@@ -242,6 +256,10 @@ class _Server:
             "total_tokens": summary.read_tokens + summary.summary_tokens,
         }
         return JSONResponse(answer)
+
+    async def page(self, request: HttpRequest) -> Response:
+        """Answers ``GET /``, without a key: the page contains no data."""
+        return HTMLResponse(self._page.text, headers=self._page.headers)
 
     async def live(self, request: HttpRequest) -> Response:
         """Answers ``GET /health/live``."""
@@ -302,6 +320,7 @@ def make_app(
         Route("/summarization", server.endpoint(server.summarization), methods=["POST"]),
         Route("/v1/chat/completions", server.endpoint(server.chat), methods=["POST"]),
         Route("/v1/models", server.endpoint(server.models)),
+        Route("/", server.page),
         Route("/health/live", server.live),
         Route("/health/ready", server.ready),
         Route("/metrics", server.metrics),
