@@ -68,9 +68,7 @@ class _Server:
         self._seconds = 0.0
         self._num_compilations = 0
         self._is_ready = False
-        self._page = make_page(
-            has_model=engine.model is not None, max_bytes=limits.max_bytes
-        )
+        self._page = make_page(has_model=engine.model is not None, max_bytes=limits.max_bytes)
         jax.monitoring.register_event_duration_secs_listener(self._count_compilation)
 
     def _count_compilation(self, event: str, duration_secs: float, **kwargs: str | int) -> None:

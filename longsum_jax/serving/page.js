@@ -16,13 +16,17 @@ let request = null; // AbortController of the request that is running
 
 // The input
 
-const megabytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MB`;
+function sizeOf(bytes) {
+  const isSmall = bytes < 2 ** 20;
+  const value = bytes / (isSmall ? 2 ** 10 : 2 ** 20);
+  return `${value.toFixed(1)} ${isSmall ? "KB" : "MB"}`;
+}
 
 function chooseFiles(list) {
   files = [...list];
   const bytes = total(files.map((file) => file.size));
   at("file-names").textContent = files.map((file) => file.name).join(", ");
-  at("file-size").textContent = megabytes(bytes);
+  at("file-size").textContent = sizeOf(bytes);
   at("choose-file").hidden = files.length > 0;
   at("chosen-file").hidden = files.length === 0;
   at("paste").hidden = files.length > 0;
@@ -43,8 +47,9 @@ function settings() {
   const length = number.value ? `${number.value} ${at("unit").value}` : null;
   const noun = UNITS[at("unit").value];
   const words = noun === "percent" ? `${value} % of the document` : counted(value, noun);
-  const missing = isModel ? "The model's length" : "150 words";
-  return { length, title: length ? words : missing, query: at("question").value.trim() };
+  const missing = isModel ? "Summary of the model's length" : "Summary in 150 words";
+  const title = length ? `Summary in ${words}` : missing;
+  return { length, title, query: at("question").value.trim() };
 }
 
 function body({ length, query }) {
@@ -69,7 +74,7 @@ function checkInput() {
   const limit = Number(document.body.dataset.maxBytes);
   if (bytes > limit)
     throw new Error(
-      `The files have ${megabytes(bytes)}, but this server accepts ${megabytes(limit)}; choose less.`,
+      `The files have ${sizeOf(bytes)}, but this server accepts ${sizeOf(limit)}; choose less.`,
     );
 }
 
@@ -90,10 +95,14 @@ async function checked(response) {
   } catch {
     // a proxy may answer in another format
   }
-  throw new Error(`${message[0].toUpperCase()}${message.slice(1)}.`.replace(/\.\.$/, "."));
+  throw new Error(sentenceOf(message));
 }
 
-// Yields the data of server-sent events.
+function sentenceOf(message) {
+  return `${message[0].toUpperCase()}${message.slice(1).replace(/\.$/, "")}.`;
+}
+
+// Yields the names and data of server-sent events.
 async function* events(stream) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
   let waiting = "";
@@ -103,9 +112,10 @@ async function* events(stream) {
     const blocks = waiting.split("\n\n");
     waiting = done ? "" : blocks.pop();
     for (const block of blocks) {
-      const lines = block.split("\n").filter((line) => line.startsWith("data:"));
-      const data = lines.map((line) => line.slice(5).replace(/^ /, "")).join("\n");
-      if (data && data !== "[DONE]") yield JSON.parse(data);
+      const fields = block.split("\n").map((line) => line.match(/^(\w+): ?(.*)$/) ?? []);
+      const valuesOf = (field) => fields.filter(([, name]) => name === field).map(([, , v]) => v);
+      const data = valuesOf("data").join("\n");
+      if (data) yield { name: valuesOf("event")[0], data: JSON.parse(data) };
     }
     if (done) return;
   }
@@ -116,10 +126,10 @@ async function answerOf(response, title, isCompared) {
   const type = response.headers.get("Content-Type") ?? "";
   if (!type.startsWith("text/event-stream")) return response.json();
   let answer = null;
-  for await (const event of events(response.body)) {
-    if (event.error) throw new Error(event.error.message);
-    if (event.summaries) answer = event;
-    else if (typeof event.text === "string") showPart(event, title, isCompared);
+  for await (const { name, data } of events(response.body)) {
+    if (name === "error") throw new Error(sentenceOf(data.error.message));
+    if (name === "result") answer = data;
+    else showPart(name, data, title, isCompared);
   }
   if (!answer) throw new Error("The server closed the connection; try again.");
   return answer;
@@ -147,7 +157,7 @@ async function send(isCompared) {
     const isSame = isCompared && input === shownInput;
     const answer = await answerOf(await checked(response), title, isSame);
     model = answer.model;
-    const summaries = answer.summaries;
+    const summaries = answer.summaries.map(withoutError);
     if (isPasted) summaries[0].document = PASTED;
     const run = { ...chosenSettings, summaries };
     runs = isSame ? [...runs.slice(0, 1), run] : [run];
@@ -200,8 +210,8 @@ function showProgress() {
 
 // Shows the part of a summary that is being written. If the request fails,
 // showRuns restores the summaries before.
-function showPart(event, title, isCompared) {
-  if (event.document) return; // only the first document is shown
+function showPart(kind, part, title, isCompared) {
+  if (part.document) return; // only the first document is shown
   let shown = document.querySelector(".partial");
   if (!shown) {
     at("status").textContent = "Writing";
@@ -215,13 +225,20 @@ function showPart(event, title, isCompared) {
     at("summaries").append(shown);
     at("reader").hidden = false;
   }
-  shown.lastChild.append(event.text);
+  shown.lastChild.append(part.text, kind === "segment" ? "\n" : "");
 }
 
 // The results
 
 function showCompare() {
   at("compare").hidden = !runs.length || inputName() !== shownInput;
+}
+
+// Returns an empty summary for a document that could not be summarized.
+function withoutError(answer) {
+  if (!answer.error) return answer;
+  const problem = sentenceOf(answer.error.message);
+  return { document: answer.document, summary: "", sources: [], document_text: "", problem };
 }
 
 // A function that cuts a text at positions in characters of Unicode.
@@ -282,6 +299,7 @@ function textOf(answer, numbers) {
 const words = (text) => text.split(/\s+/).filter(Boolean).length;
 
 function factsOf(answer) {
+  if (answer.problem) return answer.problem;
   const parts = [counted(words(answer.summary), "word")];
   const unsupported = answer.sources.filter((statement) => !statement.is_supported).length;
   if (unsupported) parts.push(counted(unsupported, "unsupported sentence"));
@@ -356,6 +374,10 @@ function showRuns(number) {
   const text = answers[0].document_text;
   const statements = answers.flatMap((answer) => answer.sources);
   const [pieces, numbers] = cutDocument(text, statements);
+  const isSupported = statements.every((statement) => statement.is_supported);
+  at("reader-note").textContent =
+    "Choose a sentence to see its sources in the document." +
+    (isSupported ? "" : ` Dotted sentences are unsupported: ${wording().note()}`);
   const articles = runs.map((run, i) => article(run, i, number, numbers));
   showTexts(articles, pieces, counted(words(text), "word"));
 }
@@ -379,8 +401,8 @@ async function showModel() {
   try {
     const response = await checked(await fetch("v1/models", { headers: authorization() }));
     model = (await response.json()).data[0].id;
-    const kind = isModel ? "Model" : "Built-in ranker, which selects sentences";
-    at("facts").textContent = `${kind}: ${model}`;
+    const kind = isModel ? "" : " (built-in ranker, which selects sentences)";
+    at("facts").textContent = `Model: ${model}${kind}`;
   } catch (error) {
     const needsKey = !at("key-field").hidden;
     at("facts").textContent = needsKey ? "This server needs an API key." : messageOf(error);
@@ -437,9 +459,6 @@ function startPage() {
     supported: Number(supported),
     max_sources: Number(maxSources),
   };
-  at("reader-note").textContent =
-    "Choose a sentence to see its sources in the document. Dotted sentences are " +
-    `unsupported: ${wording().note()}`;
   at("document").addEventListener("change", () => showRuns(Number(at("document").value)));
   listenToSentences();
   const saved = at("saved").textContent;

@@ -95,9 +95,7 @@ class Server:
         self.address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         config = uvicorn.Config(app, log_level="error")
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, args=([listener],), daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
         self._thread.start()
 
     def close(self):
@@ -142,9 +140,7 @@ def summarize(browser, length, unit="sentences", button="summarize"):
       document.getElementById("status").textContent = "";
       document.getElementById("{button}").click();
     }}""")
-    browser.wait(
-        "document.getElementById('status').textContent === 'Summary finished'"
-    )
+    browser.wait("document.getElementById('status').textContent === 'Summary finished'")
 
 
 @pytest.mark.browser
@@ -162,9 +158,7 @@ def test_a_dropped_file(page):
     for i in range(sentences):
         page.press("Enter", 13)
         shown = page.run("document.activeElement.textContent")
-        [mark] = page.run(
-            "[...document.querySelectorAll('mark')].map((mark) => mark.textContent)"
-        )
+        [mark] = page.run("[...document.querySelectorAll('mark')].map((mark) => mark.textContent)")
         assert mark == f"{shown}100 %"
         assert content(page, "#support").startswith("Rests on one sentence")
         assert page.run("document.querySelectorAll('[aria-pressed=true]').length") == 1
@@ -180,13 +174,9 @@ def test_comparing_copying_and_storing(page, tmp_path):
     summarize(page, 1)
     page.run("document.getElementById('question').value = 'next meeting'")
     summarize(page, 2, button="compare")
-    titles = page.run(
-        "[...document.querySelectorAll('#summaries h3')].map((h) => h.textContent)"
-    )
-    assert titles == ["1 sentence", "2 sentences: next meeting"]
-    tops = page.run(
-        "[...document.querySelectorAll('article')].map((a) => a.offsetTop)"
-    )
+    titles = page.run("[...document.querySelectorAll('#summaries h3')].map((h) => h.textContent)")
+    assert titles == ["Summary in 1 sentence", "Summary in 2 sentences: next meeting"]
+    tops = page.run("[...document.querySelectorAll('article')].map((a) => a.offsetTop)")
     assert tops[0] == tops[1]
     page.run(
         "copied = null; navigator.clipboard.writeText ="
@@ -217,15 +207,19 @@ def stream(with_error):
 
     async def parts():
         for text in ("The council ", "met."):
-            yield f"data: {json.dumps({'document': 0, 'text': text})}\r\n\r\n"
+            part = json.dumps({"document": 0, "text": text})
+            yield f"event: delta\r\ndata: {part}\r\n\r\n"
             await asyncio.sleep(0.2)
         if with_error:
-            yield 'data: {"error": {"message": "the device failed"}}\n\n'
+            error = json.dumps({"error": {"message": "the device failed"}})
+            yield f"event: error\ndata: {error}\n\n"
             return
         summary = {"document": "a.txt", "summary": "The council met."}
         summary |= {"document_text": TEXT, "dropped_tokens": 3, "sources": []}
         summary |= {"read_tokens": 20, "document_tokens": 23}
-        yield f"data: {json.dumps({'model': 'small', 'summaries': [summary]})}\n\n"
+        failed = {"document": "b.txt", "error": {"message": "b.txt is empty"}}
+        answer = json.dumps({"model": "small", "summaries": [summary, failed]})
+        yield f"event: result\ndata: {answer}\n\n"
 
     async def summaries(request):
         body.update(await request.json())
@@ -253,9 +247,7 @@ def test_a_streamed_summary(browser, with_error):
     server, body = stream(with_error)
     try:
         browser.open(server.address)
-        browser.wait(
-            "document.getElementById('facts').textContent === 'Model: small'"
-        )
+        browser.wait("document.getElementById('facts').textContent === 'Model: small'")
         browser.run(
             "document.getElementById('text').value = 'The council met.';"
             "document.getElementById('summarize').click()"
@@ -270,6 +262,8 @@ def test_a_streamed_summary(browser, with_error):
             assert browser.run("document.getElementById('reader').hidden")
         else:
             assert "20 of 23 tokens read" in content(browser, "#summaries")
+            browser.run("at('document').value = 1; showRuns(1)")
+            assert "B.txt is empty." in content(browser, "#summaries")
     finally:
         server.close()
 
@@ -345,9 +339,7 @@ def test_accessibility_and_width(page):
     for has_results in (False, True):
         if has_results:
             summarize(page, 2)
-            page.run(
-                "document.getElementById('question').value = 'W'.repeat(80)"
-            )
+            page.run("document.getElementById('question').value = 'W'.repeat(80)")
             summarize(page, 3, button="compare")
             page.run("document.querySelector('.sentence').click()")
             drop(page, "w" * 200 + ".txt", TEXT)
@@ -360,7 +352,6 @@ def test_accessibility_and_width(page):
                 assert page.run(CHECKS) == [], (theme, width)
                 if axe:
                     rules = page.run(
-                        "axe.run().then(({ violations }) =>"
-                        " violations.map((rule) => rule.id))"
+                        "axe.run().then(({ violations }) => violations.map((rule) => rule.id))"
                     )
                     assert rules == [], (theme, width)
