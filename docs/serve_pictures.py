@@ -40,9 +40,7 @@ def example() -> str:
 
 def summarize(browser: Any, text: str) -> None:
     """Chooses a file, and compares its summaries of two lengths."""
-    browser.run(
-        f"chooseFiles([new File([{json.dumps(text)}], {json.dumps(FILE)})])"
-    )
+    browser.run(f"chooseFiles([new File([{json.dumps(text)}], {json.dumps(FILE)})])")
     for length, unit, button in LENGTHS:
         browser.run(
             f"at('length').value = {length}; at('unit').value = '{unit}';"

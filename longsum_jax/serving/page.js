@@ -363,8 +363,8 @@ function article(run, i, number, numbers) {
 
 // Shows the summaries of one document in all runs.
 function showRuns(number) {
-  at("reader").hidden = !runs.length;
-  if (!runs.length) return;
+  at("reader").hidden = at("skip").hidden = !runs.length;
+  if (!runs.length) return at("summaries").replaceChildren();
   const names = runs[0].summaries.map((answer) => answer.document);
   const options = names.map((name, i) => new Option(name, i, false, i === number));
   at("document").replaceChildren(...options);
