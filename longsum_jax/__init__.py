@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from longsum_jax.inference.extracts import summarize
     from longsum_jax.inference.loading import load
     from longsum_jax.inference.model import Model
+    from longsum_jax.inference.pipeline import pipeline
     from longsum_jax.inference.summary import Summary
 
 __version__ = "0.2.0"
@@ -46,6 +47,7 @@ __all__ = [
     "load",
     "models",
     "ops",
+    "pipeline",
     "ranking",
     "readers",
     "summarize",
@@ -59,6 +61,7 @@ _HOMES = {
     "Model": "inference.model",
     "Summary": "inference.summary",
     "load": "inference.loading",
+    "pipeline": "inference.pipeline",
     "summarize": "inference.extracts",
 }
 

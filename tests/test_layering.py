@@ -70,7 +70,9 @@ OPTIONAL = (
 )
 NEEDS_SEQIO = "longsum_jax.data.seqio_tasks"  # the module that seqio's own commands import
 # The application of the extra "serve", which `longsum serve` imports.
-NEED_STARLETTE = ("longsum_jax.serving.app", "longsum_jax.serving.bodies")
+NEED_STARLETTE = tuple(
+    f"longsum_jax.serving.{name}" for name in ("app", "bodies", "chat", "events", "guard", "jobs")
+)
 
 BLOCK_AND_IMPORT = """
 import importlib, sys

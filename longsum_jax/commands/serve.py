@@ -1,11 +1,32 @@
 """longsum serve: answers requests for summaries over HTTP."""
 
+import argparse
+import dataclasses
+import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError
 
+if TYPE_CHECKING:
+    from longsum_jax.readers import ReadOptions
+
+_MAX_EXPANSION = 8  # size of unpacked files in sizes of a body
+_MAX_PAGES = 2000
+# Flags: default, maximum, help.
+_COUNTS = {
+    "max_queue": (64, 2**20, "unfinished documents at once"),
+    "max_body_bytes": (2**25, 2**40, "maximum bytes of a request"),
+    "max_tokens": (2**18, 2**24, "maximum tokens of a document to read"),
+    "max_new_tokens": (2**12, 2**16, "maximum tokens of a summary that a request may set"),
+    "warm_up_tokens": (
+        2**12,
+        2**24,
+        "length up to which programs are compiled before /health/ready answers 200",
+    ),
+}
 EXAMPLES = """\
   # the bundled ranker, for programs of this machine
   longsum serve
@@ -35,24 +56,33 @@ def main(argv: Sequence[str]) -> None:
         "--api_keys", metavar="FILE", help="file with one key per line; requests must send one"
     )
     parser.add_argument(
-        "--max_queue", type=int, default=64, help="unfinished documents at once; default: 64"
+        "--cors_origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="web pages that may send requests, such as https://example.org; may be "
+        "repeated; default: none",
     )
-    parser.add_argument(
-        "--max_body_bytes", type=int, default=2**25, help="size of a request; default: 32 MiB"
-    )
+    for name, (default, _, text) in _COUNTS.items():
+        parser.add_argument(
+            f"--{name}", type=int, default=default, help=f"{text}; default: {default:,}"
+        )
     parser.add_argument(
         "--max_request_seconds", type=float, default=300.0, help="time of a request; default: 300"
     )
     args = parser.parse_args(argv)
-    for name, largest in (("port", 65535), ("max_queue", 2**20), ("max_body_bytes", 2**40)):
+    limits = {"port": 65535} | {name: largest for name, (_, largest, _) in _COUNTS.items()}
+    for name, largest in limits.items():
         if not 1 <= getattr(args, name) <= largest:
             raise InputError(f"--{name}={getattr(args, name)} must be from 1 to {largest:,}")
-    if not args.max_request_seconds > 0:
-        raise InputError(f"--max_request_seconds={args.max_request_seconds} must be above 0")
+    if not 0 < args.max_request_seconds < float("inf"):
+        raise InputError(
+            f"--max_request_seconds={args.max_request_seconds} must be a number above 0"
+        )
     if args.sandbox is False:
         raise InputError("--no_sandbox is for files that you trust; leave it out of serve")
     keys = _keys(args.api_keys)
-    options = flags.read_options(args)
+    options = _read_options(args)
     try:
         import uvicorn
 
@@ -66,13 +96,45 @@ def main(argv: Sequence[str]) -> None:
         from longsum_jax.inference.loading import load
 
         model = load(args.model, **flags.load_options(args))
-    limits = Limits(
-        max_bytes=args.max_body_bytes, max_seconds=args.max_request_seconds, api_keys=keys
+    request_limits = Limits(
+        max_bytes=args.max_body_bytes,
+        max_seconds=args.max_request_seconds,
+        api_keys=keys,
+        origins=args.cors_origin,
+        warm_up_tokens=args.warm_up_tokens,
     )
-    engine = Engine(model, max_queue=args.max_queue)
+    engine = Engine(
+        model,
+        max_queue=args.max_queue,
+        max_tokens=args.max_tokens,
+        max_new_tokens=args.max_new_tokens,
+    )
     name = "longsum" if args.model is None else Path(args.model).name
-    app = make_app(engine, name=name, limits=limits, options=options)
-    uvicorn.run(app, host=args.host, port=args.port, log_level="info")
+    app = make_app(engine, name=name, limits=request_limits, options=options)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    logging.getLogger("longsum_jax.serving").setLevel(logging.INFO)
+    uvicorn.run(
+        app,
+        host=args.host,
+        port=args.port,
+        log_level="info",
+        access_log=False,  # it would contain queries of URLs
+        # Unfinished requests end at their time limit at the latest.
+        timeout_graceful_shutdown=int(args.max_request_seconds) + 1,
+    )
+
+
+def _read_options(args: argparse.Namespace) -> "ReadOptions":
+    """Returns the options of reading files; by default with the limits of a request."""
+    options = flags.read_options(args)
+    limits: dict[str, Any] = {}
+    if args.max_bytes is None:
+        limits["max_bytes"] = _MAX_EXPANSION * args.max_body_bytes
+    if args.max_pages is None:
+        limits["max_pages"] = _MAX_PAGES
+    if args.max_seconds is None:
+        limits["max_seconds"] = args.max_request_seconds
+    return dataclasses.replace(options, **limits)
 
 
 def _keys(path: str | None) -> list[str]:

@@ -30,6 +30,8 @@ from longsum_jax.typing import Params
 
 # (ids [batch, length], mask) -> both, padded to one of a few compiled lengths
 Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
+# (index of a document that is not finished, its sequences so far on the host)
+OnProgress = Callable[[int, Generated], None]
 # (indices in slots, number of slots) -> indices of cancelled documents, new (ids, mask)
 Arrivals = Callable[[Sequence[int], int], tuple[set[int], Sequence[tuple[np.ndarray, np.ndarray]]]]
 # On CPUs, a matrix product with 32 rows takes twice as long as one with 16.
@@ -110,7 +112,12 @@ class ContinuousBatch:
         for _, same_kind in kinds:
             yield from self._decode_kind(rows, lengths, deque(same_kind))
 
-    def decode_arriving(self, length: int, arrivals: Arrivals) -> Iterator[tuple[int, Generated]]:
+    def decode_arriving(
+        self,
+        length: int,
+        arrivals: Arrivals,
+        on_progress: OnProgress | None = None,
+    ) -> Iterator[tuple[int, Generated]]:
         """Decodes documents that arrive while others are decoded, until no document remains.
 
         Documents enter within ``_STEPS_BETWEEN_ARRIVALS`` tokens if a slot is free. The slots keep
@@ -121,11 +128,13 @@ class ContinuousBatch:
             arrivals: function from the indices of the documents in slots and the number of slots
                 to the indices of those that are cancelled, and to the ids and masks [1, length] of
                 new documents, which are numbered in order of arrival.
+            on_progress: callback for each unfinished document after some steps;
+                beam search has no sequences before a document is finished.
 
         Yields:
             Indices of documents with their sequences on the host, in order of completion.
         """
-        yield from self._decode_kind([], [], deque(), arrivals, length)
+        yield from self._decode_kind([], [], deque(), arrivals, length, on_progress)
 
     def _decode_kind(
         self,
@@ -134,6 +143,7 @@ class ContinuousBatch:
         waiting: deque[int],
         arrivals: Arrivals | None = None,
         length: int = 0,
+        on_progress: OnProgress | None = None,
     ) -> Iterator[tuple[int, Generated]]:
         """Decodes documents that use the same programs.
 
@@ -143,6 +153,7 @@ class ContinuousBatch:
             waiting: indices of the documents to decode; emptied by this call.
             arrivals: source of the documents, see ``decode_arriving``.
             length: slot length for ``arrivals``.
+            on_progress: callback for unfinished documents.
         """
         slots, sizes = self._programs.slots, {"options": self._options}
         batch_size = self._batch_size
@@ -192,6 +203,10 @@ class ContinuousBatch:
             # A single transfer for all slots.
             done, out = jax.device_get((state.done, out))
             cancelled = {slot for slot in cancelled if not done[slot]}
+            if on_progress is not None:
+                for slot, index in inside.items():
+                    if not done[slot]:
+                        on_progress(index, self._of_slot(out, slot))
             for slot in [slot for slot in inside if done[slot]]:
                 yield inside.pop(slot), self._of_slot(out, slot)
 

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -187,17 +188,24 @@ class DocumentSummarizer:
         batch_size: int,
         options: GenerationOptions,
         seed: int,
+        on_text: Callable[[int, Callable[[], str]], None] | None = None,
     ) -> Iterator[tuple[int, Summary]]:
         """Yields the index of each document with its summary; documents arrive meanwhile.
+
+        Every document is padded to the slots, so that its ids do not depend on
+        others and one program reads all lengths.
 
         Args:
             arrivals: function from the indices of the documents in slots and the number of slots
                 to the indices of those that are cancelled, and to new documents, which are numbered
                 in order of arrival.
-            slot_length: maximum length of a padded document.
+            slot_length: length to which documents are padded, at least their
+                own; the model may pad it further.
             batch_size: number of slots.
             options: generation options.
             seed: random seed for sampling.
+            on_text: callback with the index of an unfinished document and a
+                function that decodes its text so far; unused in beam search.
         """
         num_arrived = 0
         documents: dict[int, TokenizedDocument] = {}
@@ -210,11 +218,16 @@ class DocumentSummarizer:
             for document in arrived:
                 documents[num_arrived] = document
                 num_arrived += 1
-            return cancelled, [self._rows([document], int) for document in arrived]
+            rows = [self._rows([document], lambda _: slot_length) for document in arrived]
+            return cancelled, rows
+
+        def on_progress(index: int, out: Generated) -> None:
+            if on_text is not None and options.num_beams == 1:
+                on_text(index, partial(self._decoded, out, 0))
 
         assert self._make_slots is not None
         slots = self._make_slots(batch_size=batch_size, options=options, seed=seed)
-        for index, out in slots.decode_arriving(slot_length, new_rows):
+        for index, out in slots.decode_arriving(slot_length, new_rows, on_progress):
             yield index, self._summary(documents.pop(index), out, 0)
 
     def _in_slots(
@@ -266,12 +279,16 @@ class DocumentSummarizer:
             mask[row, : len(document.ids)] = True
         return ids, mask
 
+    def _decoded(self, out: Generated, row: int) -> str:
+        # Without the start token.
+        ids = out.sequences[row, 1 : 1 + int(out.lengths[row])]
+        return self._tokenizer.decode(ids.tolist())
+
     def _summary(self, document: TokenizedDocument, out: Generated, row: int) -> Summary:
         length = int(out.lengths[row])
         read = len(document.ids)
         return Summary(
-            # Without the start token.
-            text=self._tokenizer.decode(out.sequences[row, 1 : 1 + length].tolist()),
+            text=self._decoded(out, row),
             document_tokens=document.total_tokens,
             read_tokens=read,
             dropped_tokens=document.total_tokens - read,

@@ -46,10 +46,12 @@ class StepInput(NamedTuple):
     Attributes:
         document: tokenized input.
         max_new_tokens: maximum tokens of its summary; None for the model's setting.
+        is_final: True if its summary, unchanged, is the document's summary.
     """
 
     document: TokenizedDocument
     max_new_tokens: int | None = None
+    is_final: bool = False
 
 
 class Draft(NamedTuple):
@@ -210,6 +212,10 @@ class StrategyInput:
             )
         return room
 
+    def final(self, piece: StepInput) -> StepInput:
+        """Returns the input of the last round, final unless a length is requested."""
+        return piece._replace(is_final=self.budget is None)
+
     @property
     def final_tokens(self) -> int | None:
         """Maximum tokens of the whole summary if it is written in one piece."""
@@ -351,7 +357,8 @@ def _tail(text: str, tokenizer: Tokenizer, limit: int) -> str:
 
 def direct(source: StrategyInput) -> Steps:
     """Reads the whole document in one input."""
-    [summary] = yield [StepInput(source.document, source.final_tokens)]
+    piece = StepInput(source.document, source.final_tokens)
+    [summary] = yield [source.final(piece)]
     return source.last_draft(summary)
 
 
@@ -360,7 +367,7 @@ def extract(source: StrategyInput) -> Steps:
     if len(source.document.ids) <= source.reader.longest_input:
         return (yield from direct(source))
     piece = source.piece(_best_sentences(source), source.final_tokens)
-    [summary] = yield [piece]
+    [summary] = yield [source.final(piece)]
     return source.last_draft(summary)._replace(read_tokens=len(piece.document.ids))
 
 
@@ -409,7 +416,8 @@ def hierarchical(source: StrategyInput) -> Steps:
             shares = itertools.repeat(1.0) if is_short else _shares(pieces)
             return source.joined_draft(summaries, shares)
         texts = following
-    [summary] = yield [source.piece(texts[0], source.final_tokens)]
+    piece = source.piece(texts[0], source.final_tokens)
+    [summary] = yield [source.final(piece)]
     return source.last_draft(summary)
 
 
@@ -420,12 +428,14 @@ def refine(source: StrategyInput) -> Steps:
     limit = min(half, source.final_tokens or source.reader.max_new_tokens)
     texts = source.cut(reserve=limit)
     running = ""
-    for text in texts:
+    for number, text in enumerate(texts, 1):
         together = f"{running}{BLANK_LINE}{text}" if running else text
         while running and not source.is_input(together):  # decoded text may retokenize longer
             running = " ".join(split_sentences(running)[:-1])
             together = f"{running}{BLANK_LINE}{text}" if running else text
-        [summary] = yield [source.piece(together, limit)]
+        piece = source.piece(together, limit)
+        is_last = number == len(texts)
+        [summary] = yield [source.final(piece) if is_last else piece]
         running = summary.text.strip()
     return source.last_draft(summary)
 

@@ -3,214 +3,150 @@
 import asyncio
 import contextlib
 import dataclasses
-import hashlib
-import hmac
-import json
 import logging
 import time
-import uuid
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import jax.monitoring
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HttpRequest
-from starlette.responses import (
-    HTMLResponse,
-    JSONResponse,
-    PlainTextResponse,
-    Response,
-)
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from longsum_jax.errors import InputError
+from longsum_jax.inference.pipeline import pipeline_options
 from longsum_jax.inference.summary import Request, Summary
-from longsum_jax.readers import ReadOptions
-from longsum_jax.serving.bodies import boolean, read_documents, read_json
-from longsum_jax.serving.engine import Engine, QueueFullError
+from longsum_jax.readers import Failure, ReadOptions
+from longsum_jax.serving.bodies import (
+    as_requests,
+    boolean,
+    failure_error,
+    read_documents,
+    read_json,
+)
+from longsum_jax.serving.chat import ChatAnswer, ChatRequest, parse_chat
+from longsum_jax.serving.engine import Engine, Part
+from longsum_jax.serving.events import event
+from longsum_jax.serving.guard import Guard, Limits, error_body
+from longsum_jax.serving.jobs import Jobs, Result
+from longsum_jax.serving.metrics import Metrics
+from longsum_jax.serving.openapi import docs_page, openapi
 from longsum_jax.serving.page import make_page
 
-_RETRY_SECONDS = 5
 _LOG = logging.getLogger(__name__)
-_COMPILATION = "/jax/core/compile/backend_compile_duration"  # name of the event in JAX
-_WARM_UP = "The server reads this sentence. It then answers requests."
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Limits of one request.
-
-    Attributes:
-        max_bytes: maximum size of the body.
-        max_seconds: maximum time from the first byte to the answer, in seconds.
-        api_keys: accepted keys; () to accept every request.
-    """
-
-    max_bytes: int = 2**25
-    max_seconds: float = 300.0
-    api_keys: Sequence[str] = ()
+# Options of ``/v1/summaries`` that are not options of ``Model.summaries``.
+_ANSWER_OPTIONS = ("sources", "document_text", "stream")
 
 
 class _Server:
-    """The endpoints, with the counts that /metrics reports."""
+    """The endpoints."""
 
     def __init__(self, engine: Engine, name: str, limits: Limits, options: ReadOptions) -> None:
         self._engine = engine
         self._name = name
         self._limits = limits
         self._options = dataclasses.replace(options, sandbox=True)
-        self._keys = [hashlib.sha256(key.encode()).digest() for key in limits.api_keys]
-        self._counts: Counter[int] = Counter()
-        self._seconds = 0.0
-        self._num_compilations = 0
-        self._is_ready = False
+        self._metrics = Metrics(engine)
+        self._guard = Guard(limits, 2 * engine.max_queue, self._metrics)
+        self._jobs = Jobs(engine)
+        self.endpoint = self._guard.endpoint
         self._page = make_page(has_model=engine.model is not None, max_bytes=limits.max_bytes)
-        jax.monitoring.register_event_duration_secs_listener(self._count_compilation)
-
-    def _count_compilation(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
-        self._num_compilations += event == _COMPILATION
+        self._is_ready = False
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Warms up in the background; at shutdown finishes the queue."""
-
-        async def warm_up() -> None:
-            try:
-                await self._summarize([Request(_WARM_UP, "the warm-up", None)], {})
-            except Exception:
-                _LOG.exception("the warm-up failed; /health/ready remains 503")
-            else:
-                self._is_ready = True
-
-        task = asyncio.create_task(warm_up())
+        task = asyncio.create_task(self._warm_up())
         yield
         self._is_ready = False
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
+        with contextlib.suppress(asyncio.CancelledError):
             await task
         await asyncio.to_thread(self._engine.close)
 
-    def endpoint(
-        self, answer: Callable[[HttpRequest], Awaitable[Response]]
-    ) -> Callable[[HttpRequest], Awaitable[Response]]:
-        """Returns an endpoint with authorization, time limit, errors and counts."""
-
-        async def run(request: HttpRequest) -> Response:
-            began = time.monotonic()
-            response = await self._answer(request, answer)
-            seconds = time.monotonic() - began
-            self._counts[response.status_code] += 1
-            self._seconds += seconds
-            # No text and no name of a document.
-            _LOG.info("%s %d %.3f s", request.url.path, response.status_code, seconds)
-            return response
-
-        return run
-
-    async def _answer(
-        self, request: HttpRequest, answer: Callable[[HttpRequest], Awaitable[Response]]
-    ) -> Response:
+    async def _warm_up(self) -> None:
         try:
-            self._authorize(request)
-            async with asyncio.timeout(self._limits.max_seconds):
-                return await answer(request)
-        except HTTPException as error:
-            return _error(error.status_code, error.detail)
-        except InputError as error:
-            return _error(422, str(error))
-        except QueueFullError:
-            headers = {"Retry-After": str(_RETRY_SECONDS)}
-            return _error(429, "the queue is full; try again later", headers)
-        except TimeoutError:
-            seconds = self._limits.max_seconds
-            return _error(504, f"the request took more than {seconds:g} s; send less text")
-        except ClientDisconnect:
-            return _error(499, "the client closed the connection")
+            for future in self._engine.warm_up(self._limits.warm_up_tokens):
+                waiting = asyncio.wrap_future(future)
+                await asyncio.wait([waiting])
+                if not waiting.cancelled():  # cancelled when its programs are compiled
+                    waiting.result()
         except Exception as error:
-            # The message may quote the document, so that only the type is logged.
-            _LOG.error("%s failed: %s", request.url.path, type(error).__name__)
-            return _error(500, "the server failed to summarize; see its log")
-
-    def _authorize(self, request: HttpRequest) -> None:
-        if not self._keys:
-            return
-        scheme, _, key = request.headers.get("authorization", "").partition(" ")
-        digest = hashlib.sha256(key.strip().encode()).digest()
-        matches = [hmac.compare_digest(digest, accepted) for accepted in self._keys]
-        if scheme.lower() != "bearer" or not any(matches):
-            raise HTTPException(
-                401, "the API key is missing or wrong; send Authorization: Bearer KEY"
-            )
-
-    async def _summarize(
-        self,
-        documents: Sequence[Request],
-        options: Mapping[str, Any],
-        http: HttpRequest | None = None,
-    ) -> list[Summary]:
-        """Returns the summaries; cancels them if the client closes the connection."""
-        gone: asyncio.Future[Any] | None = None
-        if http is not None:
-            gone = asyncio.ensure_future(http.receive())
-        # Tokenizing runs in a thread, which continues if this request is cancelled meanwhile.
-        submitted = asyncio.ensure_future(
-            asyncio.to_thread(self._engine.submit, documents, options)
-        )
-        futures: list[asyncio.Future[Summary]] = []
-        try:
-            futures += [asyncio.wrap_future(future) for future in await asyncio.shield(submitted)]
-            everything = asyncio.gather(*futures)
-            waits: list[asyncio.Future[Any]] = [everything, *([] if gone is None else [gone])]
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            if not everything.done():
-                raise ClientDisconnect
-            return list(everything.result())
-        finally:
-            if gone is not None:
-                gone.cancel()
-            if not submitted.done():
-                submitted.add_done_callback(_cancel_submitted)
-            for waiting in futures:
-                waiting.cancel()  # frees its row; without effect if it is done
+            _LOG.error("the warm-up failed, /health/ready remains 503: %s", error)
+        else:
+            self._is_ready = True
 
     async def summaries(self, request: HttpRequest) -> Response:
         """Answers ``POST /v1/summaries``."""
-        began = time.monotonic()
+        started = time.monotonic()
         body = await read_documents(request, self._limits.max_bytes, self._options)
         with_sources = boolean(body.fields, "sources")
         with_text = boolean(body.fields, "document_text")
+        streams = boolean(body.fields, "stream")
         options = dict(body.fields)
-        for name in ("sources", "document_text"):
+        for name in _ANSWER_OPTIONS:
             options.pop(name, None)
+        failures = [item for item in body.documents if isinstance(item, Failure)]
+        documents = [item for item in body.documents if isinstance(item, Request)]
+        if not documents:
+            raise failure_error(failures[0])
         read = time.monotonic()
-        results = await self._summarize(body.documents, options, request)
-        done = time.monotonic()
-        answers = []
-        for document, summary in zip(body.documents, results, strict=True):
-            answer = {"document": document.name, "summary": summary.text, **summary.report()}
-            if with_sources:
-                statements = await asyncio.to_thread(getattr, summary, "sources")
-                answer["sources"] = [statement.report() for statement in statements]
-            if with_text:  # positions of sources refer to it
-                answer["document_text"] = document.text
-            answers.append(answer)
-        seconds = {"read": round(read - began, 4), "summarize": round(done - read, 4)}
-        return JSONResponse({"model": self._name, "summaries": answers, "seconds": seconds})
+
+        async def answer(results: list[Result]) -> dict[str, Any]:
+            done = time.monotonic()
+            if all(isinstance(result, Exception) for result in results):
+                raise results[0]  # type: ignore[misc]
+            remaining = iter(results)
+            answers = []
+            for item in body.documents:
+                is_read = isinstance(item, Request)
+                result = next(remaining) if is_read else failure_error(item)
+                fields = await self._document(item.name, result, with_sources)
+                # Positions of sources refer to this text.
+                if with_text and isinstance(item, Request):
+                    fields["document_text"] = item.text
+                answers.append(fields)
+            seconds = {"read": round(read - started, 4), "summarize": round(done - read, 4)}
+            return {"model": self._name, "summaries": answers, "seconds": seconds}
+
+        if not streams:
+            results = await self._jobs.summarize(request, documents, options)
+            return JSONResponse(await answer(results))
+        indices = [i for i, item in enumerate(body.documents) if isinstance(item, Request)]
+
+        def part_event(part: Part) -> str:
+            kind = "segment" if part.is_segment else "delta"
+            return event({"document": indices[part.document], "text": part.text}, kind)
+
+        async def end_events(results: list[Result]) -> str:
+            return event(await answer(results), "result")
+
+        parts = self._jobs.parts(request, documents, options)
+        return await self._guard.stream(request, parts, part_event, end_events)
+
+    async def _document(self, name: str, result: Result, with_sources: bool) -> dict[str, Any]:
+        """Returns the answer for one document."""
+        if isinstance(result, Exception):
+            status, message = self._guard.problem(result)
+            return {"document": name, **error_body(message), "status": status}
+        answer = {"document": name, "summary": result.text, **result.report()}
+        if with_sources:
+            statements = await asyncio.to_thread(getattr, result, "sources")
+            answer["sources"] = [statement.report() for statement in statements]
+        return answer
 
     async def summarization(self, request: HttpRequest) -> Response:
         """Answers ``POST /summarization``, the format of the Hub's inference API."""
         fields = await read_json(request, self._limits.max_bytes)
-        inputs, options = fields.get("inputs"), fields.get("parameters") or {}
-        texts = inputs if isinstance(inputs, list) else [inputs]
-        if not texts or not isinstance(options, dict):
-            raise HTTPException(422, "give inputs, a string or a list, and parameters, an object")
-        documents = [Request(text, f"input {i}", None) for i, text in enumerate(texts, 1)]
-        results = await self._summarize(documents, options, request)
-        return JSONResponse([{"summary_text": summary.text} for summary in results])
+        inputs, parameters = fields.get("inputs"), fields.get("parameters") or {}
+        if not isinstance(parameters, dict):
+            raise HTTPException(422, "parameters must be an object")
+        documents = as_requests(inputs if isinstance(inputs, list) else [inputs])
+        options = pipeline_options(parameters)
+        results = await self._jobs.summarize(request, documents, options)
+        return JSONResponse([{"summary_text": item.text} for item in _successful(results)])
 
     async def models(self, request: HttpRequest) -> Response:
         """Answers ``GET /v1/models``."""
@@ -218,42 +154,30 @@ class _Server:
         return JSONResponse({"object": "list", "data": [model]})
 
     async def chat(self, request: HttpRequest) -> Response:
-        """Answers ``POST /v1/chat/completions``: the last user message is the document.
+        """Answers ``POST /v1/chat/completions``: the user message is the document."""
+        body = parse_chat(await read_json(request, self._limits.max_bytes))
+        if body.streams:
+            return await self._stream_chat(request, body)
+        results = await self._jobs.summarize(request, [body.document], body.options)
+        [summary] = _successful(results)
+        return JSONResponse(ChatAnswer(self._name, "chat.completion").whole(summary))
 
-        With ``stream`` the whole summary is one event, sent when it is finished.
-        """
-        fields = await read_json(request, self._limits.max_bytes)
-        messages = fields.get("messages")
-        if not isinstance(messages, list) or not all(isinstance(item, dict) for item in messages):
-            raise HTTPException(422, "messages must be a list of objects")
-        texts = [item.get("content") for item in messages if item.get("role") == "user"]
-        if len(texts) != 1:
-            raise HTTPException(422, "messages must hold one user message, the document")
-        streams = boolean(fields, "stream")
-        limit = fields.get("max_completion_tokens", fields.get("max_tokens"))
-        options = {} if limit is None else {"max_new_tokens": limit}
-        document = Request(texts[0], "the user message", None)
-        (summary,) = await self._summarize([document], options, request)
-        reason = "stop" if summary.ended == "eos" else "length"
-        kind = "chat.completion.chunk" if streams else "chat.completion"
-        answer: dict[str, Any] = {
-            "id": f"chatcmpl-{uuid.uuid4().hex}",
-            "object": kind,
-            "created": int(time.time()),
-            "model": self._name,
-        }
-        message = {"role": "assistant", "content": summary.text}
-        part = "delta" if streams else "message"
-        answer["choices"] = [{"index": 0, part: message, "finish_reason": reason}]
-        if streams:
-            events = f"data: {json.dumps(answer)}\n\ndata: [DONE]\n\n"
-            return Response(events, media_type="text/event-stream")
-        answer["usage"] = {
-            "prompt_tokens": summary.read_tokens,
-            "completion_tokens": summary.summary_tokens,
-            "total_tokens": summary.read_tokens + summary.summary_tokens,
-        }
-        return JSONResponse(answer)
+    async def _stream_chat(self, request: HttpRequest, body: ChatRequest) -> Response:
+        answer = ChatAnswer(self._name, "chat.completion.chunk")
+        roles = iter([{"role": "assistant"}])  # of the first chunk
+
+        def part_event(part: Part) -> str:
+            return event(answer.chunk(content=part.text, **next(roles, {})))
+
+        async def end_events(results: list[Result]) -> str:
+            [summary] = _successful(results)
+            events = event(answer.chunk(summary, **next(roles, {})))
+            if body.includes_usage:
+                events += event(answer.usage(summary))
+            return f"{events}data: [DONE]\n\n"
+
+        parts = self._jobs.parts(request, [body.document], body.options)
+        return await self._guard.stream(request, parts, part_event, end_events)
 
     async def page(self, request: HttpRequest) -> Response:
         """Answers ``GET /``, without a key: the page contains no data."""
@@ -271,30 +195,33 @@ class _Server:
 
     async def metrics(self, request: HttpRequest) -> Response:
         """Answers ``GET /metrics`` in the text format of Prometheus."""
-        lines = ["# TYPE longsum_requests_total counter"]
-        for status, count in sorted(self._counts.items()):
-            lines.append(f'longsum_requests_total{{status="{status}"}} {count}')
-        lines += [
-            "# TYPE longsum_request_seconds summary",
-            f"longsum_request_seconds_sum {self._seconds:.6f}",
-            f"longsum_request_seconds_count {self._counts.total()}",
-            "# TYPE longsum_open_documents gauge",
-            f"longsum_open_documents {self._engine.num_open}",
-            "# TYPE longsum_compilations_total counter",
-            f"longsum_compilations_total {self._num_compilations}",
-        ]
-        return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(self._metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def openapi(self, request: HttpRequest) -> Response:
+        """Answers ``GET /openapi.json``."""
+        return JSONResponse(openapi())
+
+    async def docs(self, request: HttpRequest) -> Response:
+        """Answers ``GET /docs``."""
+        return HTMLResponse(docs_page())
 
 
-def _cancel_submitted(submitted: "asyncio.Future[list[Future[Summary]]]") -> None:
-    """Cancels the requests that were queued after their client had gone."""
-    if not submitted.cancelled() and submitted.exception() is None:
-        for future in submitted.result():
-            future.cancel()
+def _successful(results: Sequence[Result]) -> list[Summary]:
+    """Returns the summaries; raises the first error."""
+    summaries = []
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+        summaries.append(result)
+    return summaries
 
 
-def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    return JSONResponse({"error": {"message": message}}, status, headers)
+def _as_json(request: HttpRequest, error: Exception) -> Response:
+    """Answers requests without an endpoint."""
+    assert isinstance(error, HTTPException)
+    detail = {404: "there is no such endpoint; see /docs"}.get(error.status_code)
+    message = detail or "the endpoint has another method; see /docs"
+    return JSONResponse(error_body(message), error.status_code, error.headers)
 
 
 def make_app(
@@ -312,7 +239,8 @@ def make_app(
         limits: limits of one request.
         options: limits of reading uploaded files.
     """
-    server = _Server(engine, name, limits or Limits(), options or ReadOptions())
+    limits = limits or Limits()
+    server = _Server(engine, name, limits, options or ReadOptions())
     routes = [
         Route("/v1/summaries", server.endpoint(server.summaries), methods=["POST"]),
         Route("/summarization", server.endpoint(server.summarization), methods=["POST"]),
@@ -322,5 +250,21 @@ def make_app(
         Route("/health/live", server.live),
         Route("/health/ready", server.ready),
         Route("/metrics", server.metrics),
+        Route("/openapi.json", server.openapi),
+        Route("/docs", server.docs),
     ]
-    return Starlette(routes=routes, lifespan=server.lifespan)
+    middleware = []
+    if limits.origins:
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=list(limits.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type"],
+        )
+        middleware.append(cors)
+    return Starlette(
+        routes=routes,
+        lifespan=server.lifespan,
+        middleware=middleware,
+        exception_handlers={HTTPException: _as_json},
+    )

@@ -2,58 +2,97 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 
-from longsum_jax.errors import InputError, in_one_line
+from longsum_jax.errors import in_one_line
 from longsum_jax.inference.summary import Request
-from longsum_jax.readers import Document, ReadOptions, sandbox
+from longsum_jax.readers import Document, Failure, ReadOptions, sandbox
 from longsum_jax.readers.paths import STDIN
 from longsum_jax.readers.source import Source
 
 _MAX_FILES = 100
 _MAX_FIELDS = 100
+_IDLE_SECONDS = 10.0  # without any data of a body
+_TEXT_FIELDS = ("text", "query")  # of a form, never numbers
+# The errors of readers that name a limit of the server.
+_LIMIT = re.compile(r"max_(bytes|pages|seconds|depth)\b|times its size")
 
 
 class Body(NamedTuple):
-    """The documents of a request, and its other fields."""
+    """The documents of a request, or why they cannot be read, and its fields."""
 
-    documents: list[Request]
+    documents: list[Request | Failure]
     fields: dict[str, Any]
 
 
 async def _chunks(request: HttpRequest, max_bytes: int) -> AsyncGenerator[bytes, None]:
-    """Yields the body; raises HTTPException 413 as soon as it exceeds the limit."""
+    """Yields the body.
+
+    Raises:
+        HTTPException: 413 as soon as it exceeds the limit, 408 if no data
+            arrive, 415 for a compressed body.
+    """
+    too_large = HTTPException(413, f"the body has more than {max_bytes:,} bytes; send less")
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        raise HTTPException(415, "compressed bodies are not accepted; send it uncompressed")
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and len(length) < 20 and int(length) > max_bytes:
+        raise too_large
     size = 0
-    async for chunk in request.stream():
+    stream = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(_IDLE_SECONDS):
+                chunk = await anext(stream)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise HTTPException(
+                408, f"no data of the body arrived for {_IDLE_SECONDS:g} s; send it at once"
+            ) from None
         size += len(chunk)
         if size > max_bytes:
-            raise HTTPException(413, f"the body has more than {max_bytes:,} bytes; send less")
+            raise too_large
         yield chunk
+
+
+def _media_type(request: HttpRequest) -> str:
+    content_type = request.headers.get("content-type", "")
+    return content_type.partition(";")[0].strip().lower()
 
 
 async def read_json(request: HttpRequest, max_bytes: int) -> dict[str, Any]:
     """Returns the object in a JSON body.
 
     Raises:
-        HTTPException: 415 for another content type, 413 for a long body, 400 for invalid JSON.
+        HTTPException: 415 for another content type, 413 for a long body, 408 if no data arrive,
+            400 for invalid JSON.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+    if _media_type(request) != "application/json":
         raise HTTPException(415, "the content type must be application/json")
     content = b"".join([chunk async for chunk in _chunks(request, max_bytes)])
     try:
-        value = json.loads(content)
+        text = content.decode("utf-8")
+        value = await asyncio.to_thread(json.loads, text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise HTTPException(400, "the body is not valid JSON; send an object in UTF-8") from None
     if not isinstance(value, dict):
         raise HTTPException(400, "the body must be a JSON object")
     return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)  # NaN and Infinity are not JSON
 
 
 async def read_documents(request: HttpRequest, max_bytes: int, options: ReadOptions) -> Body:
@@ -66,19 +105,30 @@ async def read_documents(request: HttpRequest, max_bytes: int, options: ReadOpti
 
     Raises:
         HTTPException: the body is invalid.
-        InputError: a document cannot be read.
     """
-    if request.headers.get("content-type", "").startswith("multipart/form-data"):
+    if _media_type(request) == "multipart/form-data":
         return await _read_form(request, max_bytes, options)
     fields = await read_json(request, max_bytes)
     if ("text" in fields) == ("documents" in fields):
         raise HTTPException(422, "give either text, a string, or documents, a list of strings")
     query = fields.pop("query", None)
     texts = fields.pop("documents") if "documents" in fields else [fields.pop("text")]
+    return Body(list(as_requests(texts, query)), fields)
+
+
+def as_requests(texts: Any, query: str | None = None) -> list[Request]:
+    """Returns the documents of a JSON body.
+
+    Args:
+        texts: list of texts; whether they are strings is checked later.
+        query: text to look for in the documents.
+
+    Raises:
+        HTTPException: 422 if there is no list or no text.
+    """
     if not isinstance(texts, list) or not texts:
         raise HTTPException(422, "documents must be a list of at least one string")
-    documents = [Request(text, f"document {i}", query) for i, text in enumerate(texts, 1)]
-    return Body(documents, fields)
+    return [Request(text, f"document {i}", query) for i, text in enumerate(texts, 1)]
 
 
 async def _read_form(request: HttpRequest, max_bytes: int, options: ReadOptions) -> Body:
@@ -87,52 +137,60 @@ async def _read_form(request: HttpRequest, max_bytes: int, options: ReadOptions)
         _chunks(request, max_bytes),
         max_files=_MAX_FILES,
         max_fields=_MAX_FIELDS,
+        max_part_size=max_bytes,
     )
     try:
         form = await parser.parse()
-    except (MultiPartException, KeyError, UnicodeError):
+    except (MultiPartException, KeyError, UnicodeError, LookupError):
         raise HTTPException(400, "the body is not valid multipart form data") from None
     fields: dict[str, Any] = {}
-    documents: list[Document] = []
+    results: list[Document | Failure] = []
     try:
         for name, value in form.multi_items():
             if isinstance(value, UploadFile):
                 content = await value.read()
-                documents += await asyncio.to_thread(
+                results += await asyncio.to_thread(
                     _read_file, value.filename or "upload", content, options
                 )
             else:
-                fields[name] = _value(value)
+                fields[name] = value if name in _TEXT_FIELDS else _value(value)
     finally:
         await form.close()
+    query = fields.pop("query", None)
+    documents: list[Request | Failure] = []
+    for result in results:
+        if isinstance(result, Document):
+            lead = query or result.query
+            result = Request(result.text, result.name, lead, result.outline)
+        documents.append(result)
+    if "text" in fields:
+        documents += as_requests([fields.pop("text")], query)
     if not documents:
         raise HTTPException(422, "the form holds no file; add one as a part with a file name")
-    query = fields.pop("query", None)
-    requests = [
-        Request(document.text, document.name, query or document.query, document.outline)
-        for document in documents
-    ]
-    return Body(requests, fields)
+    return Body(documents, fields)
 
 
 def _value(text: str) -> Any:
     """Returns a form field as a number or boolean if it is one, otherwise as a text."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return text
     return value if isinstance(value, int | float) else text
 
 
-def _read_file(name: str, content: bytes, options: ReadOptions) -> list[Document]:
+def _read_file(name: str, content: bytes, options: ReadOptions) -> list[Document | Failure]:
     """Returns the documents of an uploaded file; the name only determines the kind."""
     name = in_one_line(PurePosixPath(name.replace("\\", "/")).name)[:200] or "upload"
-    documents = []
-    for result in sandbox.read(Source(name, STDIN, content, options), is_folder=False):
-        if not isinstance(result, Document):
-            raise InputError(result.problem)
-        documents.append(result)
-    return documents
+    return list(sandbox.read(Source(name, STDIN, content, options), is_folder=False))
+
+
+def failure_error(failure: Failure) -> HTTPException:
+    """Returns the error of an unreadable file: 413 beyond a limit, else 422."""
+    if _LIMIT.search(failure.problem):
+        reason = failure.problem.partition(";")[0]
+        return HTTPException(413, f"{reason}; send less, or ask for a higher limit")
+    return HTTPException(422, failure.problem)
 
 
 def boolean(fields: Mapping[str, Any], name: str) -> bool:
@@ -145,3 +203,14 @@ def boolean(fields: Mapping[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise HTTPException(422, f"{name} must be true or false")
     return value
+
+
+async def wait_for_disconnect(request: HttpRequest) -> NoReturn:
+    """Waits until the client closes the connection, after its body was read.
+
+    Raises:
+        ClientDisconnect: the connection is closed.
+    """
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    raise ClientDisconnect

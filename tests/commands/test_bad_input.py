@@ -24,6 +24,21 @@ LONG = "n" * 5000
 
 # A command that would run, in words of ``places``; then what does not fit, a case each.
 COMMANDS: dict[str, tuple[str, list]] = {
+    "serve": (
+        "",
+        [
+            "--port=0",
+            "--port=eighty",
+            "--max_queue=0",
+            "--max_body_bytes=-1",
+            "--max_tokens=0",
+            "--max_new_tokens=1000000",
+            "--max_request_seconds=nan",
+            "--max_request_seconds=inf",
+            "--api_keys=nothing.txt",
+            "--no_sandbox",
+        ],
+    ),
     "summarize": (
         "--model={model} {text}",
         [

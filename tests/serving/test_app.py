@@ -1,16 +1,26 @@
-"""The HTTP application, over the bundled ranker."""
+"""The HTTP application, over the bundled ranker or an engine that repeats its text."""
 
+import asyncio
+import contextlib
+import dataclasses
+import json
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from urllib.request import Request as HttpRequest
+from urllib.request import urlopen
 
 import pytest
 
 pytest.importorskip("starlette")
 from starlette.testclient import TestClient
 
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.inference.summary import Summary
+from longsum_jax.inference.summary_options import SummaryOptions
 from longsum_jax.serving.app import Limits, make_app
-from longsum_jax.serving.engine import Engine, _extract
+from longsum_jax.serving.engine import Engine, _extract, _Whole
 
 TEXT = "The council met on Monday. It raised the budget by 5 percent. Nobody objected to it."
 JSON = {"content-type": "application/json"}
@@ -24,6 +34,198 @@ def client():
                 break
             time.sleep(0.02)
         yield client
+
+
+class Repeater(Engine):
+    """Writes the document, word by word, as its summary."""
+
+    def _preparation(self, options):
+        def prepare(future, request, stream):
+            def summarize():
+                if stream is not None:
+                    for end in range(len(request.text)):
+                        stream.update(request.text[:end])
+                if "fail" in request.text:
+                    raise RuntimeError(request.text)
+                return Summary(request.text, 9, 9, 0, 8, "eos")
+
+            return [_Whole(future, summarize, stream, time.monotonic())]
+
+        return prepare
+
+
+def events_of(response):
+    """The names and data of server-sent events."""
+    events = []
+    for lines in response.text.strip().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in lines.split("\n"))
+        events.append((fields.get("event"), json.loads(fields["data"])))
+    return events
+
+
+def test_stream():
+    with TestClient(make_app(Repeater())) as client:
+        body = {"documents": [TEXT, "fail now", "One 字 more."], "stream": True}
+        response = client.post("/v1/summaries", json=body)
+        *parts, (name, result) = events_of(response)
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert name == "result"
+        assert {name for name, _ in parts} == {"delta"}
+        assert len(parts) > 10
+        texts = ["", "", ""]
+        for _, part in parts:
+            texts[part["document"]] += part["text"]
+        assert (texts[0], texts[2]) == (TEXT, "One 字 more.")
+        first, failed, last = result["summaries"]
+        assert (first["summary"], last["summary"]) == (TEXT, "One 字 more.")
+        assert "summary" not in failed
+        assert failed["status"] == 500
+        response = client.post("/v1/summaries", json={"text": "fail", "stream": True})
+        [(name, error)] = events_of(response)
+        assert (name, error["status"]) == ("error", 500)
+        response = client.post("/v1/summaries", json={"text": " ", "stream": True})
+        assert response.status_code == 422
+        metrics = client.get("/metrics").text
+        assert 'longsum_requests_total{status="200"} 1' in metrics
+        assert 'longsum_requests_total{status="500"} 1' in metrics
+
+
+def test_the_client_of_openai():
+    """In this process; its errors are those of the server."""
+    openai = pytest.importorskip("openai")
+    httpx = pytest.importorskip("httpx2")
+
+    async def run():
+        transport = httpx.ASGITransport(app=make_app(Repeater()))
+        http_client = httpx.AsyncClient(transport=transport)
+        client = openai.AsyncOpenAI(
+            base_url="http://server/v1", api_key="-", http_client=http_client, max_retries=0
+        )
+        create = client.chat.completions.create
+        messages = [{"role": "user", "content": TEXT}]
+        answer = await create(model="longsum", messages=messages)
+        assert answer.choices[0].message.content == TEXT
+        assert answer.choices[0].finish_reason == "stop"
+        stream = await create(
+            model="longsum",
+            messages=messages,
+            stream=True,
+            stream_options={"include_usage": True},
+        )
+        chunks = [chunk async for chunk in stream]
+        deltas = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices]
+        assert len(deltas) > 5
+        assert "".join(filter(None, deltas)) == TEXT
+        assert chunks[0].choices[0].delta.role == "assistant"
+        assert chunks[-2].choices[0].finish_reason == "stop"
+        assert chunks[-1].usage.completion_tokens == 8
+        with pytest.raises(openai.UnprocessableEntityError, match="tools is not supported"):
+            await create(model="longsum", messages=messages, tools=[{"type": "function"}])
+        messages[0]["content"] = "fail"
+        stream = await create(model="longsum", messages=messages, stream=True)
+        with pytest.raises(openai.APIError, match="failed to summarize"):
+            [chunk async for chunk in stream]
+        assert [model.id async for model in client.models.list()] == ["longsum"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_client_that_goes_away_frees_its_place(streams, monkeypatch):
+    blocked = threading.Event()
+    monkeypatch.setattr("longsum_jax.serving.engine._extract", lambda *_: blocked.wait(10))
+    engine = Engine()
+    app = make_app(engine)
+    body = json.dumps({"documents": [TEXT] * 3, "stream": streams}).encode()
+
+    async def run():
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive():
+            while not messages:
+                if engine.num_open == 3:
+                    return {"type": "http.disconnect"}
+                await asyncio.sleep(0.01)
+            return messages.pop()
+
+        async def send(message):
+            pass
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/summaries",
+            "headers": [(b"content-type", b"application/json")],
+            "query_string": b"",
+        }
+        await asyncio.wait_for(app(scope, receive, send), 10)
+
+    asyncio.run(run())
+    assert engine.num_open == 0
+    blocked.set()
+    engine.close()
+
+
+def test_sigterm_finishes_requests(free_port, monkeypatch):
+    uvicorn = pytest.importorskip("uvicorn")
+    port = free_port()
+    config = uvicorn.Config(make_app(Engine()), port=port, log_level="error")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(500):
+        with contextlib.suppress(OSError), urlopen(f"{url}/health/ready") as answer:
+            assert answer.status == 200
+            break
+        time.sleep(0.02)
+    entered, blocked = threading.Event(), threading.Event()
+
+    def extract(*arguments):
+        entered.set()
+        blocked.wait(10)
+        return _extract(*arguments)
+
+    monkeypatch.setattr("longsum_jax.serving.engine._extract", extract)
+    body = json.dumps({"text": TEXT}).encode()
+    with ThreadPoolExecutor() as threads:
+        answering = threads.submit(urlopen, HttpRequest(f"{url}/v1/summaries", body, JSON))
+        assert entered.wait(10)
+        server.handle_exit(signal.SIGTERM, None)
+        blocked.set()
+        with answering.result(30) as answer:
+            assert json.load(answer)["summaries"][0]["summary"]
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_openapi(client):
+    document = client.get("/openapi.json").json()
+    options = {
+        field.name
+        for config in (SummaryOptions, GenerationOptions)
+        for field in dataclasses.fields(config)
+    }
+    bodies = document["paths"]["/v1/summaries"]["post"]["requestBody"]["content"]
+    page = client.get("/docs").text
+    for body, documents in zip(bodies.values(), ({"text", "documents"}, {"file"}), strict=True):
+        properties = body["schema"]["properties"]
+        answer = {"sources", "document_text", "stream", "query"}
+        assert properties.keys() == options - {"batch_size"} | documents | answer
+        assert properties["strategy"]["enum"][0] == "auto"
+        assert properties["segment_length"]["description"]
+    assert all(name in page for name in [*options - {"batch_size"}, *document["paths"]])
+    assert "://" not in page
+    assert client.get("/nothing").json()["error"]["message"].startswith("there is no such")
+    assert client.get("/v1/summaries").status_code == 405
+
+
+def test_cors_only_if_named():
+    headers = {"Origin": "https://example.org"}
+    for origins in ((), ("https://example.org",)):
+        with TestClient(make_app(Engine(), limits=Limits(origins=origins))) as client:
+            answer = client.get("/health/live", headers=headers)
+            assert ("access-control-allow-origin" in answer.headers) == bool(origins)
 
 
 def test_answers(client):
@@ -56,6 +258,10 @@ def test_chat(client):
     events = client.post("/v1/chat/completions", json=body | {"stream": True})
     assert events.headers["content-type"].startswith("text/event-stream")
     assert events.text.endswith("data: [DONE]\n\n")
+    parts = [{"type": "text", "text": TEXT}]
+    message = {"role": "user", "content": parts}
+    again = client.post("/v1/chat/completions", json={"messages": [message]}).json()
+    assert again["choices"] == answer["choices"]
     assert client.get("/v1/models").json()["data"][0]["id"] == "longsum"
     body["messages"] *= 2
     assert client.post("/v1/chat/completions", json=body).status_code == 422

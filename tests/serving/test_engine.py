@@ -1,26 +1,49 @@
 """The engine: requests share a batch, and neither their results nor their errors depend on it."""
 
+import contextlib
+import dataclasses
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import SimpleNamespace
 
+import jax.monitoring
 import pytest
 
 from longsum_jax.errors import InputError
 from longsum_jax.inference import continuous
 from longsum_jax.inference.loading import load
+from longsum_jax.inference.model import Model
 from longsum_jax.inference.summary import Request
-from longsum_jax.serving.engine import Engine, QueueFullError, _Piece
+from longsum_jax.models.registry import get_family
+from longsum_jax.serving.engine import (
+    Engine,
+    QueueFullError,
+    TooLongError,
+    _Job,
+    _Piece,
+)
 
 TEXTS = [" ".join(f"Number {i} of {n} is said." for i in range(n)) for n in (3, 2, 1)]
 
+COMPILATION = "/jax/core/compile/backend_compile_duration"
 LONG = {"min_new_tokens": 40, "max_new_tokens": 40}
 
 
 def submit(engine, text, options):
     [future] = engine.submit([Request(text, "text", None)], options)
     return future
+
+
+@contextlib.contextmanager
+def count_compilations(events):
+    def count(event, duration, **_):
+        if event == COMPILATION:
+            events.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    yield
+    jax.monitoring.unregister_event_duration_listener(count)
 
 
 @pytest.fixture
@@ -38,11 +61,110 @@ def test_results_do_not_depend_on_neighbours(small_model):
     futures = [submit(engine, text, {}) for text in TEXTS]
     cancelled = submit(engine, TEXTS[0], {})
     assert cancelled.cancel()
-    assert [future.result(60).text for future in futures] == expected
+    assert [future.result(600).text for future in futures] == expected
     with pytest.raises(InputError, match="num_beans"):
         submit(engine, TEXTS[0], {"num_beans": 2})
     engine.close()
     assert engine.num_open == 0
+
+
+def small(name, tokenizer, draw_params):
+    """A model with random weights, of one of the registered families."""
+    family = get_family(name)
+    sizes = {"vocab_size": tokenizer.vocab_size, "tie_word_embeddings": False}
+    for field in dataclasses.fields(family.config_class):
+        if field.name.startswith("max_") and "position" in field.name:
+            sizes[field.name] = 512
+    config = dataclasses.replace(family.presets["tiny"], **sizes)
+    params = draw_params(family.init_params(config))
+    return Model(family, config, params, tokenizer, {"max_new_tokens": 20})
+
+
+SEGMENTS = {"strategy": "segments", "segment_length": 32}
+SAMPLED = {"do_sample": True, "seed": 3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("t5", [{}, SEGMENTS, {"num_beams": 2}]),
+        ("bart", [{}, SEGMENTS, SAMPLED]),
+        ("led", [{}, SEGMENTS]),
+        ("locost", [SAMPLED, SEGMENTS | SAMPLED]),
+    ],
+)
+def test_ids_alone_are_ids_among_others(name, options, tiny_tokenizer, draw_params):
+    """Whole documents and segments, streamed or not, and seeds of sampling."""
+    model = small(name, tiny_tokenizer, draw_params)
+    engine = Engine(model, batch_size=4)
+    requests = [(text, call) for call in options for text in TEXTS]
+    alone = [submit(engine, *request).result(600) for request in requests]
+    streams = [[] for _ in requests]
+    futures = []
+    for parts, (text, call) in zip(streams, requests, strict=True):
+        request = Request(text, "text", None)
+        futures += engine.submit([request], call, parts.append)
+        submit(engine, f"Another text. {text}", call | {"seed": 3})
+    among = [future.result(600) for future in futures]
+    engine.close()
+    assert [summary.text for summary in among] == [summary.text for summary in alone]
+    for parts, summary, (_, call) in zip(streams, among, requests, strict=True):
+        assert "".join(part.text for part in parts) == summary.text
+        if call.get("num_beams") != 2 and len(summary.text) > 40:
+            assert len(parts) > 1
+        assert any(part.is_segment for part in parts) == (call.get("strategy") == "segments")
+    assert len({summary.text for summary in alone}) > len(TEXTS)
+    expected = model.summaries([TEXTS[0]], **options[0])[0].text
+    assert alone[0].text == expected
+
+
+@pytest.mark.slow
+def test_a_failing_document_fails_alone(small_model, monkeypatch):
+    """One that the device cannot read, such as one that fills its memory."""
+    model = load(str(small_model))
+    read = model._runner._programs.read.__call__
+    bad = len(model.tokenizer.encode(TEXTS[1]))
+
+    def fail(variables, ids, mask, *arguments, **options):
+        if mask.sum() == bad + 1:
+            raise RuntimeError("out of memory")
+        return read(variables, ids, mask, *arguments, **options)
+
+    fail.eval_shape = model._runner._programs.read.eval_shape
+    expected = [summary.text for summary in model.summaries(TEXTS)]
+    monkeypatch.setattr(model._runner._programs, "read", fail)
+    engine = Engine(model, batch_size=4)
+    requests = [Request(text, "text", None) for text in [*TEXTS, " "]]
+    parts = []
+    futures = engine.submit(requests, {}, parts.append)
+    assert futures[0].result(600).text == expected[0]
+    assert futures[2].result(600).text == expected[2]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        futures[1].result(600)
+    with pytest.raises(InputError, match="empty"):
+        futures[3].result(600)
+    engine.close()
+    assert engine.num_open == 0
+    text = "".join(part.text for part in parts if part.document == 0)
+    assert text == expected[0]
+
+
+@pytest.mark.slow
+def test_warm_up_compiles_the_lengths_of_rows(small_model):
+    model = load(str(small_model))
+    engine = Engine(model, batch_size=4, max_tokens=600)
+    for future in engine.warm_up(400):
+        with contextlib.suppress(CancelledError):  # if it is finished first
+            future.result(600)
+    compiled = []
+    with count_compilations(compiled):
+        for text in ("One.", "a word " * 150):
+            submit(engine, text, {}).result(600)
+    assert not compiled
+    with pytest.raises(TooLongError, match="send at most 600 or set max_source_length"):
+        submit(engine, "a word " * 900, {}).result(600)
+    engine.close()
 
 
 @pytest.mark.slow
@@ -67,8 +189,8 @@ def test_requests_enter_and_leave_a_running_batch(small_model, monkeypatch):
     late = []
     monkeypatch.setattr(model._runner._programs.slots, "advance", follow)
     first = submit(engine, TEXTS[0], LONG)
-    assert first.result(60).text == expected[0]
-    assert late[1].result(60).text == expected[2]
+    assert first.result(600).text == expected[0]
+    assert late[1].result(600).text == expected[2]
     # 20 calls of two steps each: the last request entered the row of the cancelled one.
     assert 20 < len(steps) < 35
     engine.close()
@@ -103,9 +225,12 @@ def test_ranker_and_queue(engine, monkeypatch):
 
 
 def test_requests_pass_others_only_for_a_while(engine):
+    options = SimpleNamespace(do_sample=False)
+
     def piece(slot_length, queued):
         engine_of_piece = SimpleNamespace(seed=0)
-        return _Piece(Future(), None, engine_of_piece, None, 0, None, None, slot_length, queued)
+        job = _Job(Future(), None, engine_of_piece, None, None)
+        return _Piece(job, 0, None, options, slot_length, False, queued)
 
     now = time.monotonic()
     short = [piece(64, now) for _ in range(3)]

@@ -1,0 +1,180 @@
+"""The OpenAPI document of the server, and a readable page of it."""
+
+import dataclasses
+import html
+import inspect
+import re
+import types
+import typing
+from functools import cache
+from typing import Any, Literal
+
+from longsum_jax import __version__
+from longsum_jax.decoding.options import GenerationOptions
+from longsum_jax.inference.model import Model
+from longsum_jax.inference.summary_options import SummaryOptions
+from longsum_jax.serving.engine import READING_OPTIONS
+
+_TYPES = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    type(None): "null",
+}
+_ENTRY = re.compile(r"^(\w+): (.*(?:\n +.*)*)", re.MULTILINE)
+_JSON = "application/json"
+_TEXT = {"type": "string"}
+_BOOLEAN = {"type": "boolean", "default": False}
+_ERRORS = {
+    "400": "The body is malformed.",
+    "401": "The API key is missing or wrong.",
+    "408": "The body arrived too slowly.",
+    "413": "The body or a document is too large.",
+    "415": "The content type is not accepted.",
+    "422": "A document or an option is invalid.",
+    "429": "The queue is full; see Retry-After.",
+    "504": "The request took too long.",
+}
+
+
+def option_schemas() -> dict[str, Any]:
+    """Returns the JSON schemas of the options of a summary by name."""
+    described = dict(_ENTRY.findall(_arguments(inspect.getdoc(Model.summaries) or "")))
+    schemas: dict[str, Any] = {}
+    for config in (SummaryOptions, GenerationOptions):
+        hints = typing.get_type_hints(config)
+        for field in dataclasses.fields(config):
+            if config is SummaryOptions and field.name not in READING_OPTIONS:
+                continue
+            schema = _schema(hints[field.name])
+            if field.name in described:
+                text = " ".join(described[field.name].split())
+                schema["description"] = text.replace("``", "")
+            schemas[field.name] = schema
+    return schemas
+
+
+def _arguments(doc: str) -> str:
+    """Returns the entries of the arguments of a docstring, not indented."""
+    lines = doc.partition("Args:\n")[2].partition("\nReturns:")[0]
+    return inspect.cleandoc(lines)
+
+
+def _schema(hint: Any) -> dict[str, Any]:
+    """Returns the JSON schema of a type."""
+    if hint in _TYPES:
+        return {"type": _TYPES[hint]}
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin is tuple:
+        return {"type": "array", "items": _schema(arguments[0])}
+    if origin in (typing.Union, types.UnionType):
+        schemas = [_schema(item) for item in arguments if not dataclasses.is_dataclass(item)]
+        return {"anyOf": schemas}
+    return _TEXT.copy()
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """Returns the OpenAPI 3.1 document."""
+    options = option_schemas()
+    answers = {name: _BOOLEAN for name in ("sources", "document_text", "stream")}
+    answers["query"] = _TEXT
+    texts = {"type": "array", "items": _TEXT}
+    documents = {"text": _TEXT, "documents": texts}
+    file = {"type": "string", "contentMediaType": "application/octet-stream"}
+    message = {"role": {"enum": ["system", "user"]}, "content": _TEXT}
+    chat = {
+        "model": _TEXT,
+        "messages": {"type": "array", "items": _object(message)},
+        "max_completion_tokens": {"type": "integer"},
+        "temperature": {"type": "number"},
+        "stream": _BOOLEAN,
+        "query": _TEXT,
+    }
+    inputs = {"inputs": {"anyOf": [_TEXT, texts]}, "parameters": _object(options)}
+    summaries = _object({**documents, **answers, **options})
+    form = _object({"file": file, **answers, **options})
+    paths = {
+        "/v1/summaries": _post(
+            "Summarizes documents", {_JSON: summaries, "multipart/form-data": form}
+        ),
+        "/v1/chat/completions": _post(
+            "Summarizes the user message, in the format of OpenAI",
+            {_JSON: _object({**chat, **options})},
+        ),
+        "/summarization": _post(
+            "Summarizes texts, in the format of the Hub's inference API",
+            {_JSON: _object(inputs)},
+        ),
+        "/": _get("Shows the page for people"),
+        "/v1/models": _get("Lists the model"),
+        "/health/live": _get("Answers while the process runs"),
+        "/health/ready": _get("Answers 200 when the programs are compiled"),
+        "/metrics": _get("Reports numbers in the text format of Prometheus"),
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "longsum_jax", "version": __version__},
+        "paths": paths,
+    }
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def _post(summary: str, bodies: dict[str, Any]) -> dict[str, Any]:
+    content = {name: {"schema": schema} for name, schema in bodies.items()}
+    responses = {"200": {"description": "The answer."}}
+    responses |= {status: {"description": text} for status, text in _ERRORS.items()}
+    body = {"required": True, "content": content}
+    return {"post": {"summary": summary, "requestBody": body, "responses": responses}}
+
+
+def _get(summary: str) -> dict[str, Any]:
+    return {"get": {"summary": summary, "responses": {"200": {"description": "The answer."}}}}
+
+
+@cache
+def docs_page() -> str:
+    """Returns the endpoints and options as HTML without scripts."""
+    document = openapi()
+    endpoints = []
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            endpoints.append(_row(f"{method.upper()} {path}", operation["summary"]))
+    options = []
+    for name, schema in option_schemas().items():
+        options.append(_row(name, _kind(schema), schema.get("description", "")))
+    errors = [_row(status, text) for status, text in _ERRORS.items()]
+    tables = {"Endpoints": endpoints, "Options": options, "Errors": errors}
+    body = ""
+    for name, rows in tables.items():
+        body += f"<h2>{name}</h2><table>{''.join(rows)}</table>"
+    style = (
+        "body{font:16px/1.5 system-ui,sans-serif;margin:2em auto;max-width:60em;padding:0 1em}"
+        "td{border-top:1px solid #8886;padding:.3em .8em .3em 0;vertical-align:top}"
+    )
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>longsum_jax</title><style>{style}</style><h1>longsum_jax {__version__}</h1>"
+        f'<p>The same as OpenAPI: <a href="openapi.json">openapi.json</a></p>{body}</html>'
+    )
+
+
+def _row(name: str, *cells: str) -> str:
+    texts = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+    return f"<tr><td><code>{html.escape(name)}</code></td>{texts}</tr>"
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """Returns the type of an option in words."""
+    if "anyOf" in schema:
+        return " or ".join(_kind(item) for item in schema["anyOf"])
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))
+    return str(schema["type"])
