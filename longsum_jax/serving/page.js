@@ -37,17 +37,23 @@ function chooseFiles(list) {
 
 function inputName() {
   if (!files.length) return at("text").value;
-  return JSON.stringify(files.map((file) => [file.name, file.size, file.lastModified]));
+  return JSON.stringify(
+    files.map((file) => [file.name, file.size, file.lastModified]),
+  );
 }
 
 function settings() {
   const number = at("length");
-  if (number.validity.badInput) throw new Error("The length is not a number; enter one.");
+  if (number.validity.badInput)
+    throw new Error("The length is not a number; enter one.");
   const value = Number(number.value);
   const length = number.value ? `${number.value} ${at("unit").value}` : null;
   const noun = UNITS[at("unit").value];
-  const words = noun === "percent" ? `${value} % of the document` : counted(value, noun);
-  const missing = isModel ? "Summary of the model's length" : "Summary in 150 words";
+  const words =
+    noun === "percent" ? `${value} % of the document` : counted(value, noun);
+  const missing = isModel
+    ? "Summary of the model's length"
+    : "Summary in 150 words";
   const title = length ? `Summary in ${words}` : missing;
   return { length, title, query: at("question").value.trim() };
 }
@@ -62,7 +68,8 @@ function body({ length, query }) {
     return { content, headers: { "Content-Type": "application/json" } };
   }
   const content = new FormData();
-  for (const [name, value] of Object.entries(options)) content.append(name, value);
+  for (const [name, value] of Object.entries(options))
+    content.append(name, value);
   for (const file of files) content.append("file", file, file.name);
   return { content, headers: {} };
 }
@@ -74,7 +81,8 @@ function checkInput() {
   const limit = Number(document.body.dataset.maxBytes);
   if (bytes > limit)
     throw new Error(
-      `The files have ${sizeOf(bytes)}, but this server accepts ${sizeOf(limit)}; choose less.`,
+      `The files have ${sizeOf(bytes)}, but this server accepts ` +
+        `${sizeOf(limit)}; choose less.`,
     );
 }
 
@@ -112,8 +120,11 @@ async function* events(stream) {
     const blocks = waiting.split("\n\n");
     waiting = done ? "" : blocks.pop();
     for (const block of blocks) {
-      const fields = block.split("\n").map((line) => line.match(/^(\w+): ?(.*)$/) ?? []);
-      const valuesOf = (field) => fields.filter(([, name]) => name === field).map(([, , v]) => v);
+      const fields = block
+        .split("\n")
+        .map((line) => line.match(/^(\w+): ?(.*)$/) ?? []);
+      const valuesOf = (field) =>
+        fields.filter(([, name]) => name === field).map(([, , v]) => v);
       const data = valuesOf("data").join("\n");
       if (data) yield { name: valuesOf("event")[0], data: JSON.parse(data) };
     }
@@ -169,7 +180,8 @@ async function send(isCompared) {
   } catch (error) {
     stop(error.name === "AbortError" ? "Cancelled" : "");
     if (error.name !== "AbortError") showProblem(messageOf(error));
-    if (document.querySelector(".partial")) showRuns(Number(at("document").value));
+    if (document.querySelector(".partial"))
+      showRuns(Number(at("document").value));
   } finally {
     request = null;
     showCompare();
@@ -177,8 +189,9 @@ async function send(isCompared) {
 }
 
 function messageOf(error) {
-  if (error instanceof TypeError) return "The server cannot be reached; check that it is running.";
-  return error.message;
+  if (!(error instanceof TypeError)) return error.message;
+  console.error(error);
+  return "The server cannot be reached; check that it is running.";
 }
 
 function showProblem(message) {
@@ -200,7 +213,9 @@ function showProgress() {
   return (message = "") => {
     clearInterval(timer);
     at("status").textContent = message;
-    at("seconds").textContent = message ? `in ${((Date.now() - began) / 1000).toFixed(1)} s` : "";
+    at("seconds").textContent = message
+      ? `in ${((Date.now() - began) / 1000).toFixed(1)} s`
+      : "";
     const wasFocused = document.activeElement === at("cancel");
     at("summarize").disabled = at("compare").disabled = false;
     at("cancel").hidden = true;
@@ -238,7 +253,13 @@ function showCompare() {
 function withoutError(answer) {
   if (!answer.error) return answer;
   const problem = sentenceOf(answer.error.message);
-  return { document: answer.document, summary: "", sources: [], document_text: "", problem };
+  return {
+    document: answer.document,
+    summary: "",
+    sources: [],
+    document_text: "",
+    problem,
+  };
 }
 
 // A function that cuts a text at positions in characters of Unicode.
@@ -255,22 +276,25 @@ function cutDocument(text, statements) {
   const cut = cutter(text);
   const pieces = [];
   const numbers = new Map();
-  let place = 0;
+  let offset = 0;
   for (const [start, end] of [...starts].sort(([a], [b]) => a - b)) {
-    if (start < place) continue; // overlaps the source before
-    if (start > place) pieces.push(cut(place, start));
+    if (start < offset) continue; // overlaps the source before
+    if (start > offset) pieces.push(cut(offset, start));
     numbers.set(start, pieces.length);
     pieces.push(cut(start, end));
-    place = end;
+    offset = end;
   }
-  pieces.push(cut(place));
+  pieces.push(cut(offset));
   return [pieces, numbers];
 }
 
-// Returns where the sources of a sentence are, and what the document lacks.
+// Returns the pages and headings of the sources of a sentence, and its entities
+// that are missing in the document.
 function note(statement) {
   const places = statement.sources.map(({ page, heading }) =>
-    [page && `page ${page}`, heading && `under \u201c${heading}\u201d`].filter(Boolean).join(", "),
+    [page && `page ${page}`, heading && `under \u201c${heading}\u201d`]
+      .filter(Boolean)
+      .join(", "),
   );
   const named = [...new Set(places.filter(Boolean))].join("; ");
   const missing = statement.flags
@@ -301,10 +325,14 @@ const words = (text) => text.split(/\s+/).filter(Boolean).length;
 function factsOf(answer) {
   if (answer.problem) return answer.problem;
   const parts = [counted(words(answer.summary), "word")];
-  const unsupported = answer.sources.filter((statement) => !statement.is_supported).length;
+  const unsupported = answer.sources.filter(
+    (statement) => !statement.is_supported,
+  ).length;
   if (unsupported) parts.push(counted(unsupported, "unsupported sentence"));
   if (isModel && answer.dropped_tokens)
-    parts.push(`${whole(answer.read_tokens)} of ${whole(answer.document_tokens)} tokens read`);
+    parts.push(
+      `${whole(answer.read_tokens)} of ${whole(answer.document_tokens)} tokens read`,
+    );
   return parts.join(" \u00b7 ");
 }
 
@@ -340,7 +368,10 @@ function article(run, i, number, numbers) {
   const answer = run.summaries[number];
   const made = card(titleOf(run), factsOf(answer), textOf(answer, numbers), "");
   made.setAttribute("aria-label", `Summary ${i + 1}: ${titleOf(run)}`);
-  const copying = element("button", { type: "button", textContent: "Copy as Markdown" });
+  const copying = element("button", {
+    type: "button",
+    textContent: "Copy as Markdown",
+  });
   copying.addEventListener("click", () => copy(markdown(run, answer), copying));
   const actions = element("div", { className: "actions" }, copying);
   if (runs.length > 1) {
@@ -366,7 +397,9 @@ function showRuns(number) {
   at("reader").hidden = at("skip").hidden = !runs.length;
   if (!runs.length) return at("summaries").replaceChildren();
   const names = runs[0].summaries.map((answer) => answer.document);
-  const options = names.map((name, i) => new Option(name, i, false, i === number));
+  const options = names.map(
+    (name, i) => new Option(name, i, false, i === number),
+  );
   at("document").replaceChildren(...options);
   at("which").hidden = names.length < 2;
   at("name").textContent = names[number];
@@ -377,7 +410,9 @@ function showRuns(number) {
   const isSupported = statements.every((statement) => statement.is_supported);
   at("reader-note").textContent =
     "Choose a sentence to see its sources in the document." +
-    (isSupported ? "" : ` Dotted sentences are unsupported: ${wording().note()}`);
+    (isSupported
+      ? ""
+      : ` Dotted sentences are unsupported: ${wording().note()}`);
   const articles = runs.map((run, i) => article(run, i, number, numbers));
   showTexts(articles, pieces, counted(words(text), "word"));
 }
@@ -388,9 +423,13 @@ function download() {
   page.querySelector("#saved").textContent = JSON.stringify(data);
   const name = at("name").textContent;
   page.querySelector("title").textContent = `Summary of ${name}`;
-  const blob = new Blob([`<!DOCTYPE html>\n${page.outerHTML}`], { type: "text/html" });
+  const blob = new Blob([`<!DOCTYPE html>\n${page.outerHTML}`], {
+    type: "text/html",
+  });
   const address = URL.createObjectURL(blob);
-  const file = name.replace(/\.\w{1,5}$/, "").replace(/[^\p{L}\p{N}._-]+/gu, "_");
+  const file = name
+    .replace(/\.\w{1,5}$/, "")
+    .replace(/[^\p{L}\p{N}._-]+/gu, "_");
   element("a", { href: address, download: `${file}_summary.html` }).click();
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
@@ -399,35 +438,40 @@ function download() {
 
 async function showModel() {
   try {
-    const response = await checked(await fetch("v1/models", { headers: authorization() }));
+    const response = await checked(
+      await fetch("v1/models", { headers: authorization() }),
+    );
     model = (await response.json()).data[0].id;
     const kind = isModel ? "" : " (built-in ranker, which selects sentences)";
     at("facts").textContent = `Model: ${model}${kind}`;
   } catch (error) {
     const needsKey = !at("key-field").hidden;
-    at("facts").textContent = needsKey ? "This server needs an API key." : messageOf(error);
+    at("facts").textContent = needsKey
+      ? "This server needs an API key."
+      : messageOf(error);
   }
 }
 
 function listenToDrops() {
-  const over = (is) => at("drop").classList.toggle("over", is);
+  const showOver = (isOver) => at("drop").classList.toggle("over", isOver);
   const hasFiles = (event) => [...event.dataTransfer.types].includes("Files");
   addEventListener("dragover", (event) => {
     if (!hasFiles(event)) return;
     event.preventDefault();
-    over(true);
+    showOver(true);
   });
   addEventListener("dragleave", (event) => {
-    if (!event.relatedTarget) over(false);
+    if (!event.relatedTarget) showOver(false);
   });
   addEventListener("drop", (event) => {
     if (!hasFiles(event)) return;
     event.preventDefault();
-    over(false);
+    showOver(false);
     if (event.dataTransfer.files.length) chooseFiles(event.dataTransfer.files);
   });
   addEventListener("paste", (event) => {
-    if (event.clipboardData.files.length) chooseFiles(event.clipboardData.files);
+    if (event.clipboardData.files.length)
+      chooseFiles(event.clipboardData.files);
   });
 }
 
@@ -459,7 +503,9 @@ function startPage() {
     supported: Number(supported),
     max_sources: Number(maxSources),
   };
-  at("document").addEventListener("change", () => showRuns(Number(at("document").value)));
+  at("document").addEventListener("change", () =>
+    showRuns(Number(at("document").value)),
+  );
   listenToSentences();
   const saved = at("saved").textContent;
   if (saved) {
