@@ -27,7 +27,7 @@ FILE = "proposal.md"
 SIZE = (1280, 900)
 PHONE = (390, 844)
 LENGTHS = ((100, "words", "summarize"), (3, "sentences", "compare"))
-SENTENCE = "document.querySelectorAll('article:last-child .sentence')[1].click()"
+SELECT = "document.querySelectorAll('{} .sentence')[1].click()"
 
 
 def example() -> str:
@@ -47,7 +47,7 @@ def summarize(browser: Any, text: str) -> None:
             f"at('status').textContent = ''; at('{button}').click()"
         )
         browser.wait("at('status').textContent === 'Summary finished'", 120)
-    browser.run(SENTENCE)
+    browser.run(SELECT.format("article:last-child"))
 
 
 def main() -> None:
@@ -78,6 +78,7 @@ def main() -> None:
             browser.set_theme("dark")
             browser.resize(*PHONE)
             browser.run("at('reader').scrollIntoView()")
+            browser.run(SELECT.format("article:first-child"))
             save_picture(browser, "serve_page_phone.png")
         finally:
             browser.close()
