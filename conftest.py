@@ -110,6 +110,19 @@ def resident_bytes():
     return _resident_bytes
 
 
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A browser, for tests marked `browser`."""
+    path = Path(__file__).parent / "tests" / "evaluation" / "browser.py"
+    spec = importlib.util.spec_from_file_location("evaluation_browser", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    program = os.environ["LONGSUM_JAX_BROWSER"]
+    started = module.Browser(program, tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()
+
+
 # Environment variables that name what is not part of the repository, by the marker of its tests.
 VARIABLES = {
     "shared_data": "LONGSUM_JAX_DATA",

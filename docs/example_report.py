@@ -26,7 +26,7 @@ from longsum_jax.evaluation.comparison import Prediction, Sampling, compare, sco
 from longsum_jax.evaluation.predictions import Pair
 from longsum_jax.evaluation.registry import make_metrics
 from longsum_jax.evaluation.report import ReportContent, write_report
-from longsum_jax.text.documents import read_json_objects
+from longsum_jax.text.rows import read_rows
 
 HERE = Path(__file__).resolve().parent
 REPORT = HERE / "guide" / "example_report.html"
@@ -78,7 +78,7 @@ def content(pairs: Sequence[Pair], systems: dict[str, Summarize]) -> ReportConte
 
 def free_pairs(path: str) -> list[Pair]:
     """Returns the documents that anybody may pass on."""
-    rows = [row for _, row in read_json_objects(path) if row.get("licence") == LICENCE]
+    rows = [row for _, row in read_rows(path) if row.get("licence") == LICENCE]
     return [Pair(row["id"], row["document"], row["summary"]) for row in rows]
 
 
@@ -95,17 +95,18 @@ def take_pictures(program: str) -> None:
                 browser.resize(*size)
                 browser.open(REPORT.as_uri())
                 browser.wait("document.querySelectorAll('#table .row').length > 2")
-                _save(browser, f"{name}.png")
+                save_picture(browser, f"{name}.png")
             browser.resize(*PICTURES["report"])
             browser.open(f"{REPORT.as_uri()}#document={SHOWN}")
             browser.wait("!document.getElementById('reader').hidden")
             browser.run(SENTENCE)
-            _save(browser, "report_document.png")
+            save_picture(browser, "report_document.png")
         finally:
             browser.close()
 
 
-def _save(browser: Any, name: str) -> None:
+def save_picture(browser: Any, name: str) -> None:
+    """Stores what a browser shows as a picture of the guide."""
     path = HERE / "guide" / name
     picture = Image.open(io.BytesIO(base64.b64decode(browser.picture()))).convert("RGB")
     picture.quantize(COLORS).save(path, optimize=True)

@@ -5,9 +5,9 @@ from importlib import resources
 from typing import Any
 
 
-def read_part(name: str) -> str:
-    """Returns a file of this directory: a template, a style sheet or a script."""
-    return resources.files("longsum_jax.evaluation").joinpath(name).read_text(encoding="utf-8")
+def read_part(name: str, package: str = "longsum_jax.evaluation") -> str:
+    """Returns a file of a package: a template, a style sheet or a script."""
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def fill(template: str, **parts: str) -> str:

@@ -32,6 +32,7 @@ SCRIPTS = (
     "report.js",
     "report_scores.js",
     "report_plots.js",
+    "report_viewer.js",
     "report_documents.js",
     "report_start.js",
 )

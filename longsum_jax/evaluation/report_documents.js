@@ -204,7 +204,6 @@ function textsOf(number, found) {
 // One document
 
 let shown = null; // number of the document
-let selected = null; // a sentence of a summary
 
 function scoresOf(system, number) {
   const count = index.unsupported[system][number];
@@ -215,48 +214,10 @@ function scoresOf(system, number) {
   return parts.join(" \u00b7 ");
 }
 
-const held = (support) => total(support.map(([, score]) => score));
-
-const PIECE = /^(\s*)([^]*)$/; // white space, and a sentence
-
-function sentence(piece, support, first) {
-  const [, space, text] = piece.match(PIECE);
-  const made = element("span", {
-    className: "sentence",
-    textContent: text,
-    tabIndex: first ? 0 : -1,
-  });
-  made.setAttribute("role", "button");
-  made.setAttribute("aria-pressed", "false");
-  if (held(support) < index.supported) {
-    made.classList.add("unsupported");
-    made.append(element("span", { className: "hidden", textContent: " (unsupported)" }));
-  }
-  made.support = support;
-  return [space, made];
-}
-
-function card(title, facts, text, className) {
-  const sentences = text.pieces.flatMap((piece, i) => sentence(piece, text.support[i], i === 0));
-  const body = element(
-    "div",
-    { className: "text", dir: "auto" },
-    ...(sentences.length ? sentences : ["(empty)"]),
-  );
-  return element(
-    "article",
-    { className },
-    element("h3", { textContent: title }),
-    element("p", { className: "facts", textContent: facts }),
-    body,
-  );
-}
-
 async function open(number) {
   const found = await documentOf(number);
   if (numberInAddress() !== number) return; // another one was asked for meanwhile
   shown = number;
-  selected = null;
   const position = order.indexOf(number);
   at("name").textContent = index.documents.id[number];
   at("query").hidden = !found.query;
@@ -277,75 +238,10 @@ async function open(number) {
       i ? "" : "first",
     ),
   );
-  at("summaries").replaceChildren(...references, ...summaries);
-  at("source").replaceChildren(
-    ...found.source.map((piece) => element("span", { textContent: piece })),
-  );
-  at("source").scrollTop = 0;
-  at("support").textContent = `${whole(index.documents.words[number])} words`;
+  const words = `${whole(index.documents.words[number])} words`;
+  showTexts([...references, ...summaries], found.source, words);
   at("overview").hidden = true;
   at("reader").hidden = false;
   scrollTo(0, 0);
   at("name").focus({ preventScroll: true });
-}
-
-function clearMarks() {
-  for (const mark of at("source").querySelectorAll("mark")) {
-    mark.querySelector("sup").remove();
-    mark.replaceWith(element("span", { textContent: mark.textContent }));
-  }
-}
-
-function choose(sentence) {
-  clearMarks();
-  selected?.setAttribute("aria-pressed", "false");
-  selected = selected === sentence ? null : sentence;
-  if (!selected) {
-    at("support").textContent = `${whole(index.documents.words[shown])} words`;
-    return;
-  }
-  selected.setAttribute("aria-pressed", "true");
-  const pieces = [...at("source").children];
-  const marks = selected.support.map(([i, score]) => {
-    const [, space, text] = pieces[i].textContent.match(PIECE);
-    const mark = element("mark", {}, text, element("sup", { textContent: percent(score) }));
-    pieces[i].replaceChildren(space, mark);
-    return mark;
-  });
-  at("support").textContent = told(selected.support);
-  if (marks.length) {
-    const view = at("source");
-    const top = marks[0].getBoundingClientRect().top - view.getBoundingClientRect().top;
-    view.scrollTop += top - view.clientHeight / 3;
-  }
-}
-
-function told(support) {
-  if (!support.length) return `Unsupported: ${wording().nothing}`;
-  const sentences = support.length === 1 ? "one sentence" : `${support.length} sentences`;
-  const isSupported = held(support) >= index.supported;
-  const start = isSupported
-    ? "Rests on"
-    : support.length === 1
-      ? "Unsupported: nearest is"
-      : "Unsupported: nearest are";
-  return `${start} ${sentences}, ${wording().held(support.length, percent(held(support)))}.`;
-}
-
-function onSentenceKey(event) {
-  const current = event.target;
-  if (!current.classList.contains("sentence")) return;
-  if (event.key === "Enter" || event.key === " ") {
-    event.preventDefault();
-    choose(current);
-  }
-  const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
-  if (!(event.key in steps)) return;
-  const all = [...current.parentElement.querySelectorAll(".sentence")];
-  const next = all[all.indexOf(current) + steps[event.key]];
-  if (!next) return;
-  event.preventDefault();
-  current.tabIndex = -1;
-  next.tabIndex = 0;
-  next.focus();
 }

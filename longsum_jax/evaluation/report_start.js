@@ -78,11 +78,7 @@ function listen() {
   at("table").tBodies[0].addEventListener("click", (event) => {
     if (!event.target.closest("a")) event.target.closest("tr")?.querySelector("a")?.click();
   });
-  at("summaries").addEventListener("click", (event) => {
-    const clicked = event.target.closest(".sentence");
-    if (clicked) choose(clicked);
-  });
-  at("summaries").addEventListener("keydown", onSentenceKey);
+  listenToSentences();
   at("previous").addEventListener("click", () => step(-1));
   at("next").addEventListener("click", () => step(1));
   addEventListener("keydown", (event) => {

@@ -33,10 +33,11 @@ from longsum_jax.serving.guard import Guard, Limits, error_body
 from longsum_jax.serving.jobs import Jobs, Result
 from longsum_jax.serving.metrics import Metrics
 from longsum_jax.serving.openapi import docs_page, openapi
+from longsum_jax.serving.page import make_page
 
 _LOG = logging.getLogger(__name__)
 # Options of ``/v1/summaries`` that are not options of ``Model.summaries``.
-_ANSWER_OPTIONS = ("sources", "stream")
+_ANSWER_OPTIONS = ("sources", "document_text", "stream")
 
 
 class _Server:
@@ -51,6 +52,7 @@ class _Server:
         self._guard = Guard(limits, 2 * engine.max_queue, self._metrics)
         self._jobs = Jobs(engine)
         self.endpoint = self._guard.endpoint
+        self._page = make_page(has_model=engine.model is not None, max_bytes=limits.max_bytes)
         self._is_ready = False
 
     @contextlib.asynccontextmanager
@@ -81,6 +83,7 @@ class _Server:
         started = time.monotonic()
         body = await read_documents(request, self._limits.max_bytes, self._options)
         with_sources = boolean(body.fields, "sources")
+        with_text = boolean(body.fields, "document_text")
         streams = boolean(body.fields, "stream")
         options = dict(body.fields)
         for name in _ANSWER_OPTIONS:
@@ -100,7 +103,11 @@ class _Server:
             for item in body.documents:
                 is_read = isinstance(item, Request)
                 result = next(remaining) if is_read else failure_error(item)
-                answers.append(await self._document(item.name, result, with_sources))
+                fields = await self._document(item.name, result, with_sources)
+                # Positions of sources refer to this text.
+                if with_text and isinstance(item, Request):
+                    fields["document_text"] = item.text
+                answers.append(fields)
             seconds = {"read": round(read - started, 4), "summarize": round(done - read, 4)}
             return {"model": self._name, "summaries": answers, "seconds": seconds}
 
@@ -172,6 +179,10 @@ class _Server:
         parts = self._jobs.parts(request, [body.document], body.options)
         return await self._guard.stream(request, parts, part_event, end_events)
 
+    async def page(self, request: HttpRequest) -> Response:
+        """Answers ``GET /``, without a key: the page contains no data."""
+        return HTMLResponse(self._page.text, headers=self._page.headers)
+
     async def live(self, request: HttpRequest) -> Response:
         """Answers ``GET /health/live``."""
         return PlainTextResponse("live\n")
@@ -235,6 +246,7 @@ def make_app(
         Route("/summarization", server.endpoint(server.summarization), methods=["POST"]),
         Route("/v1/chat/completions", server.endpoint(server.chat), methods=["POST"]),
         Route("/v1/models", server.endpoint(server.models)),
+        Route("/", server.page),
         Route("/health/live", server.live),
         Route("/health/ready", server.ready),
         Route("/metrics", server.metrics),

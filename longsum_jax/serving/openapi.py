@@ -80,7 +80,8 @@ def _schema(hint: Any) -> dict[str, Any]:
 def openapi() -> dict[str, Any]:
     """Returns the OpenAPI 3.1 document."""
     options = option_schemas()
-    answers = {"sources": _BOOLEAN, "stream": _BOOLEAN, "query": _TEXT}
+    answers = {name: _BOOLEAN for name in ("sources", "document_text", "stream")}
+    answers["query"] = _TEXT
     texts = {"type": "array", "items": _TEXT}
     documents = {"text": _TEXT, "documents": texts}
     file = {"type": "string", "contentMediaType": "application/octet-stream"}
@@ -108,6 +109,7 @@ def openapi() -> dict[str, Any]:
             "Summarizes texts, in the format of the Hub's inference API",
             {_JSON: _object(inputs)},
         ),
+        "/": _get("Shows the page for people"),
         "/v1/models": _get("Lists the model"),
         "/health/live": _get("Answers while the process runs"),
         "/health/ready": _get("Answers 200 when the programs are compiled"),

@@ -1,8 +1,6 @@
-"""Directories with small models, for metrics over a model; a browser for pages."""
+"""Directories with small models, for metrics over a model."""
 
 import importlib
-import importlib.util
-import os
 import sys
 from pathlib import Path
 
@@ -40,19 +38,6 @@ def tiny_roberta(tmp_path_factory):
 def tiny_bart(tmp_path_factory):
     """A random BART that summarizes: 2 layers, 40 positions."""
     return _written(tmp_path_factory, "bart")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """A browser, for tests marked `browser`."""
-    path = Path(__file__).with_name("browser.py")
-    spec = importlib.util.spec_from_file_location("evaluation_browser", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    program = os.environ["LONGSUM_JAX_BROWSER"]
-    started = module.Browser(program, tmp_path_factory.mktemp("profile"))
-    yield started
-    started.close()
 
 
 @pytest.fixture(scope="session")

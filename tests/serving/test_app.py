@@ -210,7 +210,7 @@ def test_openapi(client):
     page = client.get("/docs").text
     for body, documents in zip(bodies.values(), ({"text", "documents"}, {"file"}), strict=True):
         properties = body["schema"]["properties"]
-        answer = {"sources", "stream", "query"}
+        answer = {"sources", "document_text", "stream", "query"}
         assert properties.keys() == options - {"batch_size"} | documents | answer
         assert properties["strategy"]["enum"][0] == "auto"
         assert properties["segment_length"]["description"]
