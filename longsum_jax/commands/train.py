@@ -107,7 +107,9 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
 
     # Training
     config = experiment.setup.config
-    optimizer = make_optimizer(run.optimizer, run.family.parameter_axes(config))
+    optimizer = make_optimizer(
+        run.optimizer, run.family.parameter_axes(config), run.training.trained
+    )
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked_workdir(workdir, run.description))
         steps.write_model_directory(experiment)

@@ -475,4 +475,4 @@ def make_loss(experiment: Experiment) -> LossFn | SegmentedLoss:
     """
     setup = experiment.setup
     loss_fn = with_span_penalty(experiment.objective.loss_fn(), setup.config)
-    return with_frozen(loss_fn, setup.run.optimizer.trainable)
+    return with_frozen(loss_fn, setup.run.training.trained)

@@ -56,7 +56,7 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
     objective = _objective(run, devices)
     config = objective.setup.config
     schedule = run.optimizer.for_run(run.training.steps)
-    optimizer = make_optimizer(schedule, run.family.parameter_axes(config))
+    optimizer = make_optimizer(schedule, run.family.parameter_axes(config), run.training.trained)
     init = run.family.init_params(config)
     rng = initialization_key(run.training.seed)
     state, _ = plan_state(init, optimizer, mesh, run.mesh.rules, rng)

@@ -10,6 +10,7 @@ never stopped.
 """
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,13 @@ from longsum_jax.training.step import (
 from longsum_jax.training.workdir import CHECKPOINTS, locked_workdir, open_workdir
 from longsum_jax.typing import Array, BatchIterator, NumpyBatch
 
+# Names of parts of a model -> pattern of their parameters' paths.
+TRAINED = {
+    "all": "",
+    "lora": r"/lora_[ab]$",
+    "globals": r"global_embeddings$|^head/",  # a new head, if there is one
+    "decoder": r"^decoder/",
+}
 _INIT_FOLD = 2**32 - 1  # folded into the seed's key for the initialization; no step reaches it
 
 
@@ -60,6 +68,10 @@ class LoopOptions:
         accumulation: number of micro-batches per step.
         tensorboard: True to also write TensorBoard files.
         progress: True to show the progress line and the sharding table on standard error.
+        train: parameters to train: a key of ``TRAINED``, or a regular
+            expression that is searched for in their paths
+            ("encoder/attention/global_embeddings"). The others do not change,
+            and have neither gradients nor optimizer state.
     """
 
     steps: Positive
@@ -74,14 +86,27 @@ class LoopOptions:
     accumulation: Positive = 1
     tensorboard: bool = False
     progress: bool = True
+    train: str = "all"
 
     def __post_init__(self) -> None:
         check_ranges(self, "training")
+        try:
+            re.compile(self.trained)
+        except re.error as error:
+            raise InputError(
+                f'training.train: "{self.train}" is neither one of '
+                f"{', '.join(TRAINED)} nor a regular expression ({error})"
+            ) from None
         if isinstance(self.eval_every, str) and self.eval_every != "epoch":
             raise InputError(
                 f'training.eval_every: "{self.eval_every}" is not allowed; give a number of steps '
                 'or "epoch"'
             )
+
+    @property
+    def trained(self) -> str:
+        """The pattern of the trained parameters; empty for all."""
+        return TRAINED.get(self.train, self.train)
 
 
 StopReason = Literal["steps", "data", "SIGTERM", "SIGINT"]

@@ -60,10 +60,6 @@ class OptimizerOptions:
             the second moment.
         skip_spikes: ratio of a step's gradient norm to the mean of earlier norms above which the
             step is skipped, see ``without_spikes``; None to skip no steps.
-        trainable: regular expression searched for in the paths
-            ("encoder/attention/global_embeddings") of parameters, to select the ones to train; the
-            others do not change and have no moments (and no gradients, see ``step.with_frozen``).
-            Empty trains all.
     """
 
     name: Literal["adamw", "adamw_hf", "adafactor"] = "adamw"
@@ -81,7 +77,6 @@ class OptimizerOptions:
     decay_rate: PositiveFloat = 0.8
     min_dim_size_to_factor: Count = 128
     skip_spikes: Annotated[float, Range(1, above=True)] | None = None
-    trainable: str = ""
 
     def __post_init__(self) -> None:
         if self.name not in NAMES:
@@ -96,12 +91,6 @@ class OptimizerOptions:
                 f'optimizer.total_steps: schedule "{self.schedule}" needs more than the '
                 f"{self.warmup_steps} warm-up steps, got {self.total_steps}"
             )
-        try:
-            re.compile(self.trainable)
-        except re.error as error:
-            raise InputError(
-                f'optimizer.trainable: "{self.trainable}" is not a regular expression ({error})'
-            ) from None
 
     @property
     def decays(self) -> bool:
@@ -162,7 +151,9 @@ def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
 
 
 def make_optimizer(
-    options: OptimizerOptions, axes: ParameterAxes | None = None
+    options: OptimizerOptions,
+    axes: ParameterAxes | None = None,
+    trained: str = "",
 ) -> optax.GradientTransformation:
     """Returns clipping, the optimizer and its schedule as one transformation.
 
@@ -173,9 +164,11 @@ def make_optimizer(
         options: optimizer options.
         axes: names of the parameters' axes, by which Adafactor distinguishes layers and matrices;
             None for parameters that are not stacks of layers.
+        trained: pattern of the trained parameters, see ``find_trained``; the
+            others do not change and have no state. Empty trains all.
 
     Raises:
-        InputError: raised by its ``init`` if no parameter's path contains ``trainable``.
+        InputError: raised by its ``init`` if no path contains ``trained``.
     """
     chain = [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
     chain += _adafactor(options, axes or {}) if options.name == "adafactor" else _adam(options)
@@ -183,7 +176,7 @@ def make_optimizer(
     optimizer = optax.chain(*chain, _descend(schedule(options)))
     if options.skip_spikes is not None:
         optimizer = without_spikes(optimizer, options.skip_spikes)
-    return _restrict(optimizer, options.trainable) if options.trainable else optimizer
+    return _restrict(optimizer, trained) if trained else optimizer
 
 
 def _restrict(
@@ -203,7 +196,12 @@ def _restrict(
 
 
 def find_trained(tree: Any, pattern: str) -> Any:
-    """Returns a tree that is True for parameters whose path contains ``pattern``, else False.
+    """Returns a tree that is True for trained parameters, else False.
+
+    Args:
+        tree: parameter tree.
+        pattern: regular expression, searched for in the paths of parameters
+            ("encoder/attention/global_embeddings").
 
     Raises:
         InputError: no path contains it.
@@ -212,7 +210,7 @@ def find_trained(tree: Any, pattern: str) -> Any:
     matches = {path: re.search(pattern, path) is not None for path in flat}
     if not any(matches.values()):
         names = ", ".join(sorted(matches))
-        raise InputError(f'optimizer.trainable: "{pattern}" matches no parameter; known: {names}')
+        raise InputError(f'training.train: "{pattern}" matches no parameter; known: {names}')
     return flax.traverse_util.unflatten_dict(matches, sep="/")
 
 

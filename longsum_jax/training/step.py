@@ -92,15 +92,15 @@ class SegmentedLoss(NamedTuple):
     backprop_through_memory: bool = False
 
 
-def with_frozen(loss_fn: LossFn | SegmentedLoss, trainable: str) -> LossFn | SegmentedLoss:
+def with_frozen(loss_fn: LossFn | SegmentedLoss, trained: str) -> LossFn | SegmentedLoss:
     """Returns ``loss_fn`` with gradients of only the trained parameters; other gradients are 0.
 
     Args:
         loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
-        trainable: pattern of the trained parameters, see `optimizers.OptimizerOptions`; empty
-            trains all.
+        trained: pattern of the trained parameters, see
+            `optimizers.find_trained`; empty trains all.
     """
-    if not trainable:
+    if not trained:
         return loss_fn
 
     def freeze(params: Any) -> Any:
@@ -108,7 +108,7 @@ def with_frozen(loss_fn: LossFn | SegmentedLoss, trainable: str) -> LossFn | Seg
             # JAX then does not compute the gradients of frozen parameters.
             return param if is_trained else jax.lax.stop_gradient(param)
 
-        return jax.tree.map(stop, find_trained(params, trainable), params)
+        return jax.tree.map(stop, find_trained(params, trained), params)
 
     def frozen(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda params, *args: function(freeze(params), *args)

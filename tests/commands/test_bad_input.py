@@ -307,7 +307,7 @@ TRAINING = {
     "optimizer.warmup_steps": ("-1",),
     "optimizer.schedule": ("triangle",),
     "optimizer.name": ("sgd",),
-    "optimizer.trainable": ("(",),
+    "training.train": ("(",),
     "evaluation.examples": ("-4", "many"),
     "evaluation.batch_size": ("0", "1000000000000"),
     "evaluation.max_source_length": ("-1", "1000000000000"),

@@ -130,9 +130,9 @@ def test_epochs_end_a_run_and_its_schedule():
 
 
 def test_the_loss_of_a_run_knows_which_parameters_are_frozen(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(steps, "with_frozen", lambda loss_fn, trainable: trainable)
-    experiment = experiment_of(changed(config, "optimizer", trainable="decoder"), tmp_path)
-    assert make_loss(experiment) == "decoder"
+    monkeypatch.setattr(steps, "with_frozen", lambda loss_fn, trained: trained)
+    experiment = experiment_of(changed(config, "training", train="decoder"), tmp_path)
+    assert make_loss(experiment) == "^decoder/"
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.training.loop import LoopOptions
 from longsum_jax.training.optimizers import (
     SPIKE_DECAY,
     SPIKE_WARMUP,
@@ -174,8 +175,8 @@ def trees(count):
     return [jax.tree.map(make, TREE, is_leaf=lambda x: isinstance(x, tuple)) for _ in range(count)]
 
 
-def steps(options, params, gradients):
-    optimizer = make_optimizer(options)
+def steps(options, params, gradients, trained=""):
+    optimizer = make_optimizer(options, trained=trained)
     state = optimizer.init(params)
     for gradient in gradients:
         updates, state = optimizer.update(gradient, state, params)
@@ -195,7 +196,10 @@ def test_only_some_parameters_are_trained(name):
         "total_steps": 5,
     }
     trained, state = steps(
-        OptimizerOptions(name, 0.1, **options, trainable=r"globals$|^head"), params, gradients
+        OptimizerOptions(name, 0.1, **options),
+        params,
+        gradients,
+        r"globals$|^head",
     )
     np.testing.assert_array_equal(trained["encoder"]["kernel"], params["encoder"]["kernel"])
     without = [jax.tree.map(lambda x: x, tree) for tree in (params, *gradients)]
@@ -218,7 +222,7 @@ def test_only_some_parameters_are_trained(name):
 
 def test_frozen_zeros_keep_their_signs():
     params = {"a": jnp.array([-0.0, 0.0, 1.0]), "b": jnp.ones(1)}
-    trained, _ = steps(OptimizerOptions(trainable="b"), params, [params])
+    trained, _ = steps(OptimizerOptions(), params, [params], "b")
     np.testing.assert_array_equal(np.signbit(trained["a"]), [True, False, False])
     assert trained["b"] != 1
 
@@ -229,11 +233,11 @@ def test_no_parameter_to_train():
         InputError,
         match='"global" matches no parameter; known: encoder/bias, encoder/kernel',
     ):
-        make_optimizer(OptimizerOptions(trainable="global")).init(
+        make_optimizer(OptimizerOptions(), trained="global").init(
             {"encoder": {"kernel": params["head"]["kernel"], "bias": 1.0}}
         )
-    with pytest.raises(InputError, match=r'optimizer.trainable: "\(" is not a regular expression'):
-        OptimizerOptions(trainable="(")
+    with pytest.raises(InputError, match=r'"\(" is neither .* nor a regular'):
+        LoopOptions(steps=1, train="(")
 
 
 def test_spikes_of_the_gradient_are_left_out():
