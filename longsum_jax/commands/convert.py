@@ -31,6 +31,8 @@ EXAMPLES = """\
   # the best checkpoint of a training run, to share or to load in PyTorch; a file of half the size
   longsum convert runs/reports reports-model
   longsum convert runs/reports reports-half --dtype=bfloat16
+  # a LoRA adapter, merged into its base model
+  longsum convert runs/led/adapter led-reports
 """
 
 
@@ -153,6 +155,7 @@ def main(argv: Sequence[str]) -> None:
             tokenizer=args.tokenizer,
             which=args.which,
             architecture=args.architecture,
+            base=args.base,
         )
     model = _with_encoder(original, args)
     if args.cross_attention is not None:
@@ -189,7 +192,9 @@ def _parser() -> argparse.ArgumentParser:
         "convert", "Writes config.json, model.safetensors and tokenizer files.", EXAMPLES
     )
     parser.add_argument(
-        "source", metavar="SRC", help="a model directory, or the workdir of a training run"
+        "source",
+        metavar="SRC",
+        help="a model directory, the workdir of a training run, or a LoRA adapter, which is merged",
     )
     parser.add_argument("target", metavar="DST", help="directory to make")
     parser.add_argument(
@@ -199,6 +204,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--which", choices=("best", "latest"), default="best", help="checkpoint of a training run"
+    )
+    parser.add_argument(
+        "--base",
+        metavar="DIR",
+        help="base model of an adapter; default: as in its adapter_config.json",
     )
     parser.add_argument(
         "--architecture",

@@ -106,10 +106,7 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
     _announce(experiment, run, size)
 
     # Training
-    config = experiment.setup.config
-    optimizer = make_optimizer(
-        run.optimizer, run.family.parameter_axes(config), run.training.trained
-    )
+    optimizer = make_optimizer(run.optimizer, experiment.parameter_axes, run.training.trained)
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked_workdir(workdir, run.description))
         steps.write_model_directory(experiment)
@@ -117,7 +114,7 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
         prefetched = stack.enter_context(Prefetcher(batches, run.data.prefetch))
         result = fit(
             loss_fn=steps.make_loss(experiment),
-            init=run.family.init_params(config),
+            init=experiment.init,
             optimizer=optimizer,
             batches=prefetched,
             options=run.training,
@@ -126,7 +123,7 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
             run=run.description,
             model_name=run.family.name,
             evaluate=evaluator,
-            initial_params=initial_params,
+            initial_params=steps.with_matrices(experiment, initial_params),
             check_program=_check_memory,
             debug_nans=debug_nans,
         )
@@ -260,6 +257,7 @@ def _report(experiment: "Experiment", evaluator: "Evaluator | None", result: "Fi
     """Prints the outcome of training, the quality of the model, and the next step."""
     import jax
 
+    from longsum_jax.experiment.experiment import write_adapter
     from longsum_jax.training.mesh import activate, make_mesh
 
     if result.stopped_by in _SIGNALS:
@@ -280,6 +278,8 @@ def _report(experiment: "Experiment", evaluator: "Evaluator | None", result: "Fi
     console.print_stdout(
         f"{counted(result.step, 'step')} done; checkpoints and metrics are in {workdir}"
     )
+    if (adapter := write_adapter(experiment)) is not None:
+        console.print_stdout(f"the adapter, in PEFT's layout, is in {adapter}")
     if evaluation is not None:
         console.print_stdout(f"\n{experiment.objective.report(evaluation)}")
     next_step = experiment.objective.next_step()

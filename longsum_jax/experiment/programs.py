@@ -54,13 +54,14 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
     steps.check_mesh(run, devices)
     mesh = make_mesh(run.mesh, devices)
     objective = _objective(run, devices)
-    config = objective.setup.config
     schedule = run.optimizer.for_run(run.training.steps)
-    optimizer = make_optimizer(schedule, run.family.parameter_axes(config), run.training.trained)
-    init = run.family.init_params(config)
+    lora = steps.make_lora(objective.setup, None)
+    experiment = steps.Experiment(objective.setup, objective, None, AuxiliaryModels(), lora)
+    optimizer = make_optimizer(schedule, experiment.parameter_axes, run.training.trained)
+    init = experiment.init
     rng = initialization_key(run.training.seed)
     state, _ = plan_state(init, optimizer, mesh, run.mesh.rules, rng)
-    loss_fn = steps.make_loss(steps.Experiment(objective.setup, objective, None, AuxiliaryModels()))
+    loss_fn = steps.make_loss(experiment)
     accumulation = run.training.accumulation
     train_step = make_train_step(
         loss_fn,
