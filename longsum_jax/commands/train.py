@@ -126,6 +126,7 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
             initial_params=steps.with_matrices(experiment, initial_params),
             check_program=_check_memory,
             debug_nans=debug_nans,
+            clip_norm=run.optimizer.clip_norm,
         )
 
     # The report
@@ -209,6 +210,8 @@ def _announce(experiment: "Experiment", run: "RunConfig", size: str) -> None:
             f"the run ends after {counted(steps, 'step')}, within the warm-up of {warmup}; lower "
             "optimizer.warmup_steps, or raise data.epochs or training.steps"
         )
+    if run.optimizer.weight_decay and not run.optimizer.decays_all:
+        _say(f"the weight decay {run.optimizer.weight_decay} spares norms and biases")
     task, split = experiment.setup.task, run.evaluation.split
     if run.evaluation.examples and run.data.reader != "prepared" and task.is_undivided:
         _say(
@@ -275,6 +278,12 @@ def _report(experiment: "Experiment", evaluator: "Evaluator | None", result: "Fi
     if jax.process_index():
         return
     workdir = experiment.setup.workdir
+    if result.stopped_by == "early_stopping":
+        training = experiment.setup.run.training
+        console.print_stdout(
+            f"no better {training.best_metric} in "
+            f"{counted(training.early_stopping_patience, 'evaluation')}"
+        )
     console.print_stdout(
         f"{counted(result.step, 'step')} done; checkpoints and metrics are in {workdir}"
     )

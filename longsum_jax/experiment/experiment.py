@@ -115,6 +115,11 @@ def check_run(run: RunConfig) -> None:
             f'config.training.best_metric: evaluation gives no "{best}"; '
             f"{did_you_mean(best, metrics)}"
         )
+    if run.training.early_stopping_patience and not run.evaluation.examples:
+        raise InputError(
+            f"config.training.early_stopping_patience={run.training.early_stopping_patience} "
+            "needs evaluations; give evaluation.examples"
+        )
     if run.data.reader == "stream" and run.data.shuffle == "all":
         raise InputError(
             'config.data.shuffle is "all", which a stream cannot do; give "block" or "none"'

@@ -30,6 +30,7 @@ RESERVED_METRICS = (
     "weight",
     "skipped",
     "bad_streak",
+    "clipped",
 )
 
 

@@ -26,6 +26,7 @@ _CHANGEABLE = frozenset(
         "keep_latest",
         "keep_best",
         "best_metric",
+        "early_stopping_patience",
         "metrics",
         "max_bad_steps",
         "tensorboard",
