@@ -3,7 +3,8 @@
 import contextlib
 import os
 from collections.abc import Sequence, Sized
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import counted
@@ -45,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
     rest, overrides = split_overrides(argv)
     args = _parser().parse_args(rest)
     config = read_config(args.config, overrides)
+    _pin_source(config, args.workdir)
 
     from longsum_jax.experiment.config import run_config
     from longsum_jax.ops.platform import require_devices
@@ -67,6 +69,23 @@ def main(argv: Sequence[str]) -> int:
         console.print_stderr(f"error: {error}")
         return 1
     return args.stopped_exit_code if result.stopped_by in _SIGNALS else 0
+
+
+def _pin_source(config: dict[str, Any], workdir: str) -> None:
+    """Sets the commit of a data set of the Hub in ``task.source``, for the run's record.
+
+    A run goes on with the commit that it began with.
+    """
+    source = config.get("task", {}).get("source") or ""
+    if not source.startswith("hf:"):
+        return
+    from longsum_jax.data.hub_source import pin_source
+    from longsum_jax.files import read_json
+
+    record = Path(workdir) / "run.json"
+    began = read_json(record) if record.exists() else {}
+    earlier = began.get("task", {}).get("source") or ""
+    config["task"]["source"] = pin_source(source, earlier)
 
 
 def _dry_run(run: "RunConfig") -> None:
