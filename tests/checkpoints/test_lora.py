@@ -185,7 +185,7 @@ def test_new_matrices_change_nothing():
 @pytest.mark.parametrize(
     ("target", "written"),
     [
-        ("all-linear", ["k", "o", "q", "v", "wi_0", "wi_1", "wo"]),
+        ("all-linear", ["k", "o", "q", "v", "wi", "wo"]),
         (r"encoder\..*\.q", MODULES["q"][2:]),
         ("SelfAttention.q", [name for name in MODULES["q"] if "EncDec" not in name]),
     ],
@@ -241,7 +241,7 @@ def write_adapter(directory, tensors, **values):
     ("values", "tensors", "problem"),
     [
         ({"peft_type": "IA3"}, {}, "only LORA is supported"),
-        ({"use_dora": True}, {}, "use_dora=true is not supported"),
+        ({"use_dora": True}, {}, "use_dora=True is not supported"),
         ({"r": 0}, {}, "r is 0; give a number above 0"),
         ({}, {}, "only one of lora_A and lora_B for every map"),
         ({}, {f"{NAME}.lora_A.weight": (2, 8)}, "only one of lora_A and lora_B"),
