@@ -278,6 +278,13 @@ def has_matrices(params: Params) -> bool:
     return any(path[-1] == LORA_A for path in flax.traverse_util.flatten_dict(params))
 
 
+def without_matrices(params: Params) -> Params:
+    """Returns the parameters of the base model."""
+    flat = flax.traverse_util.flatten_dict(params)
+    base = {path: x for path, x in flat.items() if path[-1] not in (LORA_A, LORA_B)}
+    return flax.traverse_util.unflatten_dict(base)
+
+
 def merged_params(params: Params, scale: float) -> Params:
     """Returns W + scale * A B for every kernel with matrices, without them.
 

@@ -18,6 +18,7 @@ from longsum_jax.checkpoints.lora import (
     is_adapter,
     merge_adapter,
     read_adapter,
+    without_matrices,
 )
 from longsum_jax.checkpoints.state_dict import to_state_dict
 from longsum_jax.checkpoints.tensor_files import write_safetensors
@@ -175,6 +176,7 @@ def test_new_matrices_change_nothing():
     base = random_tree(T5.parameter_shapes(CONFIG))
     params = lora.added_to(base, seed=0)
     jax.tree.map(np.testing.assert_array_equal, lora.merged(params), base)
+    jax.tree.map(np.testing.assert_array_equal, without_matrices(params), base)
     boxed = lora.with_matrices(T5.init_params(CONFIG))
     shapes = jax.eval_shape(boxed, jax.random.key(0))
     a = shapes["encoder"]["layers"]["self_attention"]["o"]["lora_a"]
