@@ -172,7 +172,14 @@ def _base_of(adapter: Adapter, base: str | Path | None = None) -> str | Path:
             f"{adapter.directory}: adapter_config.json names no base model; give one (base)"
         )
     beside = adapter.directory / base
-    return beside if not Path(base).is_dir() and beside.is_dir() else base
+    if not Path(base).is_dir() and beside.is_dir():
+        base = beside
+    if Path(base).is_dir() and is_adapter(Path(base)):
+        raise InputError(
+            f"{adapter.directory}: its base model {base} is an adapter as well; merge that one "
+            "first (longsum convert), and give the result (base)"
+        )
+    return base
 
 
 def load_description(

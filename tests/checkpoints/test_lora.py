@@ -23,6 +23,7 @@ from longsum_jax.checkpoints.lora import (
 from longsum_jax.checkpoints.state_dict import to_state_dict
 from longsum_jax.checkpoints.tensor_files import write_safetensors
 from longsum_jax.errors import InputError
+from longsum_jax.inference.loading import load
 from longsum_jax.layers.dense import Linear, LowRank, low_rank_updates, normal
 from longsum_jax.models.registry import get_family
 from longsum_jax.training.lora import LoraOptions
@@ -237,6 +238,24 @@ def test_layers_and_patterns_of_an_adapter(tmp_path):
 def write_adapter(directory, tensors, **values):
     (directory / "adapter_config.json").write_text(json.dumps(PLAIN | values))
     write_safetensors(directory / "adapter_model.safetensors", tensors)
+
+
+@pytest.mark.parametrize(
+    ("named", "base", "problem"),
+    [
+        (None, None, "names no base model; give one"),
+        (".", "", "is an adapter as well; merge that one first"),
+        ("no/where/at/all", None, "no/where/at/all: no such directory"),
+    ],
+)
+def test_bases_that_cannot_be_loaded(tmp_path, monkeypatch, named, base, problem):
+    monkeypatch.chdir(tmp_path)
+    write_adapter(tmp_path, {}, base_model_name_or_path=named)
+    with pytest.raises(InputError, match=problem):
+        load(tmp_path, base=base)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="base=x is for adapters, but"):
+        load(tmp_path, base="x")
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,20 @@ def test_start_from_a_model_that_computes_otherwise(config, trained, tmp_path):
             "config.training.steps: expected int, got '3'",
         ),
         (
+            lambda c: changed(c, "training", train="lora"),
+            'config.training.train="lora" adapts a trained model; give one as config.init_from',
+        ),
+        (
+            lambda c: changed(c, "lora", rank=4),
+            'config.lora has no effect with config.training.train="all"',
+        ),
+        (
+            lambda c: changed(
+                changed(c, "training", early_stopping_patience=1), "evaluation", examples=0
+            ),
+            "config.training.early_stopping_patience=1 needs evaluations",
+        ),
+        (
             lambda c: changed(c, "mesh", preset="fdsp"),
             'config.mesh.preset: "fdsp" is not allowed; did you mean "fsdp',
         ),
