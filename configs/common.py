@@ -130,8 +130,11 @@ def buckets(longest: int, shortest: int = 1024) -> tuple[int, ...]:
 def own_data(name: str, data: str, **values: Any) -> dict[str, Any]:
     """Returns the section of a task over the user's own files, JSON lines or parquet.
 
-    Of one file without "{split}" a tenth of the documents is held out for evaluation.
+    Of one file without "{split}" a tenth of the documents is held out for evaluation. ``data`` may
+    also be a data set of the Hugging Face Hub, "hf:ORG/NAME", with splits of its own.
     """
+    if data.startswith("hf:"):
+        return task_section(name, source=data, **values)
     scheme = "parquet" if data.endswith(".parquet") else "json"
     held_out = 0.0 if "{split}" in data else 0.1
     return task_section(name, source=f"{scheme}:{data}", held_out=held_out, **values)

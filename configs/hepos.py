@@ -89,6 +89,7 @@ def set_published_recipe(config):
         total_steps=20_000,
         clip_norm=0.1,
         weight_decay=0.01,
+        decays_all=True,  # fairseq
     )
     config.loss.label_smoothing = 0.1
     config.training.update(steps=20_000, accumulation=16)

@@ -47,8 +47,6 @@ from longsum_jax.configs.common import (
     task_section,
 )
 
-from longsum_jax.errors import InputError, did_you_mean
-
 
 class DataSet(NamedTuple):
     """A data set of the paper.
@@ -76,7 +74,6 @@ DATA_SETS = {
     "json": DataSet("labels", 3, 2e-5, "accuracy"),
 }
 MODES = (*DATA_SETS, "tiny")
-TRAINABLE = {"all": "", "globals": "global_embeddings$|^head/"}
 BATCH, LONGEST = 32, 4096
 LSG = {
     "encoder_attention": "lsg",
@@ -89,8 +86,6 @@ LSG = {
 
 
 def get_config(mode=MODES[0], model="", data="", train="all"):
-    if train not in TRAINABLE:
-        raise InputError(f'train "{train}" is unknown; {did_you_mean(train, TRAINABLE)}')
     data_set = DATA_SETS.get(mode, DATA_SETS["json"])
     if data or data_set.task == "labels":
         task = own_data(data_set.task, data or "data/{split}.jsonl", max_source_length=LONGEST)
@@ -110,9 +105,9 @@ def get_config(mode=MODES[0], model="", data="", train="all"):
         schedule="linear",
         clip_norm=1.0,
     )
-    config.optimizer.trainable = TRAINABLE[train]
     config.training.update(
         steps=1_000_000,
+        train=train,
         log_every=10,
         eval_every="epoch",
         checkpoint_every=100,

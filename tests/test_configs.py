@@ -472,12 +472,10 @@ def test_global_tokens_may_be_trained_alone(name):
     path = CONFIGS / f"{name}.py"
     run = run_config(read_config(f"{path}:arxiv,train=globals", {}))
     names = run.family.parameter_shapes(run.model)
-    found = [path for path in names if re.search(run.optimizer.trainable, path)]
+    found = [path for path in names if re.search(run.training.trained, path)]
     assert [path for path in found if not path.startswith("head/")] == [
         "encoder/attention/global_embeddings"
     ]
-    with pytest.raises(InputError, match='train "global" is unknown; did you mean "globals"'):
-        read_config(f"{path}:arxiv,train=global", {})
 
 
 # The papers' hyper-parameters

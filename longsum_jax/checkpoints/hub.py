@@ -12,6 +12,7 @@ from longsum_jax.tokenizers.loading import TOKENIZER_FILES
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _DESCRIPTION = ["config.json", "generation_config.json"]
 _TOKENIZER = list(TOKENIZER_FILES)
+_ADAPTER = ["adapter_config.json", "adapter_model.safetensors"]
 _SAFETENSORS = ["model*.safetensors", "model.safetensors.index.json"]
 _TORCH_BIN = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
 _SUBFOLDERS = ("*/*",)  # other formats and checkpoints of a repository
@@ -57,7 +58,7 @@ def _download(name: str, revision: str | None) -> Path:
 
     Pickles are only fetched from repositories without safetensors.
     """
-    patterns = _DESCRIPTION + _TOKENIZER + _SAFETENSORS
+    patterns = _DESCRIPTION + _TOKENIZER + _SAFETENSORS + _ADAPTER
     directory = _snapshot(name, revision, patterns)
     if not any(directory.glob("*.safetensors")):
         directory = _snapshot(name, revision, _DESCRIPTION + _TOKENIZER + _TORCH_BIN)

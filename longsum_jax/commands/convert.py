@@ -30,6 +30,8 @@ EXAMPLES = """\
   # the best checkpoint of a training run, for sharing or for PyTorch; the same at half the size
   longsum convert runs/reports reports-model
   longsum convert runs/reports reports-half --dtype=bfloat16
+  # a LoRA adapter, merged into its base model
+  longsum convert runs/led/adapter led-reports
 """
 
 
@@ -157,6 +159,7 @@ def main(argv: Sequence[str]) -> None:
             tokenizer=args.tokenizer,
             which=args.which,
             architecture=args.architecture,
+            base=args.base,
         )
     model = _with_encoder(original, args)
     if args.cross_attention is not None:
@@ -193,7 +196,9 @@ def _parser() -> argparse.ArgumentParser:
         "convert", "Writes config.json, model.safetensors and tokenizer files.", EXAMPLES
     )
     parser.add_argument(
-        "source", metavar="SRC", help="a model directory, or the workdir of a training run"
+        "source",
+        metavar="SRC",
+        help="a model directory, the workdir of a training run, or a LoRA adapter, which is merged",
     )
     parser.add_argument("target", metavar="DST", help="directory to create")
     parser.add_argument(
@@ -203,6 +208,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--which", choices=("best", "latest"), default="best", help="checkpoint of a training run"
+    )
+    parser.add_argument(
+        "--base",
+        metavar="DIR",
+        help="base model of an adapter; default: as in its adapter_config.json",
     )
     parser.add_argument(
         "--architecture",

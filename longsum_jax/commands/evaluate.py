@@ -68,7 +68,7 @@ OUTPUTS = (SETTINGS, "predictions.jsonl", "metrics.json")
 OBJECTIVE_FLAGS = (
     *("model", "task", "out", "examples", "batch_size", "max_source_length", "seed"),
     *("document_key", "query_key", *TASK_ONLY),
-    *("revision", "which", "architecture", "tokenizer"),
+    *("revision", "which", "base", "architecture", "tokenizer"),
     *flags.COMPUTATION_FLAGS,
     "param_dtype",
 )

@@ -52,6 +52,11 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
         help="checkpoint of a training workdir; default: best",
     )
     parser.add_argument(
+        "--base",
+        metavar="DIR",
+        help="base model of a LoRA adapter; default: as in its adapter_config.json",
+    )
+    parser.add_argument(
         "--architecture",
         metavar="CLASS",
         help="transformers class that saved the weights; default: the class in config.json",
@@ -96,7 +101,7 @@ def add_computation_flags(parser: Any) -> None:
 COMPUTATION_FLAGS = ("dtype", "matmul_precision")
 # Flags of ``add_model_flags`` except --model, named as in ``inference.loading.load``.
 LOAD_FLAGS = (
-    *("revision", "which", "architecture", "tokenizer"),
+    *("revision", "which", "base", "architecture", "tokenizer"),
     *COMPUTATION_FLAGS,
     *("param_dtype", "decoder_storage"),
 )

@@ -8,7 +8,8 @@ NUM_EXAMPLES = 3  # maximum number of examples in the short help
 # Heading in the full help -> names of flags that no argparse group contains.
 HEADINGS: Mapping[str, tuple[str, ...]] = {
     "model": (
-        *("config", "config.KEY", "model", "revision", "which", "architecture", "tokenizer"),
+        *("config", "config.KEY", "model", "revision", "which", "base"),
+        *("architecture", "tokenizer"),
         *("vocab_size", "unconditional_model", "noise"),
         *("dtype", "matmul_precision", "param_dtype", "decoder_storage"),
     ),

@@ -3,7 +3,8 @@
 import contextlib
 import os
 from collections.abc import Sequence, Sized
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import counted
@@ -45,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
     rest, overrides = split_overrides(argv)
     args = _parser().parse_args(rest)
     config = read_config(args.config, overrides)
+    _pin_source(config, args.workdir)
 
     from longsum_jax.experiment.config import run_config
     from longsum_jax.ops.platform import require_devices
@@ -67,6 +69,23 @@ def main(argv: Sequence[str]) -> int:
         console.print_stderr(f"error: {error}")
         return 1
     return args.stopped_exit_code if result.stopped_by in _SIGNALS else 0
+
+
+def _pin_source(config: dict[str, Any], workdir: str) -> None:
+    """Sets the commit of a data set of the Hub in ``task.source``, for the run's record.
+
+    A run goes on with the commit that it began with.
+    """
+    source = config.get("task", {}).get("source") or ""
+    if not source.startswith("hf:"):
+        return
+    from longsum_jax.data.hub_source import pin_source
+    from longsum_jax.files import read_json
+
+    record = Path(workdir) / "run.json"
+    began = read_json(record) if record.exists() else {}
+    earlier = began.get("task", {}).get("source") or ""
+    config["task"]["source"] = pin_source(source, earlier)
 
 
 def _dry_run(run: "RunConfig") -> None:
@@ -106,8 +125,7 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
     _announce(experiment, run, size)
 
     # Training
-    config = experiment.setup.config
-    optimizer = make_optimizer(run.optimizer, run.family.parameter_axes(config))
+    optimizer = make_optimizer(run.optimizer, experiment.parameter_axes, run.training.trained)
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked_workdir(workdir, run.description))
         steps.write_model_directory(experiment)
@@ -115,7 +133,7 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
         prefetched = stack.enter_context(Prefetcher(batches, run.data.prefetch))
         result = fit(
             loss_fn=steps.make_loss(experiment),
-            init=run.family.init_params(config),
+            init=experiment.init,
             optimizer=optimizer,
             batches=prefetched,
             options=run.training,
@@ -124,9 +142,10 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
             run=run.description,
             model_name=run.family.name,
             evaluate=evaluator,
-            initial_params=initial_params,
+            initial_params=steps.with_matrices(experiment, initial_params),
             check_program=_check_memory,
             debug_nans=debug_nans,
+            clip_norm=run.optimizer.clip_norm,
         )
 
     # The report
@@ -211,6 +230,8 @@ def _announce(experiment: "Experiment", run: "RunConfig", size: str) -> None:
             f"the run ends after {counted(steps, 'step')}, within the warm-up of {warmup}; lower "
             "optimizer.warmup_steps, or raise data.epochs or training.steps"
         )
+    if run.optimizer.weight_decay and not run.optimizer.decays_all:
+        _say(f"the weight decay {run.optimizer.weight_decay} spares norms and biases")
     task, split = experiment.setup.task, run.evaluation.split
     if run.evaluation.examples and run.data.reader != "prepared" and task.is_undivided:
         _say(
@@ -259,6 +280,7 @@ def _report(experiment: "Experiment", evaluator: "Evaluator | None", result: "Fi
     """Prints the outcome of training, the quality of the model, and the next step."""
     import jax
 
+    from longsum_jax.experiment.experiment import write_adapter
     from longsum_jax.training.mesh import activate, make_mesh
 
     if result.stopped_by in _SIGNALS:
@@ -276,9 +298,17 @@ def _report(experiment: "Experiment", evaluator: "Evaluator | None", result: "Fi
     if jax.process_index():
         return
     workdir = experiment.setup.workdir
+    if result.stopped_by == "early_stopping":
+        training = experiment.setup.run.training
+        console.print_stdout(
+            f"no better {training.best_metric} in "
+            f"{counted(training.early_stopping_patience, 'evaluation')}"
+        )
     console.print_stdout(
         f"{counted(result.step, 'step')} done; checkpoints and metrics are in {workdir}"
     )
+    if (adapter := write_adapter(experiment)) is not None:
+        console.print_stdout(f"the adapter, in PEFT's layout, is in {adapter}")
     if evaluation is not None:
         console.print_stdout(f"\n{experiment.objective.report(evaluation)}")
     next_step = experiment.objective.next_step()

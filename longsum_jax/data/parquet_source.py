@@ -1,8 +1,9 @@
 """Reads documents from parquet files, the format of data sets on the Hugging Face Hub."""
 
+import contextlib
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from longsum_jax.data.records import check_fields, to_document
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, first_line
 from longsum_jax.text.documents import Document, find_files
+from longsum_jax.text.rows import DOCUMENT_NAMES, SUMMARY_NAMES, choose_keys
 
 _ROWS = 256  # rows in memory at a time
 
@@ -28,14 +30,31 @@ def documents(task: Task, split: str) -> Iterator[Document]:
         InputError: pyarrow is not installed, a file is missing or damaged, or it lacks a field.
     """
     pattern = task.source.removeprefix("parquet:").replace("{split}", task.source_split(split))
-    for path in find_files(pattern):
+    yield from documents_of(task, find_files(pattern))
+
+
+def documents_of(task: Task, paths: Iterable[str | Path]) -> Iterator[Document]:
+    """Yields the documents of files, see ``documents``."""
+    for path in paths:
         for number, record in enumerate(_records(task, path)):
             document = to_document(task, record)
             yield document._replace(id=document.id or f"{Path(path).stem}:{number}")
 
 
-def _records(task: Task, path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yields the rows of one file, reading only the columns of the task."""
+def with_usual_keys(task: Task, path: str | Path) -> Task:
+    """Returns the task with columns of a file that have usual names, see ``rows.choose_keys``."""
+    with _opened(path) as file:
+        names = file.schema_arrow.names
+    document_key = choose_keys(names, task.document_key, DOCUMENT_NAMES, str(path))
+    summary_key = task.summary_key
+    if task.needs_summary:
+        summary_key = choose_keys(names, summary_key, SUMMARY_NAMES, str(path))
+    return dataclasses.replace(task, document_key=document_key, summary_key=summary_key)
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path) -> Iterator[Any]:
+    """Opens a Parquet file; errors become InputErrors."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -46,17 +65,20 @@ def _records(task: Task, path: str | Path) -> Iterator[dict[str, Any]]:
         ) from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            check_fields(dataclasses.replace(task, id_key=None, query_key=None), names)
-            texts = re.split(r"[+|]", task.document_key)
-            others = (
-                *(task.query_key, task.id_key, task.label_key, task.choices_key),
-                task.rejected_key,
-            )
-            wanted = {*texts, task.summary_key, *others}
-            columns = [name for name in names if name in wanted]
-            for batch in file.iter_batches(_ROWS, columns=columns):
-                yield from batch.to_pylist()
+            yield file
     except (pyarrow.ArrowException, OSError) as error:
         reason = first_line(error)
         raise InputError(f"{path}: cannot be read as parquet ({reason}); copy it again") from None
+
+
+def _records(task: Task, path: str | Path) -> Iterator[dict[str, Any]]:
+    """Yields the rows of one file, reading only the columns of the task."""
+    with _opened(path) as file:
+        names = file.schema_arrow.names
+        check_fields(dataclasses.replace(task, id_key=None, query_key=None), names)
+        texts = re.split(r"[+|]", task.document_key)
+        others = (task.summary_key, task.query_key, task.id_key, task.label_key)
+        selected = {*texts, *others, task.choices_key, task.rejected_key}
+        columns = [name for name in names if name in selected]
+        for batch in file.iter_batches(_ROWS, columns=columns):
+            yield from batch.to_pylist()

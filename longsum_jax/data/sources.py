@@ -60,6 +60,10 @@ def _read(task: Task, split: str, source_split: str) -> Iterator[Document]:
         from longsum_jax.data import parquet_source  # needs the extra "data"
 
         docs = _hold_out(task, split, parquet_source.documents(task, split))
+    elif scheme == "hf":
+        from longsum_jax.data import hub_source  # needs the extras "hf" and "files"
+
+        docs = hub_source.documents(task, split)
     elif scheme == "embedded":
         docs = _embedded_documents(source_split)
     elif scheme == "minutes":

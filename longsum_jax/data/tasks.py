@@ -71,7 +71,8 @@ class Task:
         source: "embedded" (CPython's language documentation), "minutes" (generated minutes of
             meetings, see ``data.minutes``), "tfds:BUILDER[/CONFIG]" (through seqio if
             ``cache_dir`` is set), "govreport:DIR" or "qmsum:DIR" (the released data set, see
-            ``data.govreport`` and ``data.qmsum``), "parquet:GLOB" (as on the Hugging Face Hub) or
+            ``data.govreport`` and ``data.qmsum``), "hf:ORG/NAME[/CONFIG][@REVISION]" (Parquet
+            files of the Hugging Face Hub), "parquet:GLOB" or
             "json:GLOB" (JSON lines, plain or compressed); "{split}" in a GLOB is replaced by the
             split's name.
         splits: name of a split -> its name in the source.
@@ -161,11 +162,11 @@ class Task:
 
     def __post_init__(self) -> None:
         scheme, _, rest = self.source.partition(":")
-        needs_rest = scheme in ("tfds", *RELEASES, *_FILES)
+        needs_rest = scheme in ("tfds", "hf", *RELEASES, *_FILES)
         if self.source not in _BUILT_IN and not (needs_rest and rest):
             raise InputError(
                 f'task "{self.name}": source "{self.source}" must be one of embedded, minutes, '
-                "tfds:NAME, govreport:DIR, qmsum:DIR, parquet:GLOB, json:GLOB"
+                "tfds:NAME, hf:ORG/NAME, govreport:DIR, qmsum:DIR, parquet:GLOB, json:GLOB"
             )
         try:
             check_ranges(self)

@@ -25,6 +25,7 @@ from longsum_jax.schema import (
     from_dict,
 )
 from longsum_jax.training.loop import LoopOptions
+from longsum_jax.training.lora import LoraOptions
 from longsum_jax.training.mesh import MeshOptions
 from longsum_jax.training.optimizers import OptimizerOptions
 
@@ -215,6 +216,7 @@ class RunConfig:
     loss: LossOptions = field(default_factory=LossOptions)
     mlm: MaskingOptions = field(default_factory=MaskingOptions)
     optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
+    lora: LoraOptions = field(default_factory=LoraOptions)
     mesh: MeshOptions = field(default_factory=MeshOptions)
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
     init_from: str = ""
@@ -229,6 +231,7 @@ SECTIONS: Mapping[str, type] = {
     "loss": LossOptions,
     "mlm": MaskingOptions,
     "optimizer": OptimizerOptions,
+    "lora": LoraOptions,
     "training": LoopOptions,
     "mesh": MeshOptions,
     "evaluation": EvaluationOptions,
@@ -273,6 +276,7 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
         raise InputError(
             f"config.init_fresh={init_fresh} has no effect without config.init_from; leave it out"
         )
+    _check_lora(sections["lora"], sections["training"], init_from)
     named_task = get_task(task.pop("name", ""), **task)
     _check_loss(sections["loss"], named_task)
     return RunConfig(
@@ -284,6 +288,19 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
         description=dict(description),
         **sections,
     )
+
+
+def _check_lora(lora: LoraOptions, training: LoopOptions, init_from: str) -> None:
+    """Raises InputError for LoRA without a base, or for options without effect."""
+    if training.train == "lora" and not init_from:
+        raise InputError(
+            'config.training.train="lora" adapts a trained model; give one as config.init_from'
+        )
+    if training.train != "lora" and lora != LoraOptions():
+        raise InputError(
+            f'config.lora has no effect with config.training.train="{training.train}"; give '
+            'training.train="lora"'
+        )
 
 
 def _check_loss(loss: LossOptions, task: Task) -> None:

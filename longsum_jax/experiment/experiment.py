@@ -4,25 +4,28 @@ In the order of execution:
 
     run_config                      typed config, each section checked separately (config.py)
     check_run, check_mesh           checks across sections, and of the devices
-    make_experiment                 labels of the data, start model, tokenizer, objective
+    make_experiment                 labels of the data, start model, tokenizer, objective, LoRA
     make_store, make_batches        training examples, read and batched
     with_run_length                 steps of the run, if limited by epochs
     make_evaluator                  evaluation documents
     initial_params                  parameters of the start model
+    with_matrices                   the same with new matrices of LoRA
     write_model_directory           config.json and tokenizer, for ``load(workdir)``
     set_reference                   log-probabilities under a frozen reference model
     make_loss                       loss function
+    write_adapter                   matrices of LoRA, after training
 """
 
 import dataclasses
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
 from longsum_jax.checkpoints import huggingface
+from longsum_jax.checkpoints.lora import Lora
 from longsum_jax.data.batches import Batches
 from longsum_jax.data.examples.base import ExampleStore
 from longsum_jax.data.prepared import PreparedExamples
@@ -40,16 +43,20 @@ from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.auxiliary import AuxiliaryModels
 from longsum_jax.inference.loading import TRAINING_MODEL, load, load_auxiliary, load_config
 from longsum_jax.inference.model import Model
+from longsum_jax.layers.dense import LowRank, low_rank_updates
 from longsum_jax.layers.layer_groups import parse_hybrid
 from longsum_jax.models.heads import LabelOptions, label_names
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.schema import first_names
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer, train_sentencepiece
+from longsum_jax.training.checkpointing import restore_params
 from longsum_jax.training.mesh import check_batch_size, feed_of, make_mesh
-from longsum_jax.training.step import LossFn, SegmentedLoss, with_frozen
+from longsum_jax.training.step import LossFn, SegmentedLoss, with_context, with_frozen
 from longsum_jax.training.workdir import has_checkpoint
-from longsum_jax.typing import Params
+from longsum_jax.typing import Array, Params
+
+ADAPTER_DIRECTORY = "adapter"  # of a workdir
 
 
 class Experiment(NamedTuple):
@@ -60,12 +67,26 @@ class Experiment(NamedTuple):
         objective: objective constructed from the setup.
         start: model of ``init_from``; None without one, and after the first checkpoint.
         auxiliary: extractor and sentence encoder of the task.
+        lora: matrices that are trained instead of the model; None without LoRA.
     """
 
     setup: Setup
     objective: Objective
     start: WarmStart | None
     auxiliary: AuxiliaryModels
+    lora: Lora | None = None
+
+    @property
+    def init(self) -> Callable[[Array], Any]:
+        """The function from a PRNG key to all parameters, boxed with their axes."""
+        init = self.setup.family.init_params(self.setup.config)
+        return init if self.lora is None else self.lora.with_matrices(init)
+
+    @property
+    def parameter_axes(self) -> dict[str, tuple[str | None, ...]]:
+        """The logical names of the axes of all parameters by path."""
+        axes = self.setup.family.parameter_axes(self.setup.config)
+        return axes if self.lora is None else axes | self.lora.axes
 
 
 def check_run(run: RunConfig) -> None:
@@ -93,6 +114,11 @@ def check_run(run: RunConfig) -> None:
         raise InputError(
             f'config.training.best_metric: evaluation gives no "{best}"; '
             f"{did_you_mean(best, metrics)}"
+        )
+    if run.training.early_stopping_patience and not run.evaluation.examples:
+        raise InputError(
+            f"config.training.early_stopping_patience={run.training.early_stopping_patience} "
+            "needs evaluations; give evaluation.examples"
         )
     if run.data.reader == "stream" and run.data.shuffle == "all":
         raise InputError(
@@ -185,7 +211,25 @@ def make_experiment(run: RunConfig, workdir: str | Path) -> Experiment:
         )
 
     setup = Setup(run.family, config, task, tokenizer, run, workdir, make_model)
-    return Experiment(setup, objective(setup), start, auxiliary)
+    lora = make_lora(setup, start)
+    return Experiment(setup, objective(setup), start, auxiliary, lora)
+
+
+def make_lora(setup: Setup, start: WarmStart | None) -> Lora | None:
+    """Returns the matrices of LoRA; None if the run does not train them.
+
+    Raises:
+        InputError: targets that the model does not have, or a start model
+            without some parameters, which would never be trained.
+    """
+    if setup.run.training.train != "lora":
+        return None
+    if start is not None and start.fresh:
+        raise InputError(
+            'config.training.train="lora" trains no new parameters, but '
+            f"{setup.run.init_from} lacks {first_names(start.fresh)}; give a model that has them"
+        )
+    return Lora(setup.family, setup.config, setup.run.lora)
 
 
 def with_start_dropouts(run: RunConfig, config: Any, start: str | Path) -> Any:
@@ -389,9 +433,10 @@ class Evaluator:
         InputError: there are no evaluation documents. Raised on construction, not during training.
     """
 
-    def __init__(self, objective: Objective) -> None:
+    def __init__(self, objective: Objective, lora: Lora | None = None) -> None:
         objective.read_evaluation()
         self._objective = objective
+        self._lora = lora
         self._last: tuple[int, Evaluation] | None = None
 
     def __call__(self, params: Params, step: int) -> dict[str, float]:
@@ -405,6 +450,8 @@ class Evaluator:
         return self._evaluate(step, params)
 
     def _evaluate(self, step: int, params: Params) -> Evaluation:
+        if self._lora is not None:
+            params = self._lora.merged(params)
         evaluation = self._objective.evaluate(params)
         self._last = step, evaluation
         return evaluation
@@ -414,12 +461,35 @@ def make_evaluator(experiment: Experiment) -> Evaluator | None:
     """Reads the evaluation documents; None if the run has no evaluation."""
     if not experiment.setup.run.evaluation.examples:
         return None
-    return Evaluator(experiment.objective)
+    return Evaluator(experiment.objective, experiment.lora)
 
 
 def initial_params(experiment: Experiment) -> Params | None:
     """Returns the start model's parameters; None for random ones or the last checkpoint's."""
     return None if experiment.start is None else experiment.start.params
+
+
+def with_matrices(experiment: Experiment, params: Params | None) -> Params | None:
+    """Returns the result of ``initial_params`` with new matrices of LoRA."""
+    if params is None or experiment.lora is None:
+        return params
+    return experiment.lora.added_to(params, experiment.setup.run.training.seed)
+
+
+def write_adapter(experiment: Experiment) -> Path | None:
+    """Writes the matrices of the best checkpoint to the workdir, in PEFT's layout.
+
+    Returns:
+        The directory; None without LoRA, and in runs of several processes,
+        of which a single one cannot read a checkpoint.
+    """
+    setup = experiment.setup
+    if experiment.lora is None or jax.process_count() > 1:
+        return None
+    target = setup.workdir / ADAPTER_DIRECTORY
+    params = restore_params(setup.workdir)
+    experiment.lora.write(target, params, setup.run.init_from)
+    return target
 
 
 def write_model_directory(experiment: Experiment) -> None:
@@ -475,4 +545,8 @@ def make_loss(experiment: Experiment) -> LossFn | SegmentedLoss:
     """
     setup = experiment.setup
     loss_fn = with_span_penalty(experiment.objective.loss_fn(), setup.config)
-    return with_frozen(loss_fn, setup.run.optimizer.trainable)
+    if experiment.lora is not None:
+        options = setup.run.lora
+        low_rank = LowRank(options.scale, options.dropout)
+        loss_fn = with_context(loss_fn, lambda: low_rank_updates(low_rank))
+    return with_frozen(loss_fn, setup.run.training.trained)

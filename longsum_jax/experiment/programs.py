@@ -1,5 +1,6 @@
 """A run's programs as functions of shapes only, for any devices, to be compiled but not run."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.stages import Lowered
 
+from longsum_jax.checkpoints.lora import without_matrices
 from longsum_jax.decoding.options import GenerationOptions, of_whole_texts
 from longsum_jax.experiment import experiment as steps
 from longsum_jax.experiment.config import RunConfig
@@ -54,13 +56,14 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
     steps.check_mesh(run, devices)
     mesh = make_mesh(run.mesh, devices)
     objective = _objective(run, devices)
-    config = objective.setup.config
     schedule = run.optimizer.for_run(run.training.steps)
-    optimizer = make_optimizer(schedule, run.family.parameter_axes(config))
-    init = run.family.init_params(config)
+    lora = steps.make_lora(objective.setup, None)
+    experiment = steps.Experiment(objective.setup, objective, None, AuxiliaryModels(), lora)
+    optimizer = make_optimizer(schedule, experiment.parameter_axes, run.training.trained)
+    init = experiment.init
     rng = initialization_key(run.training.seed)
     state, _ = plan_state(init, optimizer, mesh, run.mesh.rules, rng)
-    loss_fn = steps.make_loss(steps.Experiment(objective.setup, objective, None, AuxiliaryModels()))
+    loss_fn = steps.make_loss(experiment)
     accumulation = run.training.accumulation
     train_step = make_train_step(
         loss_fn,
@@ -83,7 +86,9 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
     lower = partial(on_mesh, jax.jit(whole), state.params, part, key)
     yield AbstractProgram("loss", lower, parts, idle=state.opt_state)
     if objective.head == "language_model" and not objective.parts:
-        yield from _evaluation_programs(run, objective, mesh, state)
+        # Evaluations merge the matrices of LoRA into the other parameters.
+        merged = dataclasses.replace(state, params=without_matrices(state.params))
+        yield from _evaluation_programs(run, objective, mesh, merged)
 
 
 def evaluation_length(run: RunConfig) -> int:

@@ -11,6 +11,14 @@ import jax.numpy as jnp
 from longsum_jax import checksums
 from longsum_jax.checkpoints import huggingface
 from longsum_jax.checkpoints.hub import local_directory
+from longsum_jax.checkpoints.lora import (
+    Adapter,
+    has_matrices,
+    is_adapter,
+    merge_adapter,
+    merged_params,
+    read_adapter,
+)
 from longsum_jax.checkpoints.state_dict import check_finite
 from longsum_jax.checkpoints.weights import read_weights
 from longsum_jax.errors import InputError
@@ -21,9 +29,11 @@ from longsum_jax.models.config import MatmulPrecision, ModelConfig
 from longsum_jax.models.family import Family
 from longsum_jax.ops.platform import require_devices
 from longsum_jax.ops.storage import Storage
+from longsum_jax.schema import from_dict
 from longsum_jax.text.segment_inputs import SegmentInputOptions
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import has_tokenizer, load_tokenizer
+from longsum_jax.training.lora import LoraOptions
 from longsum_jax.training.trees import check_names, describe
 from longsum_jax.typing import Params
 
@@ -41,13 +51,17 @@ def load(
     which: Literal["best", "latest"] = "best",
     revision: str | None = None,
     architecture: str | None = None,
+    base: str | Path | None = None,
     decoder_storage: Storage = "float32",
 ) -> Model:
-    """Loads a model directory, a training workdir, or a repository of the Hugging Face Hub.
+    """Loads a model directory, a training workdir, an adapter, or a repository of the Hugging Face
+    Hub.
 
     Args:
         path: a directory in Hugging Face layout (as published, or written by ``save`` or
-            ``convert``), the workdir of a training run, or the name "org/name" of a repository.
+            ``convert``), the workdir of a training run, a LoRA adapter in
+            PEFT's layout, which is merged into its base model, or the name
+            "org/name" of a repository.
         dtype: dtype of the computation.
         matmul_precision: precision of float32 matmuls, see ``models.config.ModelConfig``.
         param_dtype: dtype of the parameters; "bfloat16" halves their memory (state-space kernels
@@ -57,6 +71,8 @@ def load(
         revision: branch, tag or commit of a repository.
         architecture: transformers class of the weights in ``path``, if its config.json names the
             wrong class or none.
+        base: base model of an adapter, as for ``path``; by default the one
+            that its adapter_config.json names.
         decoder_storage: storage type, on one CPU, of the decoder's weights, the output embeddings
             and the document's keys and values in decoding; computation is in float32. "bfloat16"
             rounds each weight by at most 2^-8 and halves the bytes read per token; "int8" rounds by
@@ -73,6 +89,24 @@ def load(
         )
     require_devices()
     path = local_directory(path, revision)
+    if is_adapter(path):
+        adapter = read_adapter(path)
+        if tokenizer is None and has_tokenizer(path):
+            tokenizer = path
+        model = load(
+            _base_of(adapter, base),
+            dtype=dtype,
+            matmul_precision=matmul_precision,
+            param_dtype=param_dtype,
+            tokenizer=tokenizer,
+            which=which,
+            architecture=architecture,
+            decoder_storage=decoder_storage,
+        )
+        model.params = merge_adapter(model.params, model.family, model.config, adapter)
+        return model
+    if base is not None:
+        raise InputError(f"base={base} is for adapters, but {path} is a model; leave it out")
     directory = _model_directory(path)
     is_run = directory != path
     # Verify checksums concurrently with reading.
@@ -117,9 +151,35 @@ def load_generation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _model_directory(path: Path) -> Path:
-    """Returns the directory of config.json: ``path``, or its subdirectory in a training workdir."""
+    """Returns the directory of config.json: ``path``, or its subdirectory in a training workdir.
+
+    For an adapter it is the one of its base model.
+    """
+    if is_adapter(path):
+        return _model_directory(local_directory(_base_of(read_adapter(path))))
     trained = path / TRAINING_MODEL
     return trained if (trained / huggingface.CONFIG).exists() else path
+
+
+def _base_of(adapter: Adapter, base: str | Path | None = None) -> str | Path:
+    """Returns the path or name of an adapter's base model.
+
+    A relative path is in the working directory or in the adapter's directory.
+    """
+    base = base or adapter.base
+    if not base:
+        raise InputError(
+            f"{adapter.directory}: adapter_config.json names no base model; give one (base)"
+        )
+    beside = adapter.directory / base
+    if not Path(base).is_dir() and beside.is_dir():
+        base = beside
+    if Path(base).is_dir() and is_adapter(Path(base)):
+        raise InputError(
+            f"{adapter.directory}: its base model {base} is an adapter as well; merge that one "
+            "first (longsum convert), and give the result (base)"
+        )
+    return base
 
 
 def load_description(
@@ -217,9 +277,12 @@ def _trained_params(
 ) -> Params:
     """Returns the parameters of a training run after comparing them with the config."""
     # Imported here because orbax takes a second to import.
-    from longsum_jax.training.checkpointing import restore_params
+    from longsum_jax.training.checkpointing import read_meta, restore_params
 
     params = restore_params(workdir, which=which)
+    if has_matrices(params):
+        lora = from_dict(LoraOptions, read_meta(workdir, which)["config"]["lora"], "lora")
+        params = merged_params(params, lora.scale)
     shapes = family.parameter_shapes(config)
     expected = {name: [list(shape), ""] for name, shape in shapes.items()}
     # The workdir may contain checkpoints of another config.

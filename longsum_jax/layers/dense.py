@@ -1,10 +1,12 @@
 """Initializers, linear layers, norms and the feed-forward."""
 
+import contextlib
+import contextvars
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -33,8 +35,42 @@ def torch_uniform(fan_in: int) -> Initializer:
     return init
 
 
+class LowRank(NamedTuple):
+    """Options of low-rank updates of linear layers.
+
+    Attributes:
+        scale: factor of the product of both matrices.
+        dropout_rate: dropout rate of the input of the first matrix, applied
+            if there are random numbers for dropout.
+    """
+
+    scale: float
+    dropout_rate: float = 0.0
+
+
+_LOW_RANK: contextvars.ContextVar[LowRank] = contextvars.ContextVar("low_rank")
+
+
+@contextlib.contextmanager
+def low_rank_updates(options: LowRank) -> Iterator[None]:
+    """Makes layers with parameters "lora_a" and "lora_b" add their product.
+
+    It takes effect while a model is traced.
+    """
+    token = _LOW_RANK.set(options)
+    try:
+        yield
+    finally:
+        _LOW_RANK.reset(token)
+
+
 class Linear(nn.Module):
     """A linear layer x W + b over the last ``inputs`` axes of x.
+
+    With the parameters "lora_a" [*inputs, rank] and "lora_b" [rank, *outputs],
+    and inside of ``low_rank_updates``, it is x W + b + scale * (x A) B. W is
+    not changed, so that the gradients and the activations of an update only
+    have the size of A, B and x A, and that x can have dropout of its own.
 
     Attributes:
         shape: shape of W, input axes first.
@@ -61,14 +97,48 @@ class Linear(nn.Module):
         self, x: Float[AnyArray, "*batch_and_inputs"]
     ) -> Float[Array, "*batch_and_outputs"]:
         """Applies the map."""
-        return self._apply(x, self.kernel, None if self.bias_init is None else self.bias)
+        y = self._apply(x, self.kernel, None if self.bias_init is None else self.bias)
+        if (matrices := self._low_rank()) is not None:
+            y = y + self._low_rank_update(x, *matrices)
+        return y
 
     def without_gradients(
         self, x: Float[AnyArray, "*batch_and_inputs"]
     ) -> Float[Array, "*batch_and_outputs"]:
         """Applies the map, with gradients for ``x`` but none for its parameters."""
         bias = None if self.bias_init is None else jax.lax.stop_gradient(self.bias)
-        return self._apply(x, jax.lax.stop_gradient(self.kernel), bias)
+        y = self._apply(x, jax.lax.stop_gradient(self.kernel), bias)
+        if (matrices := self._low_rank()) is not None:
+            y = y + self._low_rank_update(x, *jax.lax.stop_gradient(matrices))
+        return y
+
+    @property
+    def updated_kernel(self) -> AnyArray:
+        """The kernel with its low-rank update, without dropout."""
+        if (matrices := self._low_rank()) is None:
+            return self.kernel
+        update = jnp.tensordot(*matrices, axes=1, precision="highest")
+        return self.kernel + (_LOW_RANK.get().scale * update).astype(self.kernel.dtype)
+
+    def _low_rank(self) -> tuple[AnyArray, AnyArray] | None:
+        """Returns both matrices of the update; None without an update."""
+        if not self.has_variable("params", "lora_a"):
+            return None
+        return (
+            self.get_variable("params", "lora_a"),
+            self.get_variable("params", "lora_b"),
+        )
+
+    def _low_rank_update(self, x: AnyArray, a: AnyArray, b: AnyArray) -> Array:
+        scale, rate = _LOW_RANK.get()
+        if rate and self.has_rng("dropout"):
+            share = 1 - rate
+            keep = keep_mask(self.make_rng("dropout"), share, x.shape)
+            x = drop_entries(x, keep, share)
+        x, a, b = (array.astype(self.dtype) for array in (x, a, b))
+        axes = tuple(range(x.ndim - self.inputs, x.ndim))
+        inner = jax.lax.dot_general(x, a, ((axes, tuple(range(self.inputs))), ((), ())))
+        return jnp.tensordot(inner, b, axes=1) * scale
 
     def _apply(self, x: AnyArray, kernel: AnyArray, bias: AnyArray | None) -> Array:
         if isinstance(kernel, Stored):

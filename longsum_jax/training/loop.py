@@ -10,9 +10,11 @@ never stopped.
 """
 
 import contextlib
+import math
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -21,10 +23,11 @@ import optax
 from jax.sharding import Mesh
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.schema import Count, Positive, check_ranges
+from longsum_jax.schema import Count, Positive, Rate, check_ranges
 from longsum_jax.training.checkpointing import TrainingCheckpoints
 from longsum_jax.training.mesh import MeshOptions, activate, make_mesh, put_batch, sharding_table
 from longsum_jax.training.nonfinite import NonfiniteWatch
+from longsum_jax.training.optimizers import swap_average, with_average
 from longsum_jax.training.preemption import Interrupts
 from longsum_jax.training.reporter import Reporter
 from longsum_jax.training.state import TrainState, create_state, plan_state, shardings_of
@@ -37,8 +40,16 @@ from longsum_jax.training.step import (
     make_train_step,
 )
 from longsum_jax.training.workdir import CHECKPOINTS, locked_workdir, open_workdir
+from longsum_jax.training.writers import METRICS, read_evaluations
 from longsum_jax.typing import Array, BatchIterator, NumpyBatch
 
+# Names of parts of a model -> pattern of their parameters' paths.
+TRAINED = {
+    "all": "",
+    "lora": r"/lora_[ab]$",
+    "globals": r"global_embeddings$|^head/",  # a new head, if there is one
+    "decoder": r"^decoder/",
+}
 _INIT_FOLD = 2**32 - 1  # folded into the seed's key for the initialization; no step reaches it
 
 
@@ -60,6 +71,15 @@ class LoopOptions:
         accumulation: number of micro-batches per step.
         tensorboard: True to also write TensorBoard files.
         progress: True to show the progress line and the sharding table on standard error.
+        train: parameters to train: a key of ``TRAINED``, or a regular
+            expression that is searched for in their paths
+            ("encoder/attention/global_embeddings"). The others do not change,
+            and have neither gradients nor optimizer state.
+        ema_decay: decay of exponential moving averages of the trained
+            parameters, which are evaluated and saved as the parameters of
+            checkpoints; 0 for none.
+        early_stopping_patience: number of consecutive evaluations without a
+            better ``best_metric`` after which training stops; 0 to never stop.
     """
 
     steps: Positive
@@ -74,27 +94,42 @@ class LoopOptions:
     accumulation: Positive = 1
     tensorboard: bool = False
     progress: bool = True
+    train: str = "all"
+    ema_decay: Rate = 0.0
+    early_stopping_patience: Count = 0
 
     def __post_init__(self) -> None:
         check_ranges(self, "training")
+        try:
+            re.compile(self.trained)
+        except re.error as error:
+            raise InputError(
+                f'training.train: "{self.train}" is neither one of '
+                f"{', '.join(TRAINED)} nor a regular expression ({error})"
+            ) from None
         if isinstance(self.eval_every, str) and self.eval_every != "epoch":
             raise InputError(
                 f'training.eval_every: "{self.eval_every}" is not allowed; give a number of steps '
                 'or "epoch"'
             )
 
+    @property
+    def trained(self) -> str:
+        """The pattern of the trained parameters; empty for all."""
+        return TRAINED.get(self.train, self.train)
 
-StopReason = Literal["steps", "data", "SIGTERM", "SIGINT"]
+
+StopReason = Literal["steps", "data", "early_stopping", "SIGTERM", "SIGINT"]
 
 
 class FitResult(NamedTuple):
     """The result of a training run.
 
     Attributes:
-        state: final state, on the mesh.
+        state: final state, on the mesh, with averaged parameters if there are.
         step: number of steps done.
-        stopped_by: reason for stopping: "steps" (all done), "data" (no more batches) or the
-            signal's name ("SIGTERM", "SIGINT").
+        stopped_by: reason for stopping: "steps" (all done), "data" (no more batches),
+            "early_stopping" or the signal's name ("SIGTERM", "SIGINT").
         compilations: number of compilations of the step, once per batch shape.
     """
 
@@ -128,6 +163,7 @@ def fit(
     hooks: Sequence[Hook] = (),
     check_program: CheckProgram | None = None,
     debug_nans: bool = False,
+    clip_norm: float | None = None,
 ) -> FitResult:
     """Trains a model, or resumes the training in ``workdir``.
 
@@ -149,6 +185,8 @@ def fit(
         check_program: check of compiled steps, see `step.CompilationWatch`.
         debug_nans: True to stop at the first step that is not finite, and to repeat it to find the
             tensor that causes it. Every step is then waited for and needs a second state.
+        clip_norm: gradient norm above which the optimizer clips, for the share
+            of clipped steps in metrics.jsonl; None to leave the share out.
 
     Raises:
         InputError: workdir that is not writable, in use or of another run; mesh or batch that does
@@ -161,6 +199,8 @@ def fit(
     mesh_options = mesh_options or MeshOptions()
     run = dict(run or {})
     eval_every = options.eval_every if evaluate else 0
+    if options.ema_decay:
+        optimizer = with_average(optimizer, options.ema_decay, options.trained)
     if eval_every == "epoch":
         _epoch(batches.state())  # raises InputError unless the batches count epochs
     with contextlib.ExitStack() as stack:
@@ -199,8 +239,13 @@ def fit(
             nonfinite = NonfiniteWatch(loss_fn, options.accumulation, options.seed)
         watch = CompilationWatch(train_step, check_program)
         is_evaluated = start == 0 or checkpoints.scores(start) is not None
-        reporter = stack.enter_context(_make_reporter(workdir, options, start, is_evaluated))
-        milestones = _Milestones(evaluate, options, checkpoints, reporter, start, is_evaluated)
+        history = read_evaluations(workdir / METRICS, start, is_evaluated)
+        reporter = stack.enter_context(
+            _make_reporter(workdir, options, start, is_evaluated, clip_norm)
+        )
+        milestones = _Milestones(
+            evaluate, options, checkpoints, reporter, start, is_evaluated, history
+        )
         take_step = _WatchedStep(
             train_step, mesh, options.accumulation, watch, nonfinite, reporter, hooks
         )
@@ -212,7 +257,7 @@ def fit(
             milestones.evaluate_and_save(start, state, batches.state())
         step = start
         stopped_by = "steps"
-        while step < options.steps:
+        while step < options.steps and not milestones.have_stalled:
             position = batches.state()
             try:
                 batch = next(batches)
@@ -223,6 +268,8 @@ def fit(
                 # The batch is the first of a new epoch; the state is still the one at the end of
                 # the old epoch.
                 milestones.evaluate_and_save(step, state, position)
+                if milestones.have_stalled:
+                    break
             step += 1
             state = take_step(step, state, batch)
             signal_name = interrupts.wanted(step)
@@ -237,7 +284,9 @@ def fit(
                 milestones.save(step, state, batches.state())
 
         # The end: a complete run is evaluated, a run stopped by a signal is only saved
-        is_complete = stopped_by in ("steps", "data")
+        if stopped_by == "steps" and step < options.steps:
+            stopped_by = "early_stopping"
+        is_complete = stopped_by in ("steps", "data", "early_stopping")
         if is_complete or step == options.steps:
             reporter.write_last_step()
         if is_complete:
@@ -246,6 +295,7 @@ def fit(
             milestones.save(step, state, batches.state())
         reporter.flush()
         checkpoints.wait()
+        state = _with_averages(state)
         return FitResult(state, step, cast(StopReason, stopped_by), watch.compilations)
 
 
@@ -290,8 +340,10 @@ class _Milestones:
         reporter: Reporter,
         start: int,
         is_evaluated: bool,
+        history: Sequence[Mapping[str, float]] = (),
     ) -> None:
         self._evaluate = evaluate
+        self._history = list(history)
         self._options = options
         self._checkpoints = checkpoints
         self._reporter = reporter
@@ -299,13 +351,24 @@ class _Milestones:
         self._saved_step = start
         self._evaluated_step = start if is_evaluated else 0
 
+    @property
+    def have_stalled(self) -> bool:
+        """True if the last evaluations, as many as the patience, were not better than before."""
+        patience = self._options.early_stopping_patience
+        values = [scores.get(self._options.best_metric, -math.inf) for scores in self._history]
+        if not patience or len(values) <= patience:
+            return False
+        return max(values[-patience:]) <= max(values[:-patience])
+
     def evaluate_and_save(self, step: int, state: TrainState, position: dict[str, Any]) -> None:
         """Saves the state of ``step``, then evaluates it and adds its scores."""
         self.save(step, state, position)
         if self._evaluate is None or step == self._evaluated_step:
             return
         self._reporter.flush()
-        scores = {name: float(x) for name, x in self._evaluate(state.params, step).items()}
+        params, _ = swap_average(state.params, state.opt_state)
+        scores = {name: float(x) for name, x in self._evaluate(params, step).items()}
+        self._history.append(scores)
         self._check_best_metric(scores)
         self._reporter.write_evaluation(step, scores)
         self._evaluated_step = step
@@ -319,12 +382,14 @@ class _Milestones:
         # Metrics are written first: a resume removes lines that are later than the checkpoint, but
         # cannot restore lines that are missing before it.
         self._reporter.flush()
+        state = _with_averages(state)
         self._checkpoints.save(step, state.params, state.without_params(), position)
         self._saved_step = step
 
     def _check_best_metric(self, scores: Mapping[str, float]) -> None:
         name = self._options.best_metric
-        if self._options.keep_best and name not in scores:
+        is_used = self._options.keep_best or self._options.early_stopping_patience
+        if is_used and name not in scores:
             guess = did_you_mean(name, scores)
             raise InputError(f'training.best_metric: the evaluation gives no "{name}"; {guess}')
 
@@ -338,9 +403,15 @@ def _restore(
 ) -> TrainState:
     """Returns the state of the last checkpoint, of ``step``, and restores its data position."""
     restored = checkpoints.restore(abstract.params, abstract.without_params())
-    state = TrainState.from_checkpoint(restored.params, restored.state)
+    state = _with_averages(TrainState.from_checkpoint(restored.params, restored.state))
     _restore_position(batches, restored.data, workdir, step)
     return state
+
+
+def _with_averages(state: TrainState) -> TrainState:
+    """Returns the state with parameters and averages exchanged, see ``swap_average``."""
+    params, opt_state = swap_average(state.params, state.opt_state)
+    return replace(state, params=params, opt_state=opt_state)
 
 
 def _restore_position(
@@ -390,7 +461,13 @@ def _open_checkpoints(
     )
 
 
-def _make_reporter(workdir: Path, options: LoopOptions, start: int, is_evaluated: bool) -> Reporter:
+def _make_reporter(
+    workdir: Path,
+    options: LoopOptions,
+    start: int,
+    is_evaluated: bool,
+    clip_norm: float | None,
+) -> Reporter:
     return Reporter(
         workdir,
         start=start,
@@ -400,4 +477,5 @@ def _make_reporter(workdir: Path, options: LoopOptions, start: int, is_evaluated
         max_bad_steps=options.max_bad_steps,
         tensorboard=options.tensorboard,
         progress=options.progress,
+        clip_norm=clip_norm,
     )

@@ -25,6 +25,7 @@ from longsum_jax.training.adafactor import (
     scale_by_adafactor,
     scale_by_parameter_rms,
 )
+from longsum_jax.training.trees import name_of
 from longsum_jax.typing import Array
 
 NAMES = ("adamw", "adamw_hf", "adafactor")
@@ -49,7 +50,9 @@ class OptimizerOptions:
         total_steps: step at which "linear" and "cosine" reach zero, unused by the others; None for
             the end of the run, see `for_run`.
         b1, b2, eps: decay rates of Adam's moments, and constant of its denominator.
-        weight_decay: decoupled weight decay of every parameter, multiplied by the learning rate.
+        weight_decay: decoupled weight decay, multiplied by the learning rate.
+        decays_all: True to also decay norms and biases, as fairseq does;
+            transformers and the default spare them, see ``is_decayed``.
         clip_norm: largest global gradient norm; None or 0 disables clipping.
         clip_threshold: for Adafactor, largest root mean square of the update of one layer's
             parameter.
@@ -60,10 +63,6 @@ class OptimizerOptions:
             the second moment.
         skip_spikes: ratio of a step's gradient norm to the mean of earlier norms above which the
             step is skipped, see ``without_spikes``; None to skip no steps.
-        trainable: regular expression searched for in the paths
-            ("encoder/attention/global_embeddings") of parameters, to select the ones to train; the
-            others do not change and have no moments (and no gradients, see ``step.with_frozen``).
-            Empty trains all.
     """
 
     name: Literal["adamw", "adamw_hf", "adafactor"] = "adamw"
@@ -75,13 +74,13 @@ class OptimizerOptions:
     b2: Rate = 0.999
     eps: PositiveFloat = 1e-8
     weight_decay: Weight = 0.0
+    decays_all: bool = False
     clip_norm: Weight | None = 1.0
     clip_threshold: PositiveFloat = 1.0
     scale_parameter: bool = False
     decay_rate: PositiveFloat = 0.8
     min_dim_size_to_factor: Count = 128
     skip_spikes: Annotated[float, Range(1, above=True)] | None = None
-    trainable: str = ""
 
     def __post_init__(self) -> None:
         if self.name not in NAMES:
@@ -96,12 +95,6 @@ class OptimizerOptions:
                 f'optimizer.total_steps: schedule "{self.schedule}" needs more than the '
                 f"{self.warmup_steps} warm-up steps, got {self.total_steps}"
             )
-        try:
-            re.compile(self.trainable)
-        except re.error as error:
-            raise InputError(
-                f'optimizer.trainable: "{self.trainable}" is not a regular expression ({error})'
-            ) from None
 
     @property
     def decays(self) -> bool:
@@ -162,7 +155,9 @@ def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
 
 
 def make_optimizer(
-    options: OptimizerOptions, axes: ParameterAxes | None = None
+    options: OptimizerOptions,
+    axes: ParameterAxes | None = None,
+    trained: str = "",
 ) -> optax.GradientTransformation:
     """Returns clipping, the optimizer and its schedule as one transformation.
 
@@ -173,9 +168,11 @@ def make_optimizer(
         options: optimizer options.
         axes: names of the parameters' axes, by which Adafactor distinguishes layers and matrices;
             None for parameters that are not stacks of layers.
+        trained: pattern of the trained parameters, see ``find_trained``; the
+            others do not change and have no state. Empty trains all.
 
     Raises:
-        InputError: raised by its ``init`` if no parameter's path contains ``trainable``.
+        InputError: raised by its ``init`` if no path contains ``trained``.
     """
     chain = [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
     chain += _adafactor(options, axes or {}) if options.name == "adafactor" else _adam(options)
@@ -183,7 +180,7 @@ def make_optimizer(
     optimizer = optax.chain(*chain, _descend(schedule(options)))
     if options.skip_spikes is not None:
         optimizer = without_spikes(optimizer, options.skip_spikes)
-    return _restrict(optimizer, options.trainable) if options.trainable else optimizer
+    return _restrict(optimizer, trained) if trained else optimizer
 
 
 def _restrict(
@@ -203,7 +200,12 @@ def _restrict(
 
 
 def find_trained(tree: Any, pattern: str) -> Any:
-    """Returns a tree that is True for parameters whose path contains ``pattern``, else False.
+    """Returns a tree that is True for trained parameters, else False.
+
+    Args:
+        tree: parameter tree.
+        pattern: regular expression, searched for in the paths of parameters
+            ("encoder/attention/global_embeddings").
 
     Raises:
         InputError: no path contains it.
@@ -212,7 +214,7 @@ def find_trained(tree: Any, pattern: str) -> Any:
     matches = {path: re.search(pattern, path) is not None for path in flat}
     if not any(matches.values()):
         names = ", ".join(sorted(matches))
-        raise InputError(f'optimizer.trainable: "{pattern}" matches no parameter; known: {names}')
+        raise InputError(f'training.train: "{pattern}" matches no parameter; known: {names}')
     return flax.traverse_util.unflatten_dict(matches, sep="/")
 
 
@@ -314,12 +316,37 @@ def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransfor
     return optax.GradientTransformation(plain.init, update)
 
 
+# Paths of norms and biases, including T5's position biases, as transformers.
+_UNDECAYED = re.compile(r"(^|/)scale$|bias")
+
+
+def is_decayed(path: str) -> bool:
+    """Returns True for a parameter with weight decay by default.
+
+    Args:
+        path: path of the parameter, such as "encoder/layers/norm/scale".
+    """
+    return _UNDECAYED.search(path) is None
+
+
+def _weight_decay(options: OptimizerOptions) -> list[optax.GradientTransformation]:
+    if not options.weight_decay:
+        return []
+
+    def decay(path: Any, update: Array, param: Array) -> Array:
+        if options.decays_all or is_decayed(name_of(path)):
+            return update + options.weight_decay * param
+        return update
+
+    def add_decay(updates: Any, params: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(decay, updates, params)
+
+    return [optax.stateless(add_decay)]
+
+
 def _adam(options: OptimizerOptions) -> list[optax.GradientTransformation]:
     rule = scale_by_adam_hf if options.name == "adamw_hf" else optax.scale_by_adam
-    chain = [rule(options.b1, options.b2, options.eps)]
-    if options.weight_decay:
-        chain.append(optax.add_decayed_weights(options.weight_decay))
-    return chain
+    return [rule(options.b1, options.b2, options.eps), *_weight_decay(options)]
 
 
 def _adafactor(
@@ -332,12 +359,75 @@ def _adafactor(
         clip_threshold=options.clip_threshold,
         min_dim_size_to_factor=options.min_dim_size_to_factor,
     )
-    chain = [factored]
-    if options.weight_decay:
-        chain.append(optax.add_decayed_weights(options.weight_decay))
+    chain = [factored, *_weight_decay(options)]
     if options.scale_parameter:
         chain.append(scale_by_parameter_rms(axes))
     return chain
+
+
+class AverageState(NamedTuple):
+    """The state of an optimizer, and the moving averages of its parameters."""
+
+    inner: Any
+    average: Any
+
+
+def with_average(
+    optimizer: optax.GradientTransformation, decay: float, trained: str = ""
+) -> optax.GradientTransformation:
+    """Keeps exponential moving averages of the parameters after each update.
+
+    Args:
+        optimizer: optimizer of the parameters, which are the same as without.
+        decay: share of the old average in the new one.
+        trained: pattern of the averaged parameters, see ``find_trained``; the
+            others are constant. Empty averages all.
+    """
+
+    def init(params: Any) -> AverageState:
+        average = params
+        if trained:
+            average = jax.tree.map(
+                lambda is_trained, param: param if is_trained else optax.MaskedNode(),
+                find_trained(params, trained),
+                params,
+            )
+        return AverageState(optimizer.init(params), average)
+
+    def update(updates: Any, state: AverageState, params: Any = None) -> tuple[Any, AverageState]:
+        updates, inner = optimizer.update(updates, state.inner, params)
+
+        def add(average: Any, param: Array, update: Array) -> Any:
+            if isinstance(average, optax.MaskedNode):
+                return average
+            return average + (1 - decay) * (param + update - average)
+
+        average = jax.tree.map(add, state.average, params, updates, is_leaf=_is_masked)
+        return updates, AverageState(inner, average)
+
+    return optax.GradientTransformation(init, update)
+
+
+def swap_average(params: Any, opt_state: Any) -> tuple[Any, Any]:
+    """Exchanges the parameters and their averages, if the optimizer has some.
+
+    Checkpoints contain the averages as parameters, for evaluation and use, and
+    the parameters in the optimizer's state, to go on from.
+    """
+    if not isinstance(opt_state, AverageState):
+        return params, opt_state
+    average = opt_state.average
+    averaged = jax.tree.map(
+        lambda new, old: old if _is_masked(new) else new, average, params, is_leaf=_is_masked
+    )
+    stored = jax.tree.map(
+        lambda new, old: new if _is_masked(new) else old, average, params, is_leaf=_is_masked
+    )
+    return averaged, opt_state._replace(average=stored)
+
+
+def _is_masked(node: Any) -> bool:
+    return isinstance(node, optax.MaskedNode)
 
 
 class DescendState(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from longsum_jax.training.writers import MetricsFile, ProgressLine, TensorBoard, Throughput
+from longsum_jax.training.writers import METRICS, MetricsFile, ProgressLine, TensorBoard, Throughput
 from longsum_jax.typing import Array
 
 
@@ -31,6 +31,8 @@ class Reporter:
             raised.
         tensorboard: True to also write TensorBoard files.
         progress: True to show the progress line.
+        clip_norm: gradient norm above which steps are clipped; lines then have
+            "clipped", the share of such steps since the last line.
     """
 
     def __init__(
@@ -44,7 +46,10 @@ class Reporter:
         max_bad_steps: int,
         tensorboard: bool,
         progress: bool,
+        clip_norm: float | None = None,
     ) -> None:
+        self._clip_norm = clip_norm
+        self._are_clipped: list[bool] = []
         self._log_every, self._max_bad_steps = log_every, max_bad_steps
         self._compiled_step = start + 1
         self._throughput = Throughput()
@@ -55,7 +60,7 @@ class Reporter:
         if is_first and tensorboard:
             self._writers.append(TensorBoard(workdir / "tensorboard", start, is_evaluated))
         if is_first:
-            file = MetricsFile(workdir / "metrics.jsonl", start, is_evaluated)
+            file = MetricsFile(workdir / METRICS, start, is_evaluated)
             if not is_evaluated:  # TensorBoard no longer shows values of this step
                 for line in file.earlier:
                     self._write(line.pop("step"), line)
@@ -93,6 +98,8 @@ class Reporter:
         self._progress.update(values["loss"], rate, is_compiled)
         if is_compiled:
             self._throughput.restart()
+        if self._clip_norm:
+            self._are_clipped.append(values["grad_norm"] > self._clip_norm)
         self._unwritten = (step, {**values, "tokens_per_second": round(rate, 1)})
         if self._log_every and step % self._log_every == 0:
             self.write_last_step()
@@ -106,6 +113,10 @@ class Reporter:
         self.flush()
         if self._unwritten is not None:
             step, values = self._unwritten
+            if self._are_clipped:
+                share = sum(self._are_clipped) / len(self._are_clipped)
+                values["clipped"] = round(share, 4)
+                self._are_clipped.clear()
             if peak := _peak_memory():
                 values["peak_gib"] = round(peak / 2**30, 3)
             self._write(step, values)

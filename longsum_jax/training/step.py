@@ -4,6 +4,7 @@ A step whose loss or gradient is not finite changes only the counts of skipped s
 the parameters shows whether an update was not finite.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -29,6 +30,7 @@ RESERVED_METRICS = (
     "weight",
     "skipped",
     "bad_streak",
+    "clipped",
 )
 
 
@@ -92,15 +94,15 @@ class SegmentedLoss(NamedTuple):
     backprop_through_memory: bool = False
 
 
-def with_frozen(loss_fn: LossFn | SegmentedLoss, trainable: str) -> LossFn | SegmentedLoss:
+def with_frozen(loss_fn: LossFn | SegmentedLoss, trained: str) -> LossFn | SegmentedLoss:
     """Returns ``loss_fn`` with gradients of only the trained parameters; other gradients are 0.
 
     Args:
         loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
-        trainable: pattern of the trained parameters, see `optimizers.OptimizerOptions`; empty
-            trains all.
+        trained: pattern of the trained parameters, see
+            `optimizers.find_trained`; empty trains all.
     """
-    if not trainable:
+    if not trained:
         return loss_fn
 
     def freeze(params: Any) -> Any:
@@ -108,16 +110,42 @@ def with_frozen(loss_fn: LossFn | SegmentedLoss, trainable: str) -> LossFn | Seg
             # JAX then does not compute the gradients of frozen parameters.
             return param if is_trained else jax.lax.stop_gradient(param)
 
-        return jax.tree.map(stop, find_trained(params, trainable), params)
+        return jax.tree.map(stop, find_trained(params, trained), params)
 
     def frozen(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda params, *args: function(freeze(params), *args)
 
-    if isinstance(loss_fn, SegmentedLoss):
-        return loss_fn._replace(
-            loss_fn=frozen(loss_fn.loss_fn), init_memory=frozen(loss_fn.init_memory)
-        )
-    return frozen(loss_fn)
+    return _map_functions(frozen, loss_fn)
+
+
+def with_context(
+    loss_fn: LossFn | SegmentedLoss,
+    make_context: Callable[[], contextlib.AbstractContextManager[None]],
+) -> LossFn | SegmentedLoss:
+    """Returns ``loss_fn`` whose functions are traced inside of a context."""
+
+    def in_context(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            with make_context():
+                return function(*args)
+
+        return call
+
+    return _map_functions(in_context, loss_fn)
+
+
+def _map_functions(
+    wrap: Callable[[Callable[..., Any]], Callable[..., Any]],
+    loss_fn: LossFn | SegmentedLoss,
+) -> LossFn | SegmentedLoss:
+    """Wraps all functions of a loss that compute with parameters."""
+    if not isinstance(loss_fn, SegmentedLoss):
+        return wrap(loss_fn)
+    return loss_fn._replace(
+        loss_fn=wrap(loss_fn.loss_fn),
+        init_memory=wrap(loss_fn.init_memory),
+        shared=wrap(loss_fn.shared),
+    )
 
 
 Grads = Any  # tree with the structure of the parameters

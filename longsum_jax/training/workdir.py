@@ -26,6 +26,7 @@ _CHANGEABLE = frozenset(
         "keep_latest",
         "keep_best",
         "best_metric",
+        "early_stopping_patience",
         "metrics",
         "max_bad_steps",
         "tensorboard",
@@ -34,6 +35,8 @@ _CHANGEABLE = frozenset(
         "mesh",
     }
 )
+
+_OFF = (None, False, 0, "", [], {}, "all")  # values that change nothing
 
 
 def open_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Path:
@@ -114,8 +117,9 @@ def checkpoint_steps(directory: Path) -> list[int]:
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Returns "model.d_model (32 there, 16 here)" for every difference not allowed on a restart.
 
-    An option that is missing in the old description may be newer than the run: it does not count as
-    a difference if it is off (None, False, 0 or empty).
+    An option that is missing in one description may be newer or older than the
+    other: it does not count as a difference if it is off (None, False, 0 or
+    empty, or "all" for the parameters to train).
 
     Args:
         old: description of the existing run, with nested sections.
@@ -125,8 +129,9 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     differing = []
     for key in sorted(there.keys() | here.keys()):
         is_same = there.get(key, ...) == here.get(key, ...)
-        is_new_and_off = key not in there and not here[key]
-        if not (is_same or is_new_and_off or _CHANGEABLE.intersection(key)):
+        is_off = here.get(key) in _OFF and there.get(key) in _OFF
+        is_absent_and_off = is_off and not (key in here and key in there)
+        if not (is_same or is_absent_and_off or _CHANGEABLE.intersection(key)):
             values = f"{_describe(there, key)} there, {_describe(here, key)} here"
             differing.append(f"{'.'.join(key)} ({values})")
     return differing

@@ -15,6 +15,8 @@ from longsum_jax.errors import InputError
 from longsum_jax.files import MAX_ROWS_BYTES, read_bytes
 from longsum_jax.progress import Bar
 
+METRICS = "metrics.jsonl"  # of a workdir
+
 
 class MetricsFile:
     """Appends one JSON object per line to ``path``; every line has a "step".
@@ -182,6 +184,27 @@ def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> list[dict[
     if len(retained) < len(lines):
         atomic.write_text(path, b"".join(retained).decode())
     return repeated
+
+
+def read_evaluations(path: Path, last_step: int, is_evaluated: bool) -> list[dict[str, float]]:
+    """Returns the scores of a run's evaluations so far, in order.
+
+    Args:
+        path: metrics file of the run, which need not exist.
+        last_step: step of the run; later evaluations are left out.
+        is_evaluated: True if the evaluation of ``last_step`` is complete;
+            otherwise it is left out.
+    """
+    if not path.exists():
+        return []
+    evaluations = []
+    for line in read_bytes(path, MAX_ROWS_BYTES).splitlines(keepends=True):
+        step = _step_of(line)
+        if step is None or b'"eval"' not in line:
+            continue
+        if step < last_step or (step == last_step and is_evaluated):
+            evaluations.append(json.loads(line)["eval"])
+    return evaluations
 
 
 def _step_of(line: bytes) -> int | None:

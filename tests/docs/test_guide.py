@@ -1,6 +1,7 @@
 """The guide's pages whose Python blocks run as they stand, with a small model for the one named."""
 
 import ast
+import dataclasses
 import importlib
 import json
 import math
@@ -9,7 +10,14 @@ import shlex
 import shutil
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
+
+from longsum_jax.inference.loading import load
+from longsum_jax.inference.model import Model
+from longsum_jax.models.registry import get_family
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "guide"
 
@@ -165,3 +173,40 @@ def test_landing_page(capsys):
     namespace = run("../index.md")
     assert namespace["states"].shape == (1, 1000, 32)
     assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.slow
+def test_lora(tiny_tokenizer, draw_params, tmp_path, monkeypatch):
+    """The commands as they stand on the page, with a tiny LED and one step."""
+    (block,) = [block for block in blocks("train.md", "bash") if "lora.rank" in block]
+    family = get_family("led")
+    config = dataclasses.replace(
+        family.presets["tiny"],
+        vocab_size=tiny_tokenizer.vocab_size,
+        encoder_layers=1,
+        decoder_layers=1,
+    )
+    model = Model(family, config, draw_params(family.init_params(config)), tiny_tokenizer, {})
+    monkeypatch.chdir(tmp_path)
+    model.save(tmp_path / "allenai" / "led-base-16384")
+    rows = "".join(f"Number {i} is said. Then more.,S {i}.\n" for i in range(40))
+    (tmp_path / "reports.csv").write_text(f"document,summary\n{rows}")
+    (tmp_path / "report.txt").write_text("Number 3 is said. Then more.")
+    shutil.copytree(PAGES.parents[1] / "configs", tmp_path / "configs")
+    lengths = ["task.max_source_length=32", "task.max_target_length=8", "evaluation.examples=0"]
+    short = [
+        f"--config.{key}" for key in (*lengths, "training.steps=1", "optimizer.warmup_steps=0")
+    ]
+    for line in block.replace("\\\n", " ").strip().splitlines():
+        _, command, *flags = shlex.split(line, comments=True)
+        flags += {"train": short, "summarize": ["--max_new_tokens=2"]}.get(command, [])
+        module = importlib.import_module(f"longsum_jax.commands.{command}")
+        assert not module.main(flags)
+    trained = load("runs/lora").params
+    for path in ("runs/lora/adapter", "led-reports"):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), load(path).params, trained
+        )
+    changed = jax.tree.map(lambda a, b: bool((a != b).any()), model.params, trained)
+    paths = [path for path, differs in flatten_dict(changed, sep="/").items() if differs]
+    assert sorted({path.split("/")[-2] for path in paths}) == ["q", "v"]

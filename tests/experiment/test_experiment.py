@@ -130,9 +130,9 @@ def test_epochs_end_a_run_and_its_schedule():
 
 
 def test_the_loss_of_a_run_knows_which_parameters_are_frozen(config, tmp_path, monkeypatch):
-    monkeypatch.setattr(steps, "with_frozen", lambda loss_fn, trainable: trainable)
-    experiment = experiment_of(changed(config, "optimizer", trainable="decoder"), tmp_path)
-    assert make_loss(experiment) == "decoder"
+    monkeypatch.setattr(steps, "with_frozen", lambda loss_fn, trained: trained)
+    experiment = experiment_of(changed(config, "training", train="decoder"), tmp_path)
+    assert make_loss(experiment) == "^decoder/"
 
 
 @pytest.mark.slow
@@ -238,6 +238,20 @@ def test_start_from_a_model_that_computes_otherwise(config, trained, tmp_path):
         (
             lambda c: changed(c, "training", steps="3"),
             "config.training.steps: expected int, got '3'",
+        ),
+        (
+            lambda c: changed(c, "training", train="lora"),
+            'config.training.train="lora" adapts a trained model; give one as config.init_from',
+        ),
+        (
+            lambda c: changed(c, "lora", rank=4),
+            'config.lora has no effect with config.training.train="all"',
+        ),
+        (
+            lambda c: changed(
+                changed(c, "training", early_stopping_patience=1), "evaluation", examples=0
+            ),
+            "config.training.early_stopping_patience=1 needs evaluations",
         ),
         (
             lambda c: changed(c, "mesh", preset="fdsp"),

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,12 +13,19 @@ import optax
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers.dense import Linear, LowRank, low_rank_updates, normal
 from longsum_jax.training import loop
 from longsum_jax.training.checkpointing import read_meta, restore_params
-from longsum_jax.training.loop import LoopOptions
+from longsum_jax.training.loop import TRAINED, LoopOptions
 from longsum_jax.training.optimizers import OptimizerOptions, make_optimizer
 from longsum_jax.training.reporter import TrainingDiverged
-from longsum_jax.training.step import CompilationWatch, LossOutput, make_train_step
+from longsum_jax.training.step import (
+    CompilationWatch,
+    LossOutput,
+    make_train_step,
+    with_context,
+    with_frozen,
+)
 
 
 def saved_steps(workdir):
@@ -506,3 +514,78 @@ def test_bad_loop_options_are_named(name):
 def test_unknown_word_for_eval_every_is_named():
     with pytest.raises(InputError, match=r'training\.eval_every: "epochs" is not allowed; give a'):
         LoopOptions(steps=1, eval_every="epochs")
+
+
+class AdaptedModel(nn.Module):
+    """An embedding and a linear map, to which LoRA adds a product."""
+
+    @nn.compact
+    def __call__(self, ids):
+        x = nn.Embed(12, 8, embedding_init=nn.initializers.normal(0.3))(ids)
+        return Linear((8, 12), ("embed", "vocab"), normal(0.3), name="map")(x)
+
+
+def fit_lora(toy, workdir, **options):
+    model = AdaptedModel()
+
+    def loss_fn(params, batch, rng):
+        logits = model.apply({"params": params}, batch["ids"], rngs={"dropout": rng})
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["labels"].clip(0))
+        mask = batch["labels"] >= 0
+        return LossOutput((losses * mask).sum(), mask.sum().astype(jnp.float32))
+
+    def init(key):
+        params = model.init(key, jnp.zeros((1, 5), jnp.int32))["params"]
+        params["map"]["lora_a"] = jax.random.normal(key, (8, 2))
+        params["map"]["lora_b"] = jnp.zeros((2, 12))
+        return params
+
+    low_rank = LowRank(2.0, 0.5)
+    options = LoopOptions(steps=1, train="lora").__dict__ | options
+    adapted = with_context(loss_fn, lambda: low_rank_updates(low_rank))
+    return toy.toy_fit(
+        workdir,
+        loss_fn=with_frozen(adapted, TRAINED["lora"]),
+        init=init,
+        optimizer=make_optimizer(OptimizerOptions("adamw", 0.05), trained=TRAINED["lora"]),
+        **options | {"log_every": 1, "progress": False},
+    )
+
+
+@pytest.mark.slow
+def test_lora_and_averages_resume_bit_for_bit(toy, tmp_path):
+    options = {"ema_decay": 0.5, "checkpoint_every": 0}
+    whole = fit_lora(toy, tmp_path / "whole", steps=4, **options)
+    fit_lora(toy, tmp_path / "cut", steps=2, **options)
+    cut = fit_lora(toy, tmp_path / "cut", steps=4, **options)
+    assert toy.losses(tmp_path / "cut") == toy.losses(tmp_path / "whole")
+    jax.tree.map(np.testing.assert_array_equal, cut.state, whole.state)
+    # Checkpoints have the averages as parameters.
+    saved = restore_params(tmp_path / "cut")
+    jax.tree.map(np.testing.assert_array_equal, saved, whole.state.params)
+    embedding = saved["Embed_0"]["embedding"]
+    start = fit_lora(toy, tmp_path / "start", steps=1, **options).state.params
+    np.testing.assert_array_equal(embedding, start["Embed_0"]["embedding"])
+    assert (saved["map"]["lora_b"] != start["map"]["lora_b"]).any()
+    # Only A and B have moments and averages: 8 x 2 and 2 x 12, three times.
+    sizes = [leaf.size for leaf in jax.tree.leaves(whole.state.opt_state) if leaf.ndim]
+    assert sorted(sizes) == [16] * 3 + [24] * 3
+
+
+@pytest.mark.slow
+def test_early_stopping_and_clipped_steps(fit, tmp_path, toy):
+    scores = {1: 0.1, 2: 0.5, 3: 0.5, 4: 0.4, 5: 0.9}
+    options = {
+        "evaluate": lambda params, step: {"mean_rouge": scores[step]},
+        "eval_every": 1,
+        "early_stopping_patience": 2,
+        "log_every": 2,
+        "clip_norm": 1e-6,
+    }
+    assert fit(tmp_path, steps=2, **options).stopped_by == "steps"
+    for _ in range(2):  # when started again, it does not go on
+        result = fit(tmp_path, steps=9, **options)
+        assert (result.step, result.stopped_by) == (4, "early_stopping")
+    lines = toy.read_lines(tmp_path)
+    assert [line["clipped"] for line in lines if "loss" in line] == [1.0, 1.0]
+    assert fit(tmp_path, steps=5, **options | {"early_stopping_patience": 0}).step == 5

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,12 +8,15 @@ import optax
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.training.loop import LoopOptions
 from longsum_jax.training.optimizers import (
     SPIKE_DECAY,
     SPIKE_WARMUP,
     OptimizerOptions,
     make_optimizer,
     schedule,
+    swap_average,
+    with_average,
 )
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "locost" / "d_misc.npz"
@@ -174,8 +178,8 @@ def trees(count):
     return [jax.tree.map(make, TREE, is_leaf=lambda x: isinstance(x, tuple)) for _ in range(count)]
 
 
-def steps(options, params, gradients):
-    optimizer = make_optimizer(options)
+def steps(options, params, gradients, trained=""):
+    optimizer = make_optimizer(options, trained=trained)
     state = optimizer.init(params)
     for gradient in gradients:
         updates, state = optimizer.update(gradient, state, params)
@@ -195,7 +199,10 @@ def test_only_some_parameters_are_trained(name):
         "total_steps": 5,
     }
     trained, state = steps(
-        OptimizerOptions(name, 0.1, **options, trainable=r"globals$|^head"), params, gradients
+        OptimizerOptions(name, 0.1, **options),
+        params,
+        gradients,
+        r"globals$|^head",
     )
     np.testing.assert_array_equal(trained["encoder"]["kernel"], params["encoder"]["kernel"])
     without = [jax.tree.map(lambda x: x, tree) for tree in (params, *gradients)]
@@ -218,7 +225,7 @@ def test_only_some_parameters_are_trained(name):
 
 def test_frozen_zeros_keep_their_signs():
     params = {"a": jnp.array([-0.0, 0.0, 1.0]), "b": jnp.ones(1)}
-    trained, _ = steps(OptimizerOptions(trainable="b"), params, [params])
+    trained, _ = steps(OptimizerOptions(), params, [params], "b")
     np.testing.assert_array_equal(np.signbit(trained["a"]), [True, False, False])
     assert trained["b"] != 1
 
@@ -229,11 +236,11 @@ def test_no_parameter_to_train():
         InputError,
         match='"global" matches no parameter; known: encoder/bias, encoder/kernel',
     ):
-        make_optimizer(OptimizerOptions(trainable="global")).init(
+        make_optimizer(OptimizerOptions(), trained="global").init(
             {"encoder": {"kernel": params["head"]["kernel"], "bias": 1.0}}
         )
-    with pytest.raises(InputError, match=r'optimizer.trainable: "\(" is not a regular expression'):
-        OptimizerOptions(trainable="(")
+    with pytest.raises(InputError, match=r'"\(" is neither .* nor a regular'):
+        LoopOptions(steps=1, train="(")
 
 
 def test_spikes_of_the_gradient_are_left_out():
@@ -294,3 +301,38 @@ def test_gradients_that_were_all_zero_make_no_spikes():
 def test_a_factor_that_skips_everything_is_refused():
     with pytest.raises(InputError, match="skip_spikes"):
         OptimizerOptions(skip_spikes=1.0)
+
+
+def test_norms_and_biases_have_no_weight_decay():
+    names = ("layers/norm/scale", "q/bias", "relative_attention_bias/embedding", "q/kernel")
+    params = dict.fromkeys(names, jnp.ones((2, 2)))
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    for decays_all, decayed in ((False, {"q/kernel"}), (True, set(names))):
+        options = OptimizerOptions(weight_decay=0.1, learning_rate=1.0, decays_all=decays_all)
+        tree = flax.traverse_util.unflatten_dict(params, sep="/")
+        gradient = flax.traverse_util.unflatten_dict(zeros, sep="/")
+        result, _ = steps(options, tree, [gradient])
+        flat = flax.traverse_util.flatten_dict(result, sep="/")
+        assert {name for name in names if (flat[name] != 1).any()} == decayed
+
+
+def test_averages_of_parameters():
+    """Beside a loop over the parameters; the frozen ones have no average."""
+    params, *gradients = trees(4)
+    inner = make_optimizer(OptimizerOptions(), trained="head")
+    optimizer = with_average(inner, 0.75, "head")
+    state, plain = optimizer.init(params), inner.init(params)
+    expected, twin = params["head"]["kernel"], params
+    for gradient in gradients:
+        updates, state = optimizer.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+        updates, plain = inner.update(gradient, plain, twin)
+        twin = optax.apply_updates(twin, updates)
+        expected = 0.75 * expected + 0.25 * twin["head"]["kernel"]
+    jax.tree.map(np.testing.assert_array_equal, params, twin)
+    assert len(jax.tree.leaves(state.average)) == 1
+    averaged, swapped = swap_average(params, state)
+    np.testing.assert_allclose(averaged["head"]["kernel"], expected, rtol=1e-6)
+    np.testing.assert_array_equal(averaged["encoder"]["kernel"], params["encoder"]["kernel"])
+    back, _ = swap_average(averaged, swapped)
+    jax.tree.map(np.testing.assert_array_equal, back, params)

@@ -99,7 +99,7 @@ def test_gradients_of_frozen_parameters_count_nowhere(accumulation):
         out = linear_loss(params, batch, rng)
         return out._replace(loss_sum=out.loss_sum + jnp.sqrt(params["frozen"]).sum())
 
-    optimizer = make_optimizer(OptimizerOptions(learning_rate=0.1, trainable="^w$"))
+    optimizer = make_optimizer(OptimizerOptions(learning_rate=0.1), trained="^w$")
     state = fresh(lambda rng: {"w": jnp.ones(2), "frozen": jnp.zeros(3)}, optimizer)
     step = make_train_step(with_frozen(loss, "^w$"), optimizer, accumulation=accumulation)
     state, metrics = step(state, {"x": np.full((2, 2), 3, np.float32)})
@@ -118,7 +118,7 @@ def test_gradients_of_frozen_parameters_take_no_memory(accumulation):
     shapes = {"frozen": (500, 500), "w": (500,)}
     params = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
     batch = {"x": jax.ShapeDtypeStruct((2, 500), jnp.float32)}
-    optimizer = make_optimizer(OptimizerOptions(trainable="w"))
+    optimizer = make_optimizer(OptimizerOptions(), trained="w")
     state = jax.eval_shape(lambda: init_state(params, optimizer))
     step = make_train_step(with_frozen(loss, "w"), optimizer, accumulation=accumulation)
     memory = step.lower(state, batch).compile().memory_analysis()

@@ -267,7 +267,7 @@ class HeposAttention(SourceAttention):
 
     def _project(self, projection: Linear, x: AnyArray) -> Array:
         # Only the positions that each head reads: [batch, num_keys, heads, head_dim].
-        kernel = projection.kernel.astype(self.dtype)
+        kernel = projection.updated_kernel.astype(self.dtype)
         # Heads of a group read different positions, so that each has its own keys.
         repeats = self.num_heads // kernel.shape[1]
         kernel = jnp.repeat(kernel, repeats, axis=1) if repeats > 1 else kernel

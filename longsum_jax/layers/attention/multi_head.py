@@ -431,7 +431,7 @@ class MultiHeadAttention(nn.Module):
         self, x: Float[AnyArray, "batch query_length d_model"]
     ) -> Float[Array, "batch query_length heads source_size"]:
         """Returns queries times the key map, which multiply states instead of keys."""
-        q, kernel = self.q(x), self.k.kernel.astype(self.dtype)
+        q, kernel = self.q(x), self.k.updated_kernel.astype(self.dtype)
         # [batch, query_length, kv_heads, heads of a group, head_dim]
         groups = q.reshape(*q.shape[:2], kernel.shape[1], -1, self.d_kv)
         absorbed = jnp.einsum("btgrk,dgk->btgrd", groups, kernel)
@@ -449,7 +449,7 @@ class MultiHeadAttention(nn.Module):
             mask: mask of ``attend``; a head whose mask is all False adds nothing.
         """
         # [batch, query_length, heads, head_dim]
-        kernel = self.v.kernel.astype(self.dtype)
+        kernel = self.v.updated_kernel.astype(self.dtype)
         groups = mixed.reshape(*mixed.shape[:2], kernel.shape[1], -1, mixed.shape[3])
         values = jnp.einsum("btgrd,dgk->btgrk", groups, kernel).reshape(*mixed.shape[:3], -1)
         if self.use_bias:
