@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from longsum_jax import checksums
 from longsum_jax.checkpoints import huggingface
 from longsum_jax.checkpoints.hub import local_directory
+from longsum_jax.checkpoints.sentence_modules import read_sentence_modules
 from longsum_jax.checkpoints.state_dict import check_finite
 from longsum_jax.checkpoints.weights import read_weights
 from longsum_jax.errors import InputError
@@ -75,6 +76,7 @@ def load(
     path = local_directory(path, revision)
     directory = _model_directory(path)
     is_run = directory != path
+    directory, modules = read_sentence_modules(directory)
     # Verify checksums concurrently with reading.
     with checksums.checking(directory):
         runtime = {"dtype": dtype, "matmul_precision": matmul_precision}
@@ -94,6 +96,7 @@ def load(
             summarization,
             _auxiliary_of(directory, summarization),
             decoder_storage,
+            modules,
         )
 
 
@@ -103,7 +106,8 @@ def load_config(path: str | Path) -> tuple[Family, ModelConfig]:
     Raises:
         InputError: as ``load``.
     """
-    return huggingface.read_config(_model_directory(local_directory(path)))
+    directory = _model_directory(local_directory(path))
+    return huggingface.read_config(read_sentence_modules(directory)[0])
 
 
 def load_generation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from longsum_jax.checkpoints import huggingface
+from longsum_jax.checkpoints.sentence_modules import SentenceModules, write_sentence_modules
 from longsum_jax.conversion.cross_attention import with_cross_attention
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.conversion.positions import Extension, extend_positions
@@ -73,6 +74,8 @@ class Model:
         auxiliary: extractor and sentence encoder of a model that reads segment by segment.
         decoder_storage: storage type of the decoder's weights and the document's keys in decoding,
             see ``load``.
+        sentence_modules: modules of a directory of sentence-transformers, which make the vectors of
+            sentences; None for mean states.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Model:
         summarization: dict[str, Any] | None = None,
         auxiliary: AuxiliaryModels | None = None,
         decoder_storage: Storage = "float32",
+        sentence_modules: SentenceModules | None = None,
     ) -> None:
         check_storage(config, decoder_storage)
         self.family = family
@@ -96,6 +100,7 @@ class Model:
         self.summarization = summarization or {}
         self.auxiliary = auxiliary or AuxiliaryModels()
         self.decoder_storage = decoder_storage
+        self.sentence_modules = sentence_modules
 
     @property
     def has_tokenizer(self) -> bool:
@@ -675,6 +680,7 @@ class Model:
             self.summarization,
             self.auxiliary,
             self.decoder_storage,
+            self.sentence_modules,
         )
         # Programs depend only on the config; parameters are their arguments.
         if config is self.config:
@@ -709,9 +715,21 @@ class Model:
             self.generation_config,
             self._tokenizer,
             self.auxiliary.named_inside(self.summarization),
-            self.auxiliary.writers(),
+            self._writers(),
             dtype,
         )
+
+    def _writers(self) -> dict[str, Callable[[Path], None]]:
+        """Returns functions that write further files, by their subdirectory."""
+        writers = self.auxiliary.writers()
+        if self.sentence_modules is None:
+            return writers
+        write = partial(
+            write_sentence_modules,
+            modules=self.sentence_modules,
+            d_model=self.config.d_model,
+        )
+        return {".": write, **writers}
 
     def padded(
         self,

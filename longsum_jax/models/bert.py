@@ -1,9 +1,10 @@
-"""BERT and related models: RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, ALBERT, Longformer
-and BigBird.
+"""BERT and related models: RoBERTa, XLM-RoBERTa, CamemBERT, MPNet, DistilBERT, ELECTRA, ALBERT,
+Longformer and BigBird.
 
 Papers: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020),
-CamemBERT (Martin et al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA (Clark et al. 2020), ALBERT
-(Lan et al. 2020), Longformer (Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
+CamemBERT (Martin et al. 2020), MPNet (Song et al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA
+(Clark et al. 2020), ALBERT (Lan et al. 2020), Longformer (Beltagy et al. 2020), BigBird (Zaheer et
+al. 2020).
 
 One encoder with one of several heads; its configs are in ``models.bert_config``. ``head`` selects
 the output: states ("none", or "pooler" with the pooling layer of plain BERT checkpoints), logits of
@@ -35,6 +36,7 @@ from longsum_jax.models.bert_config import (
     DistilBertConfig,
     ElectraConfig,
     LongformerConfig,
+    MpnetConfig,
     RobertaConfig,
     XlmRobertaConfig,
     presets,
@@ -334,6 +336,7 @@ FAMILIES = (
     _family("roberta", RobertaConfig),
     _family("xlm-roberta", XlmRobertaConfig),
     _family("camembert", CamembertConfig),
+    _family("mpnet", MpnetConfig),
     _family("distilbert", DistilBertConfig),
     _family("electra", ElectraConfig),
     _family("albert", AlbertConfig),

@@ -128,8 +128,10 @@ def write_config(config: BertConfig) -> dict[str, Any]:
         values |= {"attention_type": write_bigbird_attention(config), "use_bias": True}
     for name, key in _JSON_NAMES.get(type(config), {}).items():
         values |= {name: None, key: getattr(config, name)}
+    if not config.has_token_types:
+        values["type_vocab_size"] = None
     if isinstance(config, DistilBertConfig):
-        values |= {"type_vocab_size": None, "layer_norm_eps": None}
+        values["layer_norm_eps"] = None
     return values
 
 
