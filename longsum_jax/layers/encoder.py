@@ -41,7 +41,10 @@ class EncoderLayer(Layer):
     def setup(self) -> None:
         stack = self.stack
         attention = get_encoder_attention(stack.options)
-        self.self_norm = stack.make_sublayer_norm(partial(attention.make_norm, stack))
+        if stack.normalizes_first:
+            self.self_norm = stack.make_sublayer_norm(partial(attention.make_norm, stack))
+        else:
+            self.self_norm = _unchanged
         self.self_attention = attention.from_stack(stack)
         self.ff_norm = stack.make_sublayer_norm()
         self.feed_forward = stack.make_feed_forward()
@@ -126,6 +129,11 @@ class EncoderLayer(Layer):
         return ExtraKeyValues(mapped[0], mapped[-1], valid)
 
 
+def _unchanged(x: AnyArray) -> AnyArray:
+    """Returns the input, in place of a norm."""
+    return x
+
+
 def _identity(key: Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> Array:
     return jnp.eye(*shape, dtype=dtype)
 
@@ -172,13 +180,18 @@ class Encoder(nn.Module):
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        """Groups of consecutive equal layers: same attention and rotary positions, and all or none
-        with a memory."""
+        """Groups of consecutive equal layers: same attention, rotary positions and norms, and all
+        or none with a memory."""
         stack = self.stack
         attentions = layer_attentions(stack.options.encoder_attention, stack.num_layers)
         with_memory = memory_layers(stack.memory, stack.num_layers)
         specs = [
-            LayerSpec(name, i in with_memory, rotary=stack.rotary_of(i))
+            LayerSpec(
+                name,
+                i in with_memory,
+                rotary=stack.rotary_of(i),
+                normalizes=stack.normalizes_first or i > 0,
+            )
             for i, name in enumerate(attentions)
         ]
         return layer_groups(specs, stack.shares_layers)

@@ -149,7 +149,8 @@ class Bert(PreciseModule):
         if head in VOCABULARY_HEADS:
             return self.head(states, self.word_embeddings)
         if head == "classification":
-            return self.head(states[:, 0], deterministic)
+            state = self.text_state(states, jnp.asarray(attention_mask).astype(bool))
+            return self.head(state, deterministic)
         if head in TOKEN_HEADS:
             return self.head(states, deterministic)
         if self.is_initializing() and head == "pooler":
@@ -190,7 +191,17 @@ class Bert(PreciseModule):
         ids, mask = input_ids.reshape(-1, length), attention_mask.reshape(-1, length)
         types = None if token_type_ids is None else token_type_ids.reshape(-1, length)
         states = self.encode(ids, mask, deterministic, types, **inputs)
-        return self.head(states[:, 0], deterministic).reshape(input_ids.shape[:-1])
+        state = self.text_state(states, jnp.asarray(mask).astype(bool))
+        return self.head(state, deterministic).reshape(input_ids.shape[:-1])
+
+    def text_state(
+        self,
+        states: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+    ) -> Float[AnyArray, "batch d_model"]:
+        """Returns the state that represents a text: the first token's."""
+        del mask
+        return states[:, 0]
 
     def _answer_behind_question(
         self,
