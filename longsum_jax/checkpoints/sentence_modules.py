@@ -121,7 +121,7 @@ def _pool(name: Pooling, states: np.ndarray, mask: np.ndarray) -> np.ndarray:
     if name == "max":
         return np.where(real, states, -1e9).max(1)
     total = np.where(real, states, 0).sum(1)
-    count = np.maximum(real.sum(1), 1)
+    count = np.maximum(real.sum(1), 1).astype(np.float32)
     return total / (np.sqrt(count) if name == "mean_sqrt_len_tokens" else count)
 
 

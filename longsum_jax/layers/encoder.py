@@ -35,6 +35,14 @@ from longsum_jax.typing import AnyArray
 SalientVectors = tuple[AnyArray, AnyArray]
 
 
+class Identity(nn.Module):
+    """Returns its input, in place of a norm."""
+
+    def __call__(self, x: Float[AnyArray, "*batch d_model"]) -> Float[AnyArray, "*batch d_model"]:
+        """Returns the input."""
+        return x
+
+
 class EncoderLayer(Layer):
     """Self-attention (any encoder attention) and feed-forward, each with a residual."""
 
@@ -44,7 +52,7 @@ class EncoderLayer(Layer):
         if stack.normalizes_first:
             self.self_norm = stack.make_sublayer_norm(partial(attention.make_norm, stack))
         else:
-            self.self_norm = _unchanged
+            self.self_norm = Identity()
         self.self_attention = attention.from_stack(stack)
         self.ff_norm = stack.make_sublayer_norm()
         self.feed_forward = stack.make_feed_forward()
@@ -127,11 +135,6 @@ class EncoderLayer(Layer):
         # Keys use the first map, values the last one, which is the same map if shared.
         mapped = [linear(states) for linear in self.salient_maps]
         return ExtraKeyValues(mapped[0], mapped[-1], valid)
-
-
-def _unchanged(x: AnyArray) -> AnyArray:
-    """Returns the input, in place of a norm."""
-    return x
 
 
 def _identity(key: Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> Array:
