@@ -184,10 +184,12 @@ class ModernHead(nn.Module):
         x = ACTIVATIONS[c.classifier_activation](x)
         x = NORMS[c.norm](c.layer_norm_eps, c.compute_dtype, name="norm")(x)
         if self.outputs:
+            assert isinstance(table_or_deterministic, bool)
             x = Dropout(c.head_dropout)(x, table_or_deterministic)
             features, labels = (c.hidden_size, self.outputs), ("embed", "labels")
             x = biased_linear(features, labels, std, c.compute_dtype, "out")(x)
             return x.astype(jnp.float32)
+        assert not isinstance(table_or_deterministic, bool)
         logits = vocabulary_logits(x, table_or_deterministic)
         if not c.decoder_bias:
             return logits
