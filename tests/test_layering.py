@@ -55,6 +55,7 @@ OPTIONAL = (
     "array_record",
     "matplotlib",
     "tokenizers",
+    "jinja2",
     "huggingface_hub",
     "tensorboardX",
     "pyarrow",

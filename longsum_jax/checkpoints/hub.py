@@ -5,12 +5,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from longsum_jax.checkpoints.sentence_modules import module_directories
 from longsum_jax.errors import InputError, first_line
 from longsum_jax.files import read_json
 from longsum_jax.tokenizers.loading import TOKENIZER_FILES
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _DESCRIPTION = ["config.json", "generation_config.json"]
+# Files of sentence-transformers.
+_MODULES = ["modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"]
 _TOKENIZER = list(TOKENIZER_FILES)
 _ADAPTER = ["adapter_config.json", "adapter_model.safetensors"]
 _SAFETENSORS = ["model*.safetensors", "model.safetensors.index.json"]
@@ -59,7 +62,12 @@ def _download(name: str, revision: str | None) -> Path:
     Pickles are only fetched from repositories without safetensors.
     """
     patterns = _DESCRIPTION + _TOKENIZER + _SAFETENSORS + _ADAPTER
-    directory = _snapshot(name, revision, patterns)
+    directory = _snapshot(name, revision, patterns + _MODULES)
+    for module in module_directories(directory):
+        if _SUBDIRECTORY.fullmatch(module):
+            files = ["config.json", *_TOKENIZER, *_MODULES, *_SAFETENSORS, *_TORCH_BIN]
+            file_patterns = [f"{module}/{pattern}" for pattern in files]
+            _snapshot(name, revision, file_patterns, ignored=[f"{module}/*/*"])
     if not any(directory.glob("*.safetensors")):
         directory = _snapshot(name, revision, _DESCRIPTION + _TOKENIZER + _TORCH_BIN)
     for model in _auxiliary_models(directory):

@@ -25,6 +25,8 @@ from longsum_jax.models.family import Family
 from longsum_jax.models.lsg_layout import plain_architecture
 from longsum_jax.models.registry import family_of
 from longsum_jax.schema import shortened
+from longsum_jax.tokenizers.files import DOCUMENT_TOKEN, MAX_BYTES, added_ids
+from longsum_jax.tokenizers.files import JSON as TOKENIZER
 from longsum_jax.typing import Params
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
@@ -89,6 +91,8 @@ def read_config(
     family = family_of(raw, str(path))
     if family.is_encoder_decoder:
         raw = _with_special_tokens(directory, raw)
+    if family.name == "led" and "global_tokens" not in raw:
+        raw = raw | {"global_tokens": _document_separators(directory, raw)}
     config = family.config_of_json(raw, str(path), **runtime)
     if architecture is not None:
         [expected] = family.config_json(config)["architectures"]
@@ -111,6 +115,24 @@ def _with_special_tokens(directory: Path, raw: dict[str, Any]) -> dict[str, Any]
     stored = read_json(path)
     ids = {name: stored[name] for name in _SPECIAL_TOKENS if stored.get(name) is not None}
     return ids | {key: value for key, value in raw.items() if value is not None or key not in ids}
+
+
+def _document_separators(directory: Path, raw: Mapping[str, Any]) -> list[int]:
+    """Returns the id of PRIMERA's separator of documents, which has global attention.
+
+    Empty for a tokenizer without it, or for weights without its row.
+    """
+    config = read_json(directory / TOKENIZER_CONFIG) if _has(directory, TOKENIZER_CONFIG) else {}
+    ids = dict(added_ids(directory, config))
+    if _has(directory, TOKENIZER):
+        tokens = read_json(directory / TOKENIZER, MAX_BYTES).get("added_tokens") or []
+        ids |= {token.get("content"): token.get("id") for token in tokens}
+    index, num_rows = ids.get(DOCUMENT_TOKEN), raw.get("vocab_size", 0)
+    return [index] if isinstance(index, int) and 0 <= index < num_rows else []
+
+
+def _has(directory: Path, name: str) -> bool:
+    return (directory / name).exists()
 
 
 def read_generation_config(directory: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Arrays are read, reshaped and passed on one row at a time, so that no model is i
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import flax.traverse_util
@@ -18,6 +19,8 @@ from longsum_jax.models.weight_map import WeightMap, WeightRow, is_close_to_cons
 from longsum_jax.schema import compare_trees, first_names
 from longsum_jax.typing import Params
 
+# A key of one of several equal parts of an array, see ``weight_map.fused_linears``.
+_PART = re.compile(r"(.+)\[(\d+)/(\d+)\]")
 _ALIGNMENT = 64  # bytes; XLA's CPU client copies arrays with a different alignment
 
 Shape = tuple[int, ...]
@@ -123,12 +126,53 @@ def to_lazy_state_dict(
             if dtype is not None:
                 array = _cast(array, key, weight_map.dtype(row.path, dtype))
             state[key] = array
+    state = _join_parts(state)
     for key, original in weight_map.copies.items():
         state[key] = state[original]
     for key, compute in weight_map.constants.items():
         constant = compute()
         state[key] = LazyArray(constant.shape, constant.dtype, compute)
     return state
+
+
+def _join_parts(state: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
+    """Returns a state dict with parts of arrays concatenated."""
+    joined: dict[str, LazyArray] = {}
+    for key, array in state.items():
+        match = _PART.fullmatch(key)
+        if match is None:
+            joined[key] = array
+        elif match[2] == "0":
+            parts = [state[f"{match[1]}[{i}/{match[3]}]"] for i in range(int(match[3]))]
+            shape = (sum(part.shape[0] for part in parts), *array.shape[1:])
+            read = partial(_concatenate, parts)
+            joined[match[1]] = LazyArray(shape, array.dtype, read)
+    return joined
+
+
+def _concatenate(parts: Sequence[LazyArray]) -> np.ndarray:
+    return np.concatenate([np.asarray(part) for part in parts])
+
+
+def _split_parts(arrays: dict[str, Any], expected_keys: Iterable[str]) -> None:
+    """Replaces arrays whose parts are expected by these parts, which are read on demand."""
+    whole = dict(arrays)
+    for key in expected_keys:
+        match = _PART.fullmatch(key)
+        if match is None or match[1] not in whole:
+            continue
+        array, index, count = whole[match[1]], int(match[2]), int(match[3])
+        size = array.shape[0] // count if array.shape else 0
+        if size * count != (array.shape or (1,))[0]:
+            continue  # reported as a missing part
+        shape = (size, *array.shape[1:])
+        read = partial(_read_part, array, slice(index * size, (index + 1) * size))
+        arrays[key] = LazyArray(shape, array.dtype, read)
+        arrays.pop(match[1], None)
+
+
+def _read_part(array: Any, rows: slice) -> np.ndarray:
+    return np.array(np.asarray(array)[rows])
 
 
 def _rename(
@@ -147,6 +191,7 @@ def _rename(
     for copy, original in weight_map.tied.items():
         if original not in arrays and copy in arrays:
             arrays[original] = arrays.pop(copy)
+    _split_parts(arrays, _known_keys(weight_map, shapes))
     _fill_absent(arrays, weight_map, shapes)
     return arrays
 
@@ -184,7 +229,10 @@ def _known_keys(weight_map: WeightMap, shapes: Mapping[str, Shape]) -> set[str]:
     """Returns the keys of all parameters, copies and constants."""
     expected_keys = {*weight_map.tied, *weight_map.copies, *weight_map.constants}
     for row in weight_map.rows:
-        expected_keys.update(_keys(row, shapes[row.path]))
+        keys = _keys(row, shapes[row.path])
+        expected_keys.update(keys)
+        # The arrays that the parts belong to.
+        expected_keys.update(match[1] for match in map(_PART.fullmatch, keys) if match)
     return expected_keys
 
 

@@ -429,7 +429,7 @@ _STRATEGIES = (
 
 
 def add_strategy_flags(parser: argparse.ArgumentParser, default: str) -> None:
-    """Adds --strategy, --segment_length; see ``strategy_options``.
+    """Adds --strategy, --segment_length, --prompt; see ``strategy_options``.
 
     Args:
         parser: parser of a command.
@@ -448,11 +448,18 @@ def add_strategy_flags(parser: argparse.ArgumentParser, default: str) -> None:
         metavar="N",
         help="maximum tokens of a segment; default: the model's maximum input length, or 1024",
     )
+    parser.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help="text around every document or segment, with {document} and possibly {query}; the "
+        "user's message for models with a chat template; default: the model's prefix, or with a "
+        "chat template an instruction to summarize",
+    )
 
 
 def strategy_options(args: argparse.Namespace) -> dict[str, Any]:
     """Returns the options of ``Model.summaries`` set by the flags of ``add_strategy_flags``."""
-    return given(args, ("strategy", "segment_length"))
+    return given(args, ("strategy", "segment_length", "prompt"))
 
 
 def _parsed_flag(value: str) -> bool | str:

@@ -80,6 +80,7 @@ EVERYDAY = (
 _MODEL_FLAGS = (
     *flags.LOAD_FLAGS,
     *("max_source_length", "on_overflow", "strategy", "segment_length", "seed", "stream"),
+    "prompt",
     *("batch_size", "dry_run", "source_method"),
 )
 

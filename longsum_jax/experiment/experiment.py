@@ -193,7 +193,9 @@ def make_experiment(run: RunConfig, workdir: str | Path) -> Experiment:
     if has_checkpoint(workdir):
         _check_continued(run, config, tokenizer, workdir)
     generation_config = _generation_config(run, start, workdir)
-    summarization = {"prefix": task.prefix} if task.prefix else {}
+    # An empty prefix disables the chat template, which training does not use.
+    has_prefix = task.prefix or tokenizer.chat_template is not None
+    summarization = {"prefix": task.prefix} if has_prefix else {}
     summarization |= objective.summarization(task)
     auxiliary = AuxiliaryModels()
     if task.objective == "summarize_segments":

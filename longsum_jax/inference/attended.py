@@ -1,6 +1,6 @@
 """Finds the sources of a summary's sentences by the model's cross-attention."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from longsum_jax.layers.attention.cross import SourceAttention
 from longsum_jax.ops.attention.dense import Scale, masked_softmax, repeat_heads, scaled_scores
 from longsum_jax.ops.losses import shift_right
 from longsum_jax.text.alignment import MAX_SOURCES
+from longsum_jax.text.prompts import PromptedIds
 from longsum_jax.text.statements import Source, Statement
 from longsum_jax.text.support import PlacedSentences
 from longsum_jax.typing import Array
@@ -89,12 +90,11 @@ def _read_document(
     """Returns the ids that a model read, and the sentence index of each, -1 for none."""
     from longsum_jax.models.registry import max_input_length
 
-    tokenizer = model.tokenizer
-    lead = model.summarization.get("prefix", "") + (f"{request.query}\n" if request.query else "")
-    text = lead + request.text
+    tokenizer, prompt = model.tokenizer.plain, summary.prompt
     # Truncate the document as for the summary.
     read = summary.read_tokens if summary.dropped_tokens else None
-    ids = tokenizer.add_special_tokens(tokenizer.encode(text), read)
+    prompted = prompt.encode(tokenizer, request.text, request.query)
+    ids = prompt.source(tokenizer, prompted, read)
     longest = max_input_length(model.config)
     if longest is not None and len(ids) > longest:
         raise InputError(
@@ -102,11 +102,13 @@ def _read_document(
             f"the model reads in one piece, of up to {longest}; use sources by shared words"
         )
     placed = PlacedSentences.of(request.text, request.outline)
-    owners = _owners(model, text, len(lead), placed.ends)
+    lasts = prompt.document_ends(tokenizer, request.text, request.query)
+    owners = _owners(lasts, placed.ends)
     sentence_indices = np.full(len(ids), -1)
-    start = len(tokenizer.prefix_ids)
-    stop = len(ids) - (len(tokenizer.add_special_tokens([])) - start)
-    # Special tokens belong to no sentence.
+    start = prompt.num_before(tokenizer)
+    num_after = len(prompt.source(tokenizer, PromptedIds([], prompted.tail))) - start
+    stop = len(ids) - num_after
+    # Special tokens and the text after the document belong to no sentence.
     sentence_indices[start:stop] = owners[: stop - start]
     return np.array(ids, np.int32), sentence_indices, placed
 
@@ -120,7 +122,7 @@ def _read_summary(model: "Model", summary: Summary) -> tuple[np.ndarray, np.ndar
     limit = model.config.max_target_length
     ids = tokenizer.add_special_tokens(tokenizer.encode(summary.text), limit)
     ends = np.array([statement.end for statement in summary.sources])
-    owners = _owners(model, summary.text, 0, ends)
+    owners = _owners([end for _, end in tokenizer.spans(summary.text)], ends)
     # One column per sentence, nonzero on its tokens.
     groups = np.zeros((len(ids), len(ends)), np.float32)
     start = len(tokenizer.prefix_ids)
@@ -129,9 +131,9 @@ def _read_summary(model: "Model", summary: Summary) -> tuple[np.ndarray, np.ndar
     return np.array(ids, np.int32), groups / np.maximum(groups.sum(0), 1)
 
 
-def _owners(model: "Model", text: str, lead: int, ends: np.ndarray) -> np.ndarray:
-    """Returns the index of the sentence in which each token ends, -1 for the ``lead``."""
-    lasts = np.array([end for _, end in model.tokenizer.spans(text)], np.int64) - lead
+def _owners(token_ends: Sequence[int], ends: np.ndarray) -> np.ndarray:
+    """Returns the index of the sentence in which each token ends, -1 for ends at 0 or below."""
+    lasts = np.array(token_ends, np.int64)
     # Tokens after the last sentence end belong to the last sentence.
     owners = np.minimum(np.searchsorted(ends, lasts), len(ends) - 1)
     return np.where(lasts > 0, owners, -1)

@@ -113,7 +113,10 @@ def _release(models: Sequence[_OnDemand]) -> None:
 
 
 def _fingerprint(model: SavedModel) -> str:
-    return f"{model.fingerprint}-{model.tokenizer.fingerprint}"
+    fingerprint = f"{model.fingerprint}-{model.tokenizer.fingerprint}"
+    if model.sentence_modules is None:
+        return fingerprint
+    return f"{fingerprint}-{model.sentence_modules.fingerprint}"
 
 
 def _save(load: LoadModel, directory: Path) -> None:

@@ -17,6 +17,7 @@ from longsum_jax.inference.padding import check_kernel_length, padded_rows
 from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary, check_text
 from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 from longsum_jax.text.joining import DOCUMENT_TOKEN
+from longsum_jax.text.prompts import NO_PROMPT, Prompt
 from longsum_jax.tokenizers.base import Tokenizer
 
 # (ids, mask, options, seed) -> sequences
@@ -29,11 +30,6 @@ def document_token_id(tokenizer: Tokenizer) -> int | None:
     """Returns the id of the token that separates documents read as one; None if there is none."""
     ids = tokenizer.encode(DOCUMENT_TOKEN)
     return ids[0] if len(ids) == 1 and ids[0] != tokenizer.unk_id else None
-
-
-def with_lead(text: str, prefix: str, query: str | None) -> str:
-    """Returns the text of an input: prefix, query, document."""
-    return f"{prefix}{query}\n{text}" if query else prefix + text
 
 
 def check_counts(number: int, **lists: Sequence[Any]) -> None:
@@ -87,7 +83,6 @@ class DocumentSummarizer:
     Args:
         config: config of the model.
         tokenizer: tokenizer of the model.
-        prefix: text prepended to every document.
         generate: function that decodes a batch.
         make_slots: factory of decoding slots; None to decode batches that start and end together.
     """
@@ -97,13 +92,11 @@ class DocumentSummarizer:
         config: Any,
         tokenizer: Tokenizer,
         *,
-        prefix: str,
         generate: Generate,
         make_slots: MakeSlots | None,
     ) -> None:
         self._config = config
         self._tokenizer = tokenizer
-        self._prefix = prefix
         self._generate = generate
         self._make_slots = make_slots
 
@@ -113,27 +106,29 @@ class DocumentSummarizer:
         limit: int | None,
         on_overflow: Overflow,
         *,
+        prompt: Prompt = NO_PROMPT,
         is_longest: bool = False,
     ) -> TokenizedDocument:
-        """Tokenizes a document with its prefix and query.
+        """Tokenizes a document with its prompt and query.
 
         Args:
             request: document to read.
             limit: maximum number of tokens to read; None for all.
             on_overflow: behavior for longer documents.
+            prompt: text around every document.
             is_longest: True if the model reads no longer input than the limit.
 
         Raises:
             InputError: the text is empty or too long.
         """
         check_text(request)
-        ids = self._tokenizer.encode(with_lead(request.text, self._prefix, request.query))
+        prompted = prompt.encode(self._tokenizer, request.text, request.query)
         # Truncation below cuts the text, but not the special tokens.
-        read = self._tokenizer.add_special_tokens(ids)
+        read = prompt.source(self._tokenizer, prompted)
         total = len(read)
         if limit is not None and total > limit:
             check_overflow(request.name, total, limit, on_overflow, is_longest=is_longest)
-            read = self._tokenizer.add_special_tokens(ids, limit)
+            read = prompt.source(self._tokenizer, prompted, limit)
         return TokenizedDocument(read, total)
 
     def check_whole(self, document: TokenizedDocument, name: str) -> None:

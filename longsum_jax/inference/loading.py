@@ -19,6 +19,7 @@ from longsum_jax.checkpoints.lora import (
     merged_params,
     read_adapter,
 )
+from longsum_jax.checkpoints.sentence_modules import read_sentence_modules
 from longsum_jax.checkpoints.state_dict import check_finite
 from longsum_jax.checkpoints.weights import read_weights
 from longsum_jax.errors import InputError
@@ -109,6 +110,7 @@ def load(
         raise InputError(f"base={base} is for adapters, but {path} is a model; leave it out")
     directory = _model_directory(path)
     is_run = directory != path
+    directory, modules = read_sentence_modules(directory)
     # Verify checksums concurrently with reading.
     with checksums.checking(directory):
         runtime = {"dtype": dtype, "matmul_precision": matmul_precision}
@@ -128,6 +130,7 @@ def load(
             summarization,
             _auxiliary_of(directory, summarization),
             decoder_storage,
+            modules,
         )
 
 
@@ -137,7 +140,8 @@ def load_config(path: str | Path) -> tuple[Family, ModelConfig]:
     Raises:
         InputError: as ``load``.
     """
-    return huggingface.read_config(_model_directory(local_directory(path)))
+    directory = _model_directory(local_directory(path))
+    return huggingface.read_config(read_sentence_modules(directory)[0])
 
 
 def load_generation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:

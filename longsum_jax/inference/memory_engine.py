@@ -16,6 +16,7 @@ from longsum_jax.inference.summary_options import SummaryOptions
 from longsum_jax.ranking.selection import Length
 from longsum_jax.text.coverage import summary_coverage
 from longsum_jax.text.joining import Joiner
+from longsum_jax.text.prompts import Prompt
 from longsum_jax.text.segment_inputs import SegmentInputs
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Params
@@ -40,7 +41,7 @@ class MemoryEngine:
         segments: summarizer that reads segments in order.
         documents: summarizer for independent segments.
         params: parameters of the model.
-        prefix: text prepended to every segment.
+        prompt: text around every segment.
         tokenizer: tokenizer of the model.
         options: options of the call.
         generation: generation options.
@@ -52,7 +53,7 @@ class MemoryEngine:
         segments: SegmentSummarizer,
         documents: DocumentSummarizer,
         params: Params,
-        prefix: str,
+        prompt: Prompt,
         tokenizer: Tokenizer,
         options: SummaryOptions,
         generation: GenerationOptions,
@@ -61,7 +62,7 @@ class MemoryEngine:
         self._segments = segments
         self._documents = documents
         self._params = params
-        self._prefix = prefix
+        self._prompt = prompt
         self._tokenizer = tokenizer
         self._options = options
         self._generation = generation
@@ -128,7 +129,7 @@ class MemoryEngine:
 
     def _read(self, request: Request) -> _Segmented:
         inputs = self._segments.read(
-            request, self._prefix, self._options.max_source_length, self._options.on_overflow
+            request, self._prompt, self._options.max_source_length, self._options.on_overflow
         )
         return _Segmented(request, inputs)
 

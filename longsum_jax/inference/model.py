@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from longsum_jax.checkpoints import huggingface
+from longsum_jax.checkpoints.sentence_modules import SentenceModules, write_sentence_modules
 from longsum_jax.conversion.cross_attention import with_cross_attention
 from longsum_jax.conversion.lsg import to_lsg, with_lsg_options
 from longsum_jax.conversion.positions import Extension, extend_positions
@@ -44,6 +45,7 @@ from longsum_jax.models.registry import FAMILIES
 from longsum_jax.ops.storage import Storage
 from longsum_jax.ranking.selection import Length
 from longsum_jax.text.joining import BLANK_LINE, DOCUMENT_TOKEN
+from longsum_jax.text.prompts import Prompt, make_prompt
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Array, Params
 
@@ -72,6 +74,8 @@ class Model:
         auxiliary: extractor and sentence encoder of a model that reads segment by segment.
         decoder_storage: storage type of the decoder's weights and the document's keys in decoding,
             see ``load``.
+        sentence_modules: modules of a directory of sentence-transformers, which make the vectors of
+            sentences; None for mean states.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Model:
         summarization: dict[str, Any] | None = None,
         auxiliary: AuxiliaryModels | None = None,
         decoder_storage: Storage = "float32",
+        sentence_modules: SentenceModules | None = None,
     ) -> None:
         check_storage(config, decoder_storage)
         self.family = family
@@ -95,6 +100,7 @@ class Model:
         self.summarization = summarization or {}
         self.auxiliary = auxiliary or AuxiliaryModels()
         self.decoder_storage = decoder_storage
+        self.sentence_modules = sentence_modules
 
     @property
     def has_tokenizer(self) -> bool:
@@ -333,6 +339,7 @@ class Model:
         seed: int = 0,
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
+        prompt: str | None = None,
         join: bool = False,
         **options: Any,
     ) -> list[Summary]:
@@ -372,7 +379,11 @@ class Model:
             seed: random seed for sampling.
             names: document names for error messages; default: "document 1", "document 2", ...
             queries: text to look for in each document, or None; a query is prepended to its
-                document or to every segment.
+                document or to every segment, or replaces "{query}" in the prompt.
+            prompt: text around each document or segment, with the field "{document}" and possibly
+                "{query}". None takes the checkpoint's prefix; models with a chat template and
+                without a prefix get an instruction to summarize. With a chat template, the prompt
+                is the message of the user. Special tokens in documents are read as text.
             join: whether to read all documents as one, with the first name and query. If the
                 tokenizer has PRIMERA's document token, it follows each document and has global
                 attention; otherwise an empty line separates them.
@@ -395,6 +406,7 @@ class Model:
             on_overflow=on_overflow,
             batch_size=batch_size,
             seed=seed,
+            prompt=prompt,
         )
         engine = make_engine(self, call, options)
         requests = make_requests(texts, names, queries, self.separator if join else None)
@@ -410,13 +422,14 @@ class Model:
         on_overflow: Overflow = "truncate",
         names: Sequence[str] | None = None,
         queries: Sequence[str | None] | None = None,
+        prompt: str | None = None,
         join: bool = False,
     ) -> list[int]:
         """Returns the token count of the longest input that ``summaries`` makes of each document.
 
         Args:
-            texts, strategy, max_source_length, segment_length, on_overflow, names, queries, join:
-                arguments of ``summaries``.
+            texts, strategy, max_source_length, segment_length, on_overflow, names, queries, prompt,
+                join: arguments of ``summaries``.
 
         Raises:
             InputError: as ``summaries``, or the model reads segment by segment.
@@ -426,6 +439,7 @@ class Model:
             max_source_length=max_source_length,
             segment_length=segment_length,
             on_overflow=on_overflow,
+            prompt=prompt,
         )
         engine = make_engine(self, call, {})
         if isinstance(engine, MemoryEngine):
@@ -447,6 +461,7 @@ class Model:
         on_overflow: Overflow = "truncate",
         batch_size: BatchSize = 1,
         seed: int = 0,
+        prompt: str | None = None,
         on_segment: Callable[[str], None] | None = None,
         **options: Any,
     ) -> Iterator[list[Result]]:
@@ -455,8 +470,8 @@ class Model:
         Args:
             requests: documents with their names and queries (``summary.Request``); may be a
                 generator.
-            strategy, length, max_source_length, segment_length, on_overflow, seed, **options:
-                arguments of ``summaries``.
+            strategy, length, max_source_length, segment_length, on_overflow, seed, prompt,
+                **options: arguments of ``summaries``.
             batch_size: batch size as for ``summaries``. With "auto", documents of similar lengths
                 are grouped within a window of 64.
             on_segment: callback with the summary of each segment as soon as it is finished; for
@@ -477,6 +492,7 @@ class Model:
             on_overflow=on_overflow,
             batch_size=batch_size,
             seed=seed,
+            prompt=prompt,
         )
         engine = make_engine(self, call, options, on_segment)
         return summarize_stream(engine.work(), requests, batch_size)
@@ -485,6 +501,18 @@ class Model:
     def trained_strategy(self) -> Strategy:
         """The strategy that the model was trained for: "memory" or "direct"."""
         return "memory" if "segments" in self.summarization else "direct"
+
+    def prompt(self, template: str | None = None) -> Prompt:
+        """Returns the text around every document, see ``summaries``.
+
+        Args:
+            template: prompt of the user; None for the model's default.
+
+        Raises:
+            InputError: the template has no field for the document, or the model's chat template
+                fails.
+        """
+        return make_prompt(self.tokenizer, template, self.summarization.get("prefix"))
 
     @property
     def separator(self) -> str:
@@ -652,6 +680,7 @@ class Model:
             self.summarization,
             self.auxiliary,
             self.decoder_storage,
+            self.sentence_modules,
         )
         # Programs depend only on the config; parameters are their arguments.
         if config is self.config:
@@ -686,9 +715,21 @@ class Model:
             self.generation_config,
             self._tokenizer,
             self.auxiliary.named_inside(self.summarization),
-            self.auxiliary.writers(),
+            self._writers(),
             dtype,
         )
+
+    def _writers(self) -> dict[str, Callable[[Path], None]]:
+        """Returns functions that write further files, by their subdirectory."""
+        writers = self.auxiliary.writers()
+        if self.sentence_modules is None:
+            return writers
+        write = partial(
+            write_sentence_modules,
+            modules=self.sentence_modules,
+            d_model=self.config.d_model,
+        )
+        return {".": write, **writers}
 
     def padded(
         self,
@@ -728,7 +769,7 @@ class Model:
         self.auxiliary.check(options)
         return SegmentSummarizer(
             self.module,
-            self.tokenizer,
+            self.tokenizer.plain,
             options,
             pad=partial(self.padded, inputs={}),
             auxiliary=self.auxiliary.functions(),
@@ -740,8 +781,7 @@ class Model:
         """The summarizer for segments that carry no memory."""
         return DocumentSummarizer(
             self.config,
-            self.tokenizer,
-            prefix="",
+            self.tokenizer.plain,
             generate=partial(self._runner.generate, inputs={}),
             make_slots=partial(self._runner.slots, partial(self.padded, inputs={})),
         )
@@ -751,8 +791,7 @@ class Model:
         """The summarizer for documents that fit in one input."""
         return DocumentSummarizer(
             self.config,
-            self.tokenizer,
-            prefix=self.summarization.get("prefix", ""),
+            self.tokenizer.plain,
             generate=self._generate,
             make_slots=partial(self._runner.slots, self.padded_document),
         )

@@ -19,6 +19,7 @@ from longsum_jax.inference.segments import SegmentSummarizer
 from longsum_jax.inference.summarizer import make_engine, summarize_all
 from longsum_jax.inference.summary import BatchSize, Overflow, Strategy, Summary
 from longsum_jax.inference.summary_options import SummaryOptions, check_arguments, make_requests
+from longsum_jax.text.prompts import Prompt
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Params
 
@@ -27,7 +28,7 @@ class NoisySummarizer:
     """Summarizes documents by ``decoding.noise``: a share of the tokens ignores the document.
 
     A summary depends on the document, the seed and the options, not on the other documents of a
-    batch. The unconditional model reads an empty document, after its prefix.
+    batch. The unconditional model reads an empty document in its prompt.
 
     Args:
         model: model that reads the documents.
@@ -91,6 +92,10 @@ class NoisySummarizer:
         """The tokenizer of both models."""
         return self._model.tokenizer
 
+    def prompt(self, template: str | None = None) -> Prompt:
+        """Returns the text around every document."""
+        return self._model.prompt(template)
+
     @property
     def separator(self) -> str:
         """The text between documents that are read as one."""
@@ -101,8 +106,7 @@ class NoisySummarizer:
         """The summarizer for documents that are read in one piece."""
         return DocumentSummarizer(
             self.config,
-            self.tokenizer,
-            prefix=self.summarization.get("prefix", ""),
+            self.tokenizer.plain,
             generate=self._generate,
             make_slots=None,
         )
@@ -126,8 +130,9 @@ class NoisySummarizer:
     @cached_property
     def _empty_ids(self) -> list[int]:
         """The ids of an empty document for the unconditional model."""
-        prefix = self._unconditional.summarization.get("prefix", "")
-        return self.tokenizer.add_special_tokens(self.tokenizer.encode(prefix))
+        prompt = self._unconditional.prompt()
+        tokenizer = self.tokenizer.plain
+        return prompt.source(tokenizer, prompt.encode(tokenizer, "", None))
 
     def _generate(
         self, ids: np.ndarray, mask: np.ndarray, options: GenerationOptions, seed: int

@@ -9,6 +9,7 @@ from longsum_jax.errors import InputError, check_whole
 from longsum_jax.layers.attention.longformer import NO_TOKEN
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.layer_groups import parse_hybrid
+from longsum_jax.models.bart import has_more_globals, is_global_token
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
@@ -152,6 +153,9 @@ def pad_inputs(
     padding = input_length(config, length, bucket) - length
     widths = ((0, 0), (0, padding))
     extra = {}
+    if has_more_globals(config) and "global_attention_mask" not in inputs:
+        is_global = is_global_token(ids, config, np) & mask
+        inputs = {"global_attention_mask": is_global, **inputs}
     for name, value in inputs.items():
         if name == "global_attention_mask" and "global_indices" in attention.inputs:
             extra["global_indices"] = global_indices(like_ids(ids, value, name))
@@ -198,6 +202,8 @@ def document_inputs(
         return {}
     # The first token is global in addition to the separators.
     is_global[:, 0] = True
+    if has_more_globals(config):
+        is_global |= is_global_token(ids, config, np)
     return {"global_attention_mask": is_global.astype(np.int32)}
 
 

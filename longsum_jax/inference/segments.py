@@ -37,6 +37,7 @@ from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, st
 from longsum_jax.ops.storage import Storage
 from longsum_jax.schema import from_dict
 from longsum_jax.text.joining import Joiner
+from longsum_jax.text.prompts import Prompt
 from longsum_jax.text.segment_inputs import (
     Auxiliary,
     SegmentInputOptions,
@@ -98,13 +99,13 @@ class SegmentSummarizer:
         self._keep = jax.jit(partial(_keep, module), donate_argnames="vectors")
 
     def read(
-        self, request: Request, prefix: str, limit: int | None, on_overflow: Overflow
+        self, request: Request, prompt: Prompt, limit: int | None, on_overflow: Overflow
     ) -> SegmentInputs:
         """Cuts a document into segments.
 
         Args:
             request: document to read.
-            prefix: text prepended to every segment.
+            prompt: text around every segment.
             limit: maximum tokens to read, including special tokens; None for all.
             on_overflow: behavior for longer documents.
 
@@ -116,7 +117,7 @@ class SegmentSummarizer:
             request.text,
             self._tokenizer,
             self._options,
-            prefix=prefix,
+            prompt=prompt,
             query=request.query,
             max_tokens=None if limit is None else max(1, limit - self._num_special),
             auxiliary=self._auxiliary,

@@ -7,12 +7,12 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from longsum_jax.checkpoints.sentence_modules import SentenceModules
 from longsum_jax.errors import InputError, check_whole
 from longsum_jax.inference.documents import check_counts
 from longsum_jax.inference.padding import batches_by_length, bucket_length, pad_rows
 from longsum_jax.inference.summary import listed
 from longsum_jax.layers.attention.global_tokens import without_globals
-from longsum_jax.models.extraction_head import mean_state
 from longsum_jax.models.family import Family
 from longsum_jax.text.segmentation import SentenceEncoder
 from longsum_jax.text.sentences import split_sentences
@@ -31,6 +31,7 @@ class SentenceModel(Protocol):
     module: Any
     params: Params
     summarization: dict[str, Any]
+    sentence_modules: SentenceModules | None
 
     @property
     def tokenizer(self) -> Tokenizer: ...
@@ -41,14 +42,15 @@ class SentenceModel(Protocol):
 def sentence_encoder(
     model: SentenceModel, *, max_sentence_length: int = 128, batch_size: int = 64
 ) -> SentenceEncoder:
-    """Returns a function from sentences to vectors float32 [n, d_model], for ``segment_document``.
+    """Returns a function from sentences to vectors float32 [n, size], for ``segment_document``.
 
-    The vectors are means of encoder states, as in sentence transformers with mean pooling, not
-    normalized.
+    For models from directories of sentence-transformers, the vectors are made by their modules;
+    otherwise they are means of encoder states, not normalized, and ``size`` is ``d_model``.
 
     Args:
         model: encoder, or encoder-decoder, of which the encoder is used.
-        max_sentence_length: maximum tokens read of a sentence, including special tokens.
+        max_sentence_length: maximum tokens read of a sentence, including special tokens; the limit
+            of the model's modules applies too.
         batch_size: sentences encoded together.
 
     Raises:
@@ -56,11 +58,14 @@ def sentence_encoder(
     """
     check_whole("max_sentence_length", max_sentence_length, 1)
     check_whole("batch_size", batch_size, 1)
+    modules = model.sentence_modules or SentenceModules()
+    if modules.max_length is not None:
+        max_sentence_length = min(max_sentence_length, modules.max_length)
     return functools.partial(
         _sentence_vectors,
         model,
-        model.tokenizer,
-        prefix="",
+        model.tokenizer.plain,
+        modules=modules,
         max_sentence_length=max_sentence_length,
         batch_size=batch_size,
     )
@@ -156,7 +161,7 @@ def _scores(
         model,
         tokenizer,
         texts,
-        prefix=model.summarization.get("prefix", ""),
+        modules=SentenceModules(prompt=model.summarization.get("prefix", "")),
         max_sentence_length=model.config.max_sentence_length,
         batch_size=batch_size,
     )
@@ -182,24 +187,24 @@ def _sentence_vectors(
     tokenizer: Tokenizer,
     sentences: Sequence[str],
     *,
-    prefix: str,
+    modules: SentenceModules,
     max_sentence_length: int,
     batch_size: int,
 ) -> np.ndarray:
-    """Returns mean encoder states, float32 [n, d_model].
+    """Returns vectors of sentences, float32 [n, size].
 
     Sentences of similar length are encoded together.
     """
-    texts = [prefix + sentence for sentence in sentences]
+    texts = [modules.prepare(sentence) for sentence in sentences]
     ids = [
         tokenizer.add_special_tokens(row, max_sentence_length)
         for row in tokenizer.encode_batch(texts)
     ]
-    vectors = np.zeros((len(ids), model.config.d_model), np.float32)
+    vectors = np.zeros((len(ids), modules.size(model.config.d_model)), np.float32)
     # Documents have few sentences each, so lengths are padded coarsely.
     lengths = [bucket_length(len(row)) for row in ids]
     for batch in batches_by_length(lengths, batch_size):
         padded, mask = pad_rows([ids[i] for i in batch], batch_size, model.config.pad_token_id)
         states = without_globals(model.encode(padded, mask), padded.shape[1])
-        vectors[batch] = mean_state(states, mask)[: len(batch)]
+        vectors[batch] = modules.vectors(np.asarray(states), mask)[: len(batch)]
     return vectors

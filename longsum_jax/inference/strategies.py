@@ -21,7 +21,7 @@ import numpy as np
 
 from longsum_jax.decoding.options import MAX_NEW_TOKENS
 from longsum_jax.errors import InputError
-from longsum_jax.inference.documents import TokenizedDocument, with_lead
+from longsum_jax.inference.documents import TokenizedDocument
 from longsum_jax.inference.stream import coarse_length
 from longsum_jax.inference.summary import Request, Strategy, Summary
 from longsum_jax.ranking.parsing import parse_document
@@ -30,6 +30,7 @@ from longsum_jax.ranking.selection import Length, take_sentences
 from longsum_jax.text.coverage import summary_coverage
 from longsum_jax.text.joining import BLANK_LINE, Joiner, split_documents
 from longsum_jax.text.ngrams import num_words, unicode_words
+from longsum_jax.text.prompts import NO_PROMPT, Prompt
 from longsum_jax.text.segmentation import SegmentOptions, segment_document
 from longsum_jax.text.sentences import join_wrapped_lines, sentence_ends, split_sentences
 from longsum_jax.tokenizers.base import Tokenizer
@@ -61,7 +62,7 @@ class Draft(NamedTuple):
         text: text of the summary.
         tokens: token count of the summary.
         ended: True if the summary is complete.
-        read_tokens: tokens read of the document, including prefix and query; None for all.
+        read_tokens: tokens read of the document, including prompt and query; None for all.
     """
 
     text: str
@@ -117,7 +118,7 @@ class Reader:
 
     Attributes:
         tokenizer: tokenizer of the model.
-        prefix: text prepended to every input.
+        prompt: text around the document in every input.
         longest_whole: maximum tokens of a document that "auto" reads whole; None for no limit.
         longest_input: tokens of an input when documents are cut, including special tokens.
         is_longest_input: True if the model cannot read longer inputs.
@@ -131,7 +132,7 @@ class Reader:
     tokenizer: Tokenizer
     longest_input: int
     max_new_tokens: int
-    prefix: str = ""
+    prompt: Prompt = NO_PROMPT
     longest_whole: int | None = None
     longest_summary: int | None = None
     length: Length | None = None
@@ -200,8 +201,10 @@ class StrategyInput:
         if room < SHORTEST_ROOM:
             query = self.request.query
             what = "special ones leave"
-            if query or self.reader.prefix:
-                what = f'the query "{query[:60]}" leaves' if query else "the model's prefix leaves"
+            if query:
+                what = f'the query "{query[:60]}" leaves'
+            elif self.reader.prompt != NO_PROMPT:
+                what = "the prompt leaves"
             remedies = ["shorten it"] if query else []
             if not self.reader.is_longest_input:
                 remedies.append("raise segment_length")
@@ -238,11 +241,11 @@ class StrategyInput:
         return min(coarse_length(tokens), longest)  # coarse, so that few programs are compiled
 
     def is_input(self, text: str) -> bool:
-        """Returns True if a text with prefix and query fits into one input."""
+        """Returns True if a text with prompt and query fits into one input."""
         return len(self._ids(text)) <= self.reader.longest_input
 
     def piece(self, text: str, max_new_tokens: int | None = None) -> StepInput:
-        """Returns a text with prefix and query as an input."""
+        """Returns a text with prompt and query as an input."""
         ids = self._ids(text)
         return StepInput(TokenizedDocument(ids, len(ids)), max_new_tokens)
 
@@ -310,8 +313,8 @@ class StrategyInput:
 
     def _ids(self, text: str) -> list[int]:
         reader = self.reader
-        text = with_lead(text, reader.prefix, self.request.query)
-        return reader.tokenizer.add_special_tokens(reader.tokenizer.encode(text))
+        prompted = reader.prompt.encode(reader.tokenizer, text, self.request.query)
+        return reader.prompt.source(reader.tokenizer, prompted)
 
     def joiner(self) -> Joiner:
         """Returns a joiner that concatenates summaries up to the requested length."""
@@ -502,4 +505,5 @@ def summarize_steps(
         ended="eos" if draft.ended else "limit",
         strategy=name,
         coverage=summary_coverage(source.whole.text, draft.text),
+        prompt=source.reader.prompt,
     )

@@ -73,7 +73,11 @@ class StrategyEngine:
             limit = self._longest_input
         is_longest = strategy == "direct" and limit == self._longest_input
         document = self._documents.read(
-            request, limit, self._options.on_overflow, is_longest=is_longest
+            request,
+            limit,
+            self._options.on_overflow,
+            prompt=self._reader.prompt,
+            is_longest=is_longest,
         )
         source = StrategyInput(self._reader, request, document)
         if strategy == "auto":

@@ -20,6 +20,7 @@ from longsum_jax.inference.summary import Request, Strategy, Summary
 from longsum_jax.inference.summary_options import SummaryOptions
 from longsum_jax.models.registry import max_input_length
 from longsum_jax.ranking.selection import Length
+from longsum_jax.text.prompts import Prompt
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Params
 
@@ -36,6 +37,9 @@ class SummarizingModel(Protocol):
 
     @property
     def trained_strategy(self) -> Strategy: ...
+
+    def prompt(self, template: str | None = None) -> Prompt:
+        """Returns the text around every document."""
 
     @property
     def separator(self) -> str: ...
@@ -70,20 +74,20 @@ def make_engine(
     Raises:
         InputError: the model has no tokenizer or does not support the options.
     """
-    tokenizer = model.tokenizer
+    tokenizer = model.tokenizer.plain
     generation = model.summary_options(**options)
     if call.strategy == "auto" and model.trained_strategy == "memory":
         call = dataclasses.replace(call, strategy="memory")
     _check(model, call)
     if on_segment is not None:
         _check_segments(call)
-    prefix = model.summarization.get("prefix", "")
+    prompt = model.prompt(call.prompt)
     if call.strategy == "memory":
         return MemoryEngine(
             model.segment_summarizer,
             model.segment_decoder,
             model.params,
-            prefix,
+            prompt,
             tokenizer,
             call,
             generation,
@@ -93,7 +97,7 @@ def make_engine(
     longest = max_input_length(model.config)
     reader = Reader(
         tokenizer,
-        prefix=prefix,
+        prompt=prompt,
         max_new_tokens=generation.max_new_tokens,
         length=cast(Length | None, call.length),
         separator=model.separator,

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from longsum_jax.errors import InputError, counted
 from longsum_jax.text.documents import check_characters
+from longsum_jax.text.prompts import NO_PROMPT, Prompt
 from longsum_jax.text.statements import NO_OUTLINE, Outline, Reason, Source, Statement
 
 # Behavior for documents beyond the limit: read their beginning, or raise InputError.
@@ -113,6 +114,7 @@ class Summary:
         coverage: share of each tenth of the document that supports the summary.
         request: the document, in which sources are found.
         statements: sentences of the summary with their sources, if already computed.
+        prompt: text around the document when the model read it.
     """
 
     text: str
@@ -128,6 +130,7 @@ class Summary:
     statements: Sequence[Statement] | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
+    prompt: Prompt = dataclasses.field(default=NO_PROMPT, repr=False, compare=False)
 
     def of(self, request: Request) -> "Summary":
         """Returns this summary with its document."""
@@ -173,7 +176,7 @@ class Summary:
 REPORTED = tuple(
     field.name
     for field in dataclasses.fields(Summary)
-    if field.name not in ("text", "request", "statements")
+    if field.name not in ("text", "request", "statements", "prompt")
 )
 
 

@@ -36,6 +36,7 @@ class SummaryOptions:
     on_overflow: Overflow = "truncate"
     batch_size: BatchSize = 1
     seed: int = 0
+    prompt: str | None = None
 
     def __post_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
@@ -44,6 +45,8 @@ class SummaryOptions:
         if self.on_overflow not in get_args(Overflow):
             hint = did_you_mean(str(self.on_overflow), get_args(Overflow))
             raise InputError(f'on_overflow="{self.on_overflow}" is not known; {hint}')
+        if not isinstance(self.prompt, str | None):
+            raise InputError(f"prompt={self.prompt!r} must be a text with {{document}}")
         check_whole("seed", self.seed, 0)
         if self.seed >= 2**63:
             raise InputError(f"seed={self.seed} must be below 2**63")

@@ -192,19 +192,28 @@ class RMSNorm(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """The norm (x - mean) / std * scale + bias, in float32 (Ba et al. 2016)."""
+    """The norm (x - mean) / std * scale + bias, in float32 (Ba et al. 2016).
+
+    Attributes:
+        use_bias: False to leave out the bias.
+    """
 
     epsilon: float
     dtype: Any = jnp.float32
+    use_bias: bool = True
 
     @nn.compact
     def __call__(self, x: Float[AnyArray, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
         scale = self.param("scale", logical(nn.initializers.ones, "embed"), (x.shape[-1],))
-        bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (x.shape[-1],))
+        if self.use_bias:
+            bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (x.shape[-1],))
         x = jnp.asarray(x, jnp.float32)
         x = x - x.mean(-1, keepdims=True)
         x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
-        return (x * _broadcast_to_rows(scale, x) + _broadcast_to_rows(bias, x)).astype(self.dtype)
+        x = x * _broadcast_to_rows(scale, x)
+        if self.use_bias:
+            x = x + _broadcast_to_rows(bias, x)
+        return x.astype(self.dtype)
 
 
 def _broadcast_to_rows(scale: AnyArray, x: AnyArray) -> Array:
@@ -220,6 +229,7 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
     "rms": RMSNorm,
     "gemma_rms": partial(RMSNorm, offset=1.0),
     "layer": LayerNorm,
+    "layer_without_bias": partial(LayerNorm, use_bias=False),
 }
 
 
@@ -273,6 +283,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 FEED_FORWARD_KINDS = {name: (name, False) for name in ACTIVATIONS} | {
     "gated-gelu": ("gelu_new", True),
     "gated-gelu_new": ("gelu_new", True),
+    "gated-gelu_python": ("gelu_python", True),
     "gated-relu": ("relu", True),
     "gated-silu": ("silu", True),
     "gated-gelu_pytorch_tanh": ("gelu_pytorch_tanh", True),

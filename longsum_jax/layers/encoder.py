@@ -35,13 +35,24 @@ from longsum_jax.typing import AnyArray
 SalientVectors = tuple[AnyArray, AnyArray]
 
 
+class Identity(nn.Module):
+    """Returns its input, in place of a norm."""
+
+    def __call__(self, x: Float[AnyArray, "*batch d_model"]) -> Float[AnyArray, "*batch d_model"]:
+        """Returns the input."""
+        return x
+
+
 class EncoderLayer(Layer):
     """Self-attention (any encoder attention) and feed-forward, each with a residual."""
 
     def setup(self) -> None:
         stack = self.stack
         attention = get_encoder_attention(stack.options)
-        self.self_norm = stack.make_sublayer_norm(partial(attention.make_norm, stack))
+        if stack.normalizes_first:
+            self.self_norm = stack.make_sublayer_norm(partial(attention.make_norm, stack))
+        else:
+            self.self_norm = Identity()
         self.self_attention = attention.from_stack(stack)
         self.ff_norm = stack.make_sublayer_norm()
         self.feed_forward = stack.make_feed_forward()
@@ -172,13 +183,18 @@ class Encoder(nn.Module):
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        """Groups of consecutive equal layers: same attention and rotary positions, and all or none
-        with a memory."""
+        """Groups of consecutive equal layers: same attention, rotary positions and norms, and all
+        or none with a memory."""
         stack = self.stack
         attentions = layer_attentions(stack.options.encoder_attention, stack.num_layers)
         with_memory = memory_layers(stack.memory, stack.num_layers)
         specs = [
-            LayerSpec(name, i in with_memory, rotary=stack.rotary_of(i))
+            LayerSpec(
+                name,
+                i in with_memory,
+                rotary=stack.rotary_of(i),
+                normalizes=stack.normalizes_first or i > 0,
+            )
             for i, name in enumerate(attentions)
         ]
         return layer_groups(specs, stack.shares_layers)

@@ -145,7 +145,12 @@ def stack_of(stack: StackConfig, spec: LayerSpec) -> StackConfig:
     rotary = () if spec.rotary is None else (spec.rotary,)
     windows = (spec.window,) if spec.window else ()
     return dataclasses.replace(
-        stack, options=options, memory=memory, rotary=rotary, windows=windows
+        stack,
+        options=options,
+        memory=memory,
+        rotary=rotary,
+        windows=windows,
+        normalizes_first=spec.normalizes,
     )
 
 

@@ -40,12 +40,14 @@ class LayerSpec(NamedTuple):
         memory: True if the layer has a memory.
         window: number of tokens that a token of a decoder sees, itself included; 0 for all.
         rotary: rotary positions of self-attention, None without.
+        normalizes: False if the layer does not normalize the input of its self-attention.
     """
 
     attention: str
     memory: bool = False
     window: int = 0
     rotary: Rotary | None = None
+    normalizes: bool = True
 
 
 class LayerGroup(NamedTuple):

@@ -123,13 +123,15 @@ class StackConfig:
         d_kv: size of one head.
         d_ff: size between the maps of the feed-forward.
         feed_forward: feed-forward type, a key of ``layers.dense.FEED_FORWARD_KINDS``.
-        norm: norm type, "rms" (T5), "gemma_rms" (an RMS norm whose scale is 1 + a parameter) or
-            "layer".
+        norm: norm type, "rms" (T5), "gemma_rms" (an RMS norm whose scale is 1 + a parameter),
+            "layer" or "layer_without_bias".
         pre_norm: True to normalize before each sublayer (T5, PEGASUS); otherwise after each
             residual (BART, BERT).
         sandwich_norm: True to normalize the output of each sublayer, too, before its residual; for
             stacks with ``pre_norm``.
         final_norm: True to normalize once more after the last layer.
+        normalizes_first: False if the first layer of an encoder with ``pre_norm`` does not
+            normalize the input of its self-attention (ModernBERT, whose embeddings are normalized).
         attention_scale: factor of the query-key products, possibly with a soft cap of the scores.
         qk_norm: True to normalize the queries and keys of each head.
         rotary: rotary positions of self-attention, one for all layers or one per layer; () without.
@@ -165,12 +167,13 @@ class StackConfig:
     d_ff: int
     num_layers: int
     feed_forward: str
-    norm: Literal["rms", "gemma_rms", "layer"]
+    norm: Literal["rms", "gemma_rms", "layer", "layer_without_bias"]
     norm_epsilon: float
     pre_norm: bool
     final_norm: bool
     num_kv_heads: int | None = None
     sandwich_norm: bool = False
+    normalizes_first: bool = True
     attention_bias: bool = False
     feed_forward_bias: bool = False
     attention_scale: Scale = 1.0

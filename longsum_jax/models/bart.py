@@ -19,6 +19,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from longsum_jax.errors import InputError
+from longsum_jax.layers.attention.longformer import NO_TOKEN
+from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import LayerNorm, normal
 from longsum_jax.layers.encoder import Encoder
@@ -67,6 +69,31 @@ def _init_sinusoids(
 ) -> Array:
     """Returns the computed position table, as an initializer of stored ones."""
     return jnp.asarray(sinusoids(config), dtype)
+
+
+def has_more_globals(config: Any) -> bool:
+    """Returns True if a config selects global tokens besides the first token."""
+    if not isinstance(config, LedConfig):
+        return False
+    has_globals = "global_indices" in get_encoder_attention(config).inputs
+    return has_globals and bool(config.global_tokens or config.global_every)
+
+
+def is_global_token(
+    ids: Int[AnyArray, "batch length"], config: LedConfig, numpy: Any = jnp
+) -> Bool[AnyArray, "batch length"]:
+    """Returns True for the tokens of sources with global attention.
+
+    Args:
+        ids: ids of the sources; of padding, only a first token can be global.
+        config: config with ``has_more_globals``.
+        numpy: module that computes, ``numpy`` or ``jax.numpy``.
+    """
+    positions = numpy.arange(ids.shape[1])
+    is_global = numpy.isin(ids, numpy.array(config.global_tokens, numpy.int32))
+    if config.global_every:
+        is_global |= positions % config.global_every == 0
+    return (positions == 0) | (is_global & (ids != config.pad_token_id))
 
 
 class Bart(EncoderDecoder):
@@ -161,6 +188,20 @@ class Bart(EncoderDecoder):
         """Returns the embeddings of the source at positions 0, 1, ..."""
         x = self._embed(ids, jnp.arange(ids.shape[1]), "encoder")
         return self.source_norm(x) if self.config.normalize_embedding else x
+
+    def default_inputs(self, ids: Int[AnyArray, "batch length"]) -> dict[str, Any]:
+        """Returns the positions of LED's global tokens, unless only the first is global."""
+        c = self.config
+        if not has_more_globals(c):
+            return {}
+        assert isinstance(c, LedConfig)
+        length = ids.shape[1]
+        every = -(-length // c.global_every) if c.global_every else 0
+        by_id = c.max_global_tokens if c.global_tokens else 0
+        is_global = is_global_token(ids, c)
+        positions = jnp.where(is_global, jnp.arange(length), length)
+        positions = jnp.sort(positions, axis=1)[:, : 1 + every + by_id]
+        return {"global_indices": jnp.where(positions < length, positions, NO_TOKEN)}
 
     def source_embedding_norm(self) -> nn.Module | None:
         """Returns the final norm of ``embed_source``, None without one."""

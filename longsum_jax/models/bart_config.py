@@ -303,6 +303,15 @@ class LedConfig(BartConfig):
     """The config of LED; defaults of LED large.
 
     ``attention_window`` has one number for all layers or one per layer.
+
+    Attributes:
+        global_tokens: ids of tokens with global attention, in addition to the
+            first token of a source. PRIMERA (Xiao et al. 2022, section 3.1) has
+            the separator of documents here.
+        global_every: distance of further tokens with global attention, from the
+            first token on; 0 for none.
+        max_global_tokens: maximum number of global tokens from ``global_tokens``
+            in training; later ones are not global.
     """
 
     fixed: ClassVar[tuple[str, ...]] = ("scale_embedding",)
@@ -312,9 +321,18 @@ class LedConfig(BartConfig):
     encoder_attention: str = "longformer"
     max_encoder_position_embeddings: Length = 16384
     max_decoder_position_embeddings: Length = 1024
+    global_tokens: tuple[int, ...] = ()
+    global_every: Count = 0
+    max_global_tokens: Size = 64
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for index in self.global_tokens:
+            if not 0 <= index < self.vocab_size:
+                raise InputError(
+                    f"global_tokens contains {index}, but ids are from 0 to "
+                    f"{self.vocab_size - 1}; remove it"
+                )
         check_num_windows(self.attention_window, self.encoder_layers)
 
     @property

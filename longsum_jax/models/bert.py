@@ -1,9 +1,10 @@
-"""BERT and related models: RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, ALBERT, Longformer
-and BigBird.
+"""BERT and related models: RoBERTa, XLM-RoBERTa, CamemBERT, MPNet, DistilBERT, ELECTRA, ALBERT,
+Longformer and BigBird.
 
 Papers: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020),
-CamemBERT (Martin et al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA (Clark et al. 2020), ALBERT
-(Lan et al. 2020), Longformer (Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
+CamemBERT (Martin et al. 2020), MPNet (Song et al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA
+(Clark et al. 2020), ALBERT (Lan et al. 2020), Longformer (Beltagy et al. 2020), BigBird (Zaheer et
+al. 2020).
 
 One encoder with one of several heads; its configs are in ``models.bert_config``. ``head`` selects
 the output: states ("none", or "pooler" with the pooling layer of plain BERT checkpoints), logits of
@@ -35,6 +36,7 @@ from longsum_jax.models.bert_config import (
     DistilBertConfig,
     ElectraConfig,
     LongformerConfig,
+    MpnetConfig,
     RobertaConfig,
     XlmRobertaConfig,
     presets,
@@ -147,7 +149,8 @@ class Bert(PreciseModule):
         if head in VOCABULARY_HEADS:
             return self.head(states, self.word_embeddings)
         if head == "classification":
-            return self.head(states[:, 0], deterministic)
+            state = self.text_state(states, jnp.asarray(attention_mask).astype(bool))
+            return self.head(state, deterministic)
         if head in TOKEN_HEADS:
             return self.head(states, deterministic)
         if self.is_initializing() and head == "pooler":
@@ -188,7 +191,17 @@ class Bert(PreciseModule):
         ids, mask = input_ids.reshape(-1, length), attention_mask.reshape(-1, length)
         types = None if token_type_ids is None else token_type_ids.reshape(-1, length)
         states = self.encode(ids, mask, deterministic, types, **inputs)
-        return self.head(states[:, 0], deterministic).reshape(input_ids.shape[:-1])
+        state = self.text_state(states, jnp.asarray(mask).astype(bool))
+        return self.head(state, deterministic).reshape(input_ids.shape[:-1])
+
+    def text_state(
+        self,
+        states: Float[AnyArray, "batch length d_model"],
+        mask: Bool[AnyArray, "batch length"],
+    ) -> Float[AnyArray, "batch d_model"]:
+        """Returns the state that represents a text: the first token's."""
+        del mask
+        return states[:, 0]
 
     def _answer_behind_question(
         self,
@@ -334,6 +347,7 @@ FAMILIES = (
     _family("roberta", RobertaConfig),
     _family("xlm-roberta", XlmRobertaConfig),
     _family("camembert", CamembertConfig),
+    _family("mpnet", MpnetConfig),
     _family("distilbert", DistilBertConfig),
     _family("electra", ElectraConfig),
     _family("albert", AlbertConfig),

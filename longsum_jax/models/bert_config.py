@@ -51,6 +51,7 @@ Head = Literal[
 GlobalTokens = Literal["none", "first", "question", "choice"]
 HEADS: tuple[Head, ...] = get_args(Head)
 BIDIRECTIONAL_HEADS = tuple(head for head in HEADS if head != "causal_lm")
+_MPNET_DISTANCE = 128  # distance from which all keys share a bucket
 VOCABULARY_HEADS: tuple[Head, ...] = ("masked_lm", "causal_lm")
 
 
@@ -294,6 +295,44 @@ class CamembertConfig(RobertaConfig):
     vocab_size: Positive = 32005
     bos_token_id: Count = 5
     eos_token_id: Count = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class MpnetConfig(RobertaConfig):
+    """The config of MPNet (Song et al. 2020); defaults of MPNet base.
+
+    It has T5's relative positions besides the position table, and no token types.
+
+    Attributes:
+        relative_attention_num_buckets: number of buckets of the relative positions.
+    """
+
+    prefix: ClassVar[str] = "mpnet"
+    class_name: ClassVar[str] = "MPNet"
+    has_token_types: ClassVar[bool] = False
+    heads: ClassVar[tuple[str, ...]] = BIDIRECTIONAL_HEADS
+    absent: ClassVar[Mapping[str, Any]] = {
+        "max_position_embeddings": 512,
+        "layer_norm_eps": 1e-12,
+    }
+
+    vocab_size: Positive = 30527
+    relative_attention_num_buckets: Size = 32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # The published code does not read these two from config.json.
+        for name, value in (("relative_attention_num_buckets", 32), ("pad_token_id", 1)):
+            if getattr(self, name) != value:
+                raise InputError(
+                    f"{name} is {getattr(self, name)}, but MPNet supports only {value}; give that"
+                )
+
+    @property
+    def encoder_stack(self) -> StackConfig:
+        """Config of the encoder's layers."""
+        buckets = (self.relative_attention_num_buckets, _MPNET_DISTANCE)
+        return dataclasses.replace(super().encoder_stack, relative_attention=buckets)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,7 @@ _JSON_NAMES: Mapping[type[BertConfig], Mapping[str, str]] = {
 }
 
 # Suffix of class names in ``architectures`` to head.
-_HEADS: dict[str, Head] = {
+HEAD_SUFFIXES: dict[str, Head] = {
     "ForMaskedLM": "masked_lm",
     "ForPreTraining": "masked_lm",
     "ForCausalLM": "causal_lm",
@@ -85,7 +85,7 @@ def read_config(raw: Mapping[str, Any], config_class: type[BertConfig]) -> dict[
     _check_structure(raw, _PLAIN)
     if config_class is ElectraConfig and _is_discriminator(raw):
         return values | {"head": "none"}
-    head = head_of(raw, _HEADS, "Model")
+    head = head_of(raw, HEAD_SUFFIXES, "Model")
     if config_class is ElectraConfig and head == "multiple_choice":
         _check_structure(raw, _ELECTRA_CHOICE)
     return values | read_labels(raw) | {"head": head}
@@ -128,8 +128,10 @@ def write_config(config: BertConfig) -> dict[str, Any]:
         values |= {"attention_type": write_bigbird_attention(config), "use_bias": True}
     for name, key in _JSON_NAMES.get(type(config), {}).items():
         values |= {name: None, key: getattr(config, name)}
+    if not config.has_token_types:
+        values["type_vocab_size"] = None
     if isinstance(config, DistilBertConfig):
-        values |= {"type_vocab_size": None, "layer_norm_eps": None}
+        values["layer_norm_eps"] = None
     return values
 
 
@@ -138,5 +140,5 @@ def architecture(config: BertConfig) -> str:
     if type(config) is BertConfig and config.head == "causal_lm":
         return "BertLMHeadModel"
     # The first suffix of a head wins, so later ones are inserted before it.
-    suffixes = {head: suffix for suffix, head in reversed(_HEADS.items())}
+    suffixes = {head: suffix for suffix, head in reversed(HEAD_SUFFIXES.items())}
     return config.class_name + suffixes.get(config.head, "Model")

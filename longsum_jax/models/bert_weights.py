@@ -13,6 +13,7 @@ from longsum_jax.models.bert_config import (
     DistilBertConfig,
     ElectraConfig,
     LongformerConfig,
+    MpnetConfig,
     RobertaConfig,
 )
 from longsum_jax.models.lsg_layout import GLOBALS
@@ -50,6 +51,7 @@ _TEXT_HEAD_KEYS = {
 }
 _CHOICE_KEYS = _TEXT_HEAD_KEYS | {
     RobertaConfig: ("roberta.pooler.dense", "classifier"),
+    MpnetConfig: ("mpnet.pooler.dense", "classifier"),
     LongformerConfig: ("longformer.pooler.dense", "classifier"),
     ElectraConfig: ("sequence_summary.summary", "classifier"),
     BigBirdConfig: ("bert.pooler", "classifier"),
@@ -134,6 +136,9 @@ def _layer_rows(config: BertConfig) -> list[WeightRow]:
     inner, outer = keys.feed_forward
     rows += linear(f"{path}/feed_forward/wi", inner, bias=True)
     rows += linear(f"{path}/feed_forward/wo", outer, bias=True)
+    if isinstance(config, MpnetConfig):
+        bias = f"{config.prefix}.encoder.relative_attention_bias.weight"
+        rows.append(WeightRow("encoder/relative_attention_bias/embedding", bias))
     return rows
 
 
@@ -168,6 +173,14 @@ def _layer_keys(config: BertConfig) -> _LayerKeys:
             ff_norm=f"{key}.full_layer_layer_norm",
         )
     key = f"{config.prefix}.encoder.layer.{{i}}"
+    if isinstance(config, MpnetConfig):
+        return _LayerKeys(
+            attention=f"{key}.attention.attn",
+            projections={name: name for name in "qkvo"},
+            self_norm=f"{key}.attention.LayerNorm",
+            feed_forward=(f"{key}.intermediate.dense", f"{key}.output.dense"),
+            ff_norm=f"{key}.output.LayerNorm",
+        )
     return _LayerKeys(
         attention=f"{key}.attention",
         projections={"q": "self.query", "k": "self.key", "v": "self.value", "o": "output.dense"},

@@ -6,7 +6,17 @@ from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
-from longsum_jax.models import bart, bert, bert2bert, locost, lsg_layout, mt5, t5, t5gemma
+from longsum_jax.models import (
+    bart,
+    bert,
+    bert2bert,
+    locost,
+    lsg_layout,
+    modernbert,
+    mt5,
+    t5,
+    t5gemma,
+)
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig, check_entries
 from longsum_jax.models.family import LIBRARY_PREFIX, Family
 
@@ -18,6 +28,7 @@ _ALL = (
     *bart.FAMILIES,
     bert2bert.FAMILY,
     *bert.FAMILIES,
+    modernbert.FAMILY,
 )
 
 # Suffix of class names in ``architectures`` to the kind of models that no family reads.

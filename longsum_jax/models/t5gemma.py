@@ -143,7 +143,7 @@ class GemmaDecoderStack(GemmaStack):
 
     def check(self, section: str) -> None:
         super().check(section)
-        _check_layer_types(self.layer_types, self.num_hidden_layers, section)
+        check_layer_types(self.layer_types, self.num_hidden_layers, section)
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -159,7 +159,7 @@ def _alternating(num_layers: int) -> tuple[str, ...]:
     return tuple(kinds[i % 2] for i in range(num_layers))
 
 
-def _check_layer_types(kinds: Sequence[str], num_layers: int, section: str) -> None:
+def check_layer_types(kinds: Sequence[str], num_layers: int, section: str) -> None:
     """Raises an InputError for an unknown kind of layer, or for too few or too many kinds."""
     for kind in kinds:
         if kind not in _ATTENTIONS:
@@ -371,7 +371,7 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     if "encoder_attention" not in raw:
         count = values["encoder"].num_hidden_layers
         kinds = encoder.get("layer_types") or _alternating(count)
-        _check_layer_types(kinds, count, "encoder")
+        check_layer_types(kinds, count, "encoder")
         window = encoder.get("sliding_window") or _WINDOW
         values |= {"encoder_attention": attention_of(kinds), "local_radius": window}
     return values

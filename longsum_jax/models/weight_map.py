@@ -115,6 +115,26 @@ def linears(
     return rows
 
 
+def fused_linears(path: str, key: str, *names: str, bias: bool = False) -> list[WeightRow]:
+    """Returns the rows of linear layers whose weights are stored as one, one after another.
+
+    A key that ends with "[1/3]" is the second of three equal parts of an array on its first axis.
+
+    Args:
+        path: path of the module with the layers.
+        key: key of the stored layer.
+        *names: names of the layers in their order.
+        bias: True if the layers have biases.
+    """
+    rows = []
+    for index, name in enumerate(names):
+        part = f"[{index}/{len(names)}]"
+        rows.append(WeightRow(f"{path}/{name}/kernel", f"{key}.weight{part}", "linear"))
+        if bias:
+            rows.append(WeightRow(f"{path}/{name}/bias", f"{key}.bias{part}", "merged"))
+    return rows
+
+
 def layer_norm(path: str, key: str) -> list[WeightRow]:
     """Returns the rows of one layer norm: its scale and its bias."""
     return [WeightRow(f"{path}/scale", f"{key}.weight"), WeightRow(f"{path}/bias", f"{key}.bias")]

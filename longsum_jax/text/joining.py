@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from longsum_jax.text.ngrams import num_words, unicode_words
 from longsum_jax.text.sentences import split_sentences
+from longsum_jax.tokenizers.files import DOCUMENT_TOKEN
 
-DOCUMENT_TOKEN = "<doc-sep>"  # PRIMERA (Xiao et al. 2022, section 2.1), after every document
 BLANK_LINE = "\n\n"
 _STOPS = tuple(".!?…。\uff01\uff1f\"”')")
 _TOLERANCE = 1e-9  # shares that sum to 1 may differ from it by rounding

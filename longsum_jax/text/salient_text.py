@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.text.prompts import NO_PROMPT, Prompt, PromptedIds
 from longsum_jax.text.segmentation import Segment, SegmentedDocument
 from longsum_jax.tokenizers.base import Tokenizer
 
@@ -71,7 +72,7 @@ def room_for_text(
     limit: int,
     *,
     min_tokens: int = 1,
-    prefix: str = "",
+    prompt: Prompt = NO_PROMPT,
     query: str | None = None,
     salient: SalientTextOptions | None = None,
 ) -> int:
@@ -80,13 +81,14 @@ def room_for_text(
     Args:
         limit: length of a source in tokens, including special tokens.
         min_tokens: minimum length of a segment in tokens.
-        prefix, query, salient: text before a segment, see ``segment_sources``.
+        prompt, query, salient: text around a segment, see ``segment_sources``.
 
     Raises:
         InputError: fewer than ``min_tokens`` are left.
     """
     label = tokenizer.encode(f" {salient.current}") if salient else []
-    room = limit - len(tokenizer.add_special_tokens(_lead(tokenizer, prefix, query) + label))
+    empty = prompt.source(tokenizer, prompt.encode(tokenizer, "", query))
+    room = limit - len(empty) - len(label)
     if room < min_tokens:
         what = f'the query "{query[:60]}"' if query else "the text before a segment"
         raise InputError(
@@ -101,27 +103,28 @@ def segment_sources(
     tokenizer: Tokenizer,
     limit: int,
     *,
-    prefix: str = "",
+    prompt: Prompt = NO_PROMPT,
     query: str | None = None,
     salient: Sequence[int] | None = None,
     options: SalientTextOptions = SalientTextOptions(),
 ) -> list[list[int]]:
     """Returns the source of every segment as token ids, including special tokens.
 
-    Prefix, query and a line break come before every segment. Important sentences of other segments
+    Every segment stands in the prompt with the query. Important sentences of other segments
     are added in their ``inclusion_order`` until one does not fit, and appear in document order
     under their labels.
 
     Args:
         document: document cut by the same tokenizer into segments of at most ``room_for_text``.
         limit: maximum length of a source in tokens, including labels and special tokens.
+        prompt, query: text around every segment.
         salient: indices of the important sentences, ascending; None for segments without labels.
 
     Raises:
         InputError: a segment does not fit.
     """
-    lead = _lead(tokenizer, prefix, query)
-    room = limit - len(tokenizer.add_special_tokens(lead))
+    lead, tail = prompt.encode(tokenizer, "", query)
+    room = limit - len(prompt.source(tokenizer, PromptedIds(lead, tail)))
     labels = {
         name: tokenizer.encode(f" {getattr(options, name)}")
         for name in ("past", "current", "future")
@@ -145,7 +148,7 @@ def segment_sources(
         ids = list(lead)
         for name in names:
             ids += groups[name]
-        sources.append(tokenizer.add_special_tokens(ids))
+        sources.append(prompt.source(tokenizer, PromptedIds(ids, tail)))
     return sources
 
 
@@ -155,7 +158,7 @@ def salient_spans(
     salient: Sequence[int],
     *,
     budget: int = 1024,
-    prefix: str = "",
+    prompt: Prompt = NO_PROMPT,
     query: str | None = None,
 ) -> list[list[TokenSpan]]:
     """Returns, for every segment, the token spans of important sentences in other segments.
@@ -166,9 +169,10 @@ def salient_spans(
         salient: indices of the important sentences, ascending.
         budget: maximum number of tokens per segment. Sentences are added whole, in their
             ``inclusion_order``, until one does not fit.
-        prefix, query: text before every segment in its source.
+        prompt, query: text around every segment in its source.
     """
-    offset = len(tokenizer.prefix_ids) + len(_lead(tokenizer, prefix, query))
+    lead = prompt.encode(tokenizer, "", query).head
+    offset = prompt.num_before(tokenizer) + len(lead)
     sentence_spans = _sentence_spans(document, offset)
     spans = []
     for segment in document.segments:
@@ -178,11 +182,6 @@ def salient_spans(
             [span for span, total in zip(candidates, totals, strict=True) if total <= budget]
         )
     return spans
-
-
-def _lead(tokenizer: Tokenizer, prefix: str, query: str | None) -> list[int]:
-    text = f"{prefix}{query}\n" if query else prefix
-    return tokenizer.encode(text) if text else []
 
 
 def _important(

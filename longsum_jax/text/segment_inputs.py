@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from longsum_jax.errors import InputError
+from longsum_jax.text.prompts import NO_PROMPT, Prompt
 from longsum_jax.text.salient_text import (
     Order,
     SalientTextOptions,
@@ -189,7 +190,7 @@ def read_segment_inputs(
     tokenizer: Tokenizer,
     options: SegmentInputOptions,
     *,
-    prefix: str = "",
+    prompt: Prompt = NO_PROMPT,
     query: str | None = None,
     max_tokens: int | None = None,
     max_segments: int | None = None,
@@ -202,7 +203,7 @@ def read_segment_inputs(
         text: text of a document.
         tokenizer: tokenizer of the model.
         options: options of lengths and of the form of important sentences.
-        prefix, query: text before every segment.
+        prompt, query: text around every segment.
         max_tokens, max_segments: limits of the document; whole segments are read, at least one.
             None reads the whole document.
         auxiliary: functions that compare sentences and find the important ones.
@@ -212,7 +213,7 @@ def read_segment_inputs(
         InputError: the text is blank, or the query leaves no room for a segment.
     """
     salient_text = SalientTextOptions(options.salient_order) if options.salient == "text" else None
-    before: dict[str, Any] = {"prefix": prefix, "query": query}
+    before: dict[str, Any] = {"prompt": prompt, "query": query}
     room = room_for_text(
         tokenizer,
         options.segment_length,
@@ -237,7 +238,7 @@ def read_segment_inputs(
             tokenizer,
             salient,
             budget=options.num_vectors,
-            prefix=prefix,
+            prompt=prompt,
             query=query,
         )
     return SegmentInputs(document, sources, spans, total_tokens)

@@ -18,10 +18,21 @@ class Tokenizer(Protocol):
     unk_id: int
     mask_id: int | None  # the mask token of a masked language model
     prefix_ids: tuple[int, ...]  # the special tokens before a text
+    # The special tokens that control a model; unknown text is not one of them.
+    control_ids: frozenset[int]
+    chat_template: str | None  # Jinja template of conversations
+    named_tokens: dict[str, str]  # texts of special tokens, for the template
 
     @property
     def fingerprint(self) -> str:
         """A short hash; tokenizers with equal fingerprints give equal ids."""
+
+    @property
+    def plain(self) -> "Tokenizer":
+        """This tokenizer, but special tokens inside a text are encoded as text.
+
+        Texts of others, such as documents, then contain no ``control_ids``.
+        """
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, without the special tokens around it.

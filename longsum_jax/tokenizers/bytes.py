@@ -42,6 +42,7 @@ class ByteTokenizer(SpecialTokenTemplate):
         following = [*sentinels, *(token["content"] for token in self._added)]
         ids = {text: index for index, text in enumerate(following, NUM_BYTE_IDS)}
         self._special = SpecialTokens(NAMED | ids, with_spaces=NAMED)
+        self.control_ids = self._special.ids - {self.unk_id}
         self.vocab_size = NUM_BYTE_IDS + len(following) + unused_ids
         self._bytes = {index: bytes([index - 3]) for index in range(3, NUM_BYTE_IDS)}
         for token in self._added:
@@ -54,12 +55,16 @@ class ByteTokenizer(SpecialTokenTemplate):
         return fingerprint("bytes", content, self.extra_ids, self.unused_ids)
 
     def encode(self, text: str) -> list[int]:
+        if self._is_plain:
+            return _encode_bytes(text)
         return self._special.encode(text, _encode_bytes)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [self.encode(text) for text in texts]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
+        if self._is_plain:
+            return _byte_spans(text)
         return self._special.spans(text, _byte_spans)
 
     def decode(self, ids: Iterable[int]) -> str:

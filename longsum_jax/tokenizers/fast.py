@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from longsum_jax.errors import InputError
+from longsum_jax.tokenizers.chat_template import default_template
 from longsum_jax.tokenizers.files import (
+    CHAT_TEMPLATE,
     CLEAN_SPACES,
     CONFIG,
+    DOCUMENT_TOKEN,
     JSON,
     MAX_ROWS,
     SPECIAL_MAP,
@@ -39,6 +42,7 @@ _DEFAULT_TOKENS = {
     "mask_token": ("<mask>", "[MASK]"),
 }
 _UNKNOWN = "☃ qZ"  # characters that a vocabulary may lack
+_HIDDEN = "\ufdd0"  # a code point that is not a character
 # Entries that are not saved: paths on another machine, and code to execute.
 _NOT_SAVED = (
     "name_or_path",
@@ -104,6 +108,9 @@ class JsonTokenizer(SpecialTokenTemplate):
         has_break = self._tokenizer.token_to_id("<n>") is not None
         self._breaks_lines = has_break and self._model_type == "Unigram"
         self._cleans_spaces = self._config.get(CLEAN_SPACES) is True and self._model_type != "BPE"
+        self.chat_template = default_template(self._config.get(CHAT_TEMPLATE), where)
+        self.named_tokens = {name: token_text(token) for name, token in special.items()}
+        self.control_ids = self._control_ids({ids[name] for name in special})
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -114,15 +121,64 @@ class JsonTokenizer(SpecialTokenTemplate):
         return fingerprint("json", text, self.vocab_size, *self.prefix_ids, -1, *self.suffix_ids)
 
     def encode(self, text: str) -> list[int]:
-        return self._within_rows(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        return self._within_rows(self._encode(text)[0])
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         # The library encodes in several threads.
         encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [self._within_rows(encoding.ids) for encoding in encoded]
+        batch = [encoding.ids for encoding in encoded]
+        if self._is_plain:
+            for row, ids in enumerate(batch):
+                if not self.control_ids.isdisjoint(ids):
+                    batch[row] = self._encode(texts[row])[0]
+        return [self._within_rows(ids) for ids in batch]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        return self._tokenizer.encode(text, add_special_tokens=False).offsets
+        return self._encode(text)[1]
+
+    def _encode(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Returns the ids and the character spans of a text's tokens."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        ids, spans = encoding.ids, encoding.offsets
+        if not self._is_plain or self.control_ids.isdisjoint(ids):
+            return ids, spans
+        encoding = self._plain_tokenizer.encode(text, add_special_tokens=False)
+        # A text with _HIDDEN may still contain control tokens; they are left out.
+        tokens = zip(encoding.ids, encoding.offsets, strict=True)
+        plain = [token for token in tokens if token[0] not in self.control_ids]
+        return [index for index, _ in plain], [span for _, span in plain]
+
+    @functools.cached_property
+    def _plain_tokenizer(self) -> Any:
+        """A tokenizer of the library whose control tokens have hidden names."""
+        content = json.loads(self._tokenizer.to_str())
+        content["post_processor"] = None  # it may refer to the names
+        for token in content["added_tokens"]:
+            if token["id"] in self.control_ids:
+                token["content"] = f"{_HIDDEN}{token['content']}{_HIDDEN}"
+        vocabulary = content["model"]["vocab"]
+        if isinstance(vocabulary, list):  # Unigram: pieces with scores
+            for index in self.control_ids.intersection(range(len(vocabulary))):
+                vocabulary[index][0] = f"{_HIDDEN}{vocabulary[index][0]}{_HIDDEN}"
+        else:
+            content["model"]["vocab"] = {
+                f"{_HIDDEN}{piece}{_HIDDEN}" if index in self.control_ids else piece: index
+                for piece, index in vocabulary.items()
+            }
+        return tokenizers_library(CONFIG).Tokenizer.from_str(json.dumps(content))
+
+    def _control_ids(self, named: set[int | None]) -> frozenset[int]:
+        """Returns the ids that a document must not contain.
+
+        They are named special tokens; with a chat template, whose tokens have no names, all special
+        tokens. The separator of documents is not one of them.
+        """
+        control = {index for index in named if index is not None}
+        if self.chat_template is not None:
+            added = self._tokenizer.get_added_tokens_decoder().items()
+            control |= {index for index, token in added if token.special}
+        separator = self._tokenizer.token_to_id(DOCUMENT_TOKEN)
+        return frozenset(control - {self.unk_id, separator})
 
     def decode(self, ids: Iterable[int]) -> str:
         ids = [index for index in checked_ids(ids, self.vocab_size) if index < self._num_ids]

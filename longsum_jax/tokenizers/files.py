@@ -15,6 +15,9 @@ MAX_ADDED = 2**16  # largest number of ids that a file may add to the pieces
 MAX_ROWS = 2**22  # largest number of rows of an embedding
 
 CLEAN_SPACES = "clean_up_tokenization_spaces"  # key of CONFIG
+CHAT_TEMPLATE = "chat_template"  # key of CONFIG, replaced by the file CHAT_FILE
+CHAT_FILE = "chat_template.jinja"
+DOCUMENT_TOKEN = "<doc-sep>"  # PRIMERA (Xiao et al. 2022, section 2.1), after every document
 CONFIG, SPECIAL_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 SENTENCE_PIECES, FAIRSEQ_PIECES = "spiece.model", "sentencepiece.bpe.model"
 BYTE_PAIRS, MERGES, WORD_PIECES = "vocab.json", "merges.txt", "vocab.txt"
@@ -29,6 +32,7 @@ TOKENIZER_FILES = (
     CONFIG,
     SPECIAL_MAP,
     ADDED,
+    CHAT_FILE,
 )
 # The order in which transformers adds special tokens that a vocabulary lacks.
 SPECIAL_NAMES = (

@@ -26,6 +26,8 @@ from longsum_jax.tokenizers.bytes import NAMED, NUM_BYTE_IDS, ByteTokenizer
 from longsum_jax.tokenizers.fast import JsonTokenizer
 from longsum_jax.tokenizers.files import (
     BYTE_PAIRS,
+    CHAT_FILE,
+    CHAT_TEMPLATE,
     CLEAN_SPACES,
     CONFIG,
     FAIRSEQ_PIECES,
@@ -283,6 +285,8 @@ def _open_json_tokenizer(
 ) -> Tokenizer:
     """Opens a tokenizer.json, or builds one from older vocabulary files."""
     config = {**config, **read_special_tokens(directory, config)}
+    if (directory / CHAT_FILE).exists():
+        config[CHAT_TEMPLATE] = read_text(directory / CHAT_FILE)
     where = directory / JSON
     more: list[Any] = []  # tokens that the content may lack
     pieces = directory / _PIECES_OF_CLASS.get(name or "", FAIRSEQ_PIECES)

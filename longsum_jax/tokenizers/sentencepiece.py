@@ -91,21 +91,27 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         self._special = SpecialTokens(
             {"<pad>": self.pad_id, "</s>": self.eos_id, "<unk>": unk_id} | special
         )
+        self.control_ids = self._special.ids - {unk_id}
 
     @functools.cached_property
     def fingerprint(self) -> str:
         return fingerprint("t5", self._model_bytes, self.extra_ids, self.unused_ids)
 
     def encode(self, text: str) -> list[int]:
+        if self._is_plain:
+            return self._encode_plain(text)
         return self._special.encode(text, self._encode_plain)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        if any(map(self._special.occur_in, texts)):
+        if not self._is_plain and any(map(self._special.occur_in, texts)):
             return [self.encode(text) for text in texts]
-        batch = self._model.encode([self._prepared(text) for text in texts])  # in several threads
+        prepared = [self._prepared(text) for text in texts]
+        batch = self._encoder.encode(prepared)  # in several threads
         return [self._shifted(ids) for ids in batch]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
+        if self._is_plain:
+            return self._spans_plain(text)
         return self._special.spans(text, self._spans_plain)
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -133,16 +139,44 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         return self._model.piece_to_id(text) != self._model.unk_id()
 
     def _encode_plain(self, text: str) -> list[int]:
-        return self._shifted(self._model.encode(self._prepared(text)))
+        return self._shifted(self._encoder.encode(self._prepared(text)))
 
     def _spans_plain(self, text: str) -> list[tuple[int, int]]:
         # The surfaces of the pieces form the text, except for leading white space; the offsets of
         # the library are in bytes in some versions.
         text = self._prepared(text)
-        surfaces = [piece.surface for piece in self._model.encode_as_proto(text).pieces]
+        surfaces = [piece.surface for piece in self._encoder.encode_as_proto(text).pieces]
         start = max(text.find("".join(surfaces)), 0)
         ends = itertools.accumulate(map(len, surfaces), initial=start)
         return list(itertools.pairwise(ends))
+
+    @property
+    def _encoder(self) -> Any:
+        """The model for texts."""
+        return self._plain_model if self._is_plain else self._model
+
+    @functools.cached_property
+    def _plain_model(self) -> Any:
+        """The model without special tokens among the pieces of texts.
+
+        SentencePiece finds user-defined pieces in texts, but no control pieces.
+        """
+        pieces = [index - self._offset for index in self.control_ids]
+        is_piece = self._model.is_control, self._model.is_unknown
+        defined = [
+            piece
+            for piece in pieces
+            if 0 <= piece < self.num_pieces and not any(check(piece) for check in is_piece)
+        ]
+        if not defined:
+            return self._model
+        import sentencepiece.sentencepiece_model_pb2 as messages
+
+        proto = messages.ModelProto()
+        proto.ParseFromString(self._model_bytes)
+        for piece in defined:
+            proto.pieces[piece].type = messages.ModelProto.SentencePiece.CONTROL
+        return open_sentencepiece(proto.SerializeToString(), "the model")
 
     def _prepared(self, text: str) -> str:
         return text.replace("\x85", " ")  # the only line break that SentencePiece does not handle

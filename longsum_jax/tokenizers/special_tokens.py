@@ -1,8 +1,10 @@
 """Special tokens: the template around a text, and tokens that may occur inside one."""
 
+import copy
+import functools
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, Self
 
 from longsum_jax.errors import InputError, did_you_mean
 
@@ -37,12 +39,28 @@ class SpecialTokenTemplate:
         prefix_ids, suffix_ids: ids before and after the ids of one text, or of two.
         middle_ids: ids between two texts.
         second_type: token type of the second text and of the ids after it.
+        control_ids: ids of the special tokens that control a model.
+        chat_template: Jinja template of conversations, or None.
+        named_tokens: texts of special tokens by name ("bos_token"), for the template.
     """
 
     prefix_ids: tuple[int, ...] = ()
     middle_ids: tuple[int, ...] = ()
     suffix_ids: tuple[int, ...] = ()
     second_type: int = 0
+    control_ids: frozenset[int] = frozenset()
+    chat_template: str | None = None
+    named_tokens: dict[str, str] = {}  # noqa: RUF012 (read only)
+    _is_plain: bool = False
+
+    @functools.cached_property
+    def plain(self) -> Self:
+        """This tokenizer, but special tokens in a text are encoded as text."""
+        if self._is_plain:
+            return self
+        tokenizer = copy.copy(self)
+        tokenizer._is_plain = True
+        return tokenizer
 
     def add_special_tokens(self, ids: Sequence[int], limit: int | None = None) -> list[int]:
         """Returns ``ids`` with the special tokens around them.

@@ -46,9 +46,7 @@ def summarizer():
         rows = len(ids)
         return SimpleNamespace(sequences=ids[:, [0, 0]], lengths=[1] * rows, ended=[True] * rows)
 
-    made = DocumentSummarizer(
-        config, tokenizer, prefix="", generate=generate, make_slots=lambda **sizes: None
-    )
+    made = DocumentSummarizer(config, tokenizer, generate=generate, make_slots=lambda **sizes: None)
     return SimpleNamespace(made=made, tokenizer=tokenizer)
 
 
@@ -107,9 +105,7 @@ def test_there_are_few_slots_without_a_document(count, slots):
         return of_row(ids)
 
     config = SimpleNamespace(pad_token_id=0, encoder_attention="full")
-    letters = DocumentSummarizer(
-        config, Letters(), prefix="", generate=generate, make_slots=make_slots
-    )
+    letters = DocumentSummarizer(config, Letters(), generate=generate, make_slots=make_slots)
     texts = [chr(ord("a") + i) for i in range(count)]
     found = summaries(SimpleNamespace(made=letters, tokenizer=Letters()), *texts, batch_size=8)
     assert [summary.text for summary in found] == texts

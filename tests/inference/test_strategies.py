@@ -8,7 +8,7 @@ import pytest
 
 from longsum_jax.decoding.options import MAX_NEW_TOKENS, GenerationOptions
 from longsum_jax.errors import InputError
-from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument, with_lead
+from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument
 from longsum_jax.inference.rounds import Plan, run_plans
 from longsum_jax.inference.strategies import (
     STRATEGIES,
@@ -24,6 +24,7 @@ from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.inference.summary_options import SummaryOptions
 from longsum_jax.ranking.selection import Length, parse_length
 from longsum_jax.text.joining import join_documents
+from longsum_jax.text.prompts import prefix_prompt
 from longsum_jax.text.sentences import split_sentences
 from longsum_jax.text.statements import NO_OUTLINE, Outline
 
@@ -78,7 +79,8 @@ class Played:
             **{"longest_input": LONGEST, "longest_whole": LONGEST, "max_new_tokens": 12} | options,
         )
         request = Request(text, "a.txt", query, outline, borders)
-        ids = Words().add_special_tokens(Words().encode(with_lead(text, reader.prefix, query)))
+        prompted = reader.prompt.encode(Words(), text, query)
+        ids = reader.prompt.source(Words(), prompted)
         self.source = StrategyInput(reader, request, TokenizedDocument(ids, len(ids)))
         self.rounds = []
         steps = summarize_steps(self.source, name)
@@ -124,7 +126,8 @@ def test_a_document_that_fits_is_read_whole(name):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_query_is_in_every_input(name):
-    found = Played(name, document(40), last_words, query="Who was it", prefix="summarize: ")
+    prompt = prefix_prompt("summarize: ")
+    found = Played(name, document(40), last_words, query="Who was it", prompt=prompt)
     for words in itertools.chain(*found.rounds):
         assert words[:4] == ["summarize:", "Who", "was", "it"]
         assert words.count("Who") == 1
@@ -464,7 +467,7 @@ class Writer(DocumentSummarizer):
 
     def __init__(self, seed):
         config = SimpleNamespace(encoder_attention="full")
-        super().__init__(config, Words(), prefix="", generate=None, make_slots=None)
+        super().__init__(config, Words(), generate=None, make_slots=None)
         self._random = random.Random(seed)
 
     def decode(self, documents, *, batch_size, options, seed):

@@ -13,8 +13,9 @@ from longsum_jax.models.bart_config import (
     PegasusConfig,
     PegasusXConfig,
 )
-from longsum_jax.models.bert_config import BertConfig, BigBirdConfig, RobertaConfig
+from longsum_jax.models.bert_config import BertConfig, BigBirdConfig, MpnetConfig, RobertaConfig
 from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
+from longsum_jax.models.modernbert import ModernBertConfig
 from longsum_jax.models.registry import FAMILIES, get_family
 from longsum_jax.models.t5 import T5Config
 
@@ -134,3 +135,25 @@ def test_answers_of_big_bird_need_a_second_token_type():
 def test_widths_without_computed_positions_may_be_odd():
     assert BertConfig(**SENTENCES).hidden_size == 9
     assert BigBirdPegasusConfig(**WIDTH).d_model == 15
+
+
+@pytest.mark.parametrize(
+    ("config", "values", "problem"),
+    [
+        (
+            LedConfig,
+            {"global_tokens": (50265,)},
+            "global_tokens contains 50265, but ids",
+        ),
+        (MpnetConfig, {"pad_token_id": 0}, "pad_token_id is 0, but MPNet supports only 1"),
+        (
+            ModernBertConfig,
+            {"hidden_size": 9, "num_attention_heads": 3},
+            "hidden_size 9 gives 3 heads of an odd size",
+        ),
+        (ModernBertConfig, {"num_hidden_layers": 2}, "encoder_attention .* describes 22 layers"),
+    ],
+)
+def test_options_of_families_that_do_not_fit(config, values, problem):
+    with pytest.raises(InputError, match=problem):
+        config(**values)

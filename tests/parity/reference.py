@@ -163,6 +163,26 @@ ENCODER_DECODERS = {
         TINY | {"block_size": 4, "num_random_blocks": 2, "activation_function": "gelu_new"},
     ),
 }
+MODERNBERT_TINY = BERT_TINY | {
+    "num_hidden_layers": 4,
+    "local_attention": 12,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "cls_token_id": 1,
+    "eos_token_id": 2,
+    "sep_token_id": 2,
+}
+# Everything that published models leave out.
+MODERNBERT_FULL = MODERNBERT_TINY | {
+    "norm_bias": True,
+    "attention_bias": True,
+    "mlp_bias": True,
+    "classifier_bias": True,
+    "classifier_pooling": "mean",
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "num_labels": 3,
+}
+
 ENCODERS = {
     "bert": (tf.BertForMaskedLM, tf.BertConfig, BERT_TINY),
     "bert_labels": (tf.BertForSequenceClassification, tf.BertConfig, BERT_TINY | {"num_labels": 3}),
@@ -179,6 +199,24 @@ ENCODERS = {
         tf.CamembertForSequenceClassification,
         tf.CamembertConfig,
         BERT_TINY | {"num_labels": 3},
+    ),
+    "modernbert": (tf.ModernBertForMaskedLM, tf.ModernBertConfig, MODERNBERT_TINY),
+    "modernbert_labels": (
+        tf.ModernBertForSequenceClassification,
+        tf.ModernBertConfig,
+        MODERNBERT_FULL,
+    ),
+    "modernbert_states": (tf.ModernBertModel, tf.ModernBertConfig, MODERNBERT_TINY),
+    "mpnet": (tf.MPNetForMaskedLM, tf.MPNetConfig, BERT_TINY),
+    "mpnet_labels": (
+        tf.MPNetForSequenceClassification,
+        tf.MPNetConfig,
+        BERT_TINY | {"num_labels": 3},
+    ),
+    "mpnet_states": (
+        tf.MPNetModel,
+        tf.MPNetConfig,
+        BERT_TINY | {"vocab_size": 300, "max_position_embeddings": 160},
     ),
     "distilbert": (tf.DistilBertForMaskedLM, tf.DistilBertConfig, DISTILBERT_TINY),
     "distilbert_labels": (
@@ -285,6 +323,12 @@ HEADS = {
     "camembert_answers": ("camembert", tf.CamembertForQuestionAnswering),
     "camembert_tokens": ("camembert_labels", tf.CamembertForTokenClassification),
     "camembert_choices": ("camembert", tf.CamembertForMultipleChoice),
+    "modernbert_answers": ("modernbert", tf.ModernBertForQuestionAnswering),
+    "modernbert_tokens": ("modernbert_labels", tf.ModernBertForTokenClassification),
+    "modernbert_choices": ("modernbert", tf.ModernBertForMultipleChoice),
+    "mpnet_answers": ("mpnet", tf.MPNetForQuestionAnswering),
+    "mpnet_tokens": ("mpnet_labels", tf.MPNetForTokenClassification),
+    "mpnet_choices": ("mpnet", tf.MPNetForMultipleChoice),
     "distilbert_answers": ("distilbert", tf.DistilBertForQuestionAnswering),
     "distilbert_tokens": ("distilbert_labels", tf.DistilBertForTokenClassification),
     "distilbert_choices": ("distilbert", tf.DistilBertForMultipleChoice),

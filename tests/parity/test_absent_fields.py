@@ -26,6 +26,8 @@ CLASSES = {
     "albert": transformers.AlbertConfig,
     "longformer": transformers.LongformerConfig,
     "big_bird": transformers.BigBirdConfig,
+    "mpnet": transformers.MPNetConfig,
+    "modernbert": transformers.ModernBertConfig,
 }
 
 

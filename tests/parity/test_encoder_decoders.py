@@ -1,6 +1,7 @@
 """Every encoder-decoder beside transformers' PyTorch class: states, logits, decoding, and the way
 back."""
 
+import dataclasses
 import json
 
 import jax
@@ -154,6 +155,46 @@ def test_led_global_attention_is_where_it_is_asked_for(counts, saved, loaded):
     assert_close(ours.logits(ids, mask, decoder_ids, global_attention_mask=globals_), wanted.logits)
     states = np.asarray(ours.encode(ids, mask, global_attention_mask=globals_))
     assert_close(states[mask], wanted.encoder_last_hidden_state.numpy()[mask])
+
+
+@pytest.mark.slow
+def test_led_with_separators_and_every_kth_token(saved):
+    """As PRIMERA: separators are global, here with every 17th token."""
+    theirs, directory = saved("led")
+    ours = longsum_jax.load(directory)
+    options = {"global_tokens": (7, 11), "global_every": 17, "max_global_tokens": 8}
+    config = dataclasses.replace(ours.config, **options)
+    ours = longsum_jax.Model(ours.family, config, ours.params, None, ours.generation_config)
+    ids, mask, decoder_ids = make_batch(config.pad_token_id)
+    ids[0, [3, 40]], ids[1, 20] = 7, 11
+    expected = np.isin(ids, (7, 11)) | (np.arange(LENGTH) % 17 == 0)
+    globals_ = torch.tensor(expected & mask).long()
+    out = output_of(theirs, ids, mask, decoder_ids, global_attention_mask=globals_)
+    assert_close(ours.logits(ids, mask, decoder_ids), out.logits)
+    states = np.asarray(ours.encode(ids, mask))
+    assert_close(states[mask], out.encoder_last_hidden_state.numpy()[mask])
+    arrays = torch.tensor(ids), torch.tensor(mask).long()
+    names = ("input_ids", "attention_mask")
+    inputs = dict(zip(names, arrays, strict=True)) | {"global_attention_mask": globals_}
+    for search in ({}, {"num_beams": 3}):
+        expected = theirs.generate(**inputs, max_new_tokens=8, **search)
+        found = ours.generate(ids, mask, max_new_tokens=8, **search)
+        np.testing.assert_array_equal(found, expected.numpy())
+
+    # Training finds the global tokens inside of the compiled step.
+    theirs.zero_grad()
+    logits = theirs(**inputs, decoder_input_ids=torch.tensor(decoder_ids)).logits
+    (logits**2).mean().backward()
+    expected = {key: x.grad.numpy() for key, x in theirs.named_parameters() if x.grad is not None}
+
+    def loss(params):
+        outputs = ours.module.apply({"params": params}, ids, mask, decoder_ids)
+        return (outputs**2).mean()
+
+    gradients = to_state_dict(jax.jit(jax.grad(loss))(ours.params), ours.family.weight_map(config))
+    for key, gradient in gradients.items():
+        if key in expected:
+            assert_close(gradient, expected[key])
 
 
 # Name, tables in the file (equal letters are equal tables; "-" is absent) of: shared, encoder,

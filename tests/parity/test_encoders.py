@@ -19,10 +19,17 @@ from reference import (
 )
 
 import longsum_jax
+from longsum_jax.checkpoints.sentence_modules import (
+    SentenceModules,
+    read_sentence_modules,
+    write_sentence_modules,
+)
 from longsum_jax.checkpoints.state_dict import to_state_dict
 from longsum_jax.errors import InputError
 from longsum_jax.inference.model import Model
+from longsum_jax.inference.sentences import sentence_encoder
 from longsum_jax.models.registry import max_input_length
+from longsum_jax.tokenizers.loading import load_tokenizer
 
 FAMILIES = [pytest.param(name, id=name) for name in ENCODERS]
 
@@ -283,3 +290,27 @@ def test_label_names_and_problem_type_come_along(saved, tmp_path):
     assert ours.config.problem_type == "multi_label_classification"
     ours.save(tmp_path / "ours")
     assert longsum_jax.load(tmp_path / "ours").config == ours.config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_sentence_vectors_of_mpnet(pooling, saved, tmp_path):
+    """A directory of sentence-transformers, beside MPNetModel, pooling and normalization in
+    torch."""
+    theirs, directory = saved("mpnet_states")
+    modules = SentenceModules((pooling,), (None,), 20)
+    shutil.copytree(directory, tmp_path / "files")
+    write_sentence_modules(tmp_path / "files", modules, 32)
+    load_tokenizer("bytes", vocab_size=300).save(tmp_path / "files")
+    ours = longsum_jax.load(tmp_path / "files")
+    sentences = ["Cats sleep.", "It rained all day long, and the night too.", "Why?"]
+    found = sentence_encoder(ours)(sentences)
+    for sentence, vector in zip(sentences, found, strict=True):
+        ids = ours.tokenizer.add_special_tokens(ours.tokenizer.encode(sentence), 20)
+        with torch.no_grad():
+            states = theirs(input_ids=torch.tensor([ids])).last_hidden_state[0]
+        expected = {"mean": states.mean(0), "cls": states[0], "max": states.max(0).values}[pooling]
+        expected = torch.nn.functional.normalize(expected, dim=0)
+        np.testing.assert_allclose(vector, expected, atol=1e-5)
+    ours.save(tmp_path / "again")
+    assert read_sentence_modules(tmp_path / "again")[1] == modules

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from longsum_jax.errors import InputError
+from longsum_jax.text.prompts import prefix_prompt
 from longsum_jax.text.salient_text import (
     SalientTextOptions,
     inclusion_order,
@@ -53,7 +54,7 @@ def test_outermost_sentences_come_first(salient, expected):
 def test_plain_sources_are_the_segments(document):
     sources = segment_sources(document, TOKENIZER, 80)
     assert "".join(map(read, sources)) == TEXT
-    query = segment_sources(document, TOKENIZER, 100, prefix="sum: ", query="Which?")
+    query = segment_sources(document, TOKENIZER, 100, prompt=prefix_prompt("sum: "), query="Which?")
     assert [read(ids) for ids in query] == [f"sum: Which?\n{read(ids)}" for ids in sources]
 
 
@@ -147,7 +148,7 @@ def test_room_for_text(document):
     assert room_for_text(TOKENIZER, 100) == 99
     label = SalientTextOptions(current="Now:")
     assert (
-        room_for_text(TOKENIZER, 100, prefix="p ", query="Why?", salient=label)
+        room_for_text(TOKENIZER, 100, prompt=prefix_prompt("p "), query="Why?", salient=label)
         == 100 - 1 - 2 - 5 - 5
     )
     with pytest.raises(
@@ -158,7 +159,7 @@ def test_room_for_text(document):
     with pytest.raises(
         InputError, match="the text before a segment leaves 0 of 50 tokens, fewer than"
     ):
-        room_for_text(TOKENIZER, 50, prefix="Why?" * 20)
+        room_for_text(TOKENIZER, 50, prompt=prefix_prompt("Why?" * 20))
 
 
 def test_bad_input(document):

@@ -584,3 +584,56 @@ def test_pegasus_on_real_text(shared_data):
         documents = [json.loads(line)["document"] for line in list(stream)[:10]]
     for document in documents:
         assert tokenizer.encode(document) == [piece + 103 for piece in processor.encode(document)]
+
+
+# Special tokens in documents
+
+
+def unigram():
+    """A Unigram model whose control pieces are in its vocabulary, as those of XLM-RoBERTa."""
+    pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    pieces += [(letter, -9.0) for letter in "▁</>spadun"]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, 3))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>"])
+    return JsonTokenizer(tokenizer.to_str())
+
+
+@pytest.mark.parametrize(
+    ("name", "token"),
+    [
+        ("bytes", "</s>"),
+        ("tiny", "</s>"),
+        ("pegasus", "<mask_1>"),
+        ("pegasus", "</s>"),
+        ("bigbird_pegasus", "[MASK]"),
+        ("byte_pairs", "<mask>"),
+        ("byte_pairs", "</s>"),
+        ("word_pieces", "[SEP]"),
+        ("unigram", "</s>"),
+    ],
+)
+def test_special_tokens_in_documents_are_text(name, token, request):
+    if name in ("bytes", "unigram"):
+        tokenizer = ByteTokenizer() if name == "bytes" else unigram()
+    elif name == "tiny":
+        tokenizer = request.getfixturevalue("tiny_tokenizer")
+    elif name == "pegasus":
+        tokenizer = request.getfixturevalue("pegasus")
+    elif name == "bigbird_pegasus":
+        tokenizer = PegasusTokenizer(request.getfixturevalue("pegasus_model"), 0)
+    else:
+        tokenizer = load_tokenizer(request.getfixturevalue(name)())
+    plain, text = tokenizer.plain, f"a {token} s"
+    assert tokenizer.control_ids.intersection(tokenizer.encode(text))
+    ids = plain.encode(text)
+    assert ids
+    assert tokenizer.control_ids.isdisjoint(ids)
+    assert plain.encode_batch([text, "s"]) == [ids, tokenizer.encode("s")]
+    spans = plain.spans(text)
+    assert len(spans) == len(ids)
+    assert spans[-1][1] == len(text)
+    assert plain.plain is plain
+    # A vocabulary with the characters decodes to the text.
+    if name in ("bytes", "byte_pairs"):
+        assert plain.decode(ids) == text

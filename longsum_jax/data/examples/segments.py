@@ -12,6 +12,7 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
 from longsum_jax.text.documents import Document
 from longsum_jax.text.oracle import greedy_oracle
+from longsum_jax.text.prompts import prefix_prompt
 from longsum_jax.text.segment_inputs import (
     DEFAULT_AUXILIARY,
     Auxiliary,
@@ -58,7 +59,7 @@ def segment_examples(
         text,
         tokenizer,
         options,
-        prefix=task.prefix,
+        prompt=prefix_prompt(task.prefix),
         query=document.query,
         max_tokens=options.train_tokens or None,
         max_segments=task.max_parts,

@@ -1,0 +1,301 @@
+"""Directories of sentence-transformers: an encoder, and modules that make a vector of its states.
+
+A file ``modules.json`` lists the modules: the encoder, a pooling (Reimers & Gurevych 2019, section
+3), then dense layers and normalizations in any order.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from longsum_jax.checkpoints.weights import read_weights, write_weights
+from longsum_jax.errors import InputError, did_you_mean
+from longsum_jax.files import parse_json, read_bytes, read_json
+from longsum_jax.layers.dense import ACTIVATIONS
+
+MODULES = "modules.json"
+_PROMPTS = "config_sentence_transformers.json"
+_LENGTHS = "sentence_bert_config.json"
+_MAX_BYTES = 2**20
+_EPSILON = 1e-12  # smallest norm that vectors are divided by
+
+Pooling = Literal["cls", "max", "mean", "mean_sqrt_len_tokens"]
+# Pooling to its entry of config.json, in the order of concatenated vectors.
+_POOLINGS: dict[Pooling, str] = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+}
+# Class of torch to the name of the activation.
+_ACTIVATIONS = {"Identity": None, "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu"}
+
+
+class DenseLayer(NamedTuple):
+    """A linear layer and an activation.
+
+    Attributes:
+        kernel: float32 [inputs, outputs].
+        bias: float32 [outputs], or None.
+        activation: class of torch, a key of ``_ACTIVATIONS``.
+    """
+
+    kernel: np.ndarray
+    bias: np.ndarray | None
+    activation: str
+
+
+class SentenceModules(NamedTuple):
+    """The steps from the states of a sentence to its vector.
+
+    Attributes:
+        poolings: poolings whose vectors are concatenated.
+        steps: dense layers, and None for a normalization to length 1.
+        max_length: maximum tokens read of a sentence, special tokens included; None for no limit.
+        lowercase: True to lower-case sentences before they are tokenized.
+        prompt: text before every sentence.
+    """
+
+    poolings: tuple[Pooling, ...] = ("mean",)
+    steps: tuple[DenseLayer | None, ...] = ()
+    max_length: int | None = None
+    lowercase: bool = False
+    prompt: str = ""
+
+    def size(self, d_model: int) -> int:
+        """Returns the size of a vector, for states of size ``d_model``."""
+        sizes = [step.kernel.shape[1] for step in self.steps if step is not None]
+        return sizes[-1] if sizes else d_model * len(self.poolings)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of the modules."""
+        digest = hashlib.blake2b(digest_size=8)
+        for step in self.steps:
+            arrays = [] if step is None else [step.kernel, step.bias]
+            for array in arrays:
+                digest.update(b"" if array is None else np.ascontiguousarray(array).data)
+        kinds = [step and step.activation for step in self.steps]
+        digest.update(repr(self._replace(steps=tuple(kinds))).encode())
+        return digest.hexdigest()
+
+    def prepare(self, sentence: str) -> str:
+        """Returns the text of a sentence that the encoder reads."""
+        text = self.prompt + sentence
+        return text.lower() if self.lowercase else text
+
+    def vectors(
+        self,
+        states: Float[np.ndarray, "batch length d_model"],
+        mask: Bool[np.ndarray, "batch length"],
+    ) -> Float[np.ndarray, "batch size"]:
+        """Returns the vectors of sentences.
+
+        Args:
+            states: states of the encoder.
+            mask: True on real tokens, which are at the start of every row.
+        """
+        x = np.concatenate([_pool(name, states, mask) for name in self.poolings], -1)
+        for step in self.steps:
+            if step is None:
+                norms = np.linalg.norm(x, axis=-1, keepdims=True)
+                x = x / np.maximum(norms, _EPSILON)
+                continue
+            x = x @ step.kernel
+            x = x if step.bias is None else x + step.bias
+            name = _ACTIVATIONS[step.activation]
+            x = x if name is None else np.asarray(ACTIVATIONS[name](x))
+        return x
+
+
+def _pool(name: Pooling, states: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Returns one vector per row, [batch, d_model]."""
+    if name == "cls":
+        return states[:, 0]
+    real = mask[..., None]
+    if name == "max":
+        return np.where(real, states, -1e9).max(1)
+    total = np.where(real, states, 0).sum(1)
+    count = np.maximum(real.sum(1), 1).astype(np.float32)
+    return total / (np.sqrt(count) if name == "mean_sqrt_len_tokens" else count)
+
+
+def read_sentence_modules(directory: Path) -> tuple[Path, SentenceModules | None]:
+    """Returns the directory of the encoder, and its modules.
+
+    Args:
+        directory: model directory; without modules.json it is the encoder's, and the result has no
+            modules.
+
+    Raises:
+        InputError: a damaged file, or a module or pooling that is not supported.
+    """
+    path = directory / MODULES
+    if not path.exists():
+        return directory, None
+    modules = parse_json(read_bytes(path, _MAX_BYTES))
+    is_list = isinstance(modules, list) and all(isinstance(x, Mapping) for x in modules)
+    kinds = [_kind(module, path) for module in modules] if is_list else []
+    if kinds[:2] != ["Transformer", "Pooling"]:
+        raise InputError(f"{path}: the first modules must be Transformer and Pooling")
+    places = [_place(directory, module, path) for module in modules]
+    steps: list[DenseLayer | None] = []
+    for kind, place in zip(kinds[2:], places[2:], strict=True):
+        if kind == "Dense":
+            steps.append(_read_dense(place))
+        elif kind == "Normalize":
+            steps.append(None)
+        else:
+            raise InputError(
+                f'{path}: the module "{kind}" is not supported; supported are Dense and Normalize'
+            )
+    lengths = _optional(places[0] / _LENGTHS)
+    limit = lengths.get("max_seq_length")
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise InputError(f"{places[0] / _LENGTHS}: max_seq_length={limit!r} must be at least 1")
+    return places[0], SentenceModules(
+        _read_pooling(places[1] / "config.json"),
+        tuple(steps),
+        limit,
+        lengths.get("do_lower_case") is True,
+        _read_prompt(directory / _PROMPTS),
+    )
+
+
+def module_directories(directory: Path) -> list[str]:
+    """Returns the subdirectories that modules.json names, [] without or with a damaged file."""
+    try:
+        modules = parse_json(read_bytes(directory / MODULES, _MAX_BYTES))
+        names = [module["path"] for module in modules]
+    except (OSError, InputError, KeyError, TypeError):
+        return []
+    return [name for name in names if isinstance(name, str) and name]
+
+
+def write_sentence_modules(directory: Path, modules: SentenceModules, d_model: int) -> None:
+    """Writes modules.json and the directories of all modules except the encoder.
+
+    Args:
+        directory: directory of the encoder.
+        modules: modules to write.
+        d_model: size of the encoder's states.
+    """
+    kinds = ["Transformer", "Pooling"]
+    kinds += ["Normalize" if step is None else "Dense" for step in modules.steps]
+    entries = []
+    for index, kind in enumerate(kinds):
+        place = f"{index}_{kind}" if index else ""
+        module_type = f"sentence_transformers.models.{kind}"
+        entries.append({"idx": index, "name": str(index), "path": place, "type": module_type})
+        (directory / place).mkdir(exist_ok=True)
+    _write(directory / MODULES, entries)
+    pooling: dict[str, Any] = {"word_embedding_dimension": d_model}
+    pooling |= {key: name in modules.poolings for name, key in _POOLINGS.items()}
+    _write(directory / entries[1]["path"] / "config.json", pooling)
+    lengths = {"max_seq_length": modules.max_length, "do_lower_case": modules.lowercase}
+    _write(directory / _LENGTHS, lengths)
+    if modules.prompt:
+        prompts = {"prompts": {"default": modules.prompt}, "default_prompt_name": "default"}
+        _write(directory / _PROMPTS, prompts)
+    for entry, step in zip(entries[2:], modules.steps, strict=True):
+        if step is not None:
+            _write_dense(directory / entry["path"], step)
+
+
+def _kind(module: Mapping[str, Any], path: Path) -> str:
+    """Returns the name of a module's class."""
+    kind = module.get("type")
+    if not isinstance(kind, str) or not kind.startswith("sentence_transformers."):
+        raise InputError(f"{path}: {kind!r} is not a module of sentence-transformers")
+    return kind.rpartition(".")[2]
+
+
+def _place(directory: Path, module: Mapping[str, Any], path: Path) -> Path:
+    """Returns the directory of a module, which must not be outside of the model's."""
+    name = module.get("path", "")
+    is_inside = isinstance(name, str) and not Path(name).is_absolute()
+    if not is_inside or ".." in Path(name).parts:
+        raise InputError(f"{path}: the path {name!r} is not a directory next to it")
+    return directory / name
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return read_json(path, _MAX_BYTES) if path.exists() else {}
+
+
+def _read_pooling(path: Path) -> tuple[Pooling, ...]:
+    """Returns the poolings of a config.json."""
+    config = read_json(path, _MAX_BYTES)
+    names = config.get("pooling_mode")  # newer files
+    if names is None:
+        keys = [key for key, value in config.items() if key.startswith("pooling_mode_") and value]
+        by_key = {key: name for name, key in _POOLINGS.items()}
+        names = [by_key.get(key, key.removeprefix("pooling_mode_")) for key in keys]
+    names = [names] if isinstance(names, str) else names
+    for name in names if isinstance(names, list) else [names]:
+        if name not in _POOLINGS:
+            raise InputError(
+                f'{path}: pooling "{name}" is not supported; {did_you_mean(str(name), _POOLINGS)}'
+            )
+    if not names:
+        raise InputError(f"{path}: no pooling is selected; set pooling_mode_mean_tokens to true")
+    return tuple(name for name in _POOLINGS if name in names)
+
+
+def _read_prompt(path: Path) -> str:
+    """Returns the prompt of sentences that have none of their own."""
+    config = _optional(path)
+    prompts, name = config.get("prompts"), config.get("default_prompt_name")
+    if name is None or not isinstance(prompts, Mapping):
+        return ""
+    prompt = prompts.get(name)
+    if not isinstance(prompt, str):
+        raise InputError(f'{path}: no prompt "{name}", which default_prompt_name selects')
+    return prompt
+
+
+def _read_dense(directory: Path) -> DenseLayer:
+    """Returns the layer in a directory.
+
+    Raises:
+        InputError: an unknown activation, or weights that are missing or of another shape.
+    """
+    path = directory / "config.json"
+    config = read_json(path, _MAX_BYTES)
+    activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
+    if activation not in _ACTIVATIONS:
+        raise InputError(
+            f'{path}: activation_function "{activation}" is not supported; '
+            f"{did_you_mean(activation, _ACTIVATIONS)}"
+        )
+    tensors, where = read_weights(directory)
+    arrays = {name: np.asarray(tensor).astype(np.float32) for name, tensor in tensors.items()}
+    kernel, bias = arrays.get("linear.weight"), arrays.get("linear.bias")
+    shape = config.get("out_features"), config.get("in_features")
+    if kernel is None or kernel.shape != shape:
+        raise InputError(f"{where}: linear.weight must have shape {shape}; copy the file again")
+    if config.get("bias", True) and (bias is None or bias.shape != shape[:1]):
+        raise InputError(f"{where}: linear.bias must have shape {shape[:1]}; copy the file again")
+    return DenseLayer(kernel.T, bias, activation)
+
+
+def _write_dense(directory: Path, layer: DenseLayer) -> None:
+    inputs, outputs = layer.kernel.shape
+    kinds = {"Identity": "linear.Identity"}
+    kind = kinds.get(layer.activation, f"activation.{layer.activation}")
+    config = {"in_features": inputs, "out_features": outputs, "bias": layer.bias is not None}
+    config["activation_function"] = f"torch.nn.modules.{kind}"
+    _write(directory / "config.json", config)
+    tensors = {"linear.weight": np.ascontiguousarray(layer.kernel.T)}
+    if layer.bias is not None:
+        tensors["linear.bias"] = layer.bias
+    write_weights(directory, tensors)
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
