@@ -264,6 +264,25 @@ def test_tidy_docstrings():
     assert tidy(["see ``a", "b`` here"]) == ["see", "``a b`` here", ""]
 
 
+def test_api_pages_leave_out_members_of_flax():
+    from longsum_jax.layers.attention.cross import HeposAttention
+    from longsum_jax.layers.s4d import S4D
+
+    is_foreign = load("docstrings").is_foreign
+    for member in (S4D.setup, S4D.dtype, S4D.param):
+        assert is_foreign(member, ["longsum_jax"])
+    for member in (S4D.__call__, S4D.ssm, HeposAttention.prepare):
+        assert not is_foreign(member, ["longsum_jax"])
+
+
+def test_signatures_are_shortened():
+    shorten = load("docstrings").shorten
+    array = "~jaxtyping.Float[~jaxlib._jax.Array, 'b d'] | ~jaxtyping.Float[~numpy.ndarray, 'b d']"
+    assert shorten(f"(x: {array})") == "(x: ~jaxtyping.Float[Array, 'b d'])"
+    assert shorten("(n: Annotated[int, Range(low=0, high=9)] = 1)") == "(n: int = 1)"
+    assert shorten("(f=<function relu at 0x7f>)") == "(f=relu)"
+
+
 def test_api_pages_cover_every_public_room():
     import longsum_jax
 
