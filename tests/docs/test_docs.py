@@ -199,6 +199,22 @@ def test_ranks_of_rooms():
     assert shown == ranks
 
 
+OF_USERS = ("README.md", "CONTRIBUTING.md", "docs/")
+LONG = ("docs/guide/serve.md",)
+
+
+@pytest.mark.parametrize("name", [x for x in pages() if x.startswith(OF_USERS) and x not in LONG])
+def test_lines_of_code_fit_on_a_page(name):
+    inside = False
+    long_lines = []
+    for number, line in enumerate(text_of(name).splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            inside = not inside
+        elif inside and len(line) > 88:
+            long_lines.append(f"{name}:{number}: {line}")
+    assert long_lines == []
+
+
 def test_lengths_of_readme_and_notes():
     assert len(text_of("README.md").splitlines()) <= 150
     assert len(text_of("BUILD_NOTES.md").splitlines()) <= 250
