@@ -7,7 +7,7 @@ from typing import get_args
 from longsum_jax.decoding.options import check_option_names
 from longsum_jax.errors import InputError, check_whole, did_you_mean
 from longsum_jax.inference.documents import check_counts
-from longsum_jax.inference.strategies import SHORTEST_ROOM
+from longsum_jax.inference.strategies import SHORTEST_ROOM, STRATEGIES
 from longsum_jax.inference.summary import (
     BatchSize,
     Overflow,
@@ -38,8 +38,9 @@ class SummaryOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.strategy not in get_args(Strategy):
-            hint = did_you_mean(str(self.strategy), get_args(Strategy))
+        strategies = list(dict.fromkeys([*get_args(Strategy), *STRATEGIES]))
+        if self.strategy not in strategies:
+            hint = did_you_mean(str(self.strategy), strategies)
             raise InputError(f'strategy="{self.strategy}" is not known; {hint}')
         if self.on_overflow not in get_args(Overflow):
             hint = did_you_mean(str(self.on_overflow), get_args(Overflow))
