@@ -373,7 +373,7 @@ class Model:
             names: document names for error messages; default: "document 1", "document 2", ...
             queries: text to look for in each document, or None; a query is prepended to its
                 document or to every segment.
-            join: whether to read all documents as one, with the first name and query. If the
+            join: True to read all documents as one, with the first name and query. If the
                 tokenizer has PRIMERA's document token, it follows each document and has global
                 attention; otherwise an empty line separates them.
             **options: options of ``generate``, but with one sequence per document.

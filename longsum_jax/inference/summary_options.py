@@ -23,7 +23,18 @@ from longsum_jax.text.joining import join_documents
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SummaryOptions:
-    """Options for reading documents; see ``Model.summaries``.
+    """Options for reading documents, with the meanings of ``Model.summaries``.
+
+    Attributes:
+        strategy: "auto", "memory" or a name in ``strategies.STRATEGIES``.
+        length: length of each whole summary; None leaves it to the model.
+        max_source_length: maximum tokens to read of a document; None for all
+            that the strategy and the model can read.
+        segment_length: tokens of an input when documents are cut; None for the
+            model's number of positions, or 1,024.
+        on_overflow: "truncate" or "error", for documents that are too long.
+        batch_size: documents or segments decoded together, or "auto".
+        seed: random seed of the sampling, from 0 to 2^63 - 1.
 
     Raises:
         InputError: a value out of range, or options that exclude each other.
