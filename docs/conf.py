@@ -1,6 +1,8 @@
 """Sphinx configuration: python -m sphinx -W --keep-going -b html docs docs/_build"""
 
+import dataclasses
 import importlib
+import inspect
 import pkgutil
 import re
 import shutil
@@ -11,7 +13,9 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 sys.path[:0] = [str(ROOT), str(DOCS)]
 
-from docstrings import tidy  # noqa: E402
+import flax.linen as nn  # noqa: E402
+from docstrings import is_foreign, shorten, tidy  # noqa: E402
+from sphinx.util.typing import stringify_annotation  # noqa: E402
 
 import longsum_jax  # noqa: E402
 
@@ -30,6 +34,8 @@ templates_path = ["_templates"]
 exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "sphinx_book_theme"
 html_title = "longsum_jax"
+# The sidebar has a search field. The theme would show two more.
+html_theme_options = {"navbar_persistent": [], "article_header_end": ["theme-switcher"]}
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
@@ -45,6 +51,10 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
+# Keeps entries with several names ("dt_min, dt_max: ...") in one piece.
+napoleon_custom_sections = [("Attributes", "params_style")]
+
+PACKAGES = ("longsum_jax", "longsum_plan")
 
 # Rooms with a public API, in the order of their ranks, and what each page says first.
 ROOMS = {
@@ -121,13 +131,36 @@ def tidy_docstring(app, what, name, obj, options, lines):
 
 
 def skip_member(app, what, name, obj, skip, options):
-    """Leaves out the fields of NamedTuples, which their class describes."""
-    text = getattr(obj, "__doc__", None) or ""
-    return True if text.startswith("Alias for field number") else None
+    """Leaves out members that another library defines, and fields of NamedTuples."""
+    if is_foreign(obj, PACKAGES):
+        return True
+    return False if name == "__call__" else None
+
+
+def process_signature(app, what, name, obj, options, signature, annotation):
+    """Shortens signatures: the fields of modules, shapes, and types without ranges."""
+    if inspect.isclass(obj) and issubclass(obj, nn.Module):
+        fields = [field for field in dataclasses.fields(obj) if field.init]
+        own = [field for field in fields if field.name not in ("parent", "name")]
+        signature = f"({', '.join(map(format_field, own))})"
+    return signature and shorten(signature), annotation and shorten(annotation)
+
+
+def format_field(field) -> str:
+    """Returns a field as it stands in a signature."""
+    text = f"{field.name}: {stringify_annotation(field.type, 'smart')}".replace("~", "")
+    if field.default is not dataclasses.MISSING:
+        default = field.default
+        is_named = inspect.isfunction(default) or hasattr(default, "dtype")
+        text += f" = {default.__name__ if is_named else repr(default)}"
+    elif field.default_factory is not dataclasses.MISSING:
+        text += f" = {field.default_factory.__name__}()"
+    return text
 
 
 def setup(app):
     write_api_pages()
     copy_notebooks()
     app.connect("autodoc-process-docstring", tidy_docstring, priority=100)  # before napoleon
+    app.connect("autodoc-process-signature", process_signature)
     app.connect("autodoc-skip-member", skip_member)

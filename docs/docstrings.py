@@ -4,8 +4,11 @@ They are plain text with ``code`` and Google sections. Drawings and tables in th
 star is a star, and a bar is a bar.
 """
 
+import inspect
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Examples?|Notes?):\s*(\S.*)?$")
 _RESULTS = ("Returns", "Yields")
@@ -78,3 +81,36 @@ def _joined_code(lines: Iterable[str]) -> list[str]:
                 continue
         result.append(line)
     return [*result, carried] if carried else result
+
+
+def is_foreign(member: Any, packages: Collection[str]) -> bool:
+    """Returns True if other packages define a member of a class, or its docstring."""
+    if (member.__doc__ or "").startswith("Alias for field number"):
+        return True  # of a NamedTuple
+    target = inspect.unwrap(member.fget if isinstance(member, property) else member)
+    target = getattr(target, "__func__", target)
+    module = getattr(target, "__module__", None)
+    if module is not None and not _is_in(module, packages):
+        return True
+    if not inspect.isfunction(target) or target.__doc__:
+        return False
+    # Autodoc shows the docstring of the method that this one overrides.
+    owner, _, name = target.__qualname__.rpartition(".")
+    for base in getattr(sys.modules[module], owner, object).__mro__:
+        if getattr(vars(base).get(name), "__doc__", None):
+            return not _is_in(base.__module__, packages)
+    return False
+
+
+def _is_in(module: str, packages: Collection[str]) -> bool:
+    return module.partition(".")[0] in packages
+
+
+def shorten(text: str) -> str:
+    """Returns a signature without the parts of its types that a reader does not need."""
+    text = re.sub(r"Annotated\[(\w+), Range\([^()]*\)\]", r"\1", text)
+    text = text.replace("jaxlib._jax.Array", "Array")
+    # A JAX or a NumPy array of the same shape.
+    array = r"(~?[\w.]+)\[~?Array, ('[^']*')\]"
+    text = re.sub(array + r" \| \1\[~?(?:numpy\.)?ndarray, \2\]", r"\1[Array, \2]", text)
+    return re.sub(r"<(?:class|function) '?([\w.]+).*?>", r"\1", text)

@@ -27,7 +27,7 @@ from longsum_jax.experiment.config_files import read_config
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "papers" / "numbers.md"
-WIDTH = 100  # of a line of a command, in characters
+WIDTH = 82  # of a line of a command, before its continuation mark
 NAMES = {"locost": "LOCOST", "lsg": "LSG", "hepos": "Hepos", "awesome": "AWESOME"}
 HEADINGS = {
     "rouge1": "ROUGE-1",

@@ -3,41 +3,50 @@
 #
 # # Summaries of long documents in JAX: first steps
 #
-# This notebook summarizes a report without a model, runs modules of `longsum_jax`, and trains a
-# small LOCOST from scratch on generated minutes of meetings, in which it learns to find the
-# decisions.
-#
-# The first cell installs the package: the checkout that the notebook is in, or else the repository
-# itself. Training takes about three minutes on two CPU cores and a minute on an accelerator
-# (Runtime, Change runtime type).
+# The first two cells install the package and summarize a report; neither needs
+# an accelerator. Then a small LOCOST is trained from scratch on generated
+# minutes of meetings, in which it learns to find the decisions. Training takes
+# about three minutes on two CPU cores and a minute on an accelerator (Runtime,
+# Change runtime type).
 
 # %% [install]
 # import os
 #
 # SOURCE = ".." if os.path.exists("../pyproject.toml") else "git+REPOSITORY"
-# %pip install --quiet "JAX" {SOURCE}
+# %pip install --quiet {SOURCE}
+
+# %% [markdown]
+# ## A summary without a model
+#
+# The bundled ranker selects sentences. It downloads nothing, and a book takes
+# about a second. The report comes with the package: read your own with
+# `longsum_jax.readers.read_documents("report.pdf")`.
+
+# %%
+from importlib.resources import files
+
+import longsum_jax
+
+report = files("longsum_jax").joinpath("example.md").read_text(encoding="utf-8")
+longsum_jax.summarize(report, length="60 words")
+
+# %% [markdown]
+# ## JAX for the accelerator
+#
+# The following cells use JAX. On a CPU, skip the installation. If JAX was
+# imported before it, restart the runtime afterwards.
+
+# %% [install]
+# %pip install --quiet "JAX"
 
 # %%
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-import longsum_jax
-
 RUN = "configs/quickstart.py"
 WORKDIR = "runs/notebook"
 jax.devices()
-
-# %% [markdown]
-# ## A summary without a model
-#
-# The bundled ranker selects sentences. It needs no download, and a book takes about a second.
-
-# %%
-from importlib.resources import files
-
-report = files("longsum_jax").joinpath("example.md").read_text(encoding="utf-8")
-longsum_jax.summarize(report, length="60 words")
 
 # %% [markdown]
 # ## Modules
@@ -126,5 +135,6 @@ logits = model.logits(ids, decoder_input_ids=ids[:, :4])
 states.shape, logits.shape
 
 # %% [markdown]
-# Next: `longsum convert` gives a checkpoint you have longer inputs; `configs/finetune.py` trains it
-# on your own reports. Every command explains itself with `--help`.
+# Next: the notebook `fine_tune` trains a checkpoint of the Hugging Face Hub on
+# your own documents, and `longsum convert` gives a checkpoint longer inputs.
+# Every command explains itself with `--help`.

@@ -1,6 +1,6 @@
-"""Writes the notebooks from their script: python notebooks/make.py
+"""Writes the notebooks from their scripts: python notebooks/make.py
 
-``first_steps.py`` is the source, in cells of the "percent" format. There is one notebook for each
+The scripts have cells of the "percent" format. There is one notebook for each
 accelerator, which differ in what they install.
 """
 
@@ -10,7 +10,8 @@ import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SCRIPT = HERE / "first_steps.py"
+# Name of a script -> accelerators of its notebooks.
+SCRIPTS = {"first_steps": ("gpu", "tpu"), "fine_tune": ("gpu",)}
 PROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]
 REPOSITORY = PROJECT["urls"]["Source"]
 COLAB = "https://colab.research.google.com/github/{place}/blob/main/notebooks/{name}"
@@ -27,10 +28,18 @@ def cells(text: str) -> list[tuple[str, str]]:
     ]
 
 
-def notebook(text: str, accelerator: str) -> dict:
-    """The content of an .ipynb file."""
+def read_script(script: str) -> str:
+    """Returns the text of a script."""
+    return (HERE / f"{script}.py").read_text(encoding="utf-8")
+
+
+def notebook(script: str, accelerator: str) -> dict:
+    """Returns the content of an .ipynb file."""
     return {
-        "cells": [_cell(i, kind, body, accelerator) for i, (kind, body) in enumerate(cells(text))],
+        "cells": [
+            _cell(index, kind, _filled(body, kind, script, accelerator))
+            for index, (kind, body) in enumerate(cells(read_script(script)))
+        ],
         "metadata": {
             "accelerator": accelerator.upper(),
             "colab": {"provenance": []},
@@ -42,9 +51,7 @@ def notebook(text: str, accelerator: str) -> dict:
     }
 
 
-def _cell(index: int, kind: str, body: str, accelerator: str) -> dict:
-    if kind != "code":
-        body = _filled(re.sub("^# ?", "", body, flags=re.MULTILINE), accelerator)
+def _cell(index: int, kind: str, body: str) -> dict:
     cell = {
         "cell_type": "markdown" if kind == "markdown" else "code",
         "id": f"cell-{index}",
@@ -55,18 +62,23 @@ def _cell(index: int, kind: str, body: str, accelerator: str) -> dict:
     return cell | {"source": body.splitlines(keepends=True)}
 
 
-def _filled(body: str, accelerator: str) -> str:
-    """Puts addresses and the jax package of an accelerator into a cell."""
+def _filled(body: str, kind: str, script: str, accelerator: str) -> str:
+    """Puts addresses and the jax package of an accelerator into a cell of text."""
+    if kind == "code":
+        return body
+    body = re.sub("^# ?", "", body, flags=re.MULTILINE)
     place = REPOSITORY.removeprefix("https://github.com/")
-    colab = COLAB.format(place=place, name=f"first_steps_{accelerator}.ipynb")
+    colab = COLAB.format(place=place, name=f"{script}_{accelerator}.ipynb")
     body = body.replace('"JAX"', f'"{JAX[accelerator]}"').replace("(COLAB)", f"({colab})")
     return body.replace("git+REPOSITORY", f"git+{REPOSITORY}")
 
 
 def main() -> None:
-    for accelerator in JAX:
-        content = json.dumps(notebook(SCRIPT.read_text(), accelerator), indent=1)
-        (HERE / f"first_steps_{accelerator}.ipynb").write_text(content + "\n")
+    for script, accelerators in SCRIPTS.items():
+        for accelerator in accelerators:
+            content = json.dumps(notebook(script, accelerator), indent=1)
+            path = HERE / f"{script}_{accelerator}.ipynb"
+            path.write_text(content + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -102,12 +102,14 @@ class GenerationOptions:
     ``segments_no_repeat_ngram_size``, which is specific to this library: with models that read a
     document segment by segment, n-grams of this size in the summary of an earlier segment are not
     repeated. Lengths are in new tokens: the start token is not counted. ``temperature``, ``top_k``
-    and ``top_p`` are only used with ``do_sample``, ``length_penalty`` and ``early_stopping`` only
-    with ``num_beams > 1``. Single end-of-sequence ids become tuples; a missing ``pad_token_id``
-    becomes the first end-of-sequence id. With ``prompt_lookup_num_tokens``, each step of greedy
-    search reads that many draft tokens in addition to the newest: the tokens that follow an earlier
-    occurrence of its last ``max_matching_ngram_size`` or fewer tokens, in the document or in the
-    sequence. It keeps the draft tokens that it would have chosen.
+    and ``top_p`` are only used with ``do_sample``; ``top_k=0`` disables this limit.
+    ``length_penalty`` and ``early_stopping`` are only used with ``num_beams > 1``.
+    Single end-of-sequence ids become tuples; a missing ``pad_token_id`` becomes the
+    first end-of-sequence id. With ``prompt_lookup_num_tokens``, each step of greedy
+    search reads that many draft tokens in addition to the newest: the tokens that
+    follow an earlier occurrence of its last ``max_matching_ngram_size`` or fewer
+    tokens, in the document or in the sequence. It keeps the draft tokens that it
+    would have chosen.
 
     Raises:
         InputError: a value out of range, or incompatible options.

@@ -43,8 +43,8 @@ class Rouge(Metric):
         Attributes:
             types: types among rouge1, rouge2, rouge3 (n-grams), rougeL (longest common subsequence
                 of the texts) and rougeLsum (of their sentences).
-            details: whether to report precision and recall in addition to F-measures.
-            stemmer: whether to stem words of more than three letters (Porter, as in NLTK).
+            details: True to report precision and recall in addition to F-measures.
+            stemmer: True to stem words of more than three letters (Porter, as in NLTK).
             tokenizer: "default" is rouge-score's, which finds only a-z and 0-9; "unicode" finds
                 words in any script; "auto" uses "unicode" for references in non-Latin scripts,
                 otherwise "default".
@@ -155,7 +155,7 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = False) -> Scores:
     Args:
         prediction: generated summary; may be empty.
         reference: reference summary.
-        stemmer: whether to stem words (Porter).
+        stemmer: True to stem words (Porter).
 
     Returns:
         Dictionary with rouge1, rouge2, rougeLsum, mean_rouge.
@@ -166,6 +166,10 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = False) -> Scores:
 
 def corpus_rouge(pairs: Iterable[tuple[str, str]], *, stemmer: bool = False) -> Scores:
     """Returns the mean of ``rouge`` over pairs of (prediction, reference).
+
+    Args:
+        pairs: summaries with their references.
+        stemmer: True to stem words (Porter).
 
     Raises:
         InputError: there are no pairs.

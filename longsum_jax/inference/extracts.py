@@ -29,9 +29,10 @@ def summarize(
     No model is loaded and nothing is downloaded. For abstractive summaries, see ``load``.
 
     Args:
-        text: English document of any length.
+        text: document of any length. The ranker was trained on English.
         length: length of the summary: "short" (75 words), "medium" (150), "long" (400), "250
             words", "7 sentences" or "5%" of the document's words; a number counts words.
+            Summaries do not exceed it, unless every sentence of the document does.
         query: topic of the summary; None for the whole document.
         outline: headings and pages, for references to sources; None for none.
 

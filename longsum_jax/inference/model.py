@@ -384,7 +384,7 @@ class Model:
                 "{query}". None takes the checkpoint's prefix; models with a chat template and
                 without a prefix get an instruction to summarize. With a chat template, the prompt
                 is the message of the user. Special tokens in documents are read as text.
-            join: whether to read all documents as one, with the first name and query. If the
+            join: True to read all documents as one, with the first name and query. If the
                 tokenizer has PRIMERA's document token, it follows each document and has global
                 attention; otherwise an empty line separates them.
             **options: options of ``generate``, but with one sequence per document.

@@ -7,7 +7,7 @@ from typing import get_args
 from longsum_jax.decoding.options import check_option_names
 from longsum_jax.errors import InputError, check_whole, did_you_mean
 from longsum_jax.inference.documents import check_counts
-from longsum_jax.inference.strategies import SHORTEST_ROOM
+from longsum_jax.inference.strategies import SHORTEST_ROOM, STRATEGIES
 from longsum_jax.inference.summary import (
     BatchSize,
     Overflow,
@@ -23,7 +23,18 @@ from longsum_jax.text.joining import join_documents
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SummaryOptions:
-    """Options for reading documents; see ``Model.summaries``.
+    """Options for reading documents, with the meanings of ``Model.summaries``.
+
+    Attributes:
+        strategy: "auto", "memory" or a name in ``strategies.STRATEGIES``.
+        length: length of each whole summary; None leaves it to the model.
+        max_source_length: maximum tokens to read of a document; None for all
+            that the strategy and the model can read.
+        segment_length: tokens of an input when documents are cut; None for the
+            model's number of positions, or 1,024.
+        on_overflow: "truncate" or "error", for documents that are too long.
+        batch_size: documents or segments decoded together, or "auto".
+        seed: random seed of the sampling, from 0 to 2^63 - 1.
 
     Raises:
         InputError: a value out of range, or options that exclude each other.
@@ -39,8 +50,9 @@ class SummaryOptions:
     prompt: str | None = None
 
     def __post_init__(self) -> None:
-        if self.strategy not in get_args(Strategy):
-            hint = did_you_mean(str(self.strategy), get_args(Strategy))
+        strategies = list(dict.fromkeys([*get_args(Strategy), *STRATEGIES]))
+        if self.strategy not in strategies:
+            hint = did_you_mean(str(self.strategy), strategies)
             raise InputError(f'strategy="{self.strategy}" is not known; {hint}')
         if self.on_overflow not in get_args(Overflow):
             hint = did_you_mean(str(self.on_overflow), get_args(Overflow))

@@ -42,6 +42,7 @@ class S4D(nn.Module):
     the layer uses it instead of recomputing it.
 
     Attributes:
+        d_model: size of the input and output states.
         d_state: real state size, twice the number of complex modes.
         bidirectional: False for the causal layer.
         gating: False to leave out q_proj.

@@ -20,7 +20,13 @@ class LocostConfig(t5.T5Config):
 
     Keys as in the published config.json; the defaults are the published base model of 234,724,224
     parameters. Fields that begin with ``ssm_`` select between the paper and its published code if
-    they differ (defaults: the code).
+    they differ (defaults: the code). ``layers.S4D`` describes them under their
+    names without the prefix, and also ``d_state``, ``bidirectional`` and ``gating``;
+    the other fields belong to ``T5Config``.
+
+    Raises:
+        InputError: a value out of range, or a ``d_model`` that ``num_heads`` does
+            not divide.
     """
 
     encoder_attention: str = "s4d"

@@ -88,7 +88,11 @@ class MeshOptions:
 
 
 def make_mesh(options: MeshOptions, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Arranges ``devices`` (default: all, of all processes) as a mesh with the axes of `MESH_AXES`.
+    """Arranges devices as a mesh with the axes "batch", "fsdp", "tensor" and "sequence".
+
+    Args:
+        options: number of devices along each axis.
+        devices: devices of the mesh; None for all devices of all processes.
 
     Raises:
         InputError: more than one -1, sizes whose product is not the number of devices, a duplicate

@@ -199,6 +199,22 @@ def test_ranks_of_rooms():
     assert shown == ranks
 
 
+OF_USERS = ("README.md", "CONTRIBUTING.md", "docs/")
+LONG = ("docs/guide/serve.md",)
+
+
+@pytest.mark.parametrize("name", [x for x in pages() if x.startswith(OF_USERS) and x not in LONG])
+def test_lines_of_code_fit_on_a_page(name):
+    inside = False
+    long_lines = []
+    for number, line in enumerate(text_of(name).splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            inside = not inside
+        elif inside and len(line) > 88:
+            long_lines.append(f"{name}:{number}: {line}")
+    assert long_lines == []
+
+
 def test_lengths_of_readme_and_notes():
     assert len(text_of("README.md").splitlines()) <= 150
     assert len(text_of("BUILD_NOTES.md").splitlines()) <= 250
@@ -262,6 +278,25 @@ def test_tidy_docstrings():
     results = ["Returns:", "    a: one,", "        or two.", "    b: three."]
     assert tidy(results) == ["Returns:", "    a: one,", "    or two.", "", "    b: three.", ""]
     assert tidy(["see ``a", "b`` here"]) == ["see", "``a b`` here", ""]
+
+
+def test_api_pages_leave_out_members_of_flax():
+    from longsum_jax.layers.attention.cross import HeposAttention
+    from longsum_jax.layers.s4d import S4D
+
+    is_foreign = load("docstrings").is_foreign
+    for member in (S4D.setup, S4D.dtype, S4D.param):
+        assert is_foreign(member, ["longsum_jax"])
+    for member in (S4D.__call__, S4D.ssm, HeposAttention.prepare):
+        assert not is_foreign(member, ["longsum_jax"])
+
+
+def test_signatures_are_shortened():
+    shorten = load("docstrings").shorten
+    array = "~jaxtyping.Float[~jaxlib._jax.Array, 'b d'] | ~jaxtyping.Float[~numpy.ndarray, 'b d']"
+    assert shorten(f"(x: {array})") == "(x: ~jaxtyping.Float[Array, 'b d'])"
+    assert shorten("(n: Annotated[int, Range(low=0, high=9)] = 1)") == "(n: int = 1)"
+    assert shorten("(f=<function relu at 0x7f>)") == "(f=relu)"
 
 
 def test_api_pages_cover_every_public_room():
