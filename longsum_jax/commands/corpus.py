@@ -20,7 +20,7 @@ from longsum_jax.progress import Bar
 if TYPE_CHECKING:
     from longsum_jax.data.govreport import SummarySection
     from longsum_jax.data.tasks import Task
-    from longsum_jax.text.documents import Document
+    from longsum_jax.text.documents import DataRow
     from longsum_jax.text.extractive import Extractiveness
     from longsum_jax.text.lengths import LengthStatistics
 
@@ -295,7 +295,7 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
 
     left_out = 0
 
-    def found() -> Iterator["Document"]:
+    def found() -> Iterator["DataRow"]:
         nonlocal left_out
         for document in documents(task, split):
             if _is_complete(task, document):
@@ -324,7 +324,7 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
     console.print_stdout(report)
 
 
-def _is_complete(task: "Task", document: "Document") -> bool:
+def _is_complete(task: "Task", document: "DataRow") -> bool:
     has_summary = bool(document.summary and document.only_summary.strip())
     has_answer = task.objective == "cloze"  # derived from a summary
     return bool(document.document.strip()) and (has_summary or has_answer or not task.needs_summary)
@@ -343,7 +343,7 @@ def _field_names(task: "Task") -> dict[str, str]:
     }
 
 
-def _write_rows(file: TextIO, documents: Iterable["Document"], names: Mapping[str, str]) -> int:
+def _write_rows(file: TextIO, documents: Iterable["DataRow"], names: Mapping[str, str]) -> int:
     """Writes documents as JSON Lines, with some fields renamed, and returns their number."""
     count = 0
     for count, document in enumerate(documents, 1):  # noqa: B007
@@ -351,7 +351,7 @@ def _write_rows(file: TextIO, documents: Iterable["Document"], names: Mapping[st
     return count
 
 
-def _row(document: "Document", names: Mapping[str, str]) -> dict[str, Any]:
+def _row(document: "DataRow", names: Mapping[str, str]) -> dict[str, Any]:
     """Returns the JSON object of a document, without absent fields."""
     values = document._asdict()
     row = {"id": values.pop("id"), **values}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.predictions import Metrics, Pair, PredictionsFile
     from longsum_jax.evaluation.rows_file import Row
     from longsum_jax.inference.model import Model
-    from longsum_jax.text.documents import Document
+    from longsum_jax.text.documents import DataRow
 
 EXAMPLES = """\
   # documents and summaries of your own, one JSON object per line
@@ -278,7 +278,7 @@ def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
     task, split = flags.task_of(args), args.split or DEFAULT_SPLIT
     left_out = 0
 
-    def found() -> Iterator["Document"]:
+    def found() -> Iterator["DataRow"]:
         nonlocal left_out
         for document in documents(task, split):
             whole = with_target(task, document)

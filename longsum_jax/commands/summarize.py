@@ -19,7 +19,7 @@ from longsum_jax.commands.summary_output import (
     print_segment,
     write_report,
 )
-from longsum_jax.commands.summary_run import Run, Summarizer
+from longsum_jax.commands.summary_run import SummaryBackend, SummaryRun
 from longsum_jax.errors import InputError, counted
 from longsum_jax.inference.summary_formats import FORMATS
 from longsum_jax.readers.document import PARAGRAPH, Document, Failure, joined
@@ -121,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
         documents = map(_with_language, documents)
         if args.join:
             documents = _joined(documents, PARAGRAPH)
-        run = Run(args, options, _by_ranker(args))
+        run = SummaryRun(args, options, _by_ranker(args))
         return _summarize(args, run, documents, unread, has_several=has_several)
 
     from longsum_jax.inference.loading import load
@@ -133,7 +133,7 @@ def main(argv: Sequence[str]) -> int:
         num_done = _dry_run(args, model, list(documents))
         return _exit_code(unread, num_done)
     with flags.on_devices(args, model) as model:
-        run = Run(args, options, _by_model(args, model))
+        run = SummaryRun(args, options, _by_model(args, model))
         return _summarize(args, run, documents, unread, has_several=has_several)
 
 
@@ -286,7 +286,7 @@ def _dry_run(args: argparse.Namespace, model: "Model", documents: Sequence[Docum
     return len(documents)
 
 
-def _by_ranker(args: argparse.Namespace) -> Summarizer:
+def _by_ranker(args: argparse.Namespace) -> SummaryBackend:
     """Returns the bundled ranker as a summarizer.
 
     Raises:
@@ -298,10 +298,10 @@ def _by_ranker(args: argparse.Namespace) -> Summarizer:
 
     length = parse_length(args.length or DEFAULT_LENGTH)
     settings = {"model": None, "weights": builtin_ranker().fingerprint, "length": str(length)}
-    return Summarizer(partial(summarize_stream, length=length), settings, "words")
+    return SummaryBackend(partial(summarize_stream, length=length), settings, "words")
 
 
-def _by_model(args: argparse.Namespace, model: "Model") -> Summarizer:
+def _by_model(args: argparse.Namespace, model: "Model") -> SummaryBackend:
     """Returns a model as a summarizer."""
     generation = flags.generation_options(args)
     reading = flags.strategy_options(args) | flags.given(args, ("length",))
@@ -329,16 +329,16 @@ def _by_model(args: argparse.Namespace, model: "Model") -> Summarizer:
         "generation": options | {"seed": args.seed},
     }
     if args.source_method == "alignment":
-        return Summarizer(stream, settings, "tokens")
+        return SummaryBackend(stream, settings, "tokens")
     from longsum_jax.inference.attended import attended_sources, check_attends
 
     check_attends(model)
-    return Summarizer(stream, settings, "tokens", partial(attended_sources, model))
+    return SummaryBackend(stream, settings, "tokens", partial(attended_sources, model))
 
 
 def _summarize(
     args: argparse.Namespace,
-    run: Run,
+    run: SummaryRun,
     documents: Iterable[Document],
     unread: Sequence[Failure],
     *,
@@ -358,7 +358,7 @@ def _summarize(
 
 def _print_summaries(
     args: argparse.Namespace,
-    run: Run,
+    run: SummaryRun,
     documents: Iterable[Document],
     unread: Sequence[Failure],
     has_several: bool,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from longsum_jax.commands import console, flags
-from longsum_jax.commands.summary_run import Run, Shown
+from longsum_jax.commands.summary_run import Shown, SummaryRun
 from longsum_jax.errors import counted
 from longsum_jax.inference.summary import Summary
 from longsum_jax.inference.summary_formats import FORMATS, Entry
@@ -116,7 +116,7 @@ class Progress:
         """Hides the bar while something else is printed."""
         return self._bar.external_write_mode()
 
-    def show(self, run: Run, num_unread: int, *, is_end: bool = False) -> None:
+    def show(self, run: SummaryRun, num_unread: int, *, is_end: bool = False) -> None:
         """Shows the number of finished documents, including an earlier run's and failures.
 
         Args:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _READING = ("keep_all", "document_key", "query_key")  # options that change a document's text
 
 
-class Summarizer(NamedTuple):
+class SummaryBackend(NamedTuple):
     """The source of the summaries.
 
     Attributes:
@@ -57,10 +57,11 @@ class Shown(NamedTuple):
     summary: str
 
 
-class Run:
+class SummaryRun:
     """Summarizes documents, and writes the summaries to --out.
 
-    Only the thread that consumes the results may use a run; its ``_Reader`` runs in another thread.
+    Only the thread that consumes the results may use a run; its
+    ``_DocumentReader`` runs in another thread.
 
     Args:
         args: parsed command line.
@@ -77,7 +78,7 @@ class Run:
     """
 
     def __init__(
-        self, args: argparse.Namespace, options: ReadOptions, summarizer: Summarizer
+        self, args: argparse.Namespace, options: ReadOptions, summarizer: SummaryBackend
     ) -> None:
         self._args = args
         self._summarizer = summarizer
@@ -86,7 +87,7 @@ class Run:
         self._out: SummaryDirectory | None = None
         if args.out:
             self._out = SummaryDirectory(Path(args.out), args.format, self._settings(options))
-        self._reader = _Reader(self._out, args.query, keeps_texts=bool(args.report))
+        self._reader = _DocumentReader(self._out, args.query, keeps_texts=bool(args.report))
         self._shown: list[Shown] = []
         self._num_made = 0
         self._num_tokens = 0
@@ -241,7 +242,7 @@ class _Asked(NamedTuple):
     place: OutputFiles | None
 
 
-class _Reader:
+class _DocumentReader:
     """Reads documents ahead of their summaries, and skips finished ones.
 
     ``requests`` runs in a separate thread, the only one that modifies this object. Other threads

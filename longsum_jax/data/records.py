@@ -7,10 +7,10 @@ import numpy as np
 
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.text.documents import Document, Label
+from longsum_jax.text.documents import DataRow, Label
 
 
-def to_document(task: Task, record: Mapping[str, Any]) -> Document:
+def to_document(task: Task, record: Mapping[str, Any]) -> DataRow:
     """Returns the document of a record; its id is "" if the record has none.
 
     Args:
@@ -20,7 +20,7 @@ def to_document(task: Task, record: Mapping[str, Any]) -> Document:
     Raises:
         InputError: fields joined by "+" that have different lengths, or an invalid label.
     """
-    return Document(
+    return DataRow(
         id=_text(record, task.id_key),
         document=_text(record, _first_present(task.document_key, record)),
         summary=_text(record, task.summary_key) if task.needs_summary else None,

@@ -13,12 +13,12 @@ from typing import Any
 from longsum_jax.data.records import check_fields, to_document
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, first_line
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 
 RANDOM_ACCESS = "array_record"
 
 
-def documents(task: Task, split: str) -> Iterator[Document]:
+def documents(task: Task, split: str) -> Iterator[DataRow]:
     """Yields the documents of a TFDS data set in TFDS's fixed order, unshuffled and uncut.
 
     Raises:

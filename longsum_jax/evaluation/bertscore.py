@@ -124,7 +124,7 @@ class BertScore(ModelMetric):
         sources: Sequence[str],
     ) -> list[Scores]:
         del sources
-        reader = _Reader(model, self._layer, self.options)
+        reader = _StateReader(model, self._layer, self.options)
         ids = reader.ids([*predictions, *references])
         predicted, wanted = ids[: len(predictions)], ids[len(predictions) :]
         weights = self._weights(reader, [each.read for each in wanted])
@@ -197,7 +197,7 @@ class BertScore(ModelMetric):
             )
         return baseline
 
-    def _weights(self, reader: "_Reader", references: Sequence[tuple[int, ...]]) -> np.ndarray:
+    def _weights(self, reader: "_StateReader", references: Sequence[tuple[int, ...]]) -> np.ndarray:
         """Returns the weight of every id, float64 [vocab_size]."""
         weights = np.ones(self.user_model.config.vocab_size)
         if self.options.idf:
@@ -273,7 +273,7 @@ def idf_weights(references: Sequence[Iterable[int]], vocab_size: int) -> np.ndar
     return weights
 
 
-class _Reader:
+class _StateReader:
     """Computes the states of texts with a model."""
 
     def __init__(self, model: "Model", layer: int, options: BertScore.Options) -> None:

@@ -118,7 +118,7 @@ class LongDocFactScore(ModelMetric):
 
     def _trials(
         self, model: "Model", predictions: Sequence[str], sources: Sequence[str]
-    ) -> "Iterator[Trial]":
+    ) -> "Iterator[SentencePassage]":
         """Yields the pairs of a summary sentence and a part of the document to be scored."""
         from longsum_jax.inference.sentences import sentence_encoder
 
@@ -135,7 +135,7 @@ class LongDocFactScore(ModelMetric):
                 for number, places in enumerate(nearest[:, : self.options.top_k].tolist()):
                     for place in places:
                         part = surroundings(read[each], place, self.options.neighbors)
-                        yield Trial(i, number, part, written[each][number])
+                        yield SentencePassage(i, number, part, written[each][number])
 
 
 def _unit_vectors(encode: SentenceEncoder, texts: Sequence[Sequence[str]]) -> list[np.ndarray]:
@@ -144,7 +144,7 @@ def _unit_vectors(encode: SentenceEncoder, texts: Sequence[Sequence[str]]) -> li
     return np.split(vectors, np.cumsum([len(sentences) for sentences in texts])[:-1])
 
 
-class Trial(NamedTuple):
+class SentencePassage(NamedTuple):
     """A summary sentence, and a part of the document that may support it.
 
     Attributes:

@@ -16,7 +16,7 @@ from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.evaluation.rows_file import Row, RowsFile
 from longsum_jax.files import json_text
-from longsum_jax.text.documents import Document, read_json_lines
+from longsum_jax.text.documents import DataRow, read_json_lines
 from longsum_jax.text.ngrams import num_words
 
 Metrics = Mapping[str, Metric]  # metrics by name
@@ -82,7 +82,7 @@ def read_pairs(
     return pairs_by_id(itertools.islice(rows, examples), str(paths))
 
 
-def pairs_by_id(documents: Iterable[Document], place: str) -> dict[str, Pair]:
+def pairs_by_id(documents: Iterable[DataRow], place: str) -> dict[str, Pair]:
     """Returns documents with summaries as pairs, by id.
 
     Raises:
@@ -98,7 +98,7 @@ def pairs_by_id(documents: Iterable[Document], place: str) -> dict[str, Pair]:
     return pairs
 
 
-def pair_of(document: Document) -> Pair:
+def pair_of(document: DataRow) -> Pair:
     """Returns a document with one or several summaries as a pair."""
     summary = document.summary
     first, *others = summary if isinstance(summary, tuple) else (document.only_summary,)

@@ -12,7 +12,7 @@ from longsum_jax.evaluation.labels import REFUTED, SUPPORTED, label_number
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, longest_text
 from longsum_jax.text.sentences import split_sentences, splitter_name
-from longsum_jax.text.statements import Source, Statement
+from longsum_jax.text.statements import SourceSentence, Statement
 from longsum_jax.tokenizers.special_tokens import TokenPair
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def _premises(statement: Statement) -> list[str]:
     return [*texts, " ".join(texts)] if len(texts) > 1 else texts
 
 
-def _number(source: Source) -> int:
+def _number(source: SourceSentence) -> int:
     return source.number
 
 

@@ -9,7 +9,7 @@ from longsum_jax.text.statements import Statement
 from longsum_jax.text.support import find_statements
 
 
-class Support(Metric):
+class SupportMetric(Metric):
     """Support of the sentences of a summary by its document, measured by shared n-grams.
 
     supported_sentences is the percentage of sentences that the document sufficiently supports,

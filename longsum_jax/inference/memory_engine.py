@@ -10,7 +10,7 @@ from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocumen
 from longsum_jax.inference.rounds import Plan, run_plans
 from longsum_jax.inference.segments import SegmentSummarizer
 from longsum_jax.inference.strategies import budget_of
-from longsum_jax.inference.stream import Work
+from longsum_jax.inference.stream import StreamFunctions
 from longsum_jax.inference.summary import BatchSize, Request, Summary
 from longsum_jax.inference.summary_options import SummaryOptions
 from longsum_jax.ranking.selection import Length
@@ -79,12 +79,12 @@ class MemoryEngine:
             results += self._summarize_batch(batch, rows)
         return results
 
-    def work(self) -> Work:
+    def work(self) -> StreamFunctions:
         """Returns the functions for ``summarize_stream``.
 
         Reading moves extractors and sentence encoders to the device and off it again.
         """
-        return Work(self._read, self._length, self._summarize, reads_on_device=True)
+        return StreamFunctions(self._read, self._length, self._summarize, reads_on_device=True)
 
     @property
     def _any_order(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from longsum_jax.errors import InputError, counted
 from longsum_jax.text.documents import check_characters
-from longsum_jax.text.statements import NO_OUTLINE, Outline, Reason, Source, Statement
+from longsum_jax.text.statements import NO_OUTLINE, Outline, Reason, SourceSentence, Statement
 
 # Behavior for documents beyond the limit: read their beginning, or raise InputError.
 Overflow = Literal["truncate", "error"]
@@ -177,7 +177,7 @@ REPORTED = tuple(
 )
 
 
-def place_of(source: Source) -> str:
+def place_of(source: SourceSentence) -> str:
     """Returns the location of a source: sentence 5, page 2, under "Costs"."""
     parts = [f"sentence {source.number + 1:,}"]
     if source.page:
@@ -227,7 +227,7 @@ def lines_with_sources(statements: Sequence[Statement]) -> str:
     return "\n".join(lines)
 
 
-def _share(source: Source) -> str:
+def _share(source: SourceSentence) -> str:
     """Returns the share of a sentence that a source supports; "" for the whole sentence."""
     return "" if source.score == 1 else f"{source.score:.0%}: "
 

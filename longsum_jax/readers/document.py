@@ -114,7 +114,7 @@ class Block(NamedTuple):
     breaks: tuple[int, ...] = ()
 
 
-class Layout(NamedTuple):
+class TextLayout(NamedTuple):
     """The text of joined blocks, with the positions of its headings and pages."""
 
     text: str
@@ -122,7 +122,7 @@ class Layout(NamedTuple):
     pages: tuple[int, ...]
 
 
-def lay_out(blocks: Sequence[Block], num_pages: int = 0) -> Layout:
+def lay_out(blocks: Sequence[Block], num_pages: int = 0) -> TextLayout:
     """Joins blocks with an empty line between them.
 
     Args:
@@ -143,7 +143,7 @@ def lay_out(blocks: Sequence[Block], num_pages: int = 0) -> Layout:
         texts.append(block.text)
         place += len(block.text) + len(PARAGRAPH)
     text = PARAGRAPH.join(texts)
-    return Layout(text, tuple(headings), _page_starts(starts, num_pages, len(text)))
+    return TextLayout(text, tuple(headings), _page_starts(starts, num_pages, len(text)))
 
 
 def _page_starts(starts: dict[int, int], num_pages: int, length: int) -> tuple[int, ...]:

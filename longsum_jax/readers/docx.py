@@ -59,7 +59,7 @@ def read(source: Source) -> Iterator[Document]:
     body = next((each for each in part(_MAIN).iter() if local_name(each) == "body"), None)
     if body is None:
         raise InputError(f"{source.name}: {_MAIN} has no body; the document is damaged")
-    reader = _Reader(styles, source)
+    reader = _DocxReader(styles, source)
     blocks = list(reader.blocks(body))
     notes = reader.notes()
     transcript = None if source.options.keep_all else find_transcript(blocks)
@@ -71,7 +71,7 @@ def read(source: Source) -> Iterator[Document]:
     for path in _NOTES:
         if path not in members:
             continue
-        found = list(_Reader(_Styles(), source).blocks(part(path)))
+        found = list(_DocxReader(_Styles(), source).blocks(part(path)))
         if source.options.keep_all:
             blocks += found
         elif found:
@@ -121,7 +121,7 @@ def _read_styles(styles: Element) -> _Styles:
     return _Styles(inherited(levels, bases), inherited(left_out, bases))
 
 
-class _Reader:
+class _DocxReader:
     """Converts elements to blocks.
 
     Args:

@@ -66,7 +66,7 @@ def read(source: Source) -> Iterator[Document]:
     if body is None:
         raise InputError(f"{source.name}: content.xml has no text; give a text document (.odt)")
     bases = _bases(content) | (_bases(part("styles.xml")) if "styles.xml" in members else {})
-    reader = _Reader(inherited({_CAPTION: True}, bases), source)
+    reader = _OdtReader(inherited({_CAPTION: True}, bases), source)
     blocks = list(reader.blocks(body))
     counts = {"footnote": reader.num_notes, "caption": reader.num_captions}
     notes = [f"{counted(count, kind)} left out" for kind, count in counts.items() if count]
@@ -88,7 +88,7 @@ def _bases(root: Element) -> dict[str, str]:
     }
 
 
-class _Reader:
+class _OdtReader:
     """Converts elements to blocks.
 
     Args:

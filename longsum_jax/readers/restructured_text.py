@@ -58,7 +58,7 @@ def read(source: Source) -> Iterator[Document]:
     """
     text, notes = source.decoded()
     lines = text.expandtabs(8).split("\n")
-    reader = _Reader(keep_all=source.options.keep_all)
+    reader = _RestructuredReader(keep_all=source.options.keep_all)
     start = 0 if source.options.keep_all else _end_of_fields(lines)
     blocks = list(reader.blocks(lines[start:]))
     if start:
@@ -82,7 +82,7 @@ def _end_of_fields(lines: Sequence[str]) -> int:
     return place
 
 
-class _Reader:
+class _RestructuredReader:
     """Reads the lines of a document.
 
     Attributes:

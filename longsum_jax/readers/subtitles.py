@@ -36,7 +36,7 @@ def read(source: Source) -> Iterator[Document]:
     cues = [(start, end, _shown(cue)) for start, end, cue in _cues(text)]
     speakers = _speakers([lines for *_, lines in cues])
     speakers.update(plain_name(html.unescape(name)) for name in _VOICE.findall(text))
-    reader = _Reader(speakers, keep_sounds=source.options.keep_all)
+    reader = _SubtitleReader(speakers, keep_sounds=source.options.keep_all)
     blocks = list(reader.blocks(cues))
     if not source.options.keep_all:
         notes.append("numbers and times left out")
@@ -45,7 +45,7 @@ def read(source: Source) -> Iterator[Document]:
     yield source.document(blocks, notes=notes)
 
 
-class _Reader:
+class _SubtitleReader:
     """Assembles cues into paragraphs.
 
     Args:

@@ -54,7 +54,7 @@ def read(source: Source) -> Iterator[Document]:
 def _document(root: Element, source: Source) -> Document:
     """Returns an article, or the text of all elements below another root."""
     is_article = local_name(root) in _FRONTS
-    reader = _Reader(source, is_article=is_article)
+    reader = _ArticleReader(source, is_article=is_article)
     if not is_article:
         return source.document(list(reader.blocks(root, 1)))
     front, title = _first(root, _FRONTS[local_name(root)]), None
@@ -81,7 +81,7 @@ def _first(root: Element, name: str) -> Element | None:
     return next((each for each in root.iter() if local_name(each) == name), None)
 
 
-class _Reader:
+class _ArticleReader:
     """Converts elements to blocks.
 
     Args:

@@ -198,7 +198,7 @@ def split_line(line: str, style: Style, *, inside_marks: bool = False) -> list[s
     first = _STOPS.search(line)
     if first is None or (first.end() == len(line) and ";" not in line):
         return [line]
-    decider = _Line(line, style)
+    decider = _StopLine(line, style)
     stops = _GREEK_STOPS if ";" in line and decider.rules.language == "el" else _STOPS
     marks = () if inside_marks else _quotations(line)
     ends = list(_ends(decider, stops, marks))
@@ -326,7 +326,7 @@ def _language_words() -> dict[str, frozenset[str]]:
 
 
 def _ends(
-    decider: "_Line", stops: re.Pattern[str], marks: Iterable[tuple[int, int]]
+    decider: "_StopLine", stops: re.Pattern[str], marks: Iterable[tuple[int, int]]
 ) -> Iterator[int]:
     """Yields the ends of sentences, including trailing white space, except for the last one."""
     line = decider.line
@@ -373,7 +373,7 @@ def _last_stop(line: str, stop: int, close: int) -> int:
     return last
 
 
-class _Line:
+class _StopLine:
     """A line whose stops are classified."""
 
     def __init__(self, line: str, style: Style) -> None:

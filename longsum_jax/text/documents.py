@@ -28,7 +28,7 @@ _HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 Label = int | str | tuple[int | str, ...]  # a tuple for several labels
 
 
-class Document(NamedTuple):
+class DataRow(NamedTuple):
     """One row of a data file; several summaries, if requested, are a tuple.
 
     ``choices`` are texts, of which ``label`` identifies the correct one; ``rejected`` is a summary
@@ -49,6 +49,9 @@ class Document(NamedTuple):
         return cast(str, self.summary)
 
 
+Document = DataRow  # public name before version 0.3
+
+
 def read_json_lines(
     paths: str | Path | Sequence[str | Path],
     *,
@@ -63,7 +66,7 @@ def read_json_lines(
     require_summary: bool = True,
     several_summaries: bool = False,
     max_bytes: int = MAX_BYTES,
-) -> Iterator[Document]:
+) -> Iterator[DataRow]:
     """Reads documents from JSON Lines, CSV, TSV, JSON arrays or Parquet, see ``rows.read_rows``.
 
     Files are read in the order of ``paths``; the files of a glob pattern are sorted. Blank lines
@@ -202,7 +205,7 @@ def _document(
     default_id: str,
     require_document: bool,
     require_summary: bool,
-) -> Document:
+) -> DataRow:
     document_key = keys["document"]
     for key in document_key.split("|"):
         if key in row:
@@ -230,7 +233,7 @@ def _document(
     name = replace_half_characters(name) if isinstance(name, str) else json.dumps(name)
     choices = _choices(row, keys["choices"], where) if keys["choices"] else None
     rejected = _optional_text(row, keys["rejected"], where, "--rejected_key")
-    return Document(name, document, summary, query, label, choices, rejected)
+    return DataRow(name, document, summary, query, label, choices, rejected)
 
 
 def _is_list_of_strings(value: Any) -> bool:

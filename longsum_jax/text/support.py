@@ -23,7 +23,7 @@ from longsum_jax.text.statements import (
     Flag,
     Missing,
     Outline,
-    Source,
+    SourceSentence,
     Statement,
     in_line,
 )
@@ -64,12 +64,12 @@ class PlacedSentences(NamedTuple):
         starts, ends = sentence_spans(text, sentences) if sentences else (empty, empty)
         return cls(text, sentences, starts, ends, outline)
 
-    def source(self, number: int, score: float) -> Source:
+    def source(self, number: int, score: float) -> SourceSentence:
         """Returns a sentence as a source with this score, without its list marker."""
         sentence = self.sentences[number]
         item = without_list_mark(sentence)
         start = int(self.starts[number]) + len(sentence) - len(item)
-        return Source(
+        return SourceSentence(
             text=in_line(item),
             number=number,
             start=start,
@@ -119,7 +119,7 @@ def find_statements(summary: str, document: str, outline: Outline = NO_OUTLINE) 
     ]
 
 
-def sources_of(found: Support, placed: PlacedSentences) -> tuple[Source, ...]:
+def sources_of(found: Support, placed: PlacedSentences) -> tuple[SourceSentence, ...]:
     """Returns the sentences of an alignment as sources, with their positions in the document."""
     pairs = zip(found.indices, found.scores, strict=True)
     return tuple(placed.source(index, score) for index, score in pairs)

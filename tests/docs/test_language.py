@@ -221,6 +221,16 @@ def test_identifiers_of_every_kind_are_found():
     assert names == {"known", "place", "kept", "each", "found"}
 
 
+def test_classes_have_different_names():
+    # Classes inside of classes, such as ``Options``, have the name of the outer class.
+    modules: dict[str, list[str]] = {}
+    for path in sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                modules.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    assert {name: paths for name, paths in modules.items() if len(paths) > 1} == {}
+
+
 PAGE_RULES = (
     "is-no",
     "returns-what",

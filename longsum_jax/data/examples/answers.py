@@ -10,7 +10,7 @@ from longsum_jax.data.examples.base import Example
 from longsum_jax.data.examples.classification import label_tuple
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import IGNORED_LABEL
@@ -19,7 +19,7 @@ from longsum_jax.typing import IGNORED_LABEL
 def answer_examples(
     task: Task,
     tokenizer: Tokenizer,
-    document: Document,
+    document: DataRow,
     *,
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
@@ -58,7 +58,7 @@ def answer_examples(
 def cloze_examples(
     task: Task,
     tokenizer: Tokenizer,
-    document: Document,
+    document: DataRow,
     *,
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
@@ -73,7 +73,7 @@ def cloze_examples(
     return answer_examples(task, tokenizer, document, seed=seed, auxiliary=auxiliary)
 
 
-def answers_of(document: Document) -> tuple[str, ...]:
+def answers_of(document: DataRow) -> tuple[str, ...]:
     """Returns the answers of a document, any of which is correct.
 
     Raises:

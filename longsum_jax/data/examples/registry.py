@@ -15,7 +15,7 @@ from longsum_jax.data.examples.summarization import summarization_examples
 from longsum_jax.data.examples.tags import tag_examples
 from longsum_jax.data.pieces import is_first_piece
 from longsum_jax.data.tasks import Task
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
@@ -40,7 +40,7 @@ MAKERS: Mapping[str, Maker] = {
 def make_examples(
     task: Task,
     tokenizer: Tokenizer,
-    docs: Iterable[Document],
+    docs: Iterable[DataRow],
     *,
     seed: int = 0,
     counts: Counts | None = None,

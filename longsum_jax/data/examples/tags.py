@@ -9,7 +9,7 @@ from longsum_jax.data.examples.base import Example, add_special_tokens
 from longsum_jax.data.examples.classification import label_numbers
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, counted
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import NO_TOKEN, Tokenizer, first_tokens
 from longsum_jax.typing import IGNORED_LABEL
@@ -20,7 +20,7 @@ _WORD = re.compile(r"\S+")
 def tag_examples(
     task: Task,
     tokenizer: Tokenizer,
-    document: Document,
+    document: DataRow,
     *,
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
@@ -56,7 +56,7 @@ def tag_examples(
     return [example]
 
 
-def word_places(task: Task, tokenizer: Tokenizer, document: Document) -> Int[np.ndarray, " words"]:
+def word_places(task: Task, tokenizer: Tokenizer, document: DataRow) -> Int[np.ndarray, " words"]:
     """Returns the positions of the words' first tokens among the ids of an example.
 
     The position is ``NO_TOKEN`` for words that are not read: words beyond the task's maximum, and
