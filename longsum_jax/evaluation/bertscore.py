@@ -126,18 +126,18 @@ class BertScore(ModelMetric):
         del sources
         reader = _StateReader(model, self._layer, self.options)
         ids = reader.ids([*predictions, *references])
-        predicted, wanted = ids[: len(predictions)], ids[len(predictions) :]
-        weights = self._weights(reader, [each.read for each in wanted])
+        predicted, expected = ids[: len(predictions)], ids[len(predictions) :]
+        weights = self._weights(reader, [text.read for text in expected])
         scores: list[Scores] = [{} for _ in predicted]
-        pairs = list(zip(predicted, wanted, strict=True))
+        pairs = list(zip(predicted, expected, strict=True))
         for chunk in _chunks([len(pair[0].read) + len(pair[1].read) for pair in pairs]):
-            texts = list({each.read: None for i in chunk for each in pairs[i]})
+            texts = list({side.read: None for i in chunk for side in pairs[i]})
             sides = {
                 ids: Side(unit_rows(states), weights[reader.special.around(ids)])
                 for ids, states in zip(texts, reader.states(texts), strict=True)
             }
             for i in chunk:
-                values = greedy_match(*(sides[each.read] for each in pairs[i]))
+                values = greedy_match(*(sides[side.read] for side in pairs[i]))
                 scores[i] = self._columns(values, pairs[i])
         return scores
 
@@ -218,8 +218,8 @@ class BertScore(ModelMetric):
         scores = {
             f"bertscore_{part}": 100 * value for part, value in zip(PARTS, values, strict=True)
         }
-        unread = sum(each.unread for each in pair)
-        total = unread + sum(len(each.read) for each in pair)
+        unread = sum(side.unread for side in pair)
+        total = unread + sum(len(side.read) for side in pair)
         return scores | {"bertscore_unread": 100 * unread / max(total, 1)}
 
 
@@ -292,11 +292,11 @@ class _StateReader:
         # bert-score prepends a space only for RoBERTa's tokenizer.
         space = " " if self._model.family.name == "roberta" else ""
         stripped = [text.strip() for text in texts]
-        found = self._model.tokenizer.encode_batch([text and space + text for text in stripped])
+        encoded = self._model.tokenizer.encode_batch([text and space + text for text in stripped])
         if self._options.long_texts == "windows" or self._limit is None:
-            return [_Ids(tuple(ids), 0) for ids in found]
+            return [_Ids(tuple(ids), 0) for ids in encoded]
         room = self._limit - self.special.number
-        return [_Ids(tuple(ids[:room]), max(len(ids) - room, 0)) for ids in found]
+        return [_Ids(tuple(ids[:room]), max(len(ids) - room, 0)) for ids in encoded]
 
     def states(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """Returns the states of all tokens of each text, including special tokens."""

@@ -43,12 +43,12 @@ class _Metrics(UserDict[str, Any]):
     """Metric classes by name, imported on access, since commands list the names in their help."""
 
     def __getitem__(self, name: str) -> "type[Metric]":
-        found = self.data[name]
-        if isinstance(found, str):
-            name_of_module, _, class_name = found.partition(".")
+        entry = self.data[name]
+        if isinstance(entry, str):
+            name_of_module, _, class_name = entry.partition(".")
             module = importlib.import_module(f"longsum_jax.evaluation.{name_of_module}")
-            found = self.data[name] = getattr(module, class_name)
-        return found
+            entry = self.data[name] = getattr(module, class_name)
+        return entry
 
 
 METRICS = _Metrics(_CLASSES)

@@ -31,9 +31,16 @@ class SupportMetric(Metric):
     def _scores(self, statements: Sequence[Statement]) -> Scores:
         if not statements:
             return dict.fromkeys(self.columns, 0.0)
-        missing = [flag for each in statements for flag in each.flags if flag.missing == "document"]
+        missing = [
+            flag
+            for statement in statements
+            for flag in statement.flags
+            if flag.missing == "document"
+        ]
         return {
-            "supported_sentences": 100 * float(np.mean([each.is_supported for each in statements])),
-            "held_by_document": 100 * float(np.mean([each.support for each in statements])),
+            "supported_sentences": 100
+            * float(np.mean([statement.is_supported for statement in statements])),
+            "held_by_document": 100
+            * float(np.mean([statement.support for statement in statements])),
             "missing_entities": float(len(missing)),
         }

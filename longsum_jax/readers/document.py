@@ -132,16 +132,16 @@ def lay_out(blocks: Sequence[Block], num_pages: int = 0) -> TextLayout:
     texts = []
     headings = []
     starts: dict[int, int] = {}
-    place = 0
+    start = 0
     for block in blocks:
         if block.level:
-            headings.append(Heading(place, place + len(block.text), block.level))
+            headings.append(Heading(start, start + len(block.text), block.level))
         if block.page:
-            starts.setdefault(block.page, place)
+            starts.setdefault(block.page, start)
         for i, offset in enumerate(block.breaks, 1):
-            starts.setdefault(block.page + i, place + offset)
+            starts.setdefault(block.page + i, start + offset)
         texts.append(block.text)
-        place += len(block.text) + len(PARAGRAPH)
+        start += len(block.text) + len(PARAGRAPH)
     text = PARAGRAPH.join(texts)
     return TextLayout(text, tuple(headings), _page_starts(starts, num_pages, len(text)))
 

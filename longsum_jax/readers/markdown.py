@@ -192,8 +192,8 @@ def _parser(max_nesting: int) -> "MarkdownIt":
         if state.is_code_block(start):
             is_text = state.env.get("holds_indented", False)
             return not is_text and rules_block.code(state, start, end, silent)
-        place = state.bMarks[start] + state.tShift[start]
-        state.env["holds_indented"] = _HOLDS_INDENTED.match(state.src, place) is not None
+        offset = state.bMarks[start] + state.tShift[start]
+        state.env["holds_indented"] = _HOLDS_INDENTED.match(state.src, offset) is not None
         return False
 
     parser = MarkdownIt("commonmark", {"maxNesting": max_nesting})

@@ -350,8 +350,8 @@ class _Measure:
         """Returns True if a character is smaller and higher than one before it."""
         box = self._box
         sizes = []
-        for place in (before, offset):
-            self._raw.FPDFText_GetLooseCharBox(self._page, self._index(place), ctypes.byref(box))
+        for position in (before, offset):
+            self._raw.FPDFText_GetLooseCharBox(self._page, self._index(position), ctypes.byref(box))
             sizes.append((box.top - box.bottom, box.bottom, box.top))
         (height, bottom, top), (raised_height, raised_bottom, raised_top) = sizes
         is_higher = raised_bottom > bottom and raised_top > top - 0.25 * height
@@ -417,16 +417,16 @@ def _line_ends(text: str) -> Iterator[tuple[int, int]]:
 
 def _bookmarks(document: Any) -> dict[tuple[int, str], int]:
     """Returns levels of the table of contents by page index and title."""
-    found = {}
+    levels = {}
     try:
         for bookmark in document.get_toc(max_depth=_LEVELS):
             target = bookmark.get_dest()
             page = target.get_index() if target is not None else None
             if page is not None:
-                found[page, _key(bookmark.get_title())] = bookmark.level + 1
+                levels[page, _key(bookmark.get_title())] = bookmark.level + 1
     except (RuntimeError, ValueError):  # a damaged table of contents; the headings remain
         return {}
-    return found
+    return levels
 
 
 def _key(title: str) -> str:
@@ -475,29 +475,32 @@ class _Assembler:
                 if i in captions:  # the text around it may continue
                     continue
                 level = self._level(number, line)
-                place = number, line
-                if before is not None and self._continues(before, place, levels[-1], level):
-                    groups[-1].append(place)
+                entry = number, line
+                if before is not None and self._continues(before, entry, levels[-1], level):
+                    groups[-1].append(entry)
                 else:
-                    groups.append([place])
+                    groups.append([entry])
                     levels.append(level)
-                before = place
+                before = entry
         return [self._block(group, level) for group, level in zip(groups, levels, strict=True)]
 
     def _captions(self, number: int, page: Sequence[_PageLine]) -> set[int]:
         """Returns the indices of a page's lines that are captions, and counts the captions."""
-        found: set[int] = set()
+        captions: set[int] = set()
         for start, line in enumerate(page):
-            if start in found or not begins_caption(line.text) or self._level(number, line):
+            if start in captions or not begins_caption(line.text) or self._level(number, line):
                 continue
             end = start + 1
             while end < len(page) and self._is_same_caption(page[end - 1], page[end]):
                 end += 1
             # Text directly after a caption in the same type is indistinguishable from it.
-            if num_words(" ".join(each.text for each in page[start:end])) <= LONGEST_CAPTION:
-                found.update(range(start, end))
+            if (
+                num_words(" ".join(caption_line.text for caption_line in page[start:end]))
+                <= LONGEST_CAPTION
+            ):
+                captions.update(range(start, end))
                 self.num_captions += 1
-        return found
+        return captions
 
     def _is_same_caption(self, last: _PageLine, line: _PageLine) -> bool:
         down = last.bottom - line.bottom
@@ -542,12 +545,12 @@ class _Assembler:
     def _continues(
         self,
         before: tuple[int, _PageLine],
-        place: tuple[int, _PageLine],
+        current: tuple[int, _PageLine],
         level_before: int,
         level: int,
     ) -> bool:
         """Returns True if a line belongs to the block of the preceding line."""
-        (page, last), (here, line) = before, place
+        (page, last), (here, line) = before, current
         if level or level_before:
             # Headings may have several lines, one below the other.
             near = 0 < last.bottom - line.bottom < 1.6 * max(last.size, 1.0)
@@ -588,14 +591,14 @@ def _joined(text: str, breaks: Sequence[int], words: Set[str]) -> tuple[str, lis
     """Joins hyphenated words across pages; a word cut by a page end moves to the next page."""
     joined = join_hyphens(text, words)
     # Joining only removes hyphens and moves line ends, so counts of other characters locate breaks.
-    kept = [len(re.sub(r"[-\u2010\s]", "", text[:place])) for place in breaks]
-    found: list[int] = []
+    counts = [len(re.sub(r"[-\u2010\s]", "", text[:position])) for position in breaks]
+    positions: list[int] = []
     count = 0
-    for place, char in enumerate(joined):
-        while len(found) < len(kept) and count >= kept[len(found)]:
-            found.append(place)
+    for position, char in enumerate(joined):
+        while len(positions) < len(counts) and count >= counts[len(positions)]:
+            positions.append(position)
         count += char not in "-\u2010" and not char.isspace()
-    return joined, found + [len(joined)] * (len(kept) - len(found))
+    return joined, positions + [len(joined)] * (len(counts) - len(positions))
 
 
 def _style_of(pages: Sequence[Sequence[_PageLine]]) -> _Style:

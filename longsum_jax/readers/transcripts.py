@@ -433,16 +433,16 @@ def _names(lines: Sequence[_TranscriptLine]) -> _Turns:
             parts = match[1], line.text[match.end() :]
         if parts is not None:
             turns[number] = _Turn(*parts)
-    said = {
+    line_parts = {
         # A name may be on a separate line.
         number: (turn.name or "", turn.text or _text_after(number, lines, turns))
         for number, turn in turns.items()
     }
-    first = [parts for number, parts in said.items() if lines[number].begins]
+    first = [parts for number, parts in line_parts.items() if lines[number].begins]
     num_lines = sum(not _is_bare_time(line) for line in lines)
     num_paragraphs = sum(line.begins and not _is_bare_time(line) for line in lines)
     speakers: set[str] = set()
-    for begun, count in ((list(said.values()), num_lines), (first, num_paragraphs)):
+    for begun, count in ((list(line_parts.values()), num_lines), (first, num_paragraphs)):
         speakers = speakers or speakers_in(begun, count, _FEWEST_NAMED)
     repeated = Counter(turn.name for turn in turns.values() if turn.name in speakers)
     if sum(count > 1 for count in repeated.values()) < 2:

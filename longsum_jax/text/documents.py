@@ -119,8 +119,8 @@ def read_json_lines(
                 summaries = _texts(row[key], key, where)
                 row[key] = summaries[0]
             default_id = f"{_stem(path)}:{number}"
-            found = _document(row, keys, where, default_id, require_document, require_summary)
-            yield found._replace(summary=summaries) if summaries else found
+            document = _document(row, keys, where, default_id, require_document, require_summary)
+            yield document._replace(summary=summaries) if summaries else document
 
 
 def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
@@ -178,10 +178,10 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
         InputError: a path does not exist or is a directory, or a pattern matches no file.
     """
     paths = [paths] if isinstance(paths, str | Path) else paths
-    found: list[str | Path] = []
+    files: list[str | Path] = []
     for path in paths:
         if os.path.isfile(path):
-            found.append(path)
+            files.append(path)
         elif os.path.isdir(path):
             raise InputError(
                 f"{path} is a directory; give files or a pattern such as {path}/*.jsonl"
@@ -190,12 +190,12 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
             matches = sorted(filter(os.path.isfile, glob.glob(str(path), recursive=True)))
             if not matches:
                 raise InputError(f"{path}: no file matches the pattern; check the path")
-            found.extend(matches)
+            files.extend(matches)
         elif os.path.exists(path):  # a pipe
-            found.append(path)
+            files.append(path)
         else:
             raise InputError(f"{path}: no such file; check the path")
-    return found
+    return files
 
 
 def _document(
@@ -247,9 +247,9 @@ def _label(row: dict[str, Any], key: str, where: str) -> Label:
             f'{where}: no key "{key}"; {did_you_mean(key, row)}; name another with task.label_key'
         )
     value = row[key]
-    each = value if isinstance(value, list) else [value]
-    are_numbers = all(type(label) is int and label >= 0 for label in each)
-    are_names = all(isinstance(label, str) and label.strip() for label in each)
+    labels = value if isinstance(value, list) else [value]
+    are_numbers = all(type(label) is int and label >= 0 for label in labels)
+    are_names = all(isinstance(label, str) and label.strip() for label in labels)
     if not are_numbers and not are_names:
         raise InputError(
             f'{where}: "{key}" is {json.dumps(value)[:80]}; give a whole number from 0 on, '

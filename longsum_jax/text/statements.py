@@ -121,7 +121,7 @@ class Statement(NamedTuple):
         """Returns all fields, JSON-serializable; without an explanation key if there is none."""
         fields = self._asdict()
         for name in ("sources", "flags"):
-            fields[name] = [each._asdict() for each in fields[name]]
+            fields[name] = [entry._asdict() for entry in fields[name]]
         explanation = fields.pop("explanation")
         if explanation is not None:
             reasons = [reason._asdict() for reason in explanation.reasons]
@@ -131,8 +131,8 @@ class Statement(NamedTuple):
     @classmethod
     def from_report(cls, fields: Mapping[str, Any]) -> "Statement":
         """Restores a statement from the fields of ``report``."""
-        sources = tuple(SourceSentence(**each) for each in fields["sources"])
-        flags = tuple(Flag(**each) for each in fields["flags"])
+        sources = tuple(SourceSentence(**source) for source in fields["sources"])
+        flags = tuple(Flag(**flag) for flag in fields["flags"])
         explanation = fields.get("explanation")
         if explanation is not None:
             reasons = tuple(Reason(**reason) for reason in explanation["reasons"])

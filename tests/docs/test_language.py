@@ -125,11 +125,14 @@ NOUN_PACKAGES = (
     "longsum_jax/checkpoints",
     "longsum_jax/conversion",
     "longsum_jax/decoding",
+    "longsum_jax/evaluation",
     "longsum_jax/experiment",
     "longsum_jax/inference",
     "longsum_jax/layers",
     "longsum_jax/models",
     "longsum_jax/ops",
+    "longsum_jax/readers",
+    "longsum_jax/text",
     "longsum_jax/training",
 )
 NOT_NOUNS = {
