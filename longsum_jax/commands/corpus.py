@@ -303,15 +303,15 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
             else:
                 left_out += 1
 
-    kept = itertools.islice(found(), examples)
+    selected = itertools.islice(found(), examples)
     with console.spinner(f'reading split "{split}" of {task.source}'):
-        first = next(kept, None)
+        first = next(selected, None)
     if first is None:
         raise InputError(
             f'task "{task.name}": split "{split}" has no document with a text and a summary; '
             "give another --split"
         )
-    bar = Bar(itertools.chain([first], kept), path.name, examples, unit="document")
+    bar = Bar(itertools.chain([first], selected), path.name, examples, unit="document")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic.open_text(path) as file:

@@ -203,8 +203,8 @@ def _evaluate_into(
     predictions = PredictionsFile(out / "predictions.jsonl")
     documents = list(pairs.values())
     _predict(args, model, documents, metrics, predictions, settings)
-    found = {row["id"]: row for row in predictions.rows}
-    rows = [found[pair.id] for pair in documents]
+    rows_by_id = {row["id"]: row for row in predictions.rows}
+    rows = [rows_by_id[pair.id] for pair in documents]
     _score_last(rows, pairs, metrics, predictions)
     result = summary_of(rows, documents, metrics)
     systems = _systems(rows, result["scores"], documents, metrics)

@@ -128,7 +128,9 @@ def _documents_and_choice(args: Any) -> tuple[list["DataRow"], Choose]:
                 document.document, length=length, query=document.query
             )
             sources = [statement.sources[0] for statement in extract.statements]
-            return Chosen([each.text for each in sources], [each.number for each in sources])
+            return Chosen(
+                [source.text for source in sources], [source.number for source in sources]
+            )
 
         return documents, choose_by_ranker
     from longsum_jax.inference.loading import load
@@ -152,10 +154,10 @@ def _chosen(sentences: list[str], numbers: list[int]) -> Chosen:
     return Chosen([sentences[number] for number in numbers], numbers)
 
 
-def _row(document: "DataRow", chosen: Chosen) -> dict[str, Any]:
+def _row(document: "DataRow", selection: Chosen) -> dict[str, Any]:
     """Returns one line of the output."""
-    row: dict[str, Any] = {"id": document.id, "document": " ".join(chosen.texts)}
-    row |= {"summary": document.summary, "query": document.query, "sentences": chosen.numbers}
+    row: dict[str, Any] = {"id": document.id, "document": " ".join(selection.texts)}
+    row |= {"summary": document.summary, "query": document.query, "sentences": selection.numbers}
     return {key: value for key, value in row.items() if value is not None}
 
 

@@ -164,9 +164,9 @@ def _with_language(document: Document) -> Document:
 
 def _joined(documents: Iterable[Document], separator: str) -> Iterator[Document]:
     """Yields all documents as one; runs in the thread that reads documents."""
-    found = list(documents)
-    if found:
-        yield joined(found, separator)
+    documents_read = list(documents)
+    if documents_read:
+        yield joined(documents_read, separator)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -248,8 +248,8 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--json is --format=jsonl, but --format={args.format}; give one of them")
     args.format = "jsonl" if args.json else args.format or "text"
     if args.stream and (args.format != "text" or args.out):
-        given = "--out" if args.out else f"--format={args.format}"
-        raise InputError(f"--stream prints text as it comes; leave {given} out")
+        conflicting = "--out" if args.out else f"--format={args.format}"
+        raise InputError(f"--stream prints text as it comes; leave {conflicting} out")
     flags.check_file("report", args.report)
     for flag in ("support_model", "source_method"):
         if getattr(args, flag) not in (None, "alignment") and not args.sources:
@@ -263,10 +263,11 @@ def _refuse_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParse
     if args.model is not None:
         return
     changed = flags.changed(args, parser, _MODEL_FLAGS)
-    given = [*flags.generation_options(args), *changed]
-    if given:
+    unsupported = [*flags.generation_options(args), *changed]
+    if unsupported:
         raise InputError(
-            f"--{given[0]} is for a model; give one with --model or leave --{given[0]} out"
+            f"--{unsupported[0]} is for a model; give one with --model or "
+            f"leave --{unsupported[0]} out"
         )
 
 

@@ -188,9 +188,9 @@ def _problems(failures: Sequence[Failure]) -> Iterator[str]:
     numbers: dict[tuple[str, str], list[int]] = {}
     for failure in failures:
         table, _, number = failure.name.rpartition(":")
-        place, problem = f"{failure.name}:", failure.problem
-        if number.isdecimal() and problem.startswith(place):
-            numbers.setdefault((table, problem.removeprefix(place)), []).append(int(number))
+        prefix, problem = f"{failure.name}:", failure.problem
+        if number.isdecimal() and problem.startswith(prefix):
+            numbers.setdefault((table, problem.removeprefix(prefix)), []).append(int(number))
         else:
             numbers[problem, ""] = []
     for (table, problem), rows in numbers.items():
@@ -221,8 +221,8 @@ def write_report(args: argparse.Namespace, shown: Sequence[Shown]) -> None:
     from longsum_jax.evaluation.registry import make_metrics
     from longsum_jax.evaluation.report import ReportContent
 
-    pairs = [Pair(each.name, each.text, "", each.query) for each in shown]
-    predictions = {each.name: Prediction(each.summary) for each in shown}
+    pairs = [Pair(document.name, document.text, "", document.query) for document in shown]
+    predictions = {document.name: Prediction(document.summary) for document in shown}
     metrics, sampling = make_metrics(["support", "extractiveness"]), Sampling()
     name = Path(args.model).name if args.model else "extracts"
     system = score_system(name, predictions, pairs, metrics, sampling)

@@ -123,36 +123,36 @@ class SummaryRun:
         Raises:
             InputError: files cannot be written.
         """
-        asked = self._reader.asked[index]
+        pending = self._reader.pending[index]
         if isinstance(result, InputError):
-            self.failures.append(Failure.of(asked.document.name, result))
+            self.failures.append(Failure.of(pending.document.name, result))
             return None
         try:
             statements = self._summarizer.sources(result) if self._args.sources else None
         except InputError as error:  # attention sources of a document that was read in parts
-            self.failures.append(Failure.of(asked.document.name, error))
+            self.failures.append(Failure.of(pending.document.name, error))
             return None
         if statements and self._judge is not None:
             statements = self._judge.judge(statements)
-        entry = Entry.of(asked.document, result, self._clock.seconds, statements)
-        if self._out is not None and asked.place is not None:
-            self._out.write(asked.place, entry)
+        entry = Entry.of(pending.document, result, self._clock.seconds, statements)
+        if self._out is not None and pending.files is not None:
+            self._out.write(pending.files, entry)
         if self._args.report:
-            self._shown.append(_shown(asked.number, asked.document, entry))
+            self._shown.append(_shown(pending.number, pending.document, entry))
         if not result.text.strip():
-            self.empty.append(asked.document.name)
+            self.empty.append(pending.document.name)
         self._num_made += 1
         self._num_tokens += result.read_tokens
         return entry
 
     def name(self, index: int) -> str:
         """Returns the name of the document of a result."""
-        return self._reader.asked[index].document.name
+        return self._reader.pending[index].document.name
 
     @property
     def num_read(self) -> int:
         """The number of documents that are or were to be summarized in this run."""
-        return len(self._reader.asked)
+        return len(self._reader.pending)
 
     @property
     def num_finished(self) -> int:
@@ -228,18 +228,18 @@ class _Clock:
             yield batch
 
 
-class _Asked(NamedTuple):
+class _PendingDocument(NamedTuple):
     """A document to be summarized.
 
     Attributes:
         number: index of the document on the command line.
         document: document, without its text if it is no longer needed.
-        place: location of its files in --out; None without --out.
+        files: its files in --out; None without --out.
     """
 
     number: int
     document: Document
-    place: OutputFiles | None
+    files: OutputFiles | None
 
 
 class _DocumentReader:
@@ -254,7 +254,7 @@ class _DocumentReader:
         keeps_texts: whether to keep the texts of documents, for --report.
 
     Attributes:
-        asked: documents to be summarized, by the index of their request.
+        pending: documents to be summarized, by the index of their request.
         finished: documents with a summary of an earlier run, if texts are kept.
         num_finished: number of documents with a summary of an earlier run.
     """
@@ -265,26 +265,26 @@ class _DocumentReader:
         self._out = out
         self._query = query
         self._keeps_texts = keeps_texts
-        self.asked: list[_Asked] = []
+        self.pending: list[_PendingDocument] = []
         self.finished: list[Shown] = []
         self.num_finished = 0
 
     def requests(self, documents: Iterable[Document]) -> Iterator[Request]:
         """Yields the documents to summarize, as requests."""
         for number, document in enumerate(documents):
-            place = None
+            files = None
             if self._out is not None:
-                place = self._out.claim(document)
-                if place is None:  # duplicate document
+                files = self._out.claim(document)
+                if files is None:  # duplicate document
                     continue
             document = document._replace(query=self._query or document.query)
-            if place is not None and place.finished:
+            if files is not None and files.finished:
                 self.num_finished += 1
                 if self._keeps_texts:
-                    self.finished.append(_shown(number, document, place.finished))
+                    self.finished.append(_shown(number, document, files.finished))
                 continue
-            kept = document if self._keeps_texts else document._replace(text="")
-            self.asked.append(_Asked(number, kept, place))
+            stored = document if self._keeps_texts else document._replace(text="")
+            self.pending.append(_PendingDocument(number, stored, files))
             yield Request(
                 document.text, document.name, document.query, document.outline, document.borders
             )

@@ -35,8 +35,8 @@ def with_cloze_questions(docs: Iterable[DataRow], options: ClozeOptions) -> Iter
     """
     for document in docs:
         summary = document.only_summary
-        found = find_entities(split_sentences(summary))
-        entities = [entity.text for sentence in found for entity in sentence]
+        entities_of_sentences = find_entities(split_sentences(summary))
+        entities = [entity.text for sentence in entities_of_sentences for entity in sentence]
         questions = cloze_questions(summary, entities, options)
         context = question_context(document.document, summary, options.context_words)
         for number, (question, answer) in enumerate(questions):

@@ -53,8 +53,8 @@ def _records(task: Task, path: str | Path) -> Iterator[dict[str, Any]]:
                 *(task.query_key, task.id_key, task.label_key, task.choices_key),
                 task.rejected_key,
             )
-            wanted = {*texts, task.summary_key, *others}
-            columns = [name for name in names if name in wanted]
+            selected = {*texts, task.summary_key, *others}
+            columns = [name for name in names if name in selected]
             for batch in file.iter_batches(_ROWS, columns=columns):
                 yield from batch.to_pylist()
     except (pyarrow.ArrowException, OSError) as error:

@@ -33,8 +33,8 @@ def to_document(task: Task, record: Mapping[str, Any]) -> DataRow:
 
 def check_fields(task: Task, fields: Iterable[str]) -> None:
     """Raises InputError unless ``fields`` contain all fields of the task."""
-    known = set(fields)
-    document_key = _first_present(task.document_key, known)
+    names = set(fields)
+    document_key = _first_present(task.document_key, names)
     keys = [task.id_key, task.query_key, *document_key.split("+")]
     if task.needs_summary:
         keys.append(task.summary_key)
@@ -43,10 +43,10 @@ def check_fields(task: Task, fields: Iterable[str]) -> None:
     if task.objective == "choose":
         keys.append(task.choices_key)
     for key in keys:
-        if key and key not in known:
+        if key and key not in names:
             raise InputError(
                 f'task "{task.name}": {task.source} has no field "{key}"; '
-                f"{did_you_mean(key, sorted(known))}"
+                f"{did_you_mean(key, sorted(names))}"
             )
 
 

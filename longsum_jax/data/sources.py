@@ -47,7 +47,7 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
 
 
 def _read(task: Task, split: str, source_split: str) -> Iterator[DataRow]:
-    scheme, _, place = task.source.partition(":")
+    scheme, _, location = task.source.partition(":")
     if scheme == "tfds" and task.cache_dir is not None:
         from longsum_jax.data import seqio_source  # needs the extra "data"
 
@@ -68,7 +68,7 @@ def _read(task: Task, split: str, source_split: str) -> Iterator[DataRow]:
     elif scheme in RELEASES:
         docs = _released_documents(task, split)
     else:
-        docs = _hold_out(task, split, _json_documents(task, place, source_split))
+        docs = _hold_out(task, split, _json_documents(task, location, source_split))
     if task.half and split == "train":
         docs = _take_half(task, docs)
     return docs if task.piece_words is None else in_pieces(docs, task.piece_words)
@@ -176,9 +176,9 @@ def _released_documents(task: Task, split: str) -> Iterator[DataRow]:
         )
 
 
-def _json_documents(task: Task, place: str, split: str) -> Iterator[DataRow]:
+def _json_documents(task: Task, pattern: str, split: str) -> Iterator[DataRow]:
     try:
-        paths = find_files(place.replace("{split}", split))
+        paths = find_files(pattern.replace("{split}", split))
     except InputError as error:
         raise InputError(
             f"{error}, or give another as task.source (configs for your own documents: data=)"

@@ -147,11 +147,11 @@ def asked(document: DataRow, most: int, rng: np.random.Generator) -> DataRow | N
     Returns:
         The document with query and new summary; None if no sentence of the summary qualifies.
     """
-    known = set(map(light_stem, unicode_words(document.document))) - STOP_WORDS
+    stems = set(map(light_stem, unicode_words(document.document))) - STOP_WORDS
     shared = []
     for sentence in split_sentences(_summaries(document)[0]):
         distinct = dict.fromkeys(unicode_words(sentence))
-        words = [word for word in distinct if light_stem(word) in known]
+        words = [word for word in distinct if light_stem(word) in stems]
         if len(words) >= 2:
             shared.append((sentence, words))
     if not shared:

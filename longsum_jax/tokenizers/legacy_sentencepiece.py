@@ -200,12 +200,12 @@ def _normalizer(library: ModuleType, proto: Any, albert: Mapping[str, Any] | Non
 
 def _add_special(library: ModuleType, tokenizer: Any, proto: Any, layout: _IdLayout) -> None:
     """Registers the model's control and user-defined pieces, and languages, as added tokens."""
-    own = [piece for piece in proto.pieces if piece.type in (_CONTROL, _USER_DEFINED)]
-    names = {piece.piece: piece.type == _CONTROL for piece in own}
+    special_pieces = [piece for piece in proto.pieces if piece.type in (_CONTROL, _USER_DEFINED)]
+    names = {piece.piece: piece.type == _CONTROL for piece in special_pieces}
     names |= dict.fromkeys((*layout.first, *layout.languages), True)
-    known = [name for name in names if tokenizer.token_to_id(name) is not None]
+    present = [name for name in names if tokenizer.token_to_id(name) is not None]
     tokens = []
-    for name in sorted(known, key=tokenizer.token_to_id):
+    for name in sorted(present, key=tokenizer.token_to_id):
         tokens.append(library.AddedToken(name, normalized=False, special=names[name]))
     tokenizer.add_tokens(tokens)
 

@@ -42,13 +42,17 @@ def answer_examples(
         return []
     pair = tokenizer.join_pair(question, ids, task.max_source_length, truncation="second")
     spans = tokenizer.spans(text)[: pair.second.stop - pair.second.start]
-    found = [place for answer in answers_of(document) if (place := _place(text, answer, spans))]
-    labels = np.array(found[0] if found else (0, 0), np.int32) + pair.second.start
+    answer_spans = [
+        answer_span
+        for answer in answers_of(document)
+        if (answer_span := _place(text, answer, spans))
+    ]
+    labels = np.array(answer_spans[0] if answer_spans else (0, 0), np.int32) + pair.second.start
     example = Example(
         id=document.id,
         input_ids=np.array(pair.ids, np.int32),
         token_type_ids=np.array(pair.token_type_ids, np.int32),
-        labels=labels if found else np.full(2, IGNORED_LABEL, np.int32),
+        labels=labels if answer_spans else np.full(2, IGNORED_LABEL, np.int32),
         source_tokens=len(tokenizer.join_pair(question, ids).ids),
         target_tokens=len(labels),
     )

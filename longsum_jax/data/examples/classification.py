@@ -81,10 +81,10 @@ def _number(label: int | str, names: Sequence[str], document_id: str) -> int:
         return label
     if label in names:
         return names.index(label)
-    known = f"there are {len(names)} labels"
+    hint = f"there are {len(names)} labels"
     if len(names) <= _MAX_NAMES_LISTED:
-        known = did_you_mean(str(label), names)
+        hint = did_you_mean(str(label), names)
     raise InputError(
-        f'document "{document_id}": label {label!r} is not a label of the task; {known}; correct '
+        f'document "{document_id}": label {label!r} is not a label of the task; {hint}; correct '
         "it, or train with all labels in task.labels"
     )

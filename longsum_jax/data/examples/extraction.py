@@ -32,8 +32,8 @@ def extraction_examples(
     query = [document.query] if document.query else []
     sentences = split_sentences(document.document)
     candidates = sentences[: task.max_parts - len(query)]
-    taken = greedy_oracle(candidates, _summary(task, document, seed))
-    if not taken:
+    selected = greedy_oracle(candidates, _summary(task, document, seed))
+    if not selected:
         return []
 
     texts = [task.prefix + text for text in (*query, *sentences)]
@@ -45,7 +45,7 @@ def extraction_examples(
     ]
     labels = np.zeros(num_segments, np.int32)
     labels[: len(query)] = IGNORED_LABEL
-    labels[np.array(taken) + len(query)] = 1
+    labels[np.array(selected) + len(query)] = 1
     example = Example(
         id=document.id,
         input_ids=np.concatenate(segments),

@@ -59,8 +59,8 @@ def make_examples(
     """
     make = MAKERS[task.objective]
     for document in docs:
-        found = make(task, tokenizer, document, seed=seed, auxiliary=auxiliary)
-        examples: list[Example | None] = [*found] or [None]
+        made = make(task, tokenizer, document, seed=seed, auxiliary=auxiliary)
+        examples: list[Example | None] = [*made] or [None]
         starts_document = task.piece_words is None or is_first_piece(document.id)
         for number, example in enumerate(examples):
             if counts is not None:

@@ -34,18 +34,18 @@ def tag_examples(
         InputError: the numbers of labels and words differ, or a label is not among the names.
     """
     del seed, auxiliary
-    places = word_places(task, tokenizer, document)
+    positions = word_places(task, tokenizer, document)
     numbers = label_numbers(document, task.labels)
-    if len(numbers) != len(places):
+    if len(numbers) != len(positions):
         raise InputError(
-            f'document "{document.id}" has {counted(len(places), "word")} and '
+            f'document "{document.id}" has {counted(len(positions), "word")} and '
             f"{counted(len(numbers), 'label')}; give each word a label"
         )
     ids = tokenizer.encode(task.prefix) + tokenizer.encode(document.document)
     source = add_special_tokens(tokenizer, ids, task.max_source_length)
-    is_read = places != NO_TOKEN
+    is_read = positions != NO_TOKEN
     labels = np.full(len(source), IGNORED_LABEL, np.int32)
-    labels[places[is_read]] = numbers[is_read]
+    labels[positions[is_read]] = numbers[is_read]
     example = Example(
         id=document.id,
         input_ids=source,
