@@ -215,10 +215,13 @@ def _describe(
 def _cells(means: "Extractiveness") -> list[str]:
     """Returns the means as text; a dash for an absent number."""
     formats = ("14,.1f", "14,.1f", "14.2f", "14.3f", "14.2f")
-    return [
-        f"{'-':>14}" if math.isnan(value) else format(value, pattern)
-        for value, pattern in zip(means, formats, strict=True)
-    ]
+    cells = []
+    for value, pattern in zip(means, formats, strict=True):
+        if math.isnan(value):
+            cells.append(f"{'-':>14}")
+        else:
+            cells.append(format(value, pattern))
+    return cells
 
 
 def _print_tokens(tokenizer: str, data_sets: Sequence[_DataSet]) -> None:

@@ -210,7 +210,11 @@ def _ranges(numbers: Sequence[int]) -> str:
             ranges[-1][1] = number
         else:
             ranges.append([number, number])
-    shown = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
+    shown = []
+    for first, last in ranges:
+        shown.append(str(first))
+        if last > first:
+            shown[-1] += f"-{last}"
     return ", ".join(shown[:_MANY_ROWS] + ["..."] * (len(shown) > _MANY_ROWS))
 
 

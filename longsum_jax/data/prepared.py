@@ -228,10 +228,8 @@ class PreparedExamples(Sequence[Example]):
             names += ("max_parts",) if task.objective == "extract" else ()
             names += ("held_out",) if task.holds_out else ()
             names += ("half",) if task.half or there.get("half") else ()
-            there, here = (
-                {name: options[name] for name in names if name in options}
-                for options in (there, here)
-            )
+            there = {name: there[name] for name in names if name in there}
+            here = {name: here[name] for name in names if name in here}
         there |= {"split": self.metadata["split"]}
         here |= {"split": split}
         if differing := differing_keys(there, here):

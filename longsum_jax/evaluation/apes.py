@@ -129,7 +129,10 @@ class Apes(ModelMetric):
                 documents += [text] * len(entry.questions)
         answers = iter(model.answer(questions, documents, batch_size=self.options.batch_size))
         for entry, text in zip(entries, texts, strict=True):
-            yield [next(answers).text if text.strip() else "" for _ in entry.questions]
+            if text.strip():
+                yield [next(answers).text for _ in entry.questions]
+            else:
+                yield [""] * len(entry.questions)
 
 
 def _sum_of_f1(answers: Sequence[str], right: Sequence[str]) -> float:

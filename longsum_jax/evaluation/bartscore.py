@@ -130,7 +130,14 @@ def mean_log_probs(
     )
 
     pad_id = model.config.pad_token_id
-    lengths = [_Lengths(*(bucket_length(len(row), FINE_BUCKET) for row in pair)) for pair in pairs]
+    lengths = []
+    for condition, scored in pairs:
+        lengths.append(
+            _Lengths(
+                bucket_length(len(condition), FINE_BUCKET),
+                bucket_length(len(scored), FINE_BUCKET),
+            )
+        )
     means = np.zeros(len(pairs))
     for batch in batches_by_length(lengths, batch_size):
         ids, mask = pad_rows([pairs[i][0] for i in batch], batch_size, pad_id)

@@ -147,10 +147,12 @@ class BertScore(ModelMetric):
 
     def describe(self) -> dict[str, Any]:
         options = self.options
+        answers = ("no", "yes")
+        idf = answers[options.idf]
+        rescaled = answers[self._baseline is not None]
         signature = (
             f"bertscore|model:{self.user_model.label}|layer:{self._layer}"
-            f"|idf:{'yes' if options.idf else 'no'}"
-            f"|rescaled:{'no' if self._baseline is None else 'yes'}|long:{options.long_texts}"
+            f"|idf:{idf}|rescaled:{rescaled}|long:{options.long_texts}"
         )
         described = super().describe() | {"layer": self._layer}
         baseline = None if self._baseline is None else list(self._baseline)

@@ -213,17 +213,14 @@ def common_documents(
             (predictions, pairs, "references"),
             (pairs, predictions, "predictions"),
         ):
-            absent = [name for name in ids if name not in others]
+            absent = [document_id for document_id in ids if document_id not in others]
             if absent:
                 raise InputError(
                     f"{name}: {len(absent)} of {len(ids)} ids have no {what}, "
                     f"{first_names(absent)}; give files of the same documents, or --on_missing=skip"
                 )
-    selected = [
-        pair
-        for name, pair in pairs.items()
-        if all(name in predictions for predictions in systems.values())
-    ]
+    common = set(pairs).intersection(*systems.values())
+    selected = [pair for name, pair in pairs.items() if name in common]
     if not selected:
         raise InputError(
             f"no id is in all of the files: {first_names(list(pairs), 2)} among references, "

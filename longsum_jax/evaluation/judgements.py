@@ -137,11 +137,9 @@ def _ratings(key: Key, answers: Answers, questions: tuple[Question, ...]) -> _Ra
                     values[question][judge, row] = answer
     systems = {name: number for number, name in enumerate(key.systems)}
     documents = {name: number for number, name in enumerate(key.documents)}
-    return _Ratings(
-        np.array([systems[system] for system, _, _ in rows], np.int64),
-        np.array([documents[document] for _, document, _ in rows], np.int64),
-        values,
-    )
+    system_ids = [systems[system] for system, _, _ in rows]
+    document_ids = [documents[document] for _, document, _ in rows]
+    return _Ratings(np.array(system_ids, np.int64), np.array(document_ids, np.int64), values)
 
 
 def _shares(key: Key, ratings: _Ratings) -> dict[str, np.ndarray]:

@@ -321,7 +321,9 @@ def corpus_scores(
 
 def _texts(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
     """Returns references and sources."""
-    return [pair.reference for pair in pairs], [pair.source for pair in pairs]
+    references = [pair.reference for pair in pairs]
+    sources = [pair.source for pair in pairs]
+    return references, sources
 
 
 def summary_of(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> dict[str, Any]:
@@ -366,13 +368,12 @@ def baseline_predictions(pairs: Sequence[Pair], *, seed: int = 0) -> dict[str, l
     """
     lengths = [num_words(pair.reference) for pair in pairs]
     words = max(1, round(statistics.fmean(lengths)))
-    return {
-        "lead": [lead(pair.source, num_words=words) for pair in pairs],
-        "random": [
-            random_sentences(pair.source, num_words=words, seed=(seed, i))
-            for i, pair in enumerate(pairs)
-        ],
-    }
+    leads = []
+    selections = []
+    for i, pair in enumerate(pairs):
+        leads.append(lead(pair.source, num_words=words))
+        selections.append(random_sentences(pair.source, num_words=words, seed=(seed, i)))
+    return {"lead": leads, "random": selections}
 
 
 def baseline_scores(pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0) -> dict[str, Scores]:

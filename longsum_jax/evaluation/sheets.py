@@ -131,8 +131,10 @@ def _csv(
     numbers: Mapping[str, str],
     systems: Mapping[str, Mapping[str, Prediction]],
 ) -> str:
-    of_sentences = ["" for _ in key.of_sentences], [NO_ANSWER for _ in key.of_summaries]
-    of_summaries = [NO_ANSWER for _ in key.of_sentences], ["" for _ in key.of_summaries]
+    num_sentence_cells = len(key.of_sentences)
+    num_summary_cells = len(key.of_summaries)
+    of_sentences = [""] * num_sentence_cells, [NO_ANSWER] * num_summary_cells
+    of_summaries = [NO_ANSWER] * num_sentence_cells, [""] * num_summary_cells
     content = io.StringIO(newline="")
     writer = csv.writer(content)
     names = [question.name for question in (*key.of_sentences, *key.of_summaries)]

@@ -37,10 +37,10 @@ class SupportMetric(Metric):
             for flag in statement.flags
             if flag.missing == "document"
         ]
+        supported = [statement.is_supported for statement in statements]
+        support = [statement.support for statement in statements]
         return {
-            "supported_sentences": 100
-            * float(np.mean([statement.is_supported for statement in statements])),
-            "held_by_document": 100
-            * float(np.mean([statement.support for statement in statements])),
+            "supported_sentences": 100 * float(np.mean(supported)),
+            "held_by_document": 100 * float(np.mean(support)),
             "missing_entities": float(len(missing)),
         }

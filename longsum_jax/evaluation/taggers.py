@@ -45,8 +45,11 @@ def rule_nouns(sentences: Sequence[str]) -> list[list[str]]:
     """
     words = [_WORD.findall(_POSSESSIVE.sub("", sentence)) for sentence in sentences]
     nouns = {noun for line in words for noun in _evident_nouns(line)}
-    singular = [[_singular(word.lower()) for word in line] for line in words]
-    return [[word for word in line if word in nouns] for line in singular]
+    nouns_of_sentences = []
+    for line in words:
+        singular = [_singular(word.lower()) for word in line]
+        nouns_of_sentences.append([word for word in singular if word in nouns])
+    return nouns_of_sentences
 
 
 def _evident_nouns(words: Sequence[str]) -> Iterator[str]:

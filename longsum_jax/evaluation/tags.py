@@ -42,9 +42,11 @@ def tag_scores(
     }
     expected_spans = {(i, *entity) for i, text in enumerate(labels) for entity in entities(text)}
     hits, total = len(predicted_spans & expected_spans), len(predicted_spans) + len(expected_spans)
+    num_right = sum(a == b for a, b in pairs)
+    # Without spans there are no hits, and the scores are 0.
     return {
-        "accuracy": 100 * sum(a == b for a, b in pairs) / len(pairs),
-        "f1": 200 * hits / total if total else 0.0,
-        "precision": 100 * hits / len(predicted_spans) if predicted_spans else 0.0,
-        "recall": 100 * hits / len(expected_spans) if expected_spans else 0.0,
+        "accuracy": 100 * num_right / len(pairs),
+        "f1": 200 * hits / max(total, 1),
+        "precision": 100 * hits / max(len(predicted_spans), 1),
+        "recall": 100 * hits / max(len(expected_spans), 1),
     }

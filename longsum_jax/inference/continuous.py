@@ -119,7 +119,7 @@ class ContinuousBatch:
         Args:
             length: slot length in tokens, at least the padded length of every document.
             arrivals: function from the indices of the documents in slots and the number of slots
-                to the indices of those that are cancelled, and to the ids and masks [1, length] of
+                to the indices of the cancelled ones, and to the ids and masks [1, length] of
                 new documents, which are numbered in order of arrival.
 
         Yields:

@@ -192,7 +192,7 @@ class DocumentSummarizer:
 
         Args:
             arrivals: function from the indices of the documents in slots and the number of slots
-                to the indices of those that are cancelled, and to new documents, which are numbered
+                to the indices of the cancelled ones, and to new documents, which are numbered
                 in order of arrival.
             slot_length: maximum length of a padded document.
             batch_size: number of slots.

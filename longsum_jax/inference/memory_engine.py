@@ -146,13 +146,15 @@ class MemoryEngine:
     def _summarize_batch(self, batch: Sequence[_Segmented], rows: int) -> list[Summary]:
         on_segment = self._on_segment
         show = None if on_segment is None else (lambda _, text: on_segment(text))
+        inputs = [document.inputs for document in batch]
+        joiners = [self._joiner(document) for document in batch]
         summaries = self._segments.summarize(
             self._params,
-            [document.inputs for document in batch],
+            inputs,
             rows,
             self._generation,
             self._options.seed,
-            [self._joiner(document) for document in batch],
+            joiners,
             show,
         )
         return [

@@ -212,10 +212,10 @@ def explanation_of(statement: Statement) -> list[str]:
     if explanation is None:
         return []
     terms = [*explanation.reasons, Reason("others", explanation.others)]
-    added = [
-        f"{'-' if term.contribution < 0 else '+'} {abs(term.contribution):.3f} {term.name}"
-        for term in terms
-    ]
+    added = []
+    for term in terms:
+        sign = "-" if term.contribution < 0 else "+"
+        added.append(f"{sign} {abs(term.contribution):.3f} {term.name}")
     return [f"score {explanation.score:.3f} = {explanation.mean_score:.3f} mean {' '.join(added)}"]
 
 

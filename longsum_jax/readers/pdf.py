@@ -145,7 +145,9 @@ def _without_footnotes(
         indices, marks = _footnotes(page, small)
         count += len(marks)
         lines = [line for i, line in enumerate(page) if i not in indices]
-        results.append([_without_marks(line, marks) for line in lines] if marks else lines)
+        if marks:
+            lines = [_without_marks(line, marks) for line in lines]
+        results.append(lines)
     return results, [f"{counted(count, 'footnote')} left out"] if count else []
 
 

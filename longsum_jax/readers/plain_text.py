@@ -64,11 +64,9 @@ def read(source: Source) -> Iterator[Document]:
         if not source.options.keep_all:
             text = _single_spaced("\f".join(pages))
             pages = join_hyphens(text).split("\f")  # uses the words of all pages
-        blocks = [
-            block
-            for number, page in enumerate(pages, 1)
-            for block in text_blocks(page, number if num_pages else 0)
-        ]
+        blocks = []
+        for number, page in enumerate(pages, 1):
+            blocks += text_blocks(page, number if num_pages else 0)
     yield source.document(blocks, num_pages=num_pages, notes=notes)
 
 
@@ -125,8 +123,12 @@ def heading_level(paragraph: str) -> int:
 
 def _without_running_lines(pages: list[str]) -> tuple[list[str], list[str]]:
     lines = [page.split("\n") for page in pages]
-    filled = [[i for i, line in enumerate(page) if line.strip()] for page in lines]
-    texts = [[page[i] for i in indices] for page, indices in zip(lines, filled, strict=True)]
+    filled = []
+    texts = []
+    for page in lines:
+        indices = [i for i, line in enumerate(page) if line.strip()]
+        filled.append(indices)
+        texts.append([page[i] for i in indices])
     marks, notes = lines_to_leave_out(texts)
     for page, indices, marked in zip(lines, filled, marks, strict=True):
         for i, is_running in zip(indices, marked, strict=True):

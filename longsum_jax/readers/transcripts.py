@@ -468,10 +468,10 @@ def _times(lines: Sequence[_TranscriptLine]) -> _Turns:
         if len(turns) < max(_FEWEST_TURNS, share * len(lines)):
             continue
         first = min(turns)
-        num_said = sum(
-            num_words(turns[i].text if i in turns else lines[i].text)
-            for i in range(first, len(lines))
-        )
+        num_said = 0
+        for i in range(first, len(lines)):
+            text = turns[i].text if i in turns else lines[i].text
+            num_said += num_words(text)
         # Times of a recording begin in the first minute or have hours and seconds, and ascend; the
         # times of an agenda do not.
         is_recording = _seconds(lines[first].text) < 60 or lines[first].text.count(":") > 1

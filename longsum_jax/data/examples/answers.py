@@ -42,17 +42,16 @@ def answer_examples(
         return []
     pair = tokenizer.join_pair(question, ids, task.max_source_length, truncation="second")
     spans = tokenizer.spans(text)[: pair.second.stop - pair.second.start]
-    answer_spans = [
-        answer_span
-        for answer in answers_of(document)
-        if (answer_span := _place(text, answer, spans))
-    ]
-    labels = np.array(answer_spans[0] if answer_spans else (0, 0), np.int32) + pair.second.start
+    answer_spans = (_answer_span(text, answer, spans) for answer in answers_of(document))
+    answer_span = next(filter(None, answer_spans), None)
+    labels = np.full(2, IGNORED_LABEL, np.int32)
+    if answer_span is not None:
+        labels = np.array(answer_span, np.int32) + pair.second.start
     example = Example(
         id=document.id,
         input_ids=np.array(pair.ids, np.int32),
         token_type_ids=np.array(pair.token_type_ids, np.int32),
-        labels=labels if answer_spans else np.full(2, IGNORED_LABEL, np.int32),
+        labels=labels,
         source_tokens=len(tokenizer.join_pair(question, ids).ids),
         target_tokens=len(labels),
     )
@@ -100,7 +99,9 @@ def find_answer(text: str, answer: str) -> int:
     return words.start() if words else text.find(answer)
 
 
-def _place(text: str, answer: str, spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+def _answer_span(
+    text: str, answer: str, spans: Sequence[tuple[int, int]]
+) -> tuple[int, int] | None:
     """Returns the first and last token of an answer's first occurrence; None if there is none.
 
     Args:

@@ -91,10 +91,11 @@ def _target_ids(
         texts, summary, metric=options.target_metric, stemmer=options.target_stemmer
     )
     ids = tokenizer.encode_batch(targets)
-    return [
-        target_ids if text or options.train_empty else None
-        for text, target_ids in zip(targets, ids, strict=True)
-    ]
+    results: list[list[int] | None] = []
+    for text, target_ids in zip(targets, ids, strict=True):
+        has_loss = bool(text) or options.train_empty
+        results.append(target_ids if has_loss else None)
+    return results
 
 
 def _closed(
