@@ -99,7 +99,9 @@ class SummaC(ModelMetric):
         for probabilities, first, second, whole in rows:
             image = probabilities[:, self._labels].reshape(len(first), len(second), 2)
             # As published, a text without sentences is neither entailed nor contradicted.
-            values = self._scores(image if image.size else np.zeros((1, 1, 2)))
+            if not image.size:
+                image = np.zeros((1, 1, 2))
+            values = self._scores(image)
             unread = 100 * (1 - len(first) / max(len(whole), 1))
             scores.append(values | {"summac_unread": unread if whole else 0.0})
         return scores

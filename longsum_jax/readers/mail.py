@@ -58,7 +58,9 @@ class _Policy(email.policy.EmailPolicy):
     def header_fetch_parse(self, name: str, value: Any) -> Any:
         is_parsed = hasattr(value, "name")
         try:
-            return super().header_fetch_parse(name, value if is_parsed else value[:_LONGEST_HEADER])
+            if not is_parsed:
+                value = value[:_LONGEST_HEADER]
+            return super().header_fetch_parse(name, value)
         except (ValueError, LookupError, TypeError, AttributeError, MessageError):
             return super().header_fetch_parse(name, "")
 

@@ -129,7 +129,9 @@ def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
             mark = f"{'  ' * (depth - 1)}{token.info}{token.markup} "
         elif kind == "paragraph_open":
             content = next(tokens).content
-            line = _plain(_BOX.sub("", content) if mark else content, references)
+            if mark:
+                content = _BOX.sub("", content)
+            line = _plain(content, references)
             if line.strip():
                 lines.append(mark + line.replace("\n", "\n" + " " * len(mark)))
                 mark = ""

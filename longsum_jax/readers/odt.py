@@ -148,7 +148,9 @@ class _OdtReader:
     def _inner(self, child: Element) -> str:
         if child.tag == f"{_TEXT}s":
             count = whole_number(child.get(f"{_TEXT}c", "1"))
-            return " " * min(1 if count is None else count, _MAX_SPACES)
+            if count is None:
+                count = 1
+            return " " * min(count, _MAX_SPACES)
         if child.tag == f"{_TEXT}tab":
             return " "
         if child.tag == f"{_TEXT}line-break":

@@ -66,7 +66,8 @@ def read(source: Source) -> Iterator[Document]:
             pages = join_hyphens(text).split("\f")  # uses the words of all pages
         blocks = []
         for number, page in enumerate(pages, 1):
-            blocks += text_blocks(page, number if num_pages else 0)
+            page_number = number if num_pages else 0
+            blocks += text_blocks(page, page_number)
     yield source.document(blocks, num_pages=num_pages, notes=notes)
 
 

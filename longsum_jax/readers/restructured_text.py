@@ -69,7 +69,8 @@ def read(source: Source) -> Iterator[Document]:
         notes.append(f"{counted(reader.num_marks, 'piece')} of markup left out")
     # The only heading of the highest level is the document's title.
     titles = [block.text for block in blocks if block.level == 1]
-    yield source.document(blocks, title=titles[0] if len(titles) == 1 else None, notes=notes)
+    title = titles[0] if len(titles) == 1 else None
+    yield source.document(blocks, title=title, notes=notes)
 
 
 def _end_of_fields(lines: Sequence[str]) -> int:
