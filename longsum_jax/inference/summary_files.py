@@ -131,7 +131,7 @@ class SummaryDirectory:
         # Remove readable files of all formats first, so that none is older than the JSON file.
         previous = self._sidecar(files) or {}
         is_ours = previous.get("source") == files.source
-        suffixes = set()
+        suffixes: set[str] = set()
         if is_ours:
             suffixes = {shown.suffix for shown in FORMATS.values()}
         try:
