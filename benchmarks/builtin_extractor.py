@@ -41,7 +41,7 @@ from longsum_jax.ranking.parsing import ParsedDocument, parse_document
 from longsum_jax.ranking.ranker import Ranker, builtin_ranker, load_ranker, without_fragments
 from longsum_jax.ranking.selection import Length, select_sentences
 from longsum_jax.ranking.training import Rows, train_trees
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.sentences import join_wrapped_lines
 
 UNSEEN = ("sumpubmed", "crd3")
@@ -206,18 +206,18 @@ def folder_of(name: str) -> str:
     return recipe.OTHER_KINDS[name].folder if name in recipe.OTHER_KINDS else name
 
 
-def references_of(row: Document) -> tuple[str, ...]:
+def references_of(row: DataRow) -> tuple[str, ...]:
     """Returns the references of a document."""
     return row.summary if isinstance(row.summary, tuple) else (row.only_summary,)
 
 
-def num_words(row: Document) -> float:
+def num_words(row: DataRow) -> float:
     """Returns the mean number of words of the references of a document."""
     return float(np.mean([len(reference.split()) for reference in references_of(row)]))
 
 
 def score_documents(
-    documents: Sequence[Document], budget: int, rankers: Mapping[str, Ranker]
+    documents: Sequence[DataRow], budget: int, rankers: Mapping[str, Ranker]
 ) -> Scores:
     """Returns the mean ROUGE of every system on every document."""
     metric = Rouge(Rouge.Options(stemmer=True))

@@ -26,7 +26,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from longsum_jax.data.examples.summarization import make_example
 from longsum_jax.data.tasks import Task
-from longsum_jax.text.documents import Document, read_json_lines
+from longsum_jax.text.documents import DataRow, read_json_lines
 from longsum_jax.text.gap_sentences import (
     GapSentenceOptions,
     gap_sentence_example,
@@ -133,7 +133,7 @@ def stages(documents: Sequence[str], tokenizer: Tokenizer, seed: int) -> list[di
     rows.append(row_of("tokenize", tokenizer.encode, documents))
     lengths = {"max_source_length": 4096, "max_target_length": 910}
     task = Task("input", "embedded", objective="gap_sentences", **lengths)
-    numbered = [Document(str(index), text, None, None) for index, text in enumerate(documents)]
+    numbered = [DataRow(str(index), text, None, None) for index, text in enumerate(documents)]
     rows.append(
         row_of("both", lambda document: make_example(task, tokenizer, document, seed), numbered)
     )

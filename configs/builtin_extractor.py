@@ -30,7 +30,7 @@ from longsum_jax.ranking.fallback import Fallback
 from longsum_jax.ranking.ranker import Ranker
 from longsum_jax.ranking.training import RowOptions, Rows, draw_rows, train_fallback, train_trees
 from longsum_jax.ranking.trees import load_trees
-from longsum_jax.text.documents import Document, read_json_lines
+from longsum_jax.text.documents import DataRow, read_json_lines
 
 
 class Kind(NamedTuple):
@@ -69,7 +69,7 @@ KIND_ROWS = RowOptions(rows=20_000, seed=SEED)
 BOOSTING = BoostingOptions(trees=300, learning_rate=0.06, seed=SEED)
 
 
-def documents(data: Path, name: str, split: str) -> list[Document]:
+def documents(data: Path, name: str, split: str) -> list[DataRow]:
     """Returns the documents of a split of a data set or kind; several summaries are a tuple."""
     kind = OTHER_KINDS.get(name, Kind(name))
     file = "train" if kind.test_share else split
@@ -87,15 +87,15 @@ def documents(data: Path, name: str, split: str) -> list[Document]:
     return rows
 
 
-def _is_whole(row: Document) -> bool:
+def _is_whole(row: DataRow) -> bool:
     """Returns True if the query asks for a summary of the whole meeting."""
     words = (row.query or "").lower().strip(" .").split()
     return words[:1] == ["summarize"] and words[-1] == "meeting" and len(words) <= 4
 
 
-def _with_all_summaries(rows: list[Document]) -> list[Document]:
+def _with_all_summaries(rows: list[DataRow]) -> list[DataRow]:
     """Returns one row for each document and query, with all of its summaries."""
-    groups: dict[tuple[str, str | None], list[Document]] = {}
+    groups: dict[tuple[str, str | None], list[DataRow]] = {}
     for row in rows:
         groups.setdefault((row.document, row.query), []).append(row)
     merged = []
@@ -120,7 +120,7 @@ def _with_limited_weights(drawn: Rows) -> Rows:
     return drawn._replace(weights=np.minimum(drawn.weights, MOST_WEIGHT))
 
 
-def _drawn(data: Path, name: str, count: int) -> list[Document]:
+def _drawn(data: Path, name: str, count: int) -> list[DataRow]:
     candidates = documents(data, name, "train")
     order = np.random.default_rng(SEED).permutation(len(candidates))[:count]
     # Rows of one document are next to each other, so that it is parsed once.

@@ -26,19 +26,19 @@ _HEADER = "# {} sums"  # a comment for sha256sum; detects files that are cut sho
 _Sums = dict[str, set[str]]
 
 
-def write(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
+def write(directory: Path, selects: Callable[[str], bool] = bool) -> None:
     """Writes the sums of the files below a directory.
 
     Subdirectories with their own sums are skipped.
 
     Args:
         directory: directory that is complete except for its sums.
-        wanted: predicate on the relative path of a file that selects it; all by default.
+        selects: predicate on the relative path of a file that selects it; all by default.
 
     Raises:
         OSError: a file cannot be read, or the sums cannot be written.
     """
-    names = sorted(filter(wanted, _files(directory)))
+    names = sorted(filter(selects, _files(directory)))
     sums: _Sums = {}
     for name, digest in zip(names, _digests(directory, names), strict=True):
         if isinstance(digest, OSError):
@@ -47,28 +47,28 @@ def write(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
     _write(directory, sums)
 
 
-def check(directory: Path, wanted: Callable[[str], bool] = bool) -> None:
+def check(directory: Path, selects: Callable[[str], bool] = bool) -> None:
     """Raises InputError for the first file of a directory that does not match its sum.
 
     Args:
         directory: directory with or without sums.
-        wanted: predicate on the relative path of a file that selects it; all by default.
+        selects: predicate on the relative path of a file that selects it; all by default.
 
     Raises:
         InputError: a file or the sums are damaged; the message names the file.
     """
-    for name, problem in compare(directory, wanted):
+    for name, problem in compare(directory, selects):
         if problem:
             raise InputError(_changed(directory, name, problem))
 
 
 def compare(
-    directory: Path, wanted: Callable[[str], bool] = bool
+    directory: Path, selects: Callable[[str], bool] = bool
 ) -> Iterator[tuple[str, str | None]]:
     """Yields the relative path of each file with a sum, and its problem, None if it matches.
 
     Args:
-        directory, wanted: arguments as for ``check``.
+        directory, selects: arguments as for ``check``.
 
     Raises:
         InputError: the sums are damaged.
@@ -76,7 +76,7 @@ def compare(
     if not (directory / SUMS).exists():
         return
     sums = _read(directory)
-    names = sorted(filter(wanted, sums))
+    names = sorted(filter(selects, sums))
     for name, digest in zip(names, _digests(directory, names), strict=True):
         if isinstance(digest, OSError):
             yield name, digest.strerror or type(digest).__name__
@@ -92,11 +92,11 @@ def checking(directory: Path) -> Iterator[None]:
         InputError: as ``check``, when the block ends, even if the block raises an error.
     """
     with ThreadPoolExecutor(1) as thread:
-        found = thread.submit(check, directory)
+        future = thread.submit(check, directory)
         try:
             yield
         finally:
-            found.result()
+            future.result()
 
 
 def replace_text(directory: Path, name: str, text: str) -> None:
@@ -165,10 +165,10 @@ def _read(directory: Path) -> _Sums:
         raise InputError(_changed(directory, SUMS, "it is truncated or has a wrong first line"))
     sums: _Sums = {}
     for line in lines[1:]:
-        found = _LINE.fullmatch(line)
-        if found is None or not _is_below(found[2]):
+        match = _LINE.fullmatch(line)
+        if match is None or not _is_below(match[2]):
             raise InputError(_changed(directory, SUMS, f"unexpected line {line[:80]!r}"))
-        sums.setdefault(found[2], set()).add(found[1])
+        sums.setdefault(match[2], set()).add(match[1])
     return sums
 
 

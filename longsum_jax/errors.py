@@ -86,9 +86,9 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {head if number == 1 else plural}{of}{rest}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns ``did you mean "x"? known: a, b, c`` for an unknown ``name``."""
-    known = sorted(known)
-    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Returns ``did you mean "x"? names: a, b, c`` for an unknown ``name``."""
+    names = sorted(names)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     guess = f'did you mean "{close[0]}"? ' if close else ""
-    return f"{guess}known: {', '.join(known)}"
+    return f"{guess}known: {', '.join(names)}"

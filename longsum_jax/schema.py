@@ -101,12 +101,12 @@ def check_number(name: str, number: float, allowed: Range | None = None) -> None
 
 
 def _problem(number: float, allowed: Range) -> str:
-    wanted = str(allowed)
+    expected = str(allowed)
     if number > allowed.high == LARGEST:
-        wanted = f"at most {LARGEST}"
+        expected = f"at most {LARGEST}"
     elif isinstance(number, float) and not math.isfinite(number) and math.isinf(allowed.high):
-        wanted = f"a finite number {wanted}".rstrip()
-    return f"{shortened(number)} must be {wanted}"
+        expected = f"a finite number {expected}".rstrip()
+    return f"{shortened(number)} must be {expected}"
 
 
 def shortened(value: Any, limit: int = 80) -> str:
@@ -120,15 +120,15 @@ def shortened(value: Any, limit: int = 80) -> str:
 @functools.cache
 def _ranges(cls: type) -> dict[str, Range]:
     """Returns the range of every numeric field of a dataclass."""
-    found: dict[str, Range] = {}
+    ranges: dict[str, Range] = {}
     for base in reversed(cls.__mro__):
-        own = vars(base).get("__annotations__", {})
-        hints = typing.get_type_hints(base, include_extras=True) if own else {}
-        for name in own:
+        annotations = vars(base).get("__annotations__", {})
+        hints = typing.get_type_hints(base, include_extras=True) if annotations else {}
+        for name in annotations:
             declared = _declared(hints[name])
-            if declared is not None or name not in found:
-                found[name] = declared or _default(hints[name])
-    return {f.name: found[f.name] for f in dataclasses.fields(cls)}
+            if declared is not None or name not in ranges:
+                ranges[name] = declared or _default(hints[name])
+    return {f.name: ranges[f.name] for f in dataclasses.fields(cls)}
 
 
 def _declared(hint: Any) -> Range | None:
@@ -159,18 +159,19 @@ class TreeDifference(NamedTuple):
 
 
 def compare_trees(
-    wanted: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]
+    expected: Mapping[str, Sequence[int]], actual: Mapping[str, Sequence[int]]
 ) -> TreeDifference:
     """Compares two trees of arrays by names and shapes.
 
     Args:
-        wanted, found: array name -> shape. Missing and misshapen names are listed in the order of
-            ``wanted``, extra ones in the order of ``found``.
+        expected, actual: array name -> shape. Missing and misshapen names
+            are listed in the order of ``expected``, extra ones in the order
+            of ``actual``.
     """
-    missing = [name for name in wanted if name not in found]
-    extra = [name for name in found if name not in wanted]
-    common = [name for name in wanted if name in found]
-    misshapen = [name for name in common if tuple(wanted[name]) != tuple(found[name])]
+    missing = [name for name in expected if name not in actual]
+    extra = [name for name in actual if name not in expected]
+    common = [name for name in expected if name in actual]
+    misshapen = [name for name in common if tuple(expected[name]) != tuple(actual[name])]
     return TreeDifference(missing, extra, misshapen)
 
 
@@ -195,8 +196,8 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     hints = typing.get_type_hints(cls)
     fields = {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.init}
     if not isinstance(values, Mapping):
-        known = ", ".join(fields)
-        raise InputError(f"{where}: expected the keys {known}, got {shortened(values)}")
+        names = ", ".join(fields)
+        raise InputError(f"{where}: expected the keys {names}, got {shortened(values)}")
     built = {}
     for key, value in values.items():
         if key not in fields:
@@ -226,8 +227,8 @@ def _fit(hint: Any, value: Any, where: str) -> Any:
         return _fit_union(args, value, where)
     if origin is typing.Literal:
         if value not in args:
-            known = did_you_mean(value, map(str, args))
-            raise InputError(f'{where}: "{value}" is not allowed; {known}')
+            suggestion = did_you_mean(value, map(str, args))
+            raise InputError(f'{where}: "{value}" is not allowed; {suggestion}')
         return value
     if dataclasses.is_dataclass(hint):
         cls = cast(type, hint)
@@ -260,7 +261,7 @@ def _fit_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
             problems.append(str(error))
     words = [w for choice in choices for w in typing.get_args(choice) if isinstance(w, str)]
     if words and isinstance(value, str):
-        known = ["true", "false", *words] if bool in choices else words
+        allowed = ["true", "false", *words] if bool in choices else words
         problem = f"{where}: {shortened(value)} is not allowed"
-        raise InputError(f"{problem}; {did_you_mean(value, known)}")
+        raise InputError(f"{problem}; {did_you_mean(value, allowed)}")
     raise InputError(problems[0])

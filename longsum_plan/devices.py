@@ -298,11 +298,11 @@ def _tpus(name: str, family: str, sizes: str) -> list["jax.Device"]:
         os.environ.setdefault(variable, value)
     topology = f"{family}:{sizes or _SMALLEST_TPU[family]}"
     try:
-        found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+        description = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     except (jax.errors.JaxRuntimeError, NotImplementedError, ValueError) as error:
         reason = first_line(error)
         raise InputError(f"--device={name}: no such topology ({reason})") from None
-    return list(found.devices) if sizes else list(found.devices)[:1]
+    return list(description.devices) if sizes else list(description.devices)[:1]
 
 
 def _gpus(name: str, family: str, hosts: int, per_host: int) -> list["jax.Device"]:
@@ -310,7 +310,7 @@ def _gpus(name: str, family: str, hosts: int, per_host: int) -> list["jax.Device
     from jax.experimental import topologies
 
     try:
-        found = topologies.get_topology_desc(
+        topology = topologies.get_topology_desc(
             platform="cuda",
             topology_name="",
             target_config=_gpu_description(family),
@@ -319,7 +319,7 @@ def _gpus(name: str, family: str, hosts: int, per_host: int) -> list["jax.Device
     except (jax.errors.JaxRuntimeError, NotImplementedError, ValueError) as error:
         reason = first_line(error)
         raise InputError(f"--device={name}: XLA does not support this device ({reason})") from None
-    return list(found.devices)
+    return list(topology.devices)
 
 
 def _gpu_description(family: str) -> str:
@@ -368,8 +368,8 @@ def _devices_here() -> Target:
 
 def hardware_of(kind: str) -> Hardware | None:
     """Returns the peak rates of a device by JAX's name for it; None if unknown."""
-    known: dict[str, Any] = {}
+    by_kind: dict[str, Any] = {}
     for hardware in (*TPUS.values(), *GPUS.values()):
-        known |= dict.fromkeys(hardware.kinds, hardware)
-    fitting = [begin for begin in known if kind.startswith(begin)]
-    return known[max(fitting, key=len)] if fitting else None
+        by_kind |= dict.fromkeys(hardware.kinds, hardware)
+    fitting = [begin for begin in by_kind if kind.startswith(begin)]
+    return by_kind[max(fitting, key=len)] if fitting else None

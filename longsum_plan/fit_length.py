@@ -57,11 +57,11 @@ def fit_length(
             guess = _crossing(fitting, too_long, budget)
             middle = min(max(guess, fitting.multiples + 1), too_long.multiples - 1)
         bisects = not bisects
-        found = Point(middle, bytes_at(middle))
-        if found.num_bytes <= budget:
-            fitting = found
+        point = Point(middle, bytes_at(middle))
+        if point.num_bytes <= budget:
+            fitting = point
         else:
-            too_long = found
+            too_long = point
     return fitting.multiples * multiple
 
 

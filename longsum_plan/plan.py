@@ -164,11 +164,11 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
     }
     # Parameters and optimizer state are arguments.
     memory["total"] = sum(memory.values()) - sum(parts.values())
-    found = program_parts(
+    program_works = program_parts(
         compiled.as_text() or "", trips=program.trips, devices_per_host=target.devices_per_host
     )
-    work = functools.reduce(Work.plus, (part.work for part in found), Work())
-    planned = [PlannedPart(part, roofline(part.work, target.hardware)) for part in found]
+    work = functools.reduce(Work.plus, (part.work for part in program_works), Work())
+    planned = [PlannedPart(part, roofline(part.work, target.hardware)) for part in program_works]
     planned.sort(key=lambda part: (part.least_seconds, part.part.work.num_bytes), reverse=True)
     fits = memory["total"] <= target.memory if target.memory else None
     times = roofline(work, target.hardware)
@@ -226,11 +226,11 @@ def refused_bytes(message: str, arguments: int = 0) -> int | None:
     """
     if OUT_OF_MEMORY not in message:
         return None
-    found = [
+    sizes = [
         int(float(number) * 1024 ** _POWERS[unit]) + arguments * what.startswith("temp")
         for what, number, unit in _REFUSED.findall(message)
     ]
-    return max(found, default=None)
+    return max(sizes, default=None)
 
 
 def needed_bytes(error: jax.errors.JaxRuntimeError, arguments: int = 0) -> int:

@@ -81,19 +81,19 @@ class MemoryTraffic:
 
         On TPUs, fusions may be nested.
         """
-        taken = 0
+        total = 0
         for user in users_of_value(fused, parameter.name):
             is_first = value_of(fused, user.operands[0]) == parameter.name
             if user.opcode == "fusion":
                 inner = self._computations[user.called[0]]
-                for own, name in zip(inner.parameters, user.operands, strict=True):
+                for inner_parameter, name in zip(inner.parameters, user.operands, strict=True):
                     if value_of(fused, name) == parameter.name:
-                        taken += self._read(inner, own, whole)
+                        total += self._read(inner, inner_parameter, whole)
             elif is_first and user.opcode in _SLICING:
-                taken += user.num_bytes
+                total += user.num_bytes
             elif not (is_first and user.opcode == "dynamic-update-slice"):
                 return whole
-        return min(whole, taken)
+        return min(whole, total)
 
     def _written(self, fused: Computation, result: Instruction) -> int:
         """Returns the bytes that a fusion writes of a result: all, or the slice that it updates."""

@@ -49,14 +49,14 @@ def program_parts(text: str, *, trips: int = 1, devices_per_host: int = 0) -> li
     An instruction that XLA fused from several modules belongs to the module of its result. The
     arguments are described in ``program_work``.
     """
-    found: dict[tuple[str, str], Part] = {}
+    parts: dict[tuple[str, str], Part] = {}
     works = instruction_works(text, trips=trips, devices_per_host=devices_per_host)
     for instruction, work in works:
         key = origin(instruction)
-        part = found.get(key, Part(*key, Work(), None))
+        part = parts.get(key, Part(*key, Work(), None))
         largest = _larger(part.largest, instruction) if work.num_bytes else part.largest
-        found[key] = part._replace(work=part.work.plus(work), largest=largest)
-    return list(found.values())
+        parts[key] = part._replace(work=part.work.plus(work), largest=largest)
+    return list(parts.values())
 
 
 def origin(instruction: Instruction) -> tuple[str, str]:

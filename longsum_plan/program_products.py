@@ -29,8 +29,8 @@ def products(inside: Computation, instruction: Instruction) -> dict[str, float]:
     """Returns the operations of an instruction in the computation ``inside``, by the factors'
     type."""
     opcode = instruction.opcode
-    known = inside.instructions
-    operands = [known[name] for name in instruction.operands if name in known]
+    instructions = inside.instructions
+    operands = [instructions[name] for name in instruction.operands if name in instructions]
     if opcode == "dot":
         axes = integers(instruction.attribute("lhs_contracting_dims"))
         operations = _dot_operations(instruction, operands[0], axes)
@@ -141,8 +141,8 @@ def _window(text: str, axis: int) -> dict[str, int]:
     """Returns stride, low padding and dilations of one axis of a window."""
 
     def value(name: str, default: str) -> str:
-        found = re.search(rf"\b{name}=(\S+?)[\s}}]", text)
-        return found.group(1).split("x")[axis] if found else default
+        match = re.search(rf"\b{name}=(\S+?)[\s}}]", text)
+        return match.group(1).split("x")[axis] if match else default
 
     return {
         "stride": int(value("stride", "1")),
@@ -167,7 +167,7 @@ def _window_pairs(
     pairs = 0
     starts = np.arange(outputs) * stride - padding
     for tap in range(kernel):
-        places = starts + tap * kernel_dilation
-        meets = (places >= 0) & (places <= last) & (places % input_dilation == 0)
+        positions = starts + tap * kernel_dilation
+        meets = (positions >= 0) & (positions <= last) & (positions % input_dilation == 0)
         pairs += int(meets.sum())
     return pairs

@@ -73,8 +73,8 @@ class Instruction:
 
     def attribute(self, name: str) -> str:
         """Returns the text of an attribute; "" if the line does not have it."""
-        found = re.search(rf"\b{name}=(\{{[^{{}}]*\}}|[^,\s]*)", self.attributes)
-        return found.group(1) if found else ""
+        match = re.search(rf"\b{name}=(\{{[^{{}}]*\}}|[^,\s]*)", self.attributes)
+        return match.group(1) if match else ""
 
     @property
     def target(self) -> str:
@@ -92,8 +92,8 @@ class Instruction:
         names: tuple[str, ...] = ("calls", "body", "true_computation", "false_computation")
         if self.opcode == "call":
             names = (*names, "to_apply")
-        found = (self.attribute(name).lstrip("%") for name in names)
-        return tuple(name for name in found if name)
+        attributes = (self.attribute(name).lstrip("%") for name in names)
+        return tuple(name for name in attributes if name)
 
 
 @dataclass
@@ -107,17 +107,17 @@ class Computation:
     @cached_property
     def users(self) -> Mapping[str, list[Instruction]]:
         """Instructions that use a value, by the value's name."""
-        found: dict[str, list[Instruction]] = {}
+        result: dict[str, list[Instruction]] = {}
         for instruction in self.instructions.values():
             for operand in instruction.operands:
-                found.setdefault(operand, []).append(instruction)
-        return found
+                result.setdefault(operand, []).append(instruction)
+        return result
 
     @cached_property
     def parameters(self) -> tuple[Instruction, ...]:
         """The parameters in order of their numbers."""
-        found = [x for x in self.instructions.values() if x.opcode == "parameter"]
-        return tuple(sorted(found, key=_parameter_number))
+        parameters = [x for x in self.instructions.values() if x.opcode == "parameter"]
+        return tuple(sorted(parameters, key=_parameter_number))
 
 
 def parse(text: str) -> tuple[dict[str, Computation], str]:
@@ -156,19 +156,19 @@ def _instruction(line: str) -> Instruction:
 def _closing(text: str) -> int:
     """Returns the position after the parenthesis that closes the one at the start."""
     depth = 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
         if depth == 0:
-            return place + 1
+            return index + 1
     return len(text)
 
 
 def _arrays(text: str) -> tuple[ArrayType, ...]:
-    found = []
+    arrays = []
     for dtype, dims, layout in _ARRAY.findall(text):
         shape = tuple(int(size) for size in dims.split(",") if size)
-        found.append(ArrayType(dtype, shape, bool(_ON_CHIP.search(layout))))
-    return tuple(found)
+        arrays.append(ArrayType(dtype, shape, bool(_ON_CHIP.search(layout))))
+    return tuple(arrays)
 
 
 def _bits(dtype: str) -> int:
@@ -198,7 +198,7 @@ def continued_collectives(fused: Computation) -> list[Instruction]:
     between return the collective's operand.
     """
     root = fused.instructions[fused.root]
-    found = []
+    collectives = []
     for name in root.operands:
         value = fused.instructions[name]
         if value.opcode in COLLECTIVES:
@@ -206,8 +206,8 @@ def continued_collectives(fused: Computation) -> list[Instruction]:
             is_given_back = source.opcode == "parameter" and source.name in root.operands
             goes_on = root.opcode == "tuple" and is_given_back
             if goes_on or root.target == "AsyncCollectiveDone":
-                found.append(value)
-    return found
+                collectives.append(value)
+    return collectives
 
 
 def users_of_value(fused: Computation, name: str) -> Iterator[Instruction]:
@@ -256,13 +256,13 @@ def _mesh_groups(sizes: str, devices: str | None, names: str) -> list[list[int]]
     if devices:
         grid = _GRID.fullmatch(devices)
         ids = _grid(*grid.groups()) if grid else np.array(integers(devices))
-    taken = re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", names)
+    matches = re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", names)
     shape: list[int] = []
     inner: list[int] = []
     outer: list[int] = []
     for name, size in axes.items():
         # An axis may be used partially: 'x':(2)4 is a factor of 4 after one of 2.
-        of_axis = [(before, part) for other, before, part in taken if other == name]
+        of_axis = [(before, part) for other, before, part in matches if other == name]
         parts = [(int(before), int(part)) for before, part in of_axis if part]
         whole = any(not part for _, part in of_axis)
         before, part = parts[0] if parts else (1, size if whole else 1)

@@ -120,8 +120,8 @@ def program_work(text: str, *, trips: int = _ONCE, devices_per_host: int = 0) ->
         devices_per_host: number of devices per host, in the order of the program's partitions; 0
             for a single host.
     """
-    found = instruction_works(text, trips=trips, devices_per_host=devices_per_host)
-    return reduce(Work.plus, (work for _, work in found), Work())
+    works = instruction_works(text, trips=trips, devices_per_host=devices_per_host)
+    return reduce(Work.plus, (work for _, work in works), Work())
 
 
 def instruction_works(
@@ -141,8 +141,8 @@ class _Walk:
 
     def __init__(self, text: str, trips: int, devices_per_host: int) -> None:
         self._computations, self.entry = parse(text)
-        found = re.search(r"num_partitions=(\d+)", text.split("\n", 1)[0])
-        self._num_devices = int(found.group(1)) if found else 1
+        match = re.search(r"num_partitions=(\d+)", text.split("\n", 1)[0])
+        self._num_devices = int(match.group(1)) if match else 1
         self._memory = MemoryTraffic(self._computations)
         self._continued = self._continued_collectives()
         self._trips = trips
@@ -150,21 +150,21 @@ class _Walk:
 
     def _continued_collectives(self) -> set[tuple[str, str]]:
         """Returns computation and name of collectives that fusions continue but do not start."""
-        found: set[tuple[str, str]] = set()
+        result: set[tuple[str, str]] = set()
         for computation in self._computations.values():
             for instruction in computation.instructions.values():
                 if instruction.opcode == "fusion":
                     fused = self._computations[instruction.called[0]]
                     names = [collective.name for collective in continued_collectives(fused)]
-                    found.update((fused.name, name) for name in names)
-        return found
+                    result.update((fused.name, name) for name in names)
+        return result
 
     def instructions(self, name: str, times: float) -> Iterator[tuple[Instruction, Work]]:
         """Yields the instructions of a computation that runs ``times`` times."""
         computation = self._computations[name]
         for instruction in computation.instructions.values():
             opcode = instruction.opcode
-            own = Work(
+            work = Work(
                 products(computation, instruction),
                 self._memory.bytes_of(computation, instruction),
                 self._collective(computation, instruction),
@@ -173,12 +173,12 @@ class _Walk:
             inner = [(name, times) for name in called]
             if opcode == "while":
                 trips, is_open = self._loop_trips(instruction)
-                own = own._replace(open_loops=is_open)
+                work = work._replace(open_loops=is_open)
                 inner = [(name, times * trips) for name in called]
             elif opcode == "fusion":
-                own = own.plus(self._fused(called))
+                work = work.plus(self._fused(called))
                 inner = []
-            yield instruction, own.scaled(times)
+            yield instruction, work.scaled(times)
             if opcode == "conditional":
                 branches = [list(self.instructions(*branch)) for branch in inner]
                 yield from max(branches, key=_size_of_branch, default=[])
@@ -193,9 +193,9 @@ class _Walk:
 
     def _loop_trips(self, loop: Instruction) -> tuple[int, bool]:
         """Returns the iterations of a loop; True if they are unknown and ``trips`` is assumed."""
-        known = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
-        if known:
-            return int(known.group(1)), False
+        match = re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.attributes)
+        if match:
+            return int(match.group(1)), False
         condition = self._computations.get(loop.attribute("condition").lstrip("%"))
         bound = self._bound(condition) if condition else None
         return (self._trips, True) if bound is None else (bound, False)

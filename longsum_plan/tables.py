@@ -72,8 +72,8 @@ def collectives_table(plans: Iterable[ProgramPlan]) -> Table | None:
     """Returns a table of the programs' collectives; None if there are none."""
     rows = [["collectives per device", "kind", "count", "GB", "GB sent"]]
     for plan in plans:
-        found = plan.work.collectives if plan.work else {}
-        for kind, traffic in sorted(found.items()):
+        collectives = plan.work.collectives if plan.work else {}
+        for kind, traffic in sorted(collectives.items()):
             sizes = [_gb(traffic.num_bytes), _gb(traffic.sent)]
             rows.append([plan.name, kind, f"{traffic.count:,.0f}", *sizes])
     return Table(rows) if len(rows) > 1 else None

@@ -55,10 +55,10 @@ def find_fit(
         changes: values with descriptions of their costs, cheapest first.
         tries: maximum number of attempts, each of which compiles the program.
     """
-    kept: dict[str, Any] = {}
+    accepted: dict[str, Any] = {}
     least = current.total
     for values, says in itertools.islice(changes, tries):
-        together = kept | dict(values)
+        together = accepted | dict(values)
         try:
             plan = plan_with(together)
         except InputError as error:
@@ -68,7 +68,7 @@ def find_fit(
         if plan.fits:
             return
         if plan.total < 0.99 * least:
-            kept, least = together, plan.total
+            accepted, least = together, plan.total
 
 
 def find_faster(
@@ -82,12 +82,12 @@ def find_faster(
 
     The arguments are described in ``find_fit``. Speed is measured by the roofline time.
     """
-    kept: dict[str, Any] = {}
+    accepted: dict[str, Any] = {}
     least = current.least_seconds or 0.0
     for values, says in itertools.islice(changes, tries):
-        together = kept | dict(values)
+        together = accepted | dict(values)
         plan = plan_with(together)
         yield Trial(together, says, plan)
         seconds = plan.least_seconds
         if plan.fits and seconds is not None and seconds < least:
-            kept, least = together, seconds
+            accepted, least = together, seconds

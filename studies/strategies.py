@@ -30,7 +30,7 @@ from longsum_jax.inference.strategies import STRATEGIES, Reader, StrategyInput, 
 from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.ranking.ranker import builtin_ranker
 from longsum_jax.ranking.selection import Length
-from longsum_jax.text.documents import Document, read_json_lines
+from longsum_jax.text.documents import DataRow, read_json_lines
 from longsum_jax.text.joining import Joiner
 
 DATA_SETS = ("scisummnet", "techspecs", "qmsum", "sumpubmed", "crd3")
@@ -66,7 +66,7 @@ def ranker(text: str, num_words: int) -> str:
 WRITERS: dict[str, Write] = {"lead": lead, "ranker": ranker}
 
 
-def summarize(name: str, reader: Reader, document: Document, write: Write) -> Summary:
+def summarize(name: str, reader: Reader, document: DataRow, write: Write) -> Summary:
     """Returns the summary of a document by a strategy."""
 
     def decode(
@@ -84,7 +84,7 @@ def summarize(name: str, reader: Reader, document: Document, write: Write) -> Su
     return found
 
 
-def measure(documents: Sequence[Document], found: Sequence[Summary]) -> dict[str, float]:
+def measure(documents: Sequence[DataRow], found: Sequence[Summary]) -> dict[str, float]:
     """Returns scores of summaries, and what was read."""
     texts = [summary.text for summary in found]
     references = [document.summary for document in documents]

@@ -36,7 +36,7 @@ from longsum_jax.inference.strategies import Reader, StrategyInput
 from longsum_jax.inference.summary import Request
 from longsum_jax.ranking.ranker import builtin_ranker
 from longsum_jax.ranking.selection import Length
-from longsum_jax.text.documents import Document, read_json_lines
+from longsum_jax.text.documents import DataRow, read_json_lines
 from longsum_jax.text.segment_targets import segment_targets
 from longsum_jax.tokenizers import load_tokenizer
 from longsum_jax.tokenizers.base import Tokenizer
@@ -44,7 +44,7 @@ from longsum_jax.tokenizers.base import Tokenizer
 Row = dict[str, str]
 
 
-def extract_of(document: Document, words: int) -> str:
+def extract_of(document: DataRow, words: int) -> str:
     """Returns what the built-in ranker chooses of a document, a sentence a line."""
     length = Length(words, "words")
     return builtin_ranker().summarize(document.document, length=length, query=document.query).text
@@ -58,7 +58,7 @@ def segments_of(text: str, query: str | None, tokenizer: Tokenizer, length: int)
 
 
 def rows_of(
-    document: Document, words: int, tokenizer: Tokenizer | None, segment_length: int
+    document: DataRow, words: int, tokenizer: Tokenizer | None, segment_length: int
 ) -> Iterator[Row]:
     """Yields the rows of one extract, without ids: one, or one for each segment with a target.
 

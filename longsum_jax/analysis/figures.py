@@ -108,22 +108,22 @@ def _draw_baselines(ax: "Axes", runs: Sequence[Run]) -> None:
         ax.annotate(label, (0.02, score), (0, 3), ("axes fraction", "data"), "offset points")
 
 
-def kernels_figure(found: Kernels, size: tuple[float, float]) -> "Figure":
+def kernels_figure(kernels: Kernels, size: tuple[float, float]) -> "Figure":
     """Plots one row per layer: a histogram of the modes' memory, then |kernel| of each direction.
 
     Args:
-        found: kernels from ``kernels.kernels``.
+        kernels: kernels from ``kernels.kernels``.
         size: width and height in inches.
     """
-    edges, shares = memory_histogram(found.memory)
-    top = found.magnitude.max()
-    num_layers, num_directions = found.magnitude.shape[:2]
+    edges, shares = memory_histogram(kernels.memory)
+    top = kernels.magnitude.max()
+    num_layers, num_directions = kernels.magnitude.shape[:2]
     with _style():
         from matplotlib.colors import LogNorm
 
         figure, axes = _figure(size, num_layers, 1 + num_directions, sharex="col", sharey="col")
         norm = LogNorm(top * COLOR_RANGE, top, clip=True)
-        layers = zip(axes, found.layers, shares, found.magnitude, strict=True)
+        layers = zip(axes, kernels.layers, shares, kernels.magnitude, strict=True)
         for row, number, share, magnitudes in layers:
             row[0].stairs(share, edges, fill=True, color=COLORS[0])
             row[0].set(xscale="log", ylabel=f"layer {number}\nmodes (%)")
@@ -287,14 +287,14 @@ def probes_figure(rows: Sequence[Mapping[str, Any]], width: float) -> "Figure":
         size = (width, sum(heights))
         figure, axes = _figure(size, len(tasks), 2, gridspec_kw=ratios)
         for (lines, map_axes), task in zip(axes, tasks, strict=True):
-            found = {
+            rows_by_name = {
                 name: [row for row in rows if (row["task"], row["model"]) == (task, name)]
                 for name in models[task]
             }
-            _draw_lengths(lines, found, numbers)
+            _draw_lengths(lines, rows_by_name, numbers)
             lines.set(ylabel=f"{task}: right answers", xticks=lengths)
             lines.set_xticklabels(map(_short, lengths), rotation=90)
-            image = _draw_distances(map_axes, found, lengths, numbers)
+            image = _draw_distances(map_axes, rows_by_name, lengths, numbers)
         axes[-1][0].set_xlabel("length (tokens)")
         axes[-1][1].set_xlabel("length, and in it the distance of the fact")
         figure.colorbar(image, ax=axes[:, 1], label="right answers", aspect=40)
@@ -311,10 +311,10 @@ def _short(length: int) -> str:
 
 
 def _draw_lengths(
-    ax: "Axes", found: Mapping[str, Sequence[Mapping[str, Any]]], numbers: Mapping[str, int]
+    ax: "Axes", rows_by_name: Mapping[str, Sequence[Mapping[str, Any]]], numbers: Mapping[str, int]
 ) -> None:
     """Draws one line per model, in the color of its number, with its intervals."""
-    for name, rows in found.items():
+    for name, rows in rows_by_name.items():
         color, style = _color_and_style(numbers[name])
         x, y, interval = (
             np.array([row[key] for row in rows]) for key in ("length", "mean", "interval")
@@ -329,22 +329,24 @@ def _draw_lengths(
 
 def _draw_distances(
     ax: "Axes",
-    found: Mapping[str, Sequence[Mapping[str, Any]]],
+    rows_by_name: Mapping[str, Sequence[Mapping[str, Any]]],
     lengths: Sequence[int],
     numbers: Mapping[str, int],
 ) -> Any:
     """Draws one row per model, with a cell per length and distance, gray without a measurement."""
-    parts = max(len(row["mean_by_distance"]) for rows in found.values() for row in rows)
-    cells = np.full((len(found), len(lengths), parts), np.nan)
-    for line, rows in zip(cells, found.values(), strict=True):
+    parts = max(len(row["mean_by_distance"]) for rows in rows_by_name.values() for row in rows)
+    cells = np.full((len(rows_by_name), len(lengths), parts), np.nan)
+    for line, rows in zip(cells, rows_by_name.values(), strict=True):
         for row in rows:
             line[lengths.index(row["length"])] = row["mean_by_distance"]
     ax.set_facecolor("0.85")
-    image = ax.imshow(cells.reshape(len(found), -1), aspect="auto", cmap="Blues", vmin=0, vmax=1)
-    for place in range(1, len(lengths)):
-        ax.axvline(parts * place - 0.5, color="0.4", linewidth=0.8)
-    ax.set(yticks=range(len(found)), yticklabels=list(found))
-    for name, label in zip(found, ax.get_yticklabels(), strict=True):
+    image = ax.imshow(
+        cells.reshape(len(rows_by_name), -1), aspect="auto", cmap="Blues", vmin=0, vmax=1
+    )
+    for border in range(1, len(lengths)):
+        ax.axvline(parts * border - 0.5, color="0.4", linewidth=0.8)
+    ax.set(yticks=range(len(rows_by_name)), yticklabels=list(rows_by_name))
+    for name, label in zip(rows_by_name, ax.get_yticklabels(), strict=True):
         label.set_color(_color_and_style(numbers[name])[0])
     middles = parts * (np.arange(len(lengths)) + 0.5) - 0.5
     ax.set_xticks(middles, map(_short, lengths))

@@ -84,8 +84,8 @@ def _drop_output() -> None:
 
 
 def _too_little_memory(error: MemoryError) -> str:
-    asked = in_one_line(str(error))[:200]  # NumPy reports the size, Python does not
-    for_what = f" ({asked})" if asked else ""
+    size = in_one_line(str(error))[:200]  # NumPy reports the size, Python does not
+    for_what = f" ({size})" if size else ""
     return (
         f"this machine has too little memory{for_what}; end other programs, or take a smaller "
         "model or shorter documents"
@@ -202,8 +202,8 @@ def memory_errors(advice: str) -> Iterator[None]:
         message = str(error)
         if "RESOURCE_EXHAUSTED" not in message:
             raise
-        asked = re.search(r"(?:allocate|allocating) ([\d.,]+ ?\w*)", message)
-        for_what = f" for {asked.group(1)} more" if asked else ""
+        match = re.search(r"(?:allocate|allocating) ([\d.,]+ ?\w*)", message)
+        for_what = f" for {match.group(1)} more" if match else ""
         raise InputError(
             f"the device has too little memory{for_what}; {advice}; --dry_run reports the memory "
             "of a program, longsum plan finds a change that fits"
@@ -299,14 +299,14 @@ class _Parser(argparse.ArgumentParser):
         """
         if self._subparsers is None:  # otherwise flags may belong to a subcommand
             self._check_flags(sys.argv[1:] if args is None else args)
-        found, rest = super().parse_known_args(args, namespace)
+        parsed, rest = super().parse_known_args(args, namespace)
         for action in self._actions:
-            if action.dest in vars(found):
-                value = getattr(found, action.dest)
+            if action.dest in vars(parsed):
+                value = getattr(parsed, action.dest)
                 if isinstance(value, str) and _is_text(action):
-                    setattr(found, action.dest, decoded_text(value))
-                _check_value(action, getattr(found, action.dest))
-        return found, rest
+                    setattr(parsed, action.dest, decoded_text(value))
+                _check_value(action, getattr(parsed, action.dest))
+        return parsed, rest
 
     def _check_flags(self, args: Sequence[str]) -> None:
         """Raises InputError for an unknown flag, before argparse reports another one as missing."""

@@ -181,14 +181,14 @@ def _run_test(original: Any, args: argparse.Namespace) -> None:
     from longsum_jax.inference.lsg_check import check_lsg
 
     with console.spinner("testing"):
-        found = check_lsg(
+        result = check_lsg(
             original,
             load(args.target),
             first_id=original.first_id,
             use_token_ids=args.use_token_ids is not False,
             seed=SEED if args.seed is None else args.seed,
         )
-    console.print_stdout(f"run_test: {found}")
+    console.print_stdout(f"run_test: {result}")
 
 
 def _parser() -> argparse.ArgumentParser:

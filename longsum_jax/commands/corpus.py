@@ -20,7 +20,7 @@ from longsum_jax.progress import Bar
 if TYPE_CHECKING:
     from longsum_jax.data.govreport import SummarySection
     from longsum_jax.data.tasks import Task
-    from longsum_jax.text.documents import Document
+    from longsum_jax.text.documents import DataRow
     from longsum_jax.text.extractive import Extractiveness
     from longsum_jax.text.lengths import LengthStatistics
 
@@ -217,10 +217,13 @@ def _describe(
 def _cells(means: "Extractiveness") -> list[str]:
     """Returns the means as text; a dash for an absent number."""
     formats = ("14,.1f", "14,.1f", "14.2f", "14.3f", "14.2f")
-    return [
-        f"{'-':>14}" if math.isnan(value) else format(value, pattern)
-        for value, pattern in zip(means, formats, strict=True)
-    ]
+    cells = []
+    for value, pattern in zip(means, formats, strict=True):
+        if math.isnan(value):
+            cells.append(f"{'-':>14}")
+        else:
+            cells.append(format(value, pattern))
+    return cells
 
 
 def _print_tokens(tokenizer: str, data_sets: Sequence[_DataSet]) -> None:
@@ -297,7 +300,7 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
 
     left_out = 0
 
-    def found() -> Iterator["Document"]:
+    def found() -> Iterator["DataRow"]:
         nonlocal left_out
         for document in documents(task, split):
             if _is_complete(task, document):
@@ -305,15 +308,15 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
             else:
                 left_out += 1
 
-    kept = itertools.islice(found(), examples)
+    selected = itertools.islice(found(), examples)
     with console.spinner(f'reading split "{split}" of {task.source}'):
-        first = next(kept, None)
+        first = next(selected, None)
     if first is None:
         raise InputError(
             f'task "{task.name}": split "{split}" has no document with a text and a summary; '
             "give another --split"
         )
-    bar = Bar(itertools.chain([first], kept), path.name, examples, unit="document")
+    bar = Bar(itertools.chain([first], selected), path.name, examples, unit="document")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic.open_text(path) as file:
@@ -326,7 +329,7 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
     console.print_stdout(report)
 
 
-def _is_complete(task: "Task", document: "Document") -> bool:
+def _is_complete(task: "Task", document: "DataRow") -> bool:
     has_summary = bool(document.summary and document.only_summary.strip())
     has_answer = task.objective == "cloze"  # derived from a summary
     return bool(document.document.strip()) and (has_summary or has_answer or not task.needs_summary)
@@ -345,7 +348,7 @@ def _field_names(task: "Task") -> dict[str, str]:
     }
 
 
-def _write_rows(file: TextIO, documents: Iterable["Document"], names: Mapping[str, str]) -> int:
+def _write_rows(file: TextIO, documents: Iterable["DataRow"], names: Mapping[str, str]) -> int:
     """Writes documents as JSON Lines, with some fields renamed, and returns their number."""
     count = 0
     for count, document in enumerate(documents, 1):  # noqa: B007
@@ -353,7 +356,7 @@ def _write_rows(file: TextIO, documents: Iterable["Document"], names: Mapping[st
     return count
 
 
-def _row(document: "Document", names: Mapping[str, str]) -> dict[str, Any]:
+def _row(document: "DataRow", names: Mapping[str, str]) -> dict[str, Any]:
     """Returns the JSON object of a document, without absent fields."""
     values = document._asdict()
     row = {"id": values.pop("id"), **values}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.predictions import Metrics, Pair, PredictionsFile
     from longsum_jax.evaluation.rows_file import Row
     from longsum_jax.inference.model import Model
-    from longsum_jax.text.documents import Document
+    from longsum_jax.text.documents import DataRow
 
 EXAMPLES = """\
   # your own documents and summaries, one JSON object per line
@@ -203,8 +203,8 @@ def _evaluate_into(
     predictions = PredictionsFile(out / "predictions.jsonl")
     documents = list(pairs.values())
     _predict(args, model, documents, metrics, predictions, settings)
-    found = {row["id"]: row for row in predictions.rows}
-    rows = [found[pair.id] for pair in documents]
+    rows_by_id = {row["id"]: row for row in predictions.rows}
+    rows = [rows_by_id[pair.id] for pair in documents]
     _score_last(rows, pairs, metrics, predictions)
     result = summary_of(rows, documents, metrics)
     systems = _systems(rows, result["scores"], documents, metrics)
@@ -278,7 +278,7 @@ def _read_task(args: argparse.Namespace) -> dict[str, "Pair"]:
     task, split = flags.task_of(args), args.split or DEFAULT_SPLIT
     left_out = 0
 
-    def found() -> Iterator["Document"]:
+    def found() -> Iterator["DataRow"]:
         nonlocal left_out
         for document in documents(task, split):
             whole = with_target(task, document)

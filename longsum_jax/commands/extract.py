@@ -12,7 +12,7 @@ from longsum_jax.files import json_text
 from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
-    from longsum_jax.text.documents import Document
+    from longsum_jax.text.documents import DataRow
 
 EXAMPLES = """\
   # training data for summarizing extracted sentences: the sentences most similar to the references
@@ -42,7 +42,7 @@ class Chosen(NamedTuple):
     numbers: list[int]
 
 
-Choose = Callable[["Document"], Chosen]
+Choose = Callable[["DataRow"], Chosen]
 
 
 def main(argv: Sequence[str]) -> None:
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:
+def _documents_and_choice(args: Any) -> tuple[list["DataRow"], Choose]:
     """Returns the documents, and the function that selects the sentences of a document.
 
     Invalid data, lengths and models are refused here, before anything is written.
@@ -122,7 +122,7 @@ def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:
     keys = {"document_key": args.document_key, "summary_key": args.summary_key}
     documents = list(read_json_lines(args.data, **keys, require_summary=args.oracle))
 
-    def choose_by_reference(document: "Document") -> Chosen:
+    def choose_by_reference(document: "DataRow") -> Chosen:
         sentences = split_sentences(document.document)
         return _chosen(sentences, greedy_oracle(sentences, document.only_summary))
 
@@ -131,12 +131,14 @@ def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:
     if args.length:
         length = parse_length(args.length)
 
-        def choose_by_ranker(document: "Document") -> Chosen:
+        def choose_by_ranker(document: "DataRow") -> Chosen:
             extract = builtin_ranker().summarize(
                 document.document, length=length, query=document.query
             )
             sources = [statement.sources[0] for statement in extract.statements]
-            return Chosen([each.text for each in sources], [each.number for each in sources])
+            return Chosen(
+                [source.text for source in sources], [source.number for source in sources]
+            )
 
         return documents, choose_by_ranker
     from longsum_jax.inference.loading import load
@@ -145,7 +147,7 @@ def _documents_and_choice(args: Any) -> tuple[list["Document"], Choose]:
     options = {"threshold": args.threshold, "top_k": args.top_k}
     model.extract([], **options)
 
-    def choose_by_model(document: "Document") -> Chosen:
+    def choose_by_model(document: "DataRow") -> Chosen:
         sentences = split_sentences(document.document)
         return _chosen(
             sentences, model.extract([sentences], queries=[document.query], **options)[0]
@@ -160,14 +162,14 @@ def _chosen(sentences: list[str], numbers: list[int]) -> Chosen:
     return Chosen([sentences[number] for number in numbers], numbers)
 
 
-def _row(document: "Document", chosen: Chosen) -> dict[str, Any]:
+def _row(document: "DataRow", selection: Chosen) -> dict[str, Any]:
     """Returns one line of the output."""
-    row: dict[str, Any] = {"id": document.id, "document": " ".join(chosen.texts)}
-    row |= {"summary": document.summary, "query": document.query, "sentences": chosen.numbers}
+    row: dict[str, Any] = {"id": document.id, "document": " ".join(selection.texts)}
+    row |= {"summary": document.summary, "query": document.query, "sentences": selection.numbers}
     return {key: value for key, value in row.items() if value is not None}
 
 
-def _write(out: Path, documents: list["Document"], choose: Choose) -> None:
+def _write(out: Path, documents: list["DataRow"], choose: Choose) -> None:
     """Writes the rows of all documents."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -185,8 +185,8 @@ def check_one(args: argparse.Namespace, **flags: str) -> None:
     count = sum(getattr(args, name) is not None for name in flags)
     if count != 1:
         first, second = (f"--{name}={value}" for name, value in flags.items())
-        given = "both are" if count else "neither is"
-        raise InputError(f"give {first} or {second}, one of the two; {given} given")
+        number = "both are" if count else "neither is"
+        raise InputError(f"give {first} or {second}, one of the two; {number} given")
 
 
 def add_data_keys(parser: argparse.ArgumentParser) -> None:

@@ -345,8 +345,8 @@ def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def _cells(found: "Correlation") -> list[str]:
-    values = (found.pearson, found.spearman, found.kendall)
+def _cells(correlation: "Correlation") -> list[str]:
+    values = (correlation.pearson, correlation.spearman, correlation.kendall)
     return ["-" if value is None else f"{value:.3f}" for value in values]
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from longsum_jax.data.tasks import Task
     from longsum_jax.evaluation.predictions import Pair
     from longsum_jax.inference.model import Model
-    from longsum_jax.text.documents import Document
+    from longsum_jax.text.documents import DataRow
 
 DEFAULT_NOISE = 0.5
 # Flags in the short help.
@@ -138,7 +138,7 @@ def _read(args: argparse.Namespace, task: "Task") -> tuple[list["Pair"], int]:
 
     without_summary = 0
 
-    def complete() -> Iterator["Document"]:
+    def complete() -> Iterator["DataRow"]:
         nonlocal without_summary
         for document in documents(task, args.split):
             with_summary = with_target(task, document)

@@ -221,8 +221,10 @@ def plan_run(
     from longsum_plan.printing import print_target
 
     print_target(target, console.print_stdout)
-    chosen = [found for found in run_programs(run, target.devices) if found.name in programs]
-    plans = list(_compiled(chosen, target))
+    selected = [
+        program for program in run_programs(run, target.devices) if program.name in programs
+    ]
+    plans = list(_compiled(selected, target))
     _print_plans(plans, target, top)
     if run.evaluation.max_source_length == 0 and {"read", "search"} & {p.name for p in plans}:
         console.print_stdout(
@@ -344,7 +346,7 @@ def _longest(model: "Model", target: "Target", batch_size: int, options: Mapping
     from longsum_plan.fit_length import LONGEST, fit_length
 
     limits = (max_input_length(model.config), kernel_limit(model.config), LONGEST)
-    limit = min(each for each in limits if each is not None)
+    limit = min(value for value in limits if value is not None)
 
     @functools.cache  # several lengths have the same padded length
     def padded_bytes(length: int) -> int:
@@ -439,7 +441,7 @@ def _plan_with(
     def plan_with(values: Mapping[str, Any]) -> "ProgramPlan":
         changed = run_config(with_changes(run.description, values))
         programs = run_programs(changed, target.devices)
-        (program,) = (found for found in programs if found.name == name)
+        (program,) = (candidate for candidate in programs if candidate.name == name)
         return next(_compiled([program], target))
 
     return plan_with

@@ -151,8 +151,8 @@ def _kernels(args: argparse.Namespace) -> Any:
     model = load(args.model)
     layers = _state_space_layers(model, args)
     discretization = model.config.ssm_discretization
-    found = kernels.kernels(layers, args.length, discretization=discretization)
-    return figures.kernels_figure(found, (args.width, args.height or 0.9 + len(layers)))
+    result = kernels.kernels(layers, args.length, discretization=discretization)
+    return figures.kernels_figure(result, (args.width, args.height or 0.9 + len(layers)))
 
 
 def _state_space_layers(model: "Model", args: argparse.Namespace) -> dict[int, Mapping[str, Any]]:
@@ -172,11 +172,11 @@ def _state_space_layers(model: "Model", args: argparse.Namespace) -> dict[int, M
         )
     encoder = model.params["encoder"]
     attentions = layer_attentions(name, num_layers(encoder))
-    chosen = [layer for layer, attention in enumerate(attentions) if attention == "s4d"]
+    selected = [layer for layer, attention in enumerate(attentions) if attention == "s4d"]
     if args.layers:
         _check_layers(args.layers, attentions)
-        chosen = [number - 1 for number in args.layers]
-    return {layer: layer_params(encoder, layer)["self_attention"] for layer in chosen}
+        selected = [number - 1 for number in args.layers]
+    return {layer: layer_params(encoder, layer)["self_attention"] for layer in selected}
 
 
 def _bigrams(args: argparse.Namespace) -> Any:
@@ -223,8 +223,8 @@ def _check_layers(numbers: Sequence[int], attentions: Sequence[str]) -> None:
                 f"--layers: there is no layer {number}; the model has layers 1 to {len(attentions)}"
             )
         if attentions[number - 1] != "s4d":
-            known = [str(i) for i, name in enumerate(attentions, 1) if name == "s4d"]
+            supported = [str(i) for i, name in enumerate(attentions, 1) if name == "s4d"]
             raise InputError(
                 f"--layers: layer {number} has {attentions[number - 1]} attention; state-space "
-                f"layers are {', '.join(known)}"
+                f"layers are {', '.join(supported)}"
             )

@@ -110,12 +110,12 @@ class _Suite(NamedTuple):
 def _suite(args: argparse.Namespace) -> _Suite | None:
     from longsum_jax.evaluation.scrolls import SUITES
 
-    given = flags.given(args, SUITES)
-    if not given:
+    suites = flags.given(args, SUITES)
+    if not suites:
         return None
-    if len(given) > 1:
+    if len(suites) > 1:
         raise InputError("--scrolls and --zero_scrolls are two suites; give one of them")
-    [(name, task)] = given.items()
+    [(name, task)] = suites.items()
     suite = _Suite(name, task, SUITES[name])
     if task != "all" and task not in suite.tasks:
         raise InputError(f"{suite.flag} is unknown; {did_you_mean(task, suite.tasks)}")
@@ -403,21 +403,21 @@ def _result(
     """Returns all numbers and the settings they depend on, for scores.json."""
     from longsum_jax import __version__
 
-    found = {}
+    systems_json = {}
     for system in systems:
-        found[system.name] = {
+        systems_json[system.name] = {
             "scores": system.values,
             "intervals": system.intervals,
             "empty_predictions": sum(not text.strip() for text in system.predictions),
         }
         if system.name in differences:
             columns = differences[system.name]
-            found[system.name]["against"] = {
+            systems_json[system.name]["against"] = {
                 column: difference._asdict() for column, difference in columns.items()
             }
     return {
         "examples": len(systems[0].predictions),
-        "systems": found,
+        "systems": systems_json,
         "metrics": {name: metric.describe() for name, metric in metrics.items()},
         "sampling": sampling._asdict(),
         "longsum_jax": __version__,
@@ -475,9 +475,9 @@ def _print(
     for name in ("scrolls", "zero_scrolls"):
         if name in result:
             console.print_stdout(f"the score of {result[name]['task']} is {result[name]['column']}")
-    for name, found in result["systems"].items():
-        if found["empty_predictions"]:
-            empty = counted(found["empty_predictions"], "empty prediction")
+    for name, system_result in result["systems"].items():
+        if system_result["empty_predictions"]:
+            empty = counted(system_result["empty_predictions"], "empty prediction")
             console.print_stdout(f"{name}: {empty}, scored as is")
     for described in result["metrics"].values():
         if "signature" in described:
@@ -533,10 +533,10 @@ def _left_out(
     references: Mapping[str, "Pair"], *files: Mapping[str, "Prediction"]
 ) -> dict[str, int]:
     """Returns the numbers of documents not scored, and of documents without references."""
-    known = set(references)
+    ids = set(references)
     counts = {
-        "left_out": len(known) - len(known.intersection(*files)),
-        "without_references": len(set().union(*files) - known),
+        "left_out": len(ids) - len(ids.intersection(*files)),
+        "without_references": len(set().union(*files) - ids),
     }
     return {name: count for name, count in counts.items() if count}
 
@@ -558,5 +558,5 @@ def _cell(system: "System", column: str, differences: Mapping[str, "Difference"]
         text += f" [{low:.2f}, {high:.2f}]"
     if differences is None:
         return text
-    found = differences.get(column)
-    return text + ("*" if found and found.p_value < SIGNIFICANT else " ")
+    difference = differences.get(column)
+    return text + ("*" if difference and difference.p_value < SIGNIFICANT else " ")

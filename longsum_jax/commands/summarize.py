@@ -19,7 +19,7 @@ from longsum_jax.commands.summary_output import (
     print_segment,
     write_report,
 )
-from longsum_jax.commands.summary_run import Run, Summarizer
+from longsum_jax.commands.summary_run import SummaryBackend, SummaryRun
 from longsum_jax.errors import InputError, counted
 from longsum_jax.inference.summary_formats import FORMATS
 from longsum_jax.readers.document import PARAGRAPH, Document, Failure, joined
@@ -122,7 +122,7 @@ def main(argv: Sequence[str]) -> int:
         documents = map(_with_language, documents)
         if args.join:
             documents = _joined(documents, PARAGRAPH)
-        run = Run(args, options, _by_ranker(args))
+        run = SummaryRun(args, options, _by_ranker(args))
         return _summarize(args, run, documents, unread, has_several=has_several)
 
     from longsum_jax.inference.loading import load
@@ -134,7 +134,7 @@ def main(argv: Sequence[str]) -> int:
         num_done = _dry_run(args, model, list(documents))
         return _exit_code(unread, num_done)
     with flags.on_devices(args, model) as model:
-        run = Run(args, options, _by_model(args, model))
+        run = SummaryRun(args, options, _by_model(args, model))
         return _summarize(args, run, documents, unread, has_several=has_several)
 
 
@@ -165,9 +165,9 @@ def _with_language(document: Document) -> Document:
 
 def _joined(documents: Iterable[Document], separator: str) -> Iterator[Document]:
     """Yields all documents as one; runs in the thread that reads documents."""
-    found = list(documents)
-    if found:
-        yield joined(found, separator)
+    documents_read = list(documents)
+    if documents_read:
+        yield joined(documents_read, separator)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -251,8 +251,8 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"--json is --format=jsonl, but --format={args.format}; give one of them")
     args.format = "jsonl" if args.json else args.format or "text"
     if args.stream and (args.format != "text" or args.out):
-        given = "--out" if args.out else f"--format={args.format}"
-        raise InputError(f"--stream prints text as it comes; leave {given} out")
+        conflicting = "--out" if args.out else f"--format={args.format}"
+        raise InputError(f"--stream prints text as it comes; leave {conflicting} out")
     flags.check_file("report", args.report)
     for flag in ("support_model", "source_method"):
         if getattr(args, flag) not in (None, "alignment") and not args.sources:
@@ -266,10 +266,11 @@ def _refuse_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParse
     if args.model is not None:
         return
     changed = flags.changed(args, parser, _MODEL_FLAGS)
-    given = [*flags.generation_options(args), *changed]
-    if given:
+    unsupported = [*flags.generation_options(args), *changed]
+    if unsupported:
         raise InputError(
-            f"--{given[0]} is for a model; give one with --model or leave --{given[0]} out"
+            f"--{unsupported[0]} is for a model; give one with --model or "
+            f"leave --{unsupported[0]} out"
         )
 
 
@@ -289,7 +290,7 @@ def _dry_run(args: argparse.Namespace, model: "Model", documents: Sequence[Docum
     return len(documents)
 
 
-def _by_ranker(args: argparse.Namespace) -> Summarizer:
+def _by_ranker(args: argparse.Namespace) -> SummaryBackend:
     """Returns the bundled ranker as a summarizer.
 
     Raises:
@@ -301,10 +302,10 @@ def _by_ranker(args: argparse.Namespace) -> Summarizer:
 
     length = parse_length(args.length or DEFAULT_LENGTH)
     settings = {"model": None, "weights": builtin_ranker().fingerprint, "length": str(length)}
-    return Summarizer(partial(summarize_stream, length=length), settings, "words")
+    return SummaryBackend(partial(summarize_stream, length=length), settings, "words")
 
 
-def _by_model(args: argparse.Namespace, model: "Model") -> Summarizer:
+def _by_model(args: argparse.Namespace, model: "Model") -> SummaryBackend:
     """Returns a model as a summarizer."""
     generation = flags.generation_options(args)
     reading = flags.strategy_options(args) | flags.given(args, ("length",))
@@ -332,16 +333,16 @@ def _by_model(args: argparse.Namespace, model: "Model") -> Summarizer:
         "generation": options | {"seed": args.seed},
     }
     if args.source_method == "alignment":
-        return Summarizer(stream, settings, "tokens")
+        return SummaryBackend(stream, settings, "tokens")
     from longsum_jax.inference.attended import attended_sources, check_attends
 
     check_attends(model)
-    return Summarizer(stream, settings, "tokens", partial(attended_sources, model))
+    return SummaryBackend(stream, settings, "tokens", partial(attended_sources, model))
 
 
 def _summarize(
     args: argparse.Namespace,
-    run: Run,
+    run: SummaryRun,
     documents: Iterable[Document],
     unread: Sequence[Failure],
     *,
@@ -361,7 +362,7 @@ def _summarize(
 
 def _print_summaries(
     args: argparse.Namespace,
-    run: Run,
+    run: SummaryRun,
     documents: Iterable[Document],
     unread: Sequence[Failure],
     has_several: bool,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from longsum_jax.commands import console, flags
-from longsum_jax.commands.summary_run import Run, Shown
+from longsum_jax.commands.summary_run import Shown, SummaryRun
 from longsum_jax.errors import counted
 from longsum_jax.inference.summary import Summary
 from longsum_jax.inference.summary_formats import FORMATS, Entry
@@ -116,7 +116,7 @@ class Progress:
         """Hides the bar while something else is printed."""
         return self._bar.external_write_mode()
 
-    def show(self, run: Run, num_unread: int, *, is_end: bool = False) -> None:
+    def show(self, run: SummaryRun, num_unread: int, *, is_end: bool = False) -> None:
         """Shows the number of finished documents, including an earlier run's and failures.
 
         Args:
@@ -188,9 +188,9 @@ def _problems(failures: Sequence[Failure]) -> Iterator[str]:
     numbers: dict[tuple[str, str], list[int]] = {}
     for failure in failures:
         table, _, number = failure.name.rpartition(":")
-        place, problem = f"{failure.name}:", failure.problem
-        if number.isdecimal() and problem.startswith(place):
-            numbers.setdefault((table, problem.removeprefix(place)), []).append(int(number))
+        prefix, problem = f"{failure.name}:", failure.problem
+        if number.isdecimal() and problem.startswith(prefix):
+            numbers.setdefault((table, problem.removeprefix(prefix)), []).append(int(number))
         else:
             numbers[problem, ""] = []
     for (table, problem), rows in numbers.items():
@@ -210,7 +210,11 @@ def _ranges(numbers: Sequence[int]) -> str:
             ranges[-1][1] = number
         else:
             ranges.append([number, number])
-    shown = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
+    shown = []
+    for first, last in ranges:
+        shown.append(str(first))
+        if last > first:
+            shown[-1] += f"-{last}"
     return ", ".join(shown[:_MANY_ROWS] + ["..."] * (len(shown) > _MANY_ROWS))
 
 
@@ -221,8 +225,8 @@ def write_report(args: argparse.Namespace, shown: Sequence[Shown]) -> None:
     from longsum_jax.evaluation.registry import make_metrics
     from longsum_jax.evaluation.report import ReportContent
 
-    pairs = [Pair(each.name, each.text, "", each.query) for each in shown]
-    predictions = {each.name: Prediction(each.summary) for each in shown}
+    pairs = [Pair(document.name, document.text, "", document.query) for document in shown]
+    predictions = {document.name: Prediction(document.summary) for document in shown}
     metrics, sampling = make_metrics(["support", "extractiveness"]), Sampling()
     name = Path(args.model).name if args.model else "extracts"
     system = score_system(name, predictions, pairs, metrics, sampling)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _READING = ("keep_all", "document_key", "query_key")  # options that change a document's text
 
 
-class Summarizer(NamedTuple):
+class SummaryBackend(NamedTuple):
     """The source of the summaries.
 
     Attributes:
@@ -57,10 +57,11 @@ class Shown(NamedTuple):
     summary: str
 
 
-class Run:
+class SummaryRun:
     """Summarizes documents, and writes the summaries to --out.
 
-    Only the thread that consumes the results may use a run; its ``_Reader`` runs in another thread.
+    Only the thread that consumes the results may use a run; its
+    ``_DocumentReader`` runs in another thread.
 
     Args:
         args: parsed command line.
@@ -77,7 +78,7 @@ class Run:
     """
 
     def __init__(
-        self, args: argparse.Namespace, options: ReadOptions, summarizer: Summarizer
+        self, args: argparse.Namespace, options: ReadOptions, summarizer: SummaryBackend
     ) -> None:
         self._args = args
         self._summarizer = summarizer
@@ -86,7 +87,7 @@ class Run:
         self._out: SummaryDirectory | None = None
         if args.out:
             self._out = SummaryDirectory(Path(args.out), args.format, self._settings(options))
-        self._reader = _Reader(self._out, args.query, keeps_texts=bool(args.report))
+        self._reader = _DocumentReader(self._out, args.query, keeps_texts=bool(args.report))
         self._shown: list[Shown] = []
         self._num_made = 0
         self._num_tokens = 0
@@ -122,36 +123,36 @@ class Run:
         Raises:
             InputError: files cannot be written.
         """
-        asked = self._reader.asked[index]
+        pending = self._reader.pending[index]
         if isinstance(result, InputError):
-            self.failures.append(Failure.of(asked.document.name, result))
+            self.failures.append(Failure.of(pending.document.name, result))
             return None
         try:
             statements = self._summarizer.sources(result) if self._args.sources else None
         except InputError as error:  # attention sources of a document that was read in parts
-            self.failures.append(Failure.of(asked.document.name, error))
+            self.failures.append(Failure.of(pending.document.name, error))
             return None
         if statements and self._judge is not None:
             statements = self._judge.judge(statements)
-        entry = Entry.of(asked.document, result, self._clock.seconds, statements)
-        if self._out is not None and asked.place is not None:
-            self._out.write(asked.place, entry)
+        entry = Entry.of(pending.document, result, self._clock.seconds, statements)
+        if self._out is not None and pending.files is not None:
+            self._out.write(pending.files, entry)
         if self._args.report:
-            self._shown.append(_shown(asked.number, asked.document, entry))
+            self._shown.append(_shown(pending.number, pending.document, entry))
         if not result.text.strip():
-            self.empty.append(asked.document.name)
+            self.empty.append(pending.document.name)
         self._num_made += 1
         self._num_tokens += result.read_tokens
         return entry
 
     def name(self, index: int) -> str:
         """Returns the name of the document of a result."""
-        return self._reader.asked[index].document.name
+        return self._reader.pending[index].document.name
 
     @property
     def num_read(self) -> int:
         """The number of documents that are or were to be summarized in this run."""
-        return len(self._reader.asked)
+        return len(self._reader.pending)
 
     @property
     def num_finished(self) -> int:
@@ -227,21 +228,21 @@ class _Clock:
             yield batch
 
 
-class _Asked(NamedTuple):
+class _PendingDocument(NamedTuple):
     """A document to be summarized.
 
     Attributes:
         number: index of the document on the command line.
         document: document, without its text if it is no longer needed.
-        place: location of its files in --out; None without --out.
+        files: its files in --out; None without --out.
     """
 
     number: int
     document: Document
-    place: OutputFiles | None
+    files: OutputFiles | None
 
 
-class _Reader:
+class _DocumentReader:
     """Reads documents ahead of their summaries, and skips finished ones.
 
     ``requests`` runs in a separate thread, the only one that modifies this object. Other threads
@@ -253,7 +254,7 @@ class _Reader:
         keeps_texts: whether to keep the texts of documents, for --report.
 
     Attributes:
-        asked: documents to be summarized, by the index of their request.
+        pending: documents to be summarized, by the index of their request.
         finished: documents with a summary of an earlier run, if texts are kept.
         num_finished: number of documents with a summary of an earlier run.
     """
@@ -264,26 +265,26 @@ class _Reader:
         self._out = out
         self._query = query
         self._keeps_texts = keeps_texts
-        self.asked: list[_Asked] = []
+        self.pending: list[_PendingDocument] = []
         self.finished: list[Shown] = []
         self.num_finished = 0
 
     def requests(self, documents: Iterable[Document]) -> Iterator[Request]:
         """Yields the documents to summarize, as requests."""
         for number, document in enumerate(documents):
-            place = None
+            files = None
             if self._out is not None:
-                place = self._out.claim(document)
-                if place is None:  # duplicate document
+                files = self._out.claim(document)
+                if files is None:  # duplicate document
                     continue
             document = document._replace(query=self._query or document.query)
-            if place is not None and place.finished:
+            if files is not None and files.finished:
                 self.num_finished += 1
                 if self._keeps_texts:
-                    self.finished.append(_shown(number, document, place.finished))
+                    self.finished.append(_shown(number, document, files.finished))
                 continue
-            kept = document if self._keeps_texts else document._replace(text="")
-            self.asked.append(_Asked(number, kept, place))
+            stored = document if self._keeps_texts else document._replace(text="")
+            self.pending.append(_PendingDocument(number, stored, files))
             yield Request(
                 document.text, document.name, document.query, document.outline, document.borders
             )

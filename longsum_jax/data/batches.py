@@ -296,9 +296,14 @@ def _fingerprint(store: ExampleStore, lengths: np.ndarray | None) -> dict[str, i
     except IndexError:  # an empty stream, which is rejected when it is read
         return {}
     ids = _crc32(first["input_ids"])
+    num_examples: int | None = None
+    crc32_of_lengths: int | None = None
+    if lengths is not None:
+        num_examples = len(lengths)
+        crc32_of_lengths = _crc32(lengths)
     return {
-        "examples": None if lengths is None else len(lengths),
-        "crc32_of_lengths": None if lengths is None else _crc32(lengths),
+        "examples": num_examples,
+        "crc32_of_lengths": crc32_of_lengths,
         "crc32_of_first_example": _crc32(first["labels"], ids),
     }
 

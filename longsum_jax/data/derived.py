@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from longsum_jax.data.pieces import cut_text
 from longsum_jax.text.claims import ClaimOptions, claims_of
 from longsum_jax.text.cloze import ClozeOptions, cloze_questions, question_context
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.entities import find_entities
 from longsum_jax.text.sentences import split_sentences
 
 
-def with_claims(docs: Iterable[Document], options: ClaimOptions) -> Iterator[Document]:
+def with_claims(docs: Iterable[DataRow], options: ClaimOptions) -> Iterator[DataRow]:
     """Yields, for every claim about a piece of a document, the piece with the claim as query.
 
     Ids are ``<id>#<n>``, labels are defined in ``text.claims``.
@@ -24,10 +24,10 @@ def with_claims(docs: Iterable[Document], options: ClaimOptions) -> Iterator[Doc
         claims = [(piece, claim) for piece in pieces for claim in claims_of(piece, options)]
         for number, (piece, claim) in enumerate(claims):
             name = f"{document.id}#{number}"
-            yield Document(name, piece, summary=None, query=claim.text, label=claim.label)
+            yield DataRow(name, piece, summary=None, query=claim.text, label=claim.label)
 
 
-def with_cloze_questions(docs: Iterable[Document], options: ClozeOptions) -> Iterator[Document]:
+def with_cloze_questions(docs: Iterable[DataRow], options: ClozeOptions) -> Iterator[DataRow]:
     """Yields, for every cloze question about a summary, the answer's context with the question.
 
     Questions whose answer does not occur verbatim in the context are left out (Huang et al. 2021,
@@ -35,11 +35,11 @@ def with_cloze_questions(docs: Iterable[Document], options: ClozeOptions) -> Ite
     """
     for document in docs:
         summary = document.only_summary
-        found = find_entities(split_sentences(summary))
-        entities = [entity.text for sentence in found for entity in sentence]
+        entities_of_sentences = find_entities(split_sentences(summary))
+        entities = [entity.text for sentence in entities_of_sentences for entity in sentence]
         questions = cloze_questions(summary, entities, options)
         context = question_context(document.document, summary, options.context_words)
         for number, (question, answer) in enumerate(questions):
             if answer in context:
                 name = f"{document.id}#{number}"
-                yield Document(name, context, summary=None, query=question, label=answer)
+                yield DataRow(name, context, summary=None, query=question, label=answer)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document, read_text_file
+from longsum_jax.text.documents import DataRow, read_text_file
 from longsum_jax.text.sentences import split_sentences
 
 # Name of a split -> its name in the release.
@@ -56,7 +56,7 @@ def read_govreport(
     unreadable: list[InputError] | None = None,
     sections: dict[str, list[int]] | None = None,
     aspects: dict[str, list[SummarySection]] | None = None,
-) -> Iterator[Document]:
+) -> Iterator[DataRow]:
     """Yields the reports of a split, CRS first, with ids such as "crs/R40562".
 
     Section titles and paragraphs are on separate lines. Summaries have no titles, as in the paper.
@@ -95,7 +95,7 @@ def read_govreport(
                 sections.setdefault(office, []).append(len(root.get("subsections") or [root]))
             if aspects is not None and office == "gao":
                 aspects[f"{office}/{name}"] = _summary_sections(summary_root, path)
-            yield Document(f"{office}/{name}", report, summary, None)
+            yield DataRow(f"{office}/{name}", report, summary, None)
 
 
 def aspect_shares(summaries: Iterable[Sequence[SummarySection]]) -> dict[str, AspectShare]:

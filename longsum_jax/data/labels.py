@@ -29,16 +29,16 @@ def collect_labels(task: Task, split: str, names: Sequence[str] = ()) -> Task:
     shapes: set[bool] = set()  # whether documents have lists of labels
     types: set[type] = set()
     for document in documents(task, split):
-        found = label_tuple(document.label)
+        document_labels = label_tuple(document.label)
         shapes.add(isinstance(document.label, tuple))
-        types |= {type(label) for label in found}
+        types |= {type(label) for label in document_labels}
         if len(shapes) > 1 or len(types) > 1:
             raise InputError(
                 f'document "{document.id}": its label {document.label!r} is of another kind than '
                 "earlier labels; give only lists or only single labels, and only names or only "
                 "numbers"
             )
-        labels.update(found)
+        labels.update(document_labels)
         if names:
             label_numbers(document, names)  # raises for a label that is not among the names
     if not labels:

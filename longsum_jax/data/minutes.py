@@ -6,7 +6,7 @@ Members talk about plans; the summary repeats the decisions, which may be anywhe
 import random
 from collections.abc import Iterator
 
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 
 SIZES = {"train": 6000, "validation": 100}  # documents
 
@@ -71,7 +71,7 @@ _TALK = (
 _DECISION = "It was decided to {plan} by {month} for {cost}."
 
 
-def minutes(split: str) -> Iterator[Document]:
+def minutes(split: str) -> Iterator[DataRow]:
     """Yields the documents of ``split``, a key of ``SIZES``; the same ones every time."""
     for number in range(SIZES[split]):
         name = f"{split}-{number}"
@@ -81,7 +81,7 @@ def minutes(split: str) -> Iterator[Document]:
         for position in positions:
             sentences[position] = _sentence(rng, _DECISION)
         summary = " ".join(sentences[position] for position in positions)
-        yield Document(f"minutes:{name}", " ".join(sentences), summary, None)
+        yield DataRow(f"minutes:{name}", " ".join(sentences), summary, None)
 
 
 def _sentence(rng: random.Random, template: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from longsum_jax.data.examples.base import Counts, Example
 from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.tasks import Task
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
@@ -24,7 +24,7 @@ _tokenizer: Tokenizer  # the tokenizer of a worker process
 def make_examples_in_parallel(
     task: Task,
     tokenizer_path: Path,
-    docs: Iterable[Document],
+    docs: Iterable[DataRow],
     *,
     seed: int,
     counts: Counts,
@@ -66,7 +66,7 @@ def _load_tokenizer(path: str) -> None:
 
 
 def _make_chunk(
-    task: Task, seed: int, auxiliary: Auxiliary, docs: list[Document]
+    task: Task, seed: int, auxiliary: Auxiliary, docs: list[DataRow]
 ) -> tuple[list[Example], Counts]:
     counts = Counts()
     examples = make_examples(task, _tokenizer, docs, seed=seed, counts=counts, auxiliary=auxiliary)

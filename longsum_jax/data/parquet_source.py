@@ -10,13 +10,13 @@ from typing import Any
 from longsum_jax.data.records import check_fields, to_document
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, first_line
-from longsum_jax.text.documents import Document, find_files
+from longsum_jax.text.documents import DataRow, find_files
 from longsum_jax.text.rows import DOCUMENT_NAMES, SUMMARY_NAMES, choose_keys
 
 _ROWS = 256  # rows in memory at a time
 
 
-def documents(task: Task, split: str) -> Iterator[Document]:
+def documents(task: Task, split: str) -> Iterator[DataRow]:
     """Yields the documents of all files of a split, file by file in sorted order.
 
     As in JSON lines, the fields of id and query may be absent; the default id of a row is
@@ -33,7 +33,7 @@ def documents(task: Task, split: str) -> Iterator[Document]:
     yield from documents_of(task, find_files(pattern))
 
 
-def documents_of(task: Task, paths: Iterable[str | Path]) -> Iterator[Document]:
+def documents_of(task: Task, paths: Iterable[str | Path]) -> Iterator[DataRow]:
     """Yields the documents of files, see ``documents``."""
     for path in paths:
         for number, record in enumerate(_records(task, path)):

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.ngrams import num_words
 from longsum_jax.text.sentences import split_sentences
 
 
-def in_pieces(docs: Iterable[Document], piece_words: int) -> Iterator[Document]:
+def in_pieces(docs: Iterable[DataRow], piece_words: int) -> Iterator[DataRow]:
     """Yields the pieces of all documents in order.
 
     Each piece is a document with id ``<id>#0``, ``<id>#1`` and so on. A short document is its only

@@ -228,10 +228,8 @@ class PreparedExamples(Sequence[Example]):
             names += ("max_parts",) if task.objective == "extract" else ()
             names += ("held_out",) if task.holds_out else ()
             names += ("half",) if task.half or there.get("half") else ()
-            there, here = (
-                {name: options[name] for name in names if name in options}
-                for options in (there, here)
-            )
+            there = {name: there[name] for name in names if name in there}
+            here = {name: here[name] for name in names if name in here}
         there |= {"split": self.metadata["split"]}
         here |= {"split": split}
         if differing := differing_keys(there, here):
@@ -264,9 +262,11 @@ class PreparedExamples(Sequence[Example]):
 
     def _check_example(self, example: Example, index: int) -> None:
         """Raises ValueError unless an example has the recorded lengths and valid ids."""
-        found, wanted = example_lengths(example), tuple(self.lengths[index].tolist())
-        if found != wanted:
-            raise ValueError(f"example {index} has the lengths {found}, but {LENGTHS} has {wanted}")
+        actual, expected = example_lengths(example), tuple(self.lengths[index].tolist())
+        if actual != expected:
+            raise ValueError(
+                f"example {index} has the lengths {actual}, but {LENGTHS} has {expected}"
+            )
         ids = example["input_ids"]
         if not (isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype == np.int32):
             raise ValueError(f"example {index} has input_ids that are not a row of int32")
@@ -451,10 +451,10 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
 
 
 def _check_tokenizer(directory: Path, metadata: dict[str, Any], expected: str | None) -> None:
-    found = metadata["tokenizer"]["fingerprint"]
-    if expected is not None and found != expected:
+    actual = metadata["tokenizer"]["fingerprint"]
+    if expected is not None and actual != expected:
         raise InputError(
-            f"{directory} was prepared with tokenizer {found}, this run uses {expected}; "
+            f"{directory} was prepared with tokenizer {actual}, this run uses {expected}; "
             f"use the tokenizer in {directory / 'tokenizer'}, with its number of ids as "
             "model.vocab_size, or prepare the data again"
         )

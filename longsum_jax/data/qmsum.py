@@ -13,7 +13,7 @@ from typing import Any
 
 from longsum_jax.errors import InputError
 from longsum_jax.files import read_json
-from longsum_jax.text.documents import Document, check_characters
+from longsum_jax.text.documents import DataRow, check_characters
 
 # Name of a split -> its name in the release.
 SPLITS = {"train": "train", "validation": "val", "test": "test"}
@@ -23,7 +23,7 @@ KINDS = {"general": "general_query_list", "specific": "specific_query_list"}
 
 def read_qmsum(
     directory: str | Path, split: str, *, unreadable: list[InputError] | None = None
-) -> Iterator[Document]:
+) -> Iterator[DataRow]:
     """Yields the queries of a split, meeting by meeting, with ids such as "Bed003/general/0".
 
     The document is the transcript, one line per turn ("speaker: content"), the summary is the
@@ -63,7 +63,7 @@ def read_qmsum(
                     raise
                 unreadable.append(error)
                 continue
-            yield Document(f"{path.stem}/{name}", transcript, answer, query)
+            yield DataRow(f"{path.stem}/{name}", transcript, answer, query)
 
 
 def _queries(meeting: dict[str, Any], path: Path) -> Iterator[tuple[str, Any]]:

@@ -7,10 +7,10 @@ import numpy as np
 
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.text.documents import Document, Label
+from longsum_jax.text.documents import DataRow, Label
 
 
-def to_document(task: Task, record: Mapping[str, Any]) -> Document:
+def to_document(task: Task, record: Mapping[str, Any]) -> DataRow:
     """Returns the document of a record; its id is "" if the record has none.
 
     Args:
@@ -20,7 +20,7 @@ def to_document(task: Task, record: Mapping[str, Any]) -> Document:
     Raises:
         InputError: fields joined by "+" that have different lengths, or an invalid label.
     """
-    return Document(
+    return DataRow(
         id=_text(record, task.id_key),
         document=_text(record, _first_present(task.document_key, record)),
         summary=_text(record, task.summary_key) if task.needs_summary else None,
@@ -33,8 +33,8 @@ def to_document(task: Task, record: Mapping[str, Any]) -> Document:
 
 def check_fields(task: Task, fields: Iterable[str]) -> None:
     """Raises InputError unless ``fields`` contain all fields of the task."""
-    known = set(fields)
-    document_key = _first_present(task.document_key, known)
+    names = set(fields)
+    document_key = _first_present(task.document_key, names)
     keys = [task.id_key, task.query_key, *document_key.split("+")]
     if task.needs_summary:
         keys.append(task.summary_key)
@@ -43,10 +43,10 @@ def check_fields(task: Task, fields: Iterable[str]) -> None:
     if task.objective == "choose":
         keys.append(task.choices_key)
     for key in keys:
-        if key and key not in known:
+        if key and key not in names:
             raise InputError(
                 f'task "{task.name}": {task.source} has no field "{key}"; '
-                f"{did_you_mean(key, sorted(known))}"
+                f"{did_you_mean(key, sorted(names))}"
             )
 
 

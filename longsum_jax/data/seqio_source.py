@@ -19,13 +19,13 @@ from longsum_jax.data.tfds_source import (
     not_installed,
     tfds_name,
 )
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.gap_sentences import gap_sentence_texts
 
 FIELDS = ("id", "document", "summary", "query")
 
 
-def documents(task: Task, split: str) -> Iterator[Document]:
+def documents(task: Task, split: str) -> Iterator[DataRow]:
     """Yields the documents (or pieces) of a seqio Task in its fixed order, unshuffled.
 
     Reads the cache in ``task.cache_dir``; without one, runs the pipeline on the data set.
@@ -36,7 +36,7 @@ def documents(task: Task, split: str) -> Iterator[Document]:
     has_summary = task.needs_summary or selects_before_cache(task)
     for number, record in enumerate(_open(task, split).as_numpy_iterator()):
         texts = {field: record[field].decode("utf-8") for field in FIELDS}
-        yield Document(
+        yield DataRow(
             id=texts["id"] or f"{task.name}/{split}:{number}",
             document=texts["document"],
             summary=texts["summary"] if has_summary else None,
@@ -180,7 +180,7 @@ def _cutter(task: Task, piece_words: int) -> Any:
     def cut(name: bytes, text: bytes) -> tuple[Any, Any]:
         document_text = text.decode("utf-8")
         document_id = name.decode("utf-8") or default_id(task, "", 0, document_text)
-        document = Document(document_id, document_text, None, None)
+        document = DataRow(document_id, document_text, None, None)
         pieces = list(in_pieces([document], piece_words))
         ids = [piece.id.encode() for piece in pieces]
         texts = [piece.document.encode() for piece in pieces]

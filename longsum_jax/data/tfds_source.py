@@ -13,12 +13,12 @@ from typing import Any
 from longsum_jax.data.records import check_fields, to_document
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, first_line
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 
 RANDOM_ACCESS = "array_record"
 
 
-def documents(task: Task, split: str) -> Iterator[Document]:
+def documents(task: Task, split: str) -> Iterator[DataRow]:
     """Yields the documents of a TFDS data set in TFDS's fixed order, unshuffled and uncut.
 
     Raises:
@@ -58,9 +58,9 @@ def not_installed(package: str | None) -> InputError:
 
 def cannot_open(task: Task, split: str, error: Exception) -> InputError:
     """Returns the error for a data set that TFDS cannot load, in one line."""
-    place = task.data_dir or "the default TFDS directory"
+    directory = task.data_dir or "the default TFDS directory"
     return InputError(
-        f'cannot open split "{split}" of {task.source} in {place}: {first_line(error)}; '
+        f'cannot open split "{split}" of {task.source} in {directory}: {first_line(error)}; '
         "prepare it with `tfds build` or read JSON lines (source=json:...)"
     )
 
@@ -139,11 +139,11 @@ def _holds_files(directory: Any) -> bool:
     return directory.is_dir() and any(directory.iterdir())
 
 
-def _fetch_by_hand(task: Task, builder: Any, found: str) -> InputError:
+def _fetch_by_hand(task: Task, builder: Any, problem: str) -> InputError:
     """Returns the error for files that require a manual download, with TFDS's instructions."""
     instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
     return InputError(
         f"{task.source} is made of files that TFDS does not download; put them into "
-        f"{_manual_directory(builder)}, {found}, or read JSON lines (source=json:...); TFDS's "
+        f"{_manual_directory(builder)}, {problem}, or read JSON lines (source=json:...); TFDS's "
         f"instructions: {instructions}"
     )

@@ -1,3 +1,4 @@
+from .decoder import CachedDecoder as CachedDecoder
 from .decoder import Decoder as Decoder
 from .options import GenerationOptions as GenerationOptions
 from .search import Generated as Generated

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from longsum_jax.decoding.decoder import Cache, Decoder
+from longsum_jax.decoding.decoder import Cache, CachedDecoder
 from longsum_jax.decoding.logits import process_scores
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.sequences import (
@@ -61,7 +61,7 @@ class _Candidates(NamedTuple):
     ends: Bool[Array, "batch candidates"]
 
 
-def extend_beams(decoder: Decoder, state: Beams, *, options: GenerationOptions) -> Beams:
+def extend_beams(decoder: CachedDecoder, state: Beams, *, options: GenerationOptions) -> Beams:
     """Adds a token to the running beams of every row."""
     logits, cache = decoder.step(newest(state.sequences, state.step), state.cache)
     step = next_step(state.step, state.done)
@@ -104,7 +104,7 @@ def _rank_continuations(
     state: Beams,
     step: Int[Array, " batch"],
     options: GenerationOptions,
-    decoder: Decoder,
+    decoder: CachedDecoder,
 ) -> _Candidates:
     """Ranks the continuations of all beams of a row by accumulated log-probability, best first.
 

@@ -11,7 +11,7 @@ Cache = Any  # any pytree of arrays
 Tokens = Int[Array, "batch beams"]
 
 
-class Decoder(NamedTuple):
+class CachedDecoder(NamedTuple):
     """Functions of a model over a cache, which includes the position of every row.
 
     Attributes:
@@ -34,3 +34,6 @@ class Decoder(NamedTuple):
     keep: Callable[[Cache, Int[Array, " batch"]], Cache] | None = None
     documents: Int[AnyArray, "batch length"] | None = None
     earlier: Int[AnyArray, "batch said"] | None = None
+
+
+Decoder = CachedDecoder  # public name before version 0.3

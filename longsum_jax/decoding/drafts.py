@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from longsum_jax.decoding.decoder import Decoder
+from longsum_jax.decoding.decoder import CachedDecoder
 from longsum_jax.decoding.logits import process_scores
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.sampling import Samples
@@ -24,7 +24,9 @@ from longsum_jax.decoding.sequences import is_eos, newest, next_step, pick, writ
 from longsum_jax.typing import AnyArray
 
 
-def extend_by_draft(decoder: Decoder, state: Samples, *, options: GenerationOptions) -> Samples:
+def extend_by_draft(
+    decoder: CachedDecoder, state: Samples, *, options: GenerationOptions
+) -> Samples:
     """Adds to every row the accepted tokens of a draft, and the next token after them."""
     count = options.prompt_lookup_num_tokens
     sequences = state.sequences[:, 0]
@@ -79,7 +81,7 @@ def look_up(
     draft is arbitrary.
 
     Args:
-        documents: ids of the documents, see ``decoder.Decoder``; None for no documents.
+        documents: ids of the documents, see ``decoder.CachedDecoder``; None for no documents.
         sequences: ids: the start token and ``step`` new tokens, followed by arbitrary values.
         step: number of new tokens of each sequence.
         count: number of tokens of a draft.

@@ -19,7 +19,7 @@ from longsum_jax.typing import AnyArray
 Scores = Float[Array, "batch beams vocab"]
 History = Int[Array, "batch beams history"]
 Lengths = Int[Array, " batch"]
-Documents = Int[AnyArray, "batch document_length"]  # see ``decoder.Decoder``
+Documents = Int[AnyArray, "batch document_length"]  # see ``decoder.CachedDecoder``
 
 
 def process_scores(
@@ -35,8 +35,8 @@ def process_scores(
     Args:
         scores, history, length: see the module's docstring.
         options: generation options.
-        documents, earlier: texts whose n-grams may be forbidden, see ``decoder.Decoder``; None for
-            none.
+        documents, earlier: texts whose n-grams may be forbidden, see
+            ``decoder.CachedDecoder``; None for none.
 
     Raises:
         InputError: a forced or forbidden token id outside the vocabulary, or options that need

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from longsum_jax.decoding.decoder import Cache, Decoder, Tokens
+from longsum_jax.decoding.decoder import Cache, CachedDecoder, Tokens
 
 # Folded into a sequence's key, so that the selection of the decoder and the draw of the token are
 # independent.
@@ -37,12 +37,12 @@ def noisy_cache(conditional: Cache, unconditional: Cache, batch_size: int) -> No
 
 
 def noisy_decoder(
-    conditional: Decoder,
-    unconditional: Decoder,
+    conditional: CachedDecoder,
+    unconditional: CachedDecoder,
     *,
     noise: Float[Array, ""] | float,
     keys: Key[Array, "batch beams"],
-) -> Decoder:
+) -> CachedDecoder:
     """Returns a decoder whose logits come from one of two decoders, selected at random in every
     step.
 

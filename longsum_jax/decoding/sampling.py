@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
-from longsum_jax.decoding.decoder import Cache, Decoder, Tokens
+from longsum_jax.decoding.decoder import Cache, CachedDecoder, Tokens
 from longsum_jax.decoding.logits import process_scores, warp_scores
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.sequences import (
@@ -51,7 +51,7 @@ def first_samples(cache: Cache, batch_size: int, options: GenerationOptions) -> 
 
 
 def extend_samples(
-    decoder: Decoder,
+    decoder: CachedDecoder,
     state: Samples,
     *,
     options: GenerationOptions,

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from longsum_jax.decoding.beams import Beams, extend_beams, first_beams
-from longsum_jax.decoding.decoder import Cache, Decoder
+from longsum_jax.decoding.decoder import Cache, CachedDecoder
 from longsum_jax.decoding.drafts import extend_by_draft
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.sampling import (
@@ -64,7 +64,7 @@ class Generated(NamedTuple):
 
 
 def generate(
-    decoder: Decoder,
+    decoder: CachedDecoder,
     cache: Cache,
     *,
     batch_size: int,
@@ -123,7 +123,7 @@ def restart(
 
 
 def advance(
-    decoder: Decoder,
+    decoder: CachedDecoder,
     state: SearchState,
     *,
     options: GenerationOptions,

@@ -42,7 +42,9 @@ class Answers(Metric):
         return max_scores(scores)
 
     def _words(self, text: str) -> list[str]:
-        return answer_words(without_accents(text) if self.options.strip_accents else text)
+        if self.options.strip_accents:
+            text = without_accents(text)
+        return answer_words(text)
 
 
 def without_accents(text: str) -> str:

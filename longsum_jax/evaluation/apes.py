@@ -81,8 +81,8 @@ class Apes(ModelMetric):
         for start in range(0, len(predictions), EXAMPLES_AT_ONCE):
             some = slice(start, start + EXAMPLES_AT_ONCE)
             rows = zip(references[some], entities[some], sources[some], strict=True)
-            asked = [self._asked(*row) for row in rows]
-            scores += self._scores(model, predictions[some], asked)
+            questions = [self._questions(*row) for row in rows]
+            scores += self._scores(model, predictions[some], questions)
         return scores
 
     def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,42 +96,47 @@ class Apes(ModelMetric):
         )
         return super().describe() | tagged | {"signature": signature}
 
-    def _asked(self, reference: str, entities: Sequence[str], source: str) -> _ReferenceQuestions:
+    def _questions(
+        self, reference: str, entities: Sequence[str], source: str
+    ) -> _ReferenceQuestions:
         context = question_context(source, reference, self._cloze.context_words)
         return _ReferenceQuestions(cloze_questions(reference, entities, self._cloze), context)
 
     def _scores(
-        self, model: "Model", predictions: Sequence[str], asked: Sequence[_ReferenceQuestions]
+        self, model: "Model", predictions: Sequence[str], questions: Sequence[_ReferenceQuestions]
     ) -> list[Scores]:
-        contexts = [each.context for each in asked]
-        from_summaries = self._answers(model, asked, predictions)
-        from_sources = self._answers(model, asked, contexts)
+        contexts = [entry.context for entry in questions]
+        from_summaries = self._answers(model, questions, predictions)
+        from_sources = self._answers(model, questions, contexts)
         scores = []
-        for each, given, of_source in zip(asked, from_summaries, from_sources, strict=True):
-            answered = _sum_of_f1(given, [question.answer for question in each.questions])
-            answered_src = _sum_of_f1(given, of_source)
-            count = float(len(each.questions))
+        for entry, answers, of_source in zip(questions, from_summaries, from_sources, strict=True):
+            answered = _sum_of_f1(answers, [question.answer for question in entry.questions])
+            answered_src = _sum_of_f1(answers, of_source)
+            count = float(len(entry.questions))
             sums = {"questions": count, "answered": answered, "answered_src": answered_src}
             shares = _shares(count, answered, answered_src)
             scores.append({name: float(value) for name, value in {**shares, **sums}.items()})
         return scores
 
     def _answers(
-        self, model: "Model", asked: Sequence[_ReferenceQuestions], texts: Sequence[str]
+        self, model: "Model", entries: Sequence[_ReferenceQuestions], texts: Sequence[str]
     ) -> Iterator[list[str]]:
         """Yields the answers to the questions from each text; empty answers if it is blank."""
         questions, documents = [], []
-        for each, text in zip(asked, texts, strict=True):
+        for entry, text in zip(entries, texts, strict=True):
             if text.strip():
-                questions += [question.question for question in each.questions]
-                documents += [text] * len(each.questions)
-        found = iter(model.answer(questions, documents, batch_size=self.options.batch_size))
-        for each, text in zip(asked, texts, strict=True):
-            yield [next(found).text if text.strip() else "" for _ in each.questions]
+                questions += [question.question for question in entry.questions]
+                documents += [text] * len(entry.questions)
+        answers = iter(model.answer(questions, documents, batch_size=self.options.batch_size))
+        for entry, text in zip(entries, texts, strict=True):
+            if text.strip():
+                yield [next(answers).text for _ in entry.questions]
+            else:
+                yield [""] * len(entry.questions)
 
 
-def _sum_of_f1(given: Sequence[str], right: Sequence[str]) -> float:
-    scores = Answers().score(given, right, [""] * len(given))
+def _sum_of_f1(answers: Sequence[str], right: Sequence[str]) -> float:
+    scores = Answers().score(answers, right, [""] * len(answers))
     return sum(score["answer_f1"] for score in scores) / 100
 
 

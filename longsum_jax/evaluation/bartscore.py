@@ -53,18 +53,18 @@ class BartScore(ModelMetric):
 
     def __init__(self, options: Options | None = None, model: "Model | None" = None) -> None:
         super().__init__(options, model)
-        chosen = self.options.directions
-        if not chosen or len(set(chosen)) < len(chosen):
+        directions = self.options.directions
+        if not directions or len(set(directions)) < len(directions):
             raise InputError(
-                f"metrics.bartscore.directions={list(chosen)} must name some of "
+                f"metrics.bartscore.directions={list(directions)} must name some of "
                 f"{', '.join(DIRECTIONS)}, each once"
             )
-        columns = [f"bartscore_{direction}" for direction in chosen]
-        if {"ref_hyp", "hyp_ref"} <= set(chosen):
+        columns = [f"bartscore_{direction}" for direction in directions]
+        if {"ref_hyp", "hyp_ref"} <= set(directions):
             columns.append("bartscore_f")
         self.columns = (*columns, "bartscore_unread")
-        self.reads_sources = "src_hyp" in chosen
-        self.reads_references = set(chosen) != {"src_hyp"}
+        self.reads_sources = "src_hyp" in directions
+        self.reads_references = set(directions) != {"src_hyp"}
 
     def score_with(
         self,
@@ -77,8 +77,8 @@ class BartScore(ModelMetric):
         scores: dict[str, np.ndarray] = {}
         unread, total = np.zeros(len(predictions)), np.zeros(len(predictions))
         for direction in self.options.directions:
-            given, scored = (texts[name] for name in direction.split("_"))
-            sides = text_ids(model, given), target_ids(model, scored)
+            conditions, scored = (texts[name] for name in direction.split("_"))
+            sides = text_ids(model, conditions), target_ids(model, scored)
             for side in sides:
                 unread += side.unread
                 total += side.unread + [len(row) for row in side.rows]
@@ -106,7 +106,7 @@ def target_ids(model: "Model", texts: Sequence[str]) -> TextIds:
 class _Lengths(NamedTuple):
     """Sort key of pairs of rows: padded lengths of the first and second row."""
 
-    given: int
+    condition: int
     scored: int
 
 
@@ -130,7 +130,14 @@ def mean_log_probs(
     )
 
     pad_id = model.config.pad_token_id
-    lengths = [_Lengths(*(bucket_length(len(row), FINE_BUCKET) for row in pair)) for pair in pairs]
+    lengths = []
+    for condition, scored in pairs:
+        lengths.append(
+            _Lengths(
+                bucket_length(len(condition), FINE_BUCKET),
+                bucket_length(len(scored), FINE_BUCKET),
+            )
+        )
     means = np.zeros(len(pairs))
     for batch in batches_by_length(lengths, batch_size):
         ids, mask = pad_rows([pairs[i][0] for i in batch], batch_size, pad_id)

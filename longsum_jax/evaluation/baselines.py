@@ -27,8 +27,8 @@ def lead(document: str, *, num_words: int | None = None, num_sentences: int | No
         InputError: both or neither of the two are given, or one is less than 1.
     """
     sentences = bounded_sentences(document)
-    taken = _take(sentences, range(len(sentences)), num_words, num_sentences)
-    return "\n".join(sentences[i] for i in taken)
+    selected = _take(sentences, range(len(sentences)), num_words, num_sentences)
+    return "\n".join(sentences[i] for i in selected)
 
 
 def random_sentences(
@@ -51,8 +51,8 @@ def random_sentences(
     """
     sentences = bounded_sentences(document)
     order = np.random.default_rng(seed).permutation(len(sentences)).tolist()
-    taken = sorted(_take(sentences, order, num_words, num_sentences))
-    return "\n".join(sentences[i] for i in taken)
+    selected = sorted(_take(sentences, order, num_words, num_sentences))
+    return "\n".join(sentences[i] for i in selected)
 
 
 def _take(
@@ -64,11 +64,11 @@ def _take(
     limit = num_words or num_sentences or 0
     if limit < 1:
         raise InputError(f"the length of a baseline must be at least 1, got {limit}")
-    taken = []
+    selected = []
     length = 0
     for index in order:
         if length >= limit:
             break
-        taken.append(index)
+        selected.append(index)
         length += ngrams.num_words(sentences[index]) if num_sentences is None else 1
-    return taken
+    return selected

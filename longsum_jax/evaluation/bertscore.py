@@ -124,20 +124,20 @@ class BertScore(ModelMetric):
         sources: Sequence[str],
     ) -> list[Scores]:
         del sources
-        reader = _Reader(model, self._layer, self.options)
+        reader = _StateReader(model, self._layer, self.options)
         ids = reader.ids([*predictions, *references])
-        predicted, wanted = ids[: len(predictions)], ids[len(predictions) :]
-        weights = self._weights(reader, [each.read for each in wanted])
+        predicted, expected = ids[: len(predictions)], ids[len(predictions) :]
+        weights = self._weights(reader, [text.read for text in expected])
         scores: list[Scores] = [{} for _ in predicted]
-        pairs = list(zip(predicted, wanted, strict=True))
+        pairs = list(zip(predicted, expected, strict=True))
         for chunk in _chunks([len(pair[0].read) + len(pair[1].read) for pair in pairs]):
-            texts = list({each.read: None for i in chunk for each in pairs[i]})
+            texts = list({side.read: None for i in chunk for side in pairs[i]})
             sides = {
                 ids: Side(unit_rows(states), weights[reader.special.around(ids)])
                 for ids, states in zip(texts, reader.states(texts), strict=True)
             }
             for i in chunk:
-                values = greedy_match(*(sides[each.read] for each in pairs[i]))
+                values = greedy_match(*(sides[side.read] for side in pairs[i]))
                 scores[i] = self._columns(values, pairs[i])
         return scores
 
@@ -147,10 +147,12 @@ class BertScore(ModelMetric):
 
     def describe(self) -> dict[str, Any]:
         options = self.options
+        answers = ("no", "yes")
+        idf = answers[options.idf]
+        rescaled = answers[self._baseline is not None]
         signature = (
             f"bertscore|model:{self.user_model.label}|layer:{self._layer}"
-            f"|idf:{'yes' if options.idf else 'no'}"
-            f"|rescaled:{'no' if self._baseline is None else 'yes'}|long:{options.long_texts}"
+            f"|idf:{idf}|rescaled:{rescaled}|long:{options.long_texts}"
         )
         described = super().describe() | {"layer": self._layer}
         baseline = None if self._baseline is None else list(self._baseline)
@@ -197,7 +199,7 @@ class BertScore(ModelMetric):
             )
         return baseline
 
-    def _weights(self, reader: "_Reader", references: Sequence[tuple[int, ...]]) -> np.ndarray:
+    def _weights(self, reader: "_StateReader", references: Sequence[tuple[int, ...]]) -> np.ndarray:
         """Returns the weight of every id, float64 [vocab_size]."""
         weights = np.ones(self.user_model.config.vocab_size)
         if self.options.idf:
@@ -218,8 +220,8 @@ class BertScore(ModelMetric):
         scores = {
             f"bertscore_{part}": 100 * value for part, value in zip(PARTS, values, strict=True)
         }
-        unread = sum(each.unread for each in pair)
-        total = unread + sum(len(each.read) for each in pair)
+        unread = sum(side.unread for side in pair)
+        total = unread + sum(len(side.read) for side in pair)
         return scores | {"bertscore_unread": 100 * unread / max(total, 1)}
 
 
@@ -273,7 +275,7 @@ def idf_weights(references: Sequence[Iterable[int]], vocab_size: int) -> np.ndar
     return weights
 
 
-class _Reader:
+class _StateReader:
     """Computes the states of texts with a model."""
 
     def __init__(self, model: "Model", layer: int, options: BertScore.Options) -> None:
@@ -292,11 +294,11 @@ class _Reader:
         # bert-score prepends a space only for RoBERTa's tokenizer.
         space = " " if self._model.family.name == "roberta" else ""
         stripped = [text.strip() for text in texts]
-        found = self._model.tokenizer.encode_batch([text and space + text for text in stripped])
+        encoded = self._model.tokenizer.encode_batch([text and space + text for text in stripped])
         if self._options.long_texts == "windows" or self._limit is None:
-            return [_Ids(tuple(ids), 0) for ids in found]
+            return [_Ids(tuple(ids), 0) for ids in encoded]
         room = self._limit - self.special.number
-        return [_Ids(tuple(ids[:room]), max(len(ids) - room, 0)) for ids in found]
+        return [_Ids(tuple(ids[:room]), max(len(ids) - room, 0)) for ids in encoded]
 
     def states(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """Returns the states of all tokens of each text, including special tokens."""

@@ -31,12 +31,12 @@ class Masked(NamedTuple):
 
     Attributes:
         ids: int [tokens], masks included.
-        places: positions of the masks.
+        positions: token positions of the masks.
         answers: original ids at the masks.
     """
 
     ids: np.ndarray
-    places: np.ndarray
+    positions: np.ndarray
     answers: np.ndarray
 
 
@@ -89,11 +89,11 @@ class Blanc(ModelMetric):
         rows, masked = [], []
         for sentence in _sentences(source):
             ids = np.array(tokenizer.encode(sentence), np.int64)
-            kept, helping = template.fitted(len(ids), help_ids)
+            length, helping = template.fitted(len(ids), help_ids)
             fillers = [template.filler_id] * len(helping)
-            can_mask = maskable(tokenizer, sentence, kept)
+            can_mask = maskable(tokenizer, sentence, length)
             gap = self.options.gap
-            for one in masked_sentences(ids[:kept], can_mask, gap, template.mask_id):
+            for one in masked_sentences(ids[:length], can_mask, gap, template.mask_id):
                 rows += [template.row(helping, one.ids), template.row(fillers, one.ids)]
                 masked.append(one)
         return _help(self._right(model, template, rows, masked))
@@ -113,9 +113,9 @@ class Blanc(ModelMetric):
         right: list[list[np.ndarray]] = [[np.zeros(0, bool)], [np.zeros(0, bool)]]
         for number, (row, guessed) in enumerate(zip(rows, guesses, strict=True)):
             one = masked[number // 2]
-            places = one.places + template.offset(row, one.ids)
-            right[number % 2].append(guessed[places] == one.answers)
-        return np.stack([np.concatenate(found) for found in right])
+            positions = one.positions + template.offset(row, one.ids)
+            right[number % 2].append(guessed[positions] == one.answers)
+        return np.stack([np.concatenate(matches) for matches in right])
 
 
 class _Template:
@@ -149,13 +149,13 @@ class _Template:
         whole = [token for sentence in summary for token in sentence]
         excess = max(length + len(whole) - self._room, 0)
         least = min(KEPT_TOKENS, self._room // 2)
-        kept = max(length - excess, min(length, least))
-        room = self._room - kept
+        retained = max(length - excess, min(length, least))
+        room = self._room - retained
         if len(whole) <= room:
-            return kept, whole
+            return retained, whole
         ends = np.cumsum([len(sentence) for sentence in summary])
         fitting = int(ends[ends <= room].max(initial=0))
-        return kept, whole[:fitting] if fitting else list(summary[0][-room:])
+        return retained, whole[:fitting] if fitting else list(summary[0][-room:])
 
 
 def maskable(tokenizer: Tokenizer, sentence: str, count: int) -> np.ndarray:
@@ -164,14 +164,14 @@ def maskable(tokenizer: Tokenizer, sentence: str, count: int) -> np.ndarray:
     A token continues a word if there is neither white space nor punctuation between it and the
     token before.
     """
-    places = tokenizer.spans(sentence)[:count]
-    texts = [sentence[start:end].strip() for start, end in places]
+    spans = tokenizer.spans(sentence)[:count]
+    texts = [sentence[start:end].strip() for start, end in spans]
     letters = np.array([_num_letters(text) for text in texts], np.int64)
     unknown = np.array(tokenizer.encode(sentence)[:count], np.int64) == tokenizer.unk_id
     letters[unknown] = UNKNOWN_LETTERS
-    continues = np.zeros(len(places) + 1, bool)
-    for i in range(1, len(places)):
-        start, end = places[i - 1][1], places[i][0]
+    continues = np.zeros(len(spans) + 1, bool)
+    for i in range(1, len(spans)):
+        start, end = spans[i - 1][1], spans[i][0]
         touches = start == end and not sentence[end : end + 1].isspace()
         continues[i] = touches and _is_letter(texts[i - 1][-1:]) and _is_letter(texts[i][:1])
     is_first = ~continues[:-1]
@@ -192,11 +192,11 @@ def masked_sentences(
     """
     gap = min(gap, len(ids))
     for remainder in range(gap):
-        places = np.flatnonzero(can_mask & (np.arange(len(ids)) % gap == remainder))
-        if len(places):
+        positions = np.flatnonzero(can_mask & (np.arange(len(ids)) % gap == remainder))
+        if len(positions):
             masked = ids.copy()
-            masked[places] = mask_id
-            yield Masked(masked, places, ids[places])
+            masked[positions] = mask_id
+            yield Masked(masked, positions, ids[positions])
 
 
 def _help(right: np.ndarray) -> Scores:

@@ -140,12 +140,12 @@ def parse_reply(text: str, questions: Sequence[Question]) -> dict[str, float]:
     values = _json_values(text)
     answers = {}
     for question in questions:
-        found = values.get(question.name) if values is not None else _named(text, question)
-        if isinstance(found, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", found):
-            found = int(found)
-        is_number = isinstance(found, int | float) and not isinstance(found, bool)
-        if is_number and found in question.answers:
-            answers[question.name] = float(found)
+        value = values.get(question.name) if values is not None else _named(text, question)
+        if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
+            value = int(value)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and value in question.answers:
+            answers[question.name] = float(value)
     return answers
 
 
@@ -167,12 +167,12 @@ def _named(text: str, question: Question) -> float | None:
     number = r"(-?\d+(?:\.\d+)?)(?!\d|\.\d|\s*-\s*\d)"  # but not the start of a range like 1-5
     scale = r"(?:\s*(?:/|out of)\s*(\d+))?"
     pattern = rf"\b{name}\b(?:\s*\([^)]*\))?[\s*]*[:=-][\s*]*{number}{scale}"
-    found = set()
+    numbers = set()
     for value, out_of in re.findall(pattern, text, re.IGNORECASE):
         if out_of and int(out_of) != highest:
             return None
-        found.add(float(value))
-    return found.pop() if len(found) == 1 else None
+        numbers.add(float(value))
+    return numbers.pop() if len(numbers) == 1 else None
 
 
 def _reply(row: Mapping[str, Any]) -> str | None:

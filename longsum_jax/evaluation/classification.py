@@ -73,7 +73,8 @@ def binary_scores(predicted: np.ndarray, labels: np.ndarray) -> dict[str, float]
         "precision": predicted.sum(),
         "recall": labels.sum(),
     }
-    return {name: float(100 * hits / size) if size else 0.0 for name, size in sizes.items()}
+    # Without labels there are no hits, and the scores are 0.
+    return {name: float(100 * hits / max(size, 1)) for name, size in sizes.items()}
 
 
 def majority(labels: np.ndarray, *, multi_label: bool) -> np.ndarray:

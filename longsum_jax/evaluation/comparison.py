@@ -127,8 +127,8 @@ def read_predictions(
         text_key = next((key for key in keys if key in row), keys[0])
         for key in ("id", text_key):
             if not isinstance(row.get(key), str | int) or isinstance(row[key], bool):
-                known = ", ".join(sorted(row)) or "nothing"
-                what = f"but {json.dumps(row[key])[:80]}" if key in row else f"only {known}"
+                names = ", ".join(sorted(row)) or "nothing"
+                what = f"but {json.dumps(row[key])[:80]}" if key in row else f"only {names}"
                 raise InputError(
                     f'{where}: no text under "{key}", {what}; write rows '
                     f'{{"id": ..., "{text_key}": ...}} or give --prediction_key'
@@ -142,11 +142,11 @@ def read_predictions(
 
 def _read_object(path: str | Path) -> dict[str, Prediction]:
     def once(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) < len(items):
+        content = dict(items)
+        if len(content) < len(items):
             [(name, _), *_] = Counter(name for name, _ in items).most_common(1)
             raise InputError(f'{path}: duplicate id "{name}"; keep one of its predictions')
-        return found
+        return content
 
     try:
         values = parse_json(read_text_file(path), object_pairs_hook=once)
@@ -160,12 +160,12 @@ def _read_object(path: str | Path) -> dict[str, Prediction]:
 
 
 def _references(row: dict[str, Any], where: str) -> tuple[str, ...]:
-    found = row.get("references")
-    if found is None:
-        found = [row["reference"]] if "reference" in row else []
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+    references = row.get("references")
+    if references is None:
+        references = [row["reference"]] if "reference" in row else []
+    if not isinstance(references, list) or not all(isinstance(text, str) for text in references):
         raise InputError(f'{where}: "references" must be a list of texts')
-    return tuple(map(_text, found))
+    return tuple(map(_text, references))
 
 
 def _text(text: str) -> str:
@@ -209,27 +209,24 @@ def common_documents(
     for name, predictions in systems.items():
         if on_missing == "skip":
             continue
-        for given, others, what in (
+        for ids, others, what in (
             (predictions, pairs, "references"),
             (pairs, predictions, "predictions"),
         ):
-            absent = [each for each in given if each not in others]
+            absent = [document_id for document_id in ids if document_id not in others]
             if absent:
                 raise InputError(
-                    f"{name}: {len(absent)} of {len(given)} ids have no {what}, "
+                    f"{name}: {len(absent)} of {len(ids)} ids have no {what}, "
                     f"{first_names(absent)}; give files of the same documents, or --on_missing=skip"
                 )
-    chosen = [
-        pair
-        for name, pair in pairs.items()
-        if all(name in predictions for predictions in systems.values())
-    ]
-    if not chosen:
+    common = set(pairs).intersection(*systems.values())
+    selected = [pair for name, pair in pairs.items() if name in common]
+    if not selected:
         raise InputError(
             f"no id is in all of the files: {first_names(list(pairs), 2)} among references, "
             f"{first_names(list(next(iter(systems.values()))), 2)} among predictions"
         )
-    return chosen
+    return selected
 
 
 def score_system(
@@ -303,25 +300,25 @@ def compare(
         "seed": sampling.seed,
         "statistic": _statistic(metrics),
     }
-    own = _table(system.scores, columns)
+    values = _table(system.scores, columns)
     tables = [_table(other.scores, columns) for other in others]
-    p_values = holm(np.stack([TESTS[sampling.test](own, table, **draws) for table in tables]))
-    found = {}
+    p_values = holm(np.stack([TESTS[sampling.test](values, table, **draws) for table in tables]))
+    differences = {}
     for other, table, row in zip(others, tables, p_values.tolist(), strict=True):
-        resampled = resampled_differences(own, table, **draws)
+        resampled = resampled_differences(values, table, **draws)
         low, high = percentile_interval(resampled, sampling.level).tolist()
         smallest = smallest_difference(resampled.std(0)).tolist()
-        found[other.name] = {
+        differences[other.name] = {
             column: Difference(system.values[column] - other.values[column], *numbers)
             for column, *numbers in zip(columns, low, high, row, smallest, strict=True)
         }
-    return found
+    return differences
 
 
 def _columns(metrics: Metrics) -> tuple[str, ...]:
     """Returns the columns of all metrics whose values are functions of means over documents."""
-    chosen = [metric for metric in metrics.values() if metric.is_function_of_means]
-    return tuple(name for metric in chosen for name in metric.columns)
+    selected = [metric for metric in metrics.values() if metric.is_function_of_means]
+    return tuple(name for metric in selected for name in metric.columns)
 
 
 def _statistic(metrics: Metrics) -> Statistic:

@@ -101,39 +101,39 @@ class DiscoScore(ModelMetric):
         unread = [0] * len(texts)
         if limit is not None and self.options.long_texts == "cut":
             room = limit - special.number
-            unread = [max(len(each.ids) - room, 0) for each in parsed]
-            parsed = [each.first(room) for each in parsed]
+            unread = [max(len(text.ids) - room, 0) for text in parsed]
+            parsed = [text.first(room) for text in parsed]
         states = token_states(
             model,
-            [each.ids for each in parsed],
+            [text.ids for text in parsed],
             special,
             limit=limit,
             layer=min(self.options.layer, model.config.encoder_stack.num_layers),
             batch_size=self.options.batch_size,
         )
-        found = []
-        for each, rows, left_out in zip(parsed, states, unread, strict=True):
-            nouns = noun_vectors(each.nouns, rows[special.number :])
+        readings = []
+        for part, rows, left_out in zip(parsed, states, unread, strict=True):
+            nouns = noun_vectors(part.nouns, rows[special.number :])
             # The tokens before the text belong to its first sentence.
-            sentences = np.concatenate([[0] * special.number, each.sentences]).astype(np.int64)
-            vectors = sentence_vectors(rows, sentences, entity_graph(each.sentence_nouns))
-            found.append(Reading(nouns, vectors, len(each.ids), left_out))
-        return found
+            sentences = np.concatenate([[0] * special.number, part.sentences]).astype(np.int64)
+            vectors = sentence_vectors(rows, sentences, entity_graph(part.sentence_nouns))
+            readings.append(Reading(nouns, vectors, len(part.ids), left_out))
+        return readings
 
     def _parse(self, model: "Model", text: str) -> "_Parsed":
         """Returns the tokens of a text with the positions of its nouns and sentences."""
         sentences = split_sentences(text) or [""]
         sentence_nouns = tag(self._tagger, sentences)
-        known = {noun for nouns in sentence_nouns for noun in nouns}
+        all_nouns = {noun for nouns in sentence_nouns for noun in nouns}
         words = [(word, i) for i, sentence in enumerate(sentences) for word in sentence.split()]
         pieces = model.tokenizer.encode_batch([word for word, _ in words])
         ids: list[int] = []
         numbers: list[int] = []
         nouns: dict[str, list[int]] = {}
-        for (word, sentence), found in zip(words, pieces, strict=True):
-            ids += found
-            numbers += [sentence] * len(found)
-            if word in known and found:
+        for (word, sentence), token_ids in zip(words, pieces, strict=True):
+            ids += token_ids
+            numbers += [sentence] * len(token_ids)
+            if word in all_nouns and token_ids:
                 nouns.setdefault(word, []).append(len(ids) - 1)
         return _Parsed(ids, np.array(numbers, np.int64), nouns, sentence_nouns)
 
@@ -158,8 +158,8 @@ class _Parsed(NamedTuple):
         if len(self.ids) <= length:
             return self
         nouns = {}
-        for noun, places in self.nouns.items():
-            inside = [place for place in places if place < length]
+        for noun, positions in self.nouns.items():
+            inside = [position for position in positions if position < length]
             if inside:
                 nouns[noun] = inside
         num_sentences = self.sentences[length - 1] + 1
@@ -186,14 +186,16 @@ class Reading(NamedTuple):
     num_unread: int
 
 
-def noun_vectors(places: Mapping[str, Sequence[int]], states: np.ndarray) -> dict[str, np.ndarray]:
+def noun_vectors(
+    positions: Mapping[str, Sequence[int]], states: np.ndarray
+) -> dict[str, np.ndarray]:
     """Returns the sum of normalized token states of every noun (Zhao et al., 2023, section 3.1).
 
     Args:
-        places: noun -> its token positions.
+        positions: noun -> its token positions.
         states: float [tokens, d_model].
     """
-    return {noun: _unit(states[list(tokens)]).sum(0) for noun, tokens in places.items()}
+    return {noun: _unit(states[list(tokens)]).sum(0) for noun, tokens in positions.items()}
 
 
 def sentence_vectors(states: np.ndarray, sentences: np.ndarray, ties: np.ndarray) -> np.ndarray:
@@ -228,7 +230,7 @@ def sentence_similarity(prediction: Reading, reference: Reading) -> float:
     """
     if len(reference.sentences) == 1:
         return float((prediction.sentences @ reference.sentences[0]).mean())
-    sides = [_pooled(each.sentences) for each in (prediction, reference)]
+    sides = [_pooled(side.sentences) for side in (prediction, reference)]
     return float(np.dot(*(_unit(side) for side in sides)))
 
 

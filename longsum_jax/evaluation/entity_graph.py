@@ -70,10 +70,10 @@ def entity_graph(nouns: Sequence[Sequence[str]]) -> np.ndarray:
     """
     numbers = {noun: number for number, noun in enumerate(sorted(set().union(*nouns)))}
     occurs = np.zeros((len(nouns), len(numbers)))
-    for sentence, found in enumerate(nouns):
-        occurs[sentence, [numbers[noun] for noun in found]] = 1
+    for sentence, entities in enumerate(nouns):
+        occurs[sentence, [numbers[noun] for noun in entities]] = 1
     # [sentences, sentences], True for each later sentence with a common noun.
     tied = np.triu(occurs @ occurs.T > 0, 1)
-    places = np.arange(len(nouns))
-    distance = np.maximum(places - places[:, None], 1)
+    indices = np.arange(len(nouns))
+    distance = np.maximum(indices - indices[:, None], 1)
     return tied / distance

@@ -9,7 +9,7 @@ from longsum_jax.text.extractive import extractiveness
 from longsum_jax.text.ngrams import TOKENIZERS
 
 
-class Extractiveness(Metric):
+class ExtractivenessMetric(Metric):
     """Extractive coverage and density, and compression ratio (Grusky et al., 2018).
 
     coverage is the share of the summary's words in fragments shared with the document, from 0 to 1;

@@ -100,8 +100,10 @@ class FactCC(ModelMetric):
             texts = zip(predictions[some], sources[some], strict=True)
             read = [self._read(model, *pair) for pair in texts]
             size = self.options.batch_size
-            found = pair_probabilities(model, [each.pairs for each in read], batch_size=size)
-            scores += [self._scores(*each) for each in zip(read, found, strict=True)]
+            probabilities = pair_probabilities(
+                model, [text.pairs for text in read], batch_size=size
+            )
+            scores += [self._scores(*text) for text in zip(read, probabilities, strict=True)]
         return scores
 
     def describe(self) -> dict[str, Any]:

@@ -137,11 +137,9 @@ def _ratings(key: Key, answers: Answers, questions: tuple[Question, ...]) -> _Ra
                     values[question][judge, row] = answer
     systems = {name: number for number, name in enumerate(key.systems)}
     documents = {name: number for number, name in enumerate(key.documents)}
-    return _Ratings(
-        np.array([systems[system] for system, _, _ in rows], np.int64),
-        np.array([documents[document] for _, document, _ in rows], np.int64),
-        values,
-    )
+    system_ids = [systems[system] for system, _, _ in rows]
+    document_ids = [documents[document] for _, document, _ in rows]
+    return _Ratings(np.array(system_ids, np.int64), np.array(document_ids, np.int64), values)
 
 
 def _shares(key: Key, ratings: _Ratings) -> dict[str, np.ndarray]:
@@ -216,13 +214,13 @@ def _judged(
     judged = {}
     for number, name in enumerate(key.systems):
         is_own = (ratings.systems == number) & ~np.isnan(values).all(0)
-        own = values[:, is_own]
-        if not own.size:
+        columns = values[:, is_own]
+        if not columns.size:
             judged[name] = Judged(0)
             continue
         totals = np.zeros((len(key.documents), 2))  # sum and number of answers by document
-        np.add.at(totals[:, 0], ratings.documents[is_own], np.nansum(own, 0))
-        np.add.at(totals[:, 1], ratings.documents[is_own], (~np.isnan(own)).sum(0))
+        np.add.at(totals[:, 0], ratings.documents[is_own], np.nansum(columns, 0))
+        np.add.at(totals[:, 1], ratings.documents[is_own], (~np.isnan(columns)).sum(0))
         totals = totals[totals[:, 1] > 0]
         low, high = bootstrap_intervals(
             totals,
@@ -232,9 +230,9 @@ def _judged(
             statistic=lambda means: means[..., :1] / means[..., 1:],
         )[:, 0].tolist()
         value = float(totals[:, 0].sum() / totals[:, 1].sum())
-        judged[name] = Judged(own.shape[1], value, low, high)
+        judged[name] = Judged(columns.shape[1], value, low, high)
         if is_share:
-            of_judges = np.nanmean(own, 0)
+            of_judges = np.nanmean(columns, 0)
             majority, any_judge = (of_judges > 50).mean(), (of_judges > 0).mean()
             judged[name] = judged[name]._replace(
                 majority=100 * float(majority), any_judge=100 * float(any_judge)
@@ -327,25 +325,25 @@ def read_scores(path: str | Path, key: Key) -> dict[tuple[str, str], Scores]:
             f"{path}: no scores of {len(absent)} judged documents, {first_names(absent)}; score "
             "the files that were judged"
         )
-    found = {}
+    scores = {}
     for document in key.documents:
         for system in key.systems:
             if not isinstance(rows[document].get(system), dict):
-                known = first_names(list(rows[document]))
+                systems = first_names(list(rows[document]))
                 raise InputError(
-                    f'{path}: no scores of the system "{system}", only of {known}; score the '
+                    f'{path}: no scores of the system "{system}", only of {systems}; score the '
                     "files that were judged in one command"
                 )
-            found[document, system] = rows[document][system]
-    columns = next(iter(found.values())).keys()
-    for (document, system), values in found.items():
+            scores[document, system] = rows[document][system]
+    columns = next(iter(scores.values())).keys()
+    for (document, system), values in scores.items():
         is_number = [isinstance(value, int | float) for value in values.values()]
         if not columns or values.keys() != columns or not all(is_number):
             raise InputError(
                 f'{path}: scores of "{document}" by "{system}" are not the same columns of numbers '
                 "as the others; run longsum score --out again"
             )
-    return found
+    return scores
 
 
 def correlations(

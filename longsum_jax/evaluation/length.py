@@ -8,7 +8,7 @@ from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.text.ngrams import TOKENIZERS
 
 
-class Length(Metric):
+class LengthMetric(Metric):
     """Words of a summary, and their ratio to the words of the reference: 1 for equal lengths.
 
     The ratio to a reference without words is 0.

@@ -93,9 +93,9 @@ class LongDocFactScore(ModelMetric):
         reading = nullcontext(model) if shared else self._sentence_model.on_device()
         with reading as sentence_model:
             trials = list(self._trials(sentence_model, predictions, sources))
-        given, _ = text_ids(model, [trial.given for trial in trials])
-        scored, _ = target_ids(model, [trial.scored for trial in trials])
-        pairs = list(zip(given, scored, strict=True))
+        conditions, _ = text_ids(model, [trial.condition for trial in trials])
+        scored, _ = target_ids(model, [trial.target for trial in trials])
+        pairs = list(zip(conditions, scored, strict=True))
         values = mean_log_probs(model, pairs, self.options.batch_size)
         best: dict[tuple[int, int], float] = {}
         for trial, value in zip(trials, values.tolist(), strict=True):
@@ -104,7 +104,9 @@ class LongDocFactScore(ModelMetric):
         by_example: list[list[float]] = [[] for _ in predictions]
         for (example, _), value in best.items():
             by_example[example].append(value)
-        return [{"longdocfactscore": float(np.mean(found))} for found in by_example]
+        return [
+            {"longdocfactscore": float(np.mean(sentence_scores))} for sentence_scores in by_example
+        ]
 
     def describe(self) -> dict[str, Any]:
         options = self.options
@@ -113,12 +115,12 @@ class LongDocFactScore(ModelMetric):
             f"|sentences:{self._sentence_model.label}|top:{options.top_k}"
             f"|neighbors:{options.neighbors}|split:{splitter_name().replace(' ', '-')}"
         )
-        found = {"signature": signature} | super().describe()
-        return found | {"sentence_weights": self._sentence_model.model.fingerprint}
+        description = {"signature": signature} | super().describe()
+        return description | {"sentence_weights": self._sentence_model.model.fingerprint}
 
     def _trials(
         self, model: "Model", predictions: Sequence[str], sources: Sequence[str]
-    ) -> "Iterator[Trial]":
+    ) -> "Iterator[SentencePassage]":
         """Yields the pairs of a summary sentence and a part of the document to be scored."""
         from longsum_jax.inference.sentences import sentence_encoder
 
@@ -129,13 +131,15 @@ class LongDocFactScore(ModelMetric):
             written = [split_sentences(predictions[i]) or [""] for i in examples]
             read = [split_sentences(sources[i]) or [""] for i in examples]
             vectors = _unit_vectors(encode, [*written, *read])
-            own, others = vectors[: len(examples)], vectors[len(examples) :]
-            for each, i in enumerate(examples):
-                nearest = np.argsort(-own[each] @ others[each].T, axis=1, kind="stable")
-                for number, places in enumerate(nearest[:, : self.options.top_k].tolist()):
-                    for place in places:
-                        part = surroundings(read[each], place, self.options.neighbors)
-                        yield Trial(i, number, part, written[each][number])
+            summary_vectors, source_vectors = vectors[: len(examples)], vectors[len(examples) :]
+            for row, i in enumerate(examples):
+                nearest = np.argsort(
+                    -summary_vectors[row] @ source_vectors[row].T, axis=1, kind="stable"
+                )
+                for number, indices in enumerate(nearest[:, : self.options.top_k].tolist()):
+                    for index in indices:
+                        part = surroundings(read[row], index, self.options.neighbors)
+                        yield SentencePassage(i, number, part, written[row][number])
 
 
 def _unit_vectors(encode: SentenceEncoder, texts: Sequence[Sequence[str]]) -> list[np.ndarray]:
@@ -144,21 +148,21 @@ def _unit_vectors(encode: SentenceEncoder, texts: Sequence[Sequence[str]]) -> li
     return np.split(vectors, np.cumsum([len(sentences) for sentences in texts])[:-1])
 
 
-class Trial(NamedTuple):
+class SentencePassage(NamedTuple):
     """A summary sentence, and a part of the document that may support it.
 
     Attributes:
         example, sentence: indices of the summary, and of its sentence.
-        given, scored: texts for BARTScore.
+        condition, target: texts for BARTScore.
     """
 
     example: int
     sentence: int
-    given: str
-    scored: str
+    condition: str
+    target: str
 
 
-def surroundings(sentences: Sequence[str], place: int, neighbors: Literal["before", "both"]) -> str:
+def surroundings(sentences: Sequence[str], index: int, neighbors: Literal["before", "both"]) -> str:
     """Returns a sentence with its neighbors, see ``LongDocFactScore.Options``."""
-    stop = place + 2 if neighbors == "both" or place == 0 else place + 1
-    return " ".join(sentences[max(place - 1, 0) : stop])
+    stop = index + 2 if neighbors == "both" or index == 0 else index + 1
+    return " ".join(sentences[max(index - 1, 0) : stop])

@@ -55,47 +55,47 @@ class Meteor(Metric):
         return [word.decode() if isinstance(word, bytes) else word for word in words]
 
 
-def meteor(predicted: Sequence[str], wanted: Sequence[str]) -> float:
+def meteor(prediction: Sequence[str], reference: Sequence[str]) -> float:
     """Returns METEOR of a prediction and its reference, from 0 to 1.
 
     Args:
-        predicted, wanted: words in lower case.
+        prediction, reference: words in lower case.
     """
-    matches = _matches(predicted, wanted)
+    matches = _matches(prediction, reference)
     if not matches:
         return 0.0
-    precision = len(matches) / len(predicted)
-    recall = len(matches) / len(wanted)
+    precision = len(matches) / len(prediction)
+    recall = len(matches) / len(reference)
     mean = precision * recall / (ALPHA * precision + (1 - ALPHA) * recall)
     penalty = GAMMA * (_chunks(matches) / len(matches)) ** BETA
     return (1 - penalty) * mean
 
 
-def _matches(predicted: Sequence[str], wanted: Sequence[str]) -> list[Match]:
+def _matches(prediction: Sequence[str], reference: Sequence[str]) -> list[Match]:
     """Returns matching words, in the order of the prediction: exact matches first, then stems.
 
     From the end of the prediction, each word is matched with the last free word of the reference.
     The original METEOR implementation instead minimizes the number of crossing matches.
     """
-    free = dict(enumerate(predicted))
-    wanted_free = dict(enumerate(wanted))
-    found: list[Match] = []
+    free = dict(enumerate(prediction))
+    wanted_free = dict(enumerate(reference))
+    matches: list[Match] = []
     for form in (str, stem):
-        places = collections.defaultdict(list)
-        for place, word in wanted_free.items():
-            places[form(word)].append(place)
+        positions = collections.defaultdict(list)
+        for position, word in wanted_free.items():
+            positions[form(word)].append(position)
         stage = []
-        for place in sorted(free, reverse=True):
-            available = places[form(free[place])]
+        for position in sorted(free, reverse=True):
+            available = positions[form(free[position])]
             if available:
-                stage.append((place, available.pop()))
-        for place, other in stage:
-            del free[place], wanted_free[other]
-        found += stage
-    return sorted(found)
+                stage.append((position, available.pop()))
+        for position, other in stage:
+            del free[position], wanted_free[other]
+        matches += stage
+    return sorted(matches)
 
 
 def _chunks(matches: Sequence[Match]) -> int:
     """Returns the number of chunks: runs of matches that are adjacent in both texts."""
     pairs = itertools.pairwise(matches)
-    return 1 + sum((place + 1, other + 1) != following for (place, other), following in pairs)
+    return 1 + sum((position + 1, other + 1) != following for (position, other), following in pairs)

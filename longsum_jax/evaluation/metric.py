@@ -116,7 +116,11 @@ def mean_scores(scores: Sequence[Scores]) -> Scores:
         raise InputError(
             "scores of no examples: give at least one pair of prediction and reference"
         )
-    return {name: float(np.mean([score[name] for score in scores])) for name in scores[0]}
+    means = {}
+    for name in scores[0]:
+        values = [score[name] for score in scores]
+        means[name] = float(np.mean(values))
+    return means
 
 
 def check_sizes(metric: str, sizes: Sequence[int]) -> None:
@@ -129,4 +133,7 @@ def check_sizes(metric: str, sizes: Sequence[int]) -> None:
 
 def max_scores(scores: Sequence[Scores]) -> Scores:
     """Returns the maximum of each value over examples with the same keys."""
-    return {name: max(score[name] for score in scores) for name in scores[0]}
+    best = {}
+    for name in scores[0]:
+        best[name] = max(score[name] for score in scores)
+    return best

@@ -45,7 +45,7 @@ class UserModel:
     Args:
         option: name of the option, such as "metrics.bertscore.model".
         path: value of the option, as accepted by ``longsum_jax.load``; "" for none.
-        given: model object instead of the path.
+        model: model object instead of the path.
         requirement: requirement that the model must meet.
 
     Attributes:
@@ -58,19 +58,19 @@ class UserModel:
     config: "ModelConfig"
 
     def __init__(
-        self, option: str, path: str, given: "Model | None", requirement: Requirement
+        self, option: str, path: str, model: "Model | None", requirement: Requirement
     ) -> None:
         from longsum_jax.inference.loading import load_config
 
         self._option = option
         self._path = path
-        self._given = given
+        self._loaded = model
         flag = option.removeprefix("metrics.")
-        if given is None and not path:
+        if model is None and not path:
             raise InputError(
                 f"{option} names no model; give {requirement.described}, --metric_option={flag}=DIR"
             )
-        family, self.config = (given.family, given.config) if given else load_config(path)
+        family, self.config = (model.family, model.config) if model else load_config(path)
         if not requirement.is_met(self.config, family.is_encoder_decoder):
             raise InputError(
                 f"{option}: {self.label} is a {family.name} with head {self.config.head}; give "
@@ -80,7 +80,7 @@ class UserModel:
     @property
     def label(self) -> str:
         """The path, or a description of the object."""
-        return self._path or repr(self._given)
+        return self._path or repr(self._loaded)
 
     @functools.cached_property
     def model(self) -> "Model":
@@ -91,7 +91,7 @@ class UserModel:
         """
         from longsum_jax.inference.loading import load_shared
 
-        model = self._given or load_shared(self._path)
+        model = self._loaded or load_shared(self._path)
         if not model.has_tokenizer:
             raise InputError(f"{self._option}: {self.label} has no tokenizer; copy its files there")
         return model
@@ -99,7 +99,7 @@ class UserModel:
     @contextlib.contextmanager
     def on_device(self) -> Iterator["Model"]:
         """Moves the model to its device during the block, unless it was passed as an object."""
-        if self._given is not None:
+        if self._loaded is not None:
             yield self.model
             return
         self.model.to_device()
@@ -196,10 +196,10 @@ def text_ids(model: "Model", texts: Sequence[str], limit: int | None = None) -> 
     """
     limit = longest_text(model, limit)
     tokenizer = model.tokenizer
-    found = tokenizer.encode_batch(list(texts))
-    rows = [tokenizer.add_special_tokens(ids, limit) for ids in found]
+    encoded = tokenizer.encode_batch(list(texts))
+    rows = [tokenizer.add_special_tokens(ids, limit) for ids in encoded]
     num_special = len(tokenizer.add_special_tokens([]))
-    unread = [len(ids) + num_special - len(row) for ids, row in zip(found, rows, strict=True)]
+    unread = [len(ids) + num_special - len(row) for ids, row in zip(encoded, rows, strict=True)]
     return TextIds(rows, np.array(unread, np.int64))
 
 
@@ -220,5 +220,5 @@ def longest_text(model: "Model", limit: int | None = None) -> int | None:
     """
     from longsum_jax.models.registry import max_input_length
 
-    limits = [each for each in (limit, max_input_length(model.config)) if each is not None]
+    limits = [value for value in (limit, max_input_length(model.config)) if value is not None]
     return min(limits, default=None)

@@ -54,9 +54,9 @@ class ModelTagger:
         """Returns the tagged words or phrases of each text."""
         sentences = [split_sentences(text) for text in texts]
         with self._user_model.on_device() as model:
-            found = iter(self._of_sentences(model, list(itertools.chain(*sentences))))
+            phrases = iter(self._of_sentences(model, list(itertools.chain(*sentences))))
         return [
-            list(itertools.chain(*itertools.islice(found, len(of_text)))) for of_text in sentences
+            list(itertools.chain(*itertools.islice(phrases, len(of_text)))) for of_text in sentences
         ]
 
     def describe(self) -> dict[str, Any]:
@@ -64,14 +64,14 @@ class ModelTagger:
         return self._user_model.describe()
 
     def _of_sentences(self, model: "Model", sentences: Sequence[str]) -> list[list[str]]:
-        found = []
+        phrases = []
         for sentence, numbers in zip(sentences, _token_labels(model, sentences), strict=True):
             words = [match.span() for match in _WORD.finditer(sentence)]
             firsts = first_tokens(words, model.tokenizer.spans(sentence))
             tagged = entities([self._label(numbers, token) for token in firsts])
-            places = sorted((start, end) for _, start, end in tagged)
-            found.append([sentence[words[i][0] : words[j - 1][1]] for i, j in places])
-        return found
+            spans = sorted((start, end) for _, start, end in tagged)
+            phrases.append([sentence[words[i][0] : words[j - 1][1]] for i, j in spans])
+        return phrases
 
     def _label(self, numbers: np.ndarray, token: int) -> str:
         """Returns the label of a token; "O" for ``NO_TOKEN``."""
@@ -100,8 +100,8 @@ def _token_labels(model: "Model", sentences: Sequence[str]) -> Iterator[np.ndarr
     ]
     labels = iter(row_logits(model, rows, batch_size=BATCH_SIZE, reduce=most_likely))
     for of_windows in windows:
-        found = []
+        slices = []
         for window in of_windows:
             offset = num_before - window.start
-            found.append(next(labels)[window.first + offset : window.last + offset])
-        yield np.concatenate(found)
+            slices.append(next(labels)[window.first + offset : window.last + offset])
+        yield np.concatenate(slices)

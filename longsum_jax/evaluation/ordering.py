@@ -37,12 +37,12 @@ def _concordance(prediction: str, reference: str) -> float:
             f'the right answer "{reference[:40]}" is not a list of numbers, such as 2, 1, 3; score '
             "it by another metric"
         )
-    given = _numbers(prediction)
-    if sorted(given) != sorted(right):
+    predicted = _numbers(prediction)
+    if sorted(predicted) != sorted(right):
         return 0.0
-    places = {number: place for place, number in enumerate(given)}
+    positions = {number: position for position, number in enumerate(predicted)}
     pairs = list(itertools.combinations(right, 2))
-    return 100 * sum(places[first] < places[second] for first, second in pairs) / len(pairs)
+    return 100 * sum(positions[first] < positions[second] for first, second in pairs) / len(pairs)
 
 
 def _numbers(answer: str) -> list[str]:

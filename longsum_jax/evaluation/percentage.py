@@ -35,10 +35,10 @@ def _similarity(prediction: str, reference: str) -> float:
             f'the right answer "{reference[:40]}" has no percentage, such as 40%; score it by '
             "another metric"
         )
-    given = _percentage(prediction)
-    return 0.0 if given is None else 100 * 0.5 ** (abs(given - right) / HALVING)
+    predicted = _percentage(prediction)
+    return 0.0 if predicted is None else 100 * 0.5 ** (abs(predicted - right) / HALVING)
 
 
 def _percentage(answer: str) -> float | None:
-    found = _PERCENTAGE.search(answer)
-    return float(found[1]) if found else None
+    match = _PERCENTAGE.search(answer)
+    return float(match[1]) if match else None

@@ -16,7 +16,7 @@ from longsum_jax.evaluation.baselines import lead, random_sentences
 from longsum_jax.evaluation.metric import Metric, Scores
 from longsum_jax.evaluation.rows_file import Row, RowsFile
 from longsum_jax.files import json_text
-from longsum_jax.text.documents import Document, read_json_lines
+from longsum_jax.text.documents import DataRow, read_json_lines
 from longsum_jax.text.ngrams import num_words
 
 Metrics = Mapping[str, Metric]  # metrics by name
@@ -82,23 +82,21 @@ def read_pairs(
     return pairs_by_id(itertools.islice(rows, examples), str(paths))
 
 
-def pairs_by_id(documents: Iterable[Document], place: str) -> dict[str, Pair]:
+def pairs_by_id(documents: Iterable[DataRow], name: str) -> dict[str, Pair]:
     """Returns documents with summaries as pairs, by id.
 
     Raises:
-        InputError: a duplicate id; the message names the ``place`` of the documents.
+        InputError: a duplicate id; the message names the ``name`` of the documents.
     """
     pairs: dict[str, Pair] = {}
     for document in documents:
         if document.id in pairs:
-            raise InputError(
-                f'{place}: duplicate id "{document.id}"; give every row a different id'
-            )
+            raise InputError(f'{name}: duplicate id "{document.id}"; give every row a different id')
         pairs[document.id] = pair_of(document)
     return pairs
 
 
-def pair_of(document: Document) -> Pair:
+def pair_of(document: DataRow) -> Pair:
     """Returns a document with one or several summaries as a pair."""
     summary = document.summary
     first, *others = summary if isinstance(summary, tuple) else (document.only_summary,)
@@ -131,8 +129,8 @@ class PredictionsFile(RowsFile):
         rows = {row["id"]: row for row in self.rows}
         for pair in pairs:
             row = rows.get(pair.id, {})
-            known = row.get("reference", pair.reference), row.get("content", pair.content)
-            if known != (pair.reference, pair.content):
+            stored = row.get("reference", pair.reference), row.get("content", pair.content)
+            if stored != (pair.reference, pair.content):
                 raise InputError(
                     f'{self.path}: the document, query or reference of "{pair.id}" has changed '
                     "since it was summarized; give another --out"
@@ -191,13 +189,13 @@ def predict(
     if batch_size != 1:
         order.sort(key=lambda i: -len(pairs[i].source))
     for start in range(0, len(order), window):
-        places = order[start : start + window]
-        batch = [pairs[i] for i in places]
+        indices = order[start : start + window]
+        batch = [pairs[i] for i in indices]
         began = time.perf_counter()
         summaries = _summaries(model, batch, batch_size=batch_size, **options)
         seconds = (time.perf_counter() - began) / len(batch)
         scores = example_scores(at_once, [summary.text for summary in summaries], batch)
-        for i, pair, summary, values in zip(places, batch, summaries, scores, strict=True):
+        for i, pair, summary, values in zip(indices, batch, summaries, scores, strict=True):
             row = {
                 "id": pair.id,
                 "prediction": summary.text,
@@ -245,9 +243,9 @@ def score_last(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> 
     columns = columns_of(last)
     if all(column in row["scores"] for row in rows for column in columns):
         return False
-    found = example_scores(last, [row["prediction"] for row in rows], pairs)
-    check_finite(found, pairs)
-    for row, values in zip(rows, found, strict=True):
+    last_scores = example_scores(last, [row["prediction"] for row in rows], pairs)
+    check_finite(last_scores, pairs)
+    for row, values in zip(rows, last_scores, strict=True):
         row["scores"] |= values
     return True
 
@@ -277,8 +275,8 @@ def example_scores(
     """
     scores: list[Scores] = [{} for _ in pairs]
     for metric in metrics.values():
-        found = _scores_by(metric, predictions, pairs)
-        for values, more in zip(scores, found, strict=True):
+        metric_scores = _scores_by(metric, predictions, pairs)
+        for values, more in zip(scores, metric_scores, strict=True):
             values.update(more)
     return scores
 
@@ -292,9 +290,9 @@ def _scores_by(metric: Metric, predictions: Sequence[str], pairs: Sequence[Pair]
         for prediction, pair in zip(predictions, pairs, strict=True)
         for reference in pair.references
     ]
-    found = iter(metric.score(*map(list, zip(*rows, strict=True))))
+    scores = iter(metric.score(*map(list, zip(*rows, strict=True))))
     return [
-        metric.over_references(list(itertools.islice(found, len(pair.references))))
+        metric.over_references(list(itertools.islice(scores, len(pair.references))))
         for pair in pairs
     ]
 
@@ -316,14 +314,16 @@ def corpus_scores(
     references, sources = _texts(pairs)
     values: Scores = {}
     for metric in metrics.values():
-        found = [{key: example[key] for key in metric.columns} for example in scores]
-        values |= metric.corpus_values(found, predictions, references, sources)
+        columns = [{key: example[key] for key in metric.columns} for example in scores]
+        values |= metric.corpus_values(columns, predictions, references, sources)
     return values
 
 
 def _texts(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
     """Returns references and sources."""
-    return [pair.reference for pair in pairs], [pair.source for pair in pairs]
+    references = [pair.reference for pair in pairs]
+    sources = [pair.source for pair in pairs]
+    return references, sources
 
 
 def summary_of(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> dict[str, Any]:
@@ -368,13 +368,12 @@ def baseline_predictions(pairs: Sequence[Pair], *, seed: int = 0) -> dict[str, l
     """
     lengths = [num_words(pair.reference) for pair in pairs]
     words = max(1, round(statistics.fmean(lengths)))
-    return {
-        "lead": [lead(pair.source, num_words=words) for pair in pairs],
-        "random": [
-            random_sentences(pair.source, num_words=words, seed=(seed, i))
-            for i, pair in enumerate(pairs)
-        ],
-    }
+    leads = []
+    selections = []
+    for i, pair in enumerate(pairs):
+        leads.append(lead(pair.source, num_words=words))
+        selections.append(random_sentences(pair.source, num_words=words, seed=(seed, i)))
+    return {"lead": leads, "random": selections}
 
 
 def baseline_scores(pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0) -> dict[str, Scores]:

@@ -18,10 +18,10 @@ _CLASSES = {
     "meteor": "meteor.Meteor",
     "novelty": "novelty.Novelty",
     "repetition": "repetition.Repetition",
-    "extractiveness": "extractiveness.Extractiveness",
-    "length": "length.Length",
+    "extractiveness": "extractiveness.ExtractivenessMetric",
+    "length": "length.LengthMetric",
     "salience": "salience.Salience",
-    "support": "support.Support",
+    "support": "support.SupportMetric",
     "entities": "entities.EntityPrecision",
     "entity_graph": "entity_graph.EntityGraph",
     "answers": "answers.Answers",
@@ -43,12 +43,12 @@ class _Metrics(UserDict[str, Any]):
     """Metric classes by name, imported on access, since commands list the names in their help."""
 
     def __getitem__(self, name: str) -> "type[Metric]":
-        found = self.data[name]
-        if isinstance(found, str):
-            name_of_module, _, class_name = found.partition(".")
+        entry = self.data[name]
+        if isinstance(entry, str):
+            name_of_module, _, class_name = entry.partition(".")
             module = importlib.import_module(f"longsum_jax.evaluation.{name_of_module}")
-            found = self.data[name] = getattr(module, class_name)
-        return found
+            entry = self.data[name] = getattr(module, class_name)
+        return entry
 
 
 METRICS = _Metrics(_CLASSES)

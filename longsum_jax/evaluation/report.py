@@ -6,6 +6,7 @@ decompresses when it shows them, so that thousands of documents fit.
 
 import base64
 import gzip
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -112,10 +113,14 @@ def _read(pair: Pair, summaries: Sequence[str], aligner: Aligner) -> _Document:
     references = [text for text in pair.references if text.strip()]
     texts = [*references, *summaries]
     written = [split_sentences(text) for text in texts]
-    support = iter(aligner.align([sentence for each in written for sentence in each], sentences))
+    support = iter(aligner.align(list(itertools.chain(*written)), sentences))
     aligned = [
-        _Text(_pieces(text, each), [next(support) for _ in each], num_words(text))
-        for text, each in zip(texts, written, strict=True)
+        _Text(
+            _pieces(text, text_sentences),
+            [next(support) for _ in text_sentences],
+            num_words(text),
+        )
+        for text, text_sentences in zip(texts, written, strict=True)
     ]
     count = len(references)
     pieces = _pieces(pair.source, sentences)
@@ -138,8 +143,8 @@ def _document_json(document: _Document) -> dict[str, Any]:
 
 def _text_json(text: _Text) -> dict[str, Any]:
     support = [
-        [[index, round(score, DIGITS)] for index, score in zip(*each, strict=True)]
-        for each in text.support
+        [[index, round(score, DIGITS)] for index, score in zip(*support, strict=True)]
+        for support in text.support
     ]
     return {"pieces": text.pieces, "support": support}
 
@@ -173,23 +178,23 @@ class _Statistics:
         }
         for name, value in values.items():
             self.documents[name].append(value)
-        places = _places(document.pieces)
+        positions = _places(document.pieces)
         for text in document.references[:1]:
-            self._add_text(0, text, places)
+            self._add_text(0, text, positions)
         for series, text in enumerate(document.summaries, 1):
-            self._add_text(series, text, places)
+            self._add_text(series, text, positions)
         for system, text in enumerate(document.summaries):
             self.words[system].append(text.words)
 
-    def _add_text(self, series: int, text: _Text, places: np.ndarray) -> None:
+    def _add_text(self, series: int, text: _Text, positions: np.ndarray) -> None:
         # Round as the page does, so that the counts match the sentences it marks.
-        totals = [sum(round(score, DIGITS) for score in each.scores) for each in text.support]
+        totals = [sum(round(score, DIGITS) for score in support.scores) for support in text.support]
         self._totals[series].append(totals)
         self.sentences[series] += _histogram(np.array(totals))
         indices = [index for support in text.support for index in support.indices]
         scores = [score for support in text.support for score in support.scores]
         if indices:
-            used = _histogram(places[indices], np.array(scores))
+            used = _histogram(positions[indices], np.array(scores))
             self._used[series] += used / used.sum()
             self._used_by[series] += 1
 
@@ -227,7 +232,9 @@ def _index(content: ReportContent, statistics: _Statistics) -> dict[str, Any]:
         "version": __version__,
         "columns": columns,
         "main_column": next(name for name in main if name in columns),
-        "signatures": [each["signature"] for each in described if "signature" in each],
+        "signatures": [
+            description["signature"] for description in described if "signature" in description
+        ],
         "sampling": content.sampling._asdict(),
         "systems": [_system_json(system, content.differences) for system in content.systems],
         "published": [block._asdict() for block in content.published],
@@ -265,12 +272,14 @@ def _support_json(statistics: _Statistics, aligner: Aligner) -> dict[str, Any]:
 def _system_json(
     system: System, differences: Mapping[str, Mapping[str, Difference]]
 ) -> dict[str, Any]:
-    found = differences.get(system.name, {})
+    system_differences = differences.get(system.name, {})
     return {
         "name": system.name,
         "values": system.values,
         "intervals": system.intervals,
-        "against": {column: difference._asdict() for column, difference in found.items()},
+        "against": {
+            column: difference._asdict() for column, difference in system_differences.items()
+        },
         "empty": sum(not text.strip() for text in system.predictions),
     }
 

@@ -63,9 +63,9 @@ class Rouge(Metric):
 
         def __post_init__(self) -> None:
             if not self.types or len(set(self.types)) < len(self.types):
-                given = ",".join(self.types)
+                types = ",".join(self.types)
                 raise InputError(
-                    f'metrics.rouge.types="{given}" must name each type once, of '
+                    f'metrics.rouge.types="{types}" must name each type once, of '
                     f"{', '.join(get_args(RougeType))}"
                 )
 
@@ -192,21 +192,21 @@ def rouge_parts(prediction: str, reference: str, options: Rouge.Options) -> dict
     tokenize = _tokenizer(tokenizer, options.stemmer)
     sentences = [_sentences(text, options.splitter) for text in (prediction, reference)]
     # With every tokenizer, no word spans two sentences.
-    predicted, wanted = [[tokenize(line) for line in lines] for lines in sentences]
+    predicted, expected = [[tokenize(line) for line in lines] for lines in sentences]
     predicted_words = list(itertools.chain.from_iterable(predicted))
-    wanted_words = list(itertools.chain.from_iterable(wanted))
-    if not predicted_words or not wanted_words:
+    expected_words = list(itertools.chain.from_iterable(expected))
+    if not predicted_words or not expected_words:
         return dict.fromkeys(options.types, _NOTHING)
     parts: dict[RougeType, Any] = {}
     for name in options.types:
         if name == "rougeLsum":
-            hits = _summary_hits(predicted, wanted)
-            parts[name] = _parts(hits, len(predicted_words), len(wanted_words))
+            hits = _summary_hits(predicted, expected)
+            parts[name] = _parts(hits, len(predicted_words), len(expected_words))
         elif name == "rougeL":
-            hits = lcs_length(predicted_words, wanted_words)
-            parts[name] = _parts(hits, len(predicted_words), len(wanted_words))
+            hits = lcs_length(predicted_words, expected_words)
+            parts[name] = _parts(hits, len(predicted_words), len(expected_words))
         else:
-            parts[name] = _ngram_parts(predicted_words, wanted_words, int(name[-1]))
+            parts[name] = _ngram_parts(predicted_words, expected_words, int(name[-1]))
     return parts
 
 
@@ -224,30 +224,30 @@ def describe(options: Rouge.Options) -> dict[str, Any]:
     return {"signature": signature} | dataclasses.asdict(options)
 
 
-def _ngram_parts(predicted: Sequence[Word], wanted: Sequence[Word], size: int) -> Score:
+def _ngram_parts(predicted: Sequence[Word], expected: Sequence[Word], size: int) -> Score:
     """Returns ROUGE-n, with counts of common n-grams clipped to the smaller count."""
-    counts = [collections.Counter(ngrams_of(words, size)) for words in (predicted, wanted)]
+    counts = [collections.Counter(ngrams_of(words, size)) for words in (predicted, expected)]
     hits = (counts[0] & counts[1]).total()
     return _parts(hits, counts[0].total(), counts[1].total())
 
 
-def _summary_hits(predicted: Sequence[Sequence[Word]], wanted: Sequence[Sequence[Word]]) -> int:
+def _summary_hits(predicted: Sequence[Sequence[Word]], expected: Sequence[Sequence[Word]]) -> int:
     """Returns the number of reference words in common subsequences with predicted sentences.
 
     A word is counted at most as often as it occurs in the prediction.
     """
     index = UnionLcs(predicted)
-    found: collections.Counter[Word] = collections.Counter()
-    for sentence in wanted:
-        found.update(sentence[position] for position in index.union(sentence))
+    hits: collections.Counter[Word] = collections.Counter()
+    for sentence in expected:
+        hits.update(sentence[position] for position in index.union(sentence))
     available = collections.Counter(itertools.chain.from_iterable(predicted))
-    return (found & available).total()
+    return (hits & available).total()
 
 
-def _parts(hits: int, predicted: int, wanted: int) -> Score:
+def _parts(hits: int, predicted: int, expected: int) -> Score:
     """Returns precision, recall and F-measure."""
     precision = hits / max(predicted, 1)
-    recall = hits / max(wanted, 1)
+    recall = hits / max(expected, 1)
     return Score(precision, recall, fmeasure(precision, recall))
 
 
@@ -264,8 +264,8 @@ def _tokenizer(name: str, stemmer: bool) -> Callable[[str], Sequence[Word]]:
         return words_of
 
     def stemmed_words(text: str) -> list[Word]:
-        found: Sequence[Any] = words_of(text)
-        words = [word.decode() if isinstance(word, bytes) else word for word in found]
+        encoded: Sequence[Any] = words_of(text)
+        words = [word.decode() if isinstance(word, bytes) else word for word in encoded]
         return [stem(word) if len(word) > 3 else word for word in words]
 
     return stemmed_words

@@ -135,11 +135,11 @@ def read_all_predictions(
     Raises:
         InputError: a task has no file or two, or a file is invalid for ``read_predictions``.
     """
-    found = {}
+    predictions = {}
     for task in tasks:
         path = _task_file(Path(directory), task, (".json", ".jsonl"))
-        found[task] = read_predictions(path, prediction_key=prediction_key)
-    return found
+        predictions[task] = read_predictions(path, prediction_key=prediction_key)
+    return predictions
 
 
 def release_of(directory: str | Path, task: str) -> Path:
@@ -173,10 +173,10 @@ def score_task(
     """
     name, column, options = tasks[task]
     metrics = make_metrics([name], {name: options})
-    chosen = common_documents(pairs, {task: predictions}, on_missing)
-    texts = [predictions[pair.id].text for pair in chosen]
-    scores = example_scores(metrics, texts, chosen)
-    return corpus_scores(metrics, scores, texts, chosen)[column]
+    selected = common_documents(pairs, {task: predictions}, on_missing)
+    texts = [predictions[pair.id].text for pair in selected]
+    scores = example_scores(metrics, texts, selected)
+    return corpus_scores(metrics, scores, texts, selected)[column]
 
 
 def write_submission(
@@ -204,8 +204,8 @@ def write_submission(
     absent = [task for task in tasks if task not in predictions]
     if absent:
         raise InputError(f"no predictions of {first_names(absent)}; a submission needs all tasks")
-    for task, wanted in (ids or {}).items():
-        _check_ids(task, predictions[task], wanted)
+    for task, expected in (ids or {}).items():
+        _check_ids(task, predictions[task], expected)
     rows = [
         (task, name, prediction.text)
         for task in tasks
@@ -220,46 +220,46 @@ def write_submission(
     return len(rows)
 
 
-def _check_ids(task: str, predictions: Mapping[str, Prediction], wanted: list[str]) -> None:
-    missing = [name for name in wanted if name not in predictions]
-    known = set(wanted)
-    unknown = [name for name in predictions if name not in known]
+def _check_ids(task: str, predictions: Mapping[str, Prediction], expected: list[str]) -> None:
+    missing = [name for name in expected if name not in predictions]
+    expected_set = set(expected)
+    unknown = [name for name in predictions if name not in expected_set]
     for names, problem in ((missing, "have no prediction"), (unknown, "are not of this split")):
         if names:
             raise InputError(
                 f"{task}: {len(names)} ids {problem}, {first_names(names)}; give predictions of "
-                f"all {len(wanted)} examples"
+                f"all {len(expected)} examples"
             )
 
 
 def _check_csv(text: str, rows: list[tuple[str, str, str]]) -> None:
     """Raises InputError unless parsing the CSV returns the same rows."""
     try:
-        head, *found = csv.reader(io.StringIO(text, newline=""))
+        head, *lines = csv.reader(io.StringIO(text, newline=""))
     except csv.Error as error:
         raise InputError(
             f"the predictions cannot be stored as CSV ({error}); correct them"
         ) from error
-    for given, row in zip(rows, found, strict=False):
-        task, name, _ = given
-        if tuple(row) != given:
+    for expected, row in zip(rows, lines, strict=False):
+        task, name, _ = expected
+        if tuple(row) != expected:
             raise InputError(
                 f'{task}: the prediction of "{name}" changes if stored as CSV; correct it'
             )
-    if tuple(head) != SUBMISSION_COLUMNS or len(found) != len(rows):
+    if tuple(head) != SUBMISSION_COLUMNS or len(lines) != len(rows):
         raise InputError("the predictions change if stored as CSV; look for control characters")
 
 
 def _task_file(directory: Path, task: str, suffixes: tuple[str, ...]) -> Path:
     paths = [directory / f"{task}{suffix}" for suffix in suffixes]
-    found = [path for path in paths if path.exists()]
-    if len(found) != 1:
-        number = "no" if not found else "both"
+    existing = [path for path in paths if path.exists()]
+    if len(existing) != 1:
+        number = "no" if not existing else "both"
         raise InputError(
             f"{directory}: {number} {' or '.join(path.name for path in paths)}; give one for each "
             "task, or score one task by its name"
         )
-    return found[0]
+    return existing[0]
 
 
 def _rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
@@ -280,14 +280,14 @@ def _zipped_rows(path: Path, split: str) -> Iterator[tuple[str, Row]]:
     try:
         with open_regular(path) as packed_file, zipfile.ZipFile(packed_file) as archive:
             names = [name for name in archive.namelist() if name.endswith(".jsonl")]
-            chosen = [name for name in names if Path(name).name == f"{split}.jsonl"]
-            if len(chosen) != 1:
+            matches = [name for name in names if Path(name).name == f"{split}.jsonl"]
+            if len(matches) != 1:
                 raise InputError(
                     f"{path}: no {split}.jsonl inside, only {', '.join(names) or 'other files'}; "
                     "give another --split"
                 )
-            name, packed = f"{path}/{chosen[0]}", path.stat().st_size
-            with archive.open(chosen[0]) as file:
+            name, packed = f"{path}/{matches[0]}", path.stat().st_size
+            with archive.open(matches[0]) as file:
                 lines = bounded_lines(
                     io.BufferedReader(cast(io.RawIOBase, file)),
                     name,

@@ -37,7 +37,7 @@ Answers = dict[str, dict[int, dict[str, float]]]
 class _Row(NamedTuple):
     """One row of a filled sheet, with its file and line."""
 
-    place: str
+    location: str
     item: str
     sentence: int
     answers: dict[str, float]
@@ -104,8 +104,8 @@ def read_sheets(paths: Sequence[str | Path], key: Key) -> Answers:
             if other is not row:
                 what = "the same" if other.answers == row.answers else "other"
                 raise InputError(
-                    f"{row.place}: {_unit(row.item, row.sentence)} has {what} answers at "
-                    f"{other.place}; give one row for it"
+                    f"{row.location}: {_unit(row.item, row.sentence)} has {what} answers at "
+                    f"{other.location}; give one row for it"
                 )
             answers.setdefault(row.item, {})[row.sentence] = row.answers
     filled = {key.items[row.item].judge for row in rows.values() if row.answers}
@@ -131,8 +131,10 @@ def _csv(
     numbers: Mapping[str, str],
     systems: Mapping[str, Mapping[str, Prediction]],
 ) -> str:
-    of_sentences = ["" for _ in key.of_sentences], [NO_ANSWER for _ in key.of_summaries]
-    of_summaries = [NO_ANSWER for _ in key.of_sentences], ["" for _ in key.of_summaries]
+    num_sentence_cells = len(key.of_sentences)
+    num_summary_cells = len(key.of_summaries)
+    of_sentences = [""] * num_sentence_cells, [NO_ANSWER] * num_summary_cells
+    of_summaries = [NO_ANSWER] * num_sentence_cells, [""] * num_summary_cells
     content = io.StringIO(newline="")
     writer = csv.writer(content)
     names = [question.name for question in (*key.of_sentences, *key.of_summaries)]
@@ -232,18 +234,18 @@ def _rows(path: str | Path, key: Key) -> Iterator[_Row]:
         raise InputError(f"{path}: not valid CSV ({error}); save the sheet as CSV") from error
 
 
-def _row(place: str, cells: Mapping[str, str | None], key: Key) -> _Row:
+def _row(location: str, cells: Mapping[str, str | None], key: Key) -> _Row:
     item = cells["item"] or ""
     if item not in key.items:
         raise InputError(
-            f'{place}: the item "{item}" is not in the key; give the key.json that was written '
+            f'{location}: the item "{item}" is not in the key; give the key.json that was written '
             "with this sheet"
         )
     number = (cells["sentence"] or "").strip()
     allowed = ["", *map(str, range(1, key.items[item].sentences + 1))]
     if number not in allowed:
         raise InputError(
-            f'{place}: sentence "{number}" of a summary of {len(allowed) - 1}; give the numbers '
+            f'{location}: sentence "{number}" of a summary of {len(allowed) - 1}; give the numbers '
             "of the sheet"
         )
     questions, others = key.of_sentences, key.of_summaries
@@ -252,7 +254,7 @@ def _row(place: str, cells: Mapping[str, str | None], key: Key) -> _Row:
     for question in others:
         if (cells[question.name] or "").strip() not in ("", NO_ANSWER):
             raise InputError(
-                f'{place}: "{cells[question.name]}" under {question.name}, which this row does '
+                f'{location}: "{cells[question.name]}" under {question.name}, which this row does '
                 "not ask; leave the cell empty"
             )
     answers = {}
@@ -263,10 +265,10 @@ def _row(place: str, cells: Mapping[str, str | None], key: Key) -> _Row:
         if text not in map(str, question.answers):
             expected = ", ".join(map(str, question.answers))
             raise InputError(
-                f'{place}: "{text}" under {question.name}; answer by one of {expected}'
+                f'{location}: "{text}" under {question.name}; answer by one of {expected}'
             )
         answers[question.name] = float(text)
-    return _Row(place, item, int(number or SUMMARY), answers)
+    return _Row(location, item, int(number or SUMMARY), answers)
 
 
 def _unit(item: str, sentence: int) -> str:

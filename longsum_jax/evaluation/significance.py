@@ -51,16 +51,16 @@ def randomization_test(
     count, columns = tables[0].shape
     both = np.concatenate(tables, 1)
 
-    def difference_of(kept: np.ndarray) -> np.ndarray:
+    def difference_of(unswapped: np.ndarray) -> np.ndarray:
         # Sums instead of differences, so that means of nonnegative scores are nonnegative.
-        sums = kept @ both + (1 - kept) @ np.roll(both, columns, 1)
+        sums = unswapped @ both + (1 - unswapped) @ np.roll(both, columns, 1)
         means = sums / count
         return _apply(statistic, means[:, :columns]) - _apply(statistic, means[:, columns:])
 
-    found = np.abs(difference_of(np.ones((1, count)))) - _rounding(tables, statistic)
+    observed = np.abs(difference_of(np.ones((1, count)))) - _rounding(tables, statistic)
     exact = count < 63 and 2**count <= rounds
     choices = _all_choices(count) if exact else _random_choices(count, rounds, seed)
-    hits = sum((np.abs(difference_of(kept)) >= found).sum(0) for kept in choices)
+    hits = sum((np.abs(difference_of(unswapped)) >= observed).sum(0) for unswapped in choices)
     p_values = hits / 2**count if exact else (hits + 1) / (rounds + 1)
     return _shaped(p_values, first)
 
@@ -94,12 +94,12 @@ def bootstrap_test(
     """
     tables = _pair(first, second)
     means = [table.mean(0)[None] for table in tables]
-    found = _apply(statistic, means[0]) - _apply(statistic, means[1])
+    observed = _apply(statistic, means[0]) - _apply(statistic, means[1])
     differences = resampled_differences(
         first, second, rounds=rounds, seed=seed, statistic=statistic
     )
-    wanted = np.abs(found) - _rounding(tables, statistic)
-    hits = (np.abs(differences - found) >= wanted).sum(0)
+    threshold = np.abs(observed) - _rounding(tables, statistic)
+    hits = (np.abs(differences - observed) >= threshold).sum(0)
     if len(tables[0]) == 1:
         hits = np.full_like(hits, rounds)
     return _shaped((hits + 1) / (rounds + 1), first)

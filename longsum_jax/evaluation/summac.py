@@ -12,7 +12,7 @@ from longsum_jax.evaluation.labels import REFUTED, SUPPORTED, label_number
 from longsum_jax.evaluation.metric import Scores
 from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, longest_text
 from longsum_jax.text.sentences import split_sentences, splitter_name
-from longsum_jax.text.statements import Source, Statement
+from longsum_jax.text.statements import SourceSentence, Statement
 from longsum_jax.tokenizers.special_tokens import TokenPair
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ class SummaC(ModelMetric):
 
     def __init__(self, options: Options | None = None, model: "Model | None" = None) -> None:
         super().__init__(options, model)
-        given = self.options
-        wanted = {
-            "entailment": (given.entailment, SUPPORTED),
-            "contradiction": (given.contradiction, REFUTED),
+        values = self.options
+        label_names = {
+            "entailment": (values.entailment, SUPPORTED),
+            "contradiction": (values.contradiction, REFUTED),
         }
         self._labels = [
             label_number(self.user_model.config, f"metrics.summac.{option}", *label)
-            for option, label in wanted.items()
+            for option, label in label_names.items()
         ]
         self._conv = None
         if self.options.conv_weights:
@@ -93,13 +93,15 @@ class SummaC(ModelMetric):
         premises = [of_source[:MAX_SENTENCES] for of_source in sentences]
         hypotheses = [_sentences(prediction) for prediction in predictions]
         groups = (_pairs(model, *texts) for texts in zip(premises, hypotheses, strict=True))
-        found = pair_probabilities(model, groups, batch_size=self.options.batch_size)
+        pair_values = pair_probabilities(model, groups, batch_size=self.options.batch_size)
         scores = []
-        rows = zip(found, premises, hypotheses, sentences, strict=True)
+        rows = zip(pair_values, premises, hypotheses, sentences, strict=True)
         for probabilities, first, second, whole in rows:
             image = probabilities[:, self._labels].reshape(len(first), len(second), 2)
             # As published, a text without sentences is neither entailed nor contradicted.
-            values = self._scores(image if image.size else np.zeros((1, 1, 2)))
+            if not image.size:
+                image = np.zeros((1, 1, 2))
+            values = self._scores(image)
             unread = 100 * (1 - len(first) / max(len(whole), 1))
             scores.append(values | {"summac_unread": unread if whole else 0.0})
         return scores
@@ -123,9 +125,9 @@ class SummaC(ModelMetric):
                 for texts, statement in zip(premises, statements, strict=True)
                 if texts
             ]
-            found = pair_probabilities(model, groups, batch_size=self.options.batch_size)
+            probabilities = pair_probabilities(model, groups, batch_size=self.options.batch_size)
             support = [
-                float(_zero_shot(next(found)[:, None, self._labels])[0]) if texts else 0.0
+                float(_zero_shot(next(probabilities)[:, None, self._labels])[0]) if texts else 0.0
                 for texts in premises
             ]
         return [
@@ -206,17 +208,17 @@ def read_conv(path: Path, bins: str) -> Conv:
     read = read_safetensors if path.suffix == ".safetensors" else read_torch
     tensors: dict[str, Any] = {name: np.asarray(value) for name, value in read(path).items()}
     edges = np.array(PERCENTILES) if bins == "percentile" else np.append(np.arange(50) / 50, 1)
-    wanted = {
+    expected = {
         "mlp.weight": (1, len(edges) - 1),
         "mlp.bias": (1,),
         "layer_final.weight": (2, 3),
         "layer_final.bias": (2,),
     }
     shapes = {name: value.shape for name, value in tensors.items()}
-    if shapes != wanted:
+    if shapes != expected:
         raise InputError(
             f"metrics.summac.conv_weights: {path} holds {shapes}, but {bins} bins of entailment "
-            f"scores need {wanted}; give other weights or metrics.summac.conv_bins"
+            f"scores need {expected}; give other weights or metrics.summac.conv_bins"
         )
     arrays = {name: value.astype(np.float64) for name, value in tensors.items()}
     return Conv(
@@ -246,7 +248,7 @@ def _premises(statement: Statement) -> list[str]:
     return [*texts, " ".join(texts)] if len(texts) > 1 else texts
 
 
-def _number(source: Source) -> int:
+def _number(source: SourceSentence) -> int:
     return source.number
 
 

@@ -9,7 +9,7 @@ from longsum_jax.text.statements import Statement
 from longsum_jax.text.support import find_statements
 
 
-class Support(Metric):
+class SupportMetric(Metric):
     """Support of the sentences of a summary by its document, measured by shared n-grams.
 
     supported_sentences is the percentage of sentences that the document sufficiently supports,
@@ -31,9 +31,16 @@ class Support(Metric):
     def _scores(self, statements: Sequence[Statement]) -> Scores:
         if not statements:
             return dict.fromkeys(self.columns, 0.0)
-        missing = [flag for each in statements for flag in each.flags if flag.missing == "document"]
+        missing = [
+            flag
+            for statement in statements
+            for flag in statement.flags
+            if flag.missing == "document"
+        ]
+        supported = [statement.is_supported for statement in statements]
+        support = [statement.support for statement in statements]
         return {
-            "supported_sentences": 100 * float(np.mean([each.is_supported for each in statements])),
-            "held_by_document": 100 * float(np.mean([each.support for each in statements])),
+            "supported_sentences": 100 * float(np.mean(supported)),
+            "held_by_document": 100 * float(np.mean(support)),
             "missing_entities": float(len(missing)),
         }

@@ -33,8 +33,8 @@ def rule_entities(texts: Sequence[str]) -> list[list[str]]:
 
     See ``text.entities``.
     """
-    found = [find_entities(split_sentences(text)) for text in texts]
-    return [[entity.text for entity in itertools.chain(*sentences)] for sentences in found]
+    documents = [find_entities(split_sentences(text)) for text in texts]
+    return [[entity.text for entity in itertools.chain(*sentences)] for sentences in documents]
 
 
 def rule_nouns(sentences: Sequence[str]) -> list[list[str]]:
@@ -45,8 +45,11 @@ def rule_nouns(sentences: Sequence[str]) -> list[list[str]]:
     """
     words = [_WORD.findall(_POSSESSIVE.sub("", sentence)) for sentence in sentences]
     nouns = {noun for line in words for noun in _evident_nouns(line)}
-    singular = [[_singular(word.lower()) for word in line] for line in words]
-    return [[word for word in line if word in nouns] for line in singular]
+    nouns_of_sentences = []
+    for line in words:
+        singular = [_singular(word.lower()) for word in line]
+        nouns_of_sentences.append([word for word in singular if word in nouns])
+    return nouns_of_sentences
 
 
 def _evident_nouns(words: Sequence[str]) -> Iterator[str]:
@@ -80,7 +83,7 @@ class ModelNounTagger(ModelTagger):
     """A ``ModelTagger`` that returns singular nouns in lower case, like ``rule_nouns``."""
 
     def __call__(self, texts: Sequence[str]) -> list[list[str]]:
-        return [[_singular(found.lower()) for found in tags] for tags in super().__call__(texts)]
+        return [[_singular(entity.lower()) for entity in tags] for tags in super().__call__(texts)]
 
 
 ENTITY_TAGGERS: dict[str, Tagger] = {"rules": rule_entities}
@@ -110,14 +113,14 @@ def noun_tagger(name: str, where: str) -> Tagger:
 
 
 def _tagger(
-    name: str, where: str, known: Mapping[str, Tagger], of_model: type[ModelTagger]
+    name: str, where: str, taggers: Mapping[str, Tagger], of_model: type[ModelTagger]
 ) -> Tagger:
-    if name in known:
-        return known[name]
+    if name in taggers:
+        return taggers[name]
     if "/" in name or Path(name).is_dir():
         return of_model(f"{where}.tagger", name)
     raise InputError(
-        f'{where}.tagger="{name}" is unknown; {did_you_mean(name, known)}, or give the directory '
+        f'{where}.tagger="{name}" is unknown; {did_you_mean(name, taggers)}, or give the directory '
         "of a model that labels words"
     )
 
@@ -128,11 +131,13 @@ def tag(tagger: Tagger, texts: Sequence[str]) -> list[list[str]]:
     Raises:
         InputError: the tagger does not return a list of strings for each text.
     """
-    found: Any = [list(tags) for tags in tagger(texts)]
-    if len(found) != len(texts) or not all(isinstance(tag, str) for tags in found for tag in tags):
+    tagged: Any = [list(tags) for tags in tagger(texts)]
+    if len(tagged) != len(texts) or not all(
+        isinstance(tag, str) for tags in tagged for tag in tags
+    ):
         name = getattr(tagger, "__name__", tagger)
         raise InputError(f"tagger {name}: give a list of strings for each of {len(texts)} texts")
-    return found
+    return tagged
 
 
 def describe_tagger(metric: str, name: str | None, tagger: Tagger) -> dict[str, Any]:

@@ -11,7 +11,7 @@ def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
     "B-PER" begins an entity of type PER; "I-PER" continues it, or begins one if there is none
     before. "O" and "" are outside of entities; any other label is a single-word entity.
     """
-    found: set[tuple[str, int, int]] = set()
+    spans: set[tuple[str, int, int]] = set()
     kind, start = "", 0
     for i, label in enumerate([*labels, OUTSIDE]):
         mark, dash, name = label.partition("-")
@@ -20,9 +20,9 @@ def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
         if mark == "I" and name == kind:
             continue
         if kind:
-            found.add((kind, start, i))
+            spans.add((kind, start, i))
         kind, start = name, i
-    return found
+    return spans
 
 
 def tag_scores(
@@ -37,12 +37,16 @@ def tag_scores(
     pairs = [
         pair for texts in zip(predicted, labels, strict=True) for pair in zip(*texts, strict=True)
     ]
-    found = {(i, *entity) for i, text in enumerate(predicted) for entity in entities(text)}
-    wanted = {(i, *entity) for i, text in enumerate(labels) for entity in entities(text)}
-    hits, total = len(found & wanted), len(found) + len(wanted)
+    predicted_spans = {
+        (i, *entity) for i, text in enumerate(predicted) for entity in entities(text)
+    }
+    expected_spans = {(i, *entity) for i, text in enumerate(labels) for entity in entities(text)}
+    hits, total = len(predicted_spans & expected_spans), len(predicted_spans) + len(expected_spans)
+    num_right = sum(a == b for a, b in pairs)
+    # Without spans there are no hits, and the scores are 0.
     return {
-        "accuracy": 100 * sum(a == b for a, b in pairs) / len(pairs),
-        "f1": 200 * hits / total if total else 0.0,
-        "precision": 100 * hits / len(found) if found else 0.0,
-        "recall": 100 * hits / len(wanted) if wanted else 0.0,
+        "accuracy": 100 * num_right / len(pairs),
+        "f1": 200 * hits / max(total, 1),
+        "precision": 100 * hits / max(len(predicted_spans), 1),
+        "recall": 100 * hits / max(len(expected_spans), 1),
     }

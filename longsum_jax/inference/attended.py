@@ -17,7 +17,7 @@ from longsum_jax.ops.attention.dense import Scale, masked_softmax, repeat_heads,
 from longsum_jax.ops.losses import shift_right
 from longsum_jax.text.alignment import MAX_SOURCES
 from longsum_jax.text.prompts import PromptedIds
-from longsum_jax.text.statements import Source, Statement
+from longsum_jax.text.statements import SourceSentence, Statement
 from longsum_jax.text.support import PlacedSentences
 from longsum_jax.typing import Array
 
@@ -139,7 +139,7 @@ def _owners(token_ends: Sequence[int], ends: np.ndarray) -> np.ndarray:
     return np.where(lasts > 0, owners, -1)
 
 
-def _strongest(shares: np.ndarray, placed: PlacedSentences) -> tuple[Source, ...]:
+def _strongest(shares: np.ndarray, placed: PlacedSentences) -> tuple[SourceSentence, ...]:
     # The first source, and others with at least the minimum share.
     order = np.argsort(-shares, kind="stable")[:MAX_SOURCES].tolist()
     selected = order[:1] + [number for number in order[1:] if shares[number] >= LEAST_SHARE]

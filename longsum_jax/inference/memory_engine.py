@@ -10,7 +10,7 @@ from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocumen
 from longsum_jax.inference.rounds import Plan, run_plans
 from longsum_jax.inference.segments import SegmentSummarizer
 from longsum_jax.inference.strategies import budget_of
-from longsum_jax.inference.stream import Work
+from longsum_jax.inference.stream import StreamFunctions
 from longsum_jax.inference.summary import BatchSize, Request, Summary
 from longsum_jax.inference.summary_options import SummaryOptions
 from longsum_jax.ranking.selection import Length
@@ -80,12 +80,12 @@ class MemoryEngine:
             results += self._summarize_batch(batch, rows)
         return results
 
-    def work(self) -> Work:
+    def work(self) -> StreamFunctions:
         """Returns the functions for ``summarize_stream``.
 
         Reading moves extractors and sentence encoders to the device and off it again.
         """
-        return Work(self._read, self._length, self._summarize, reads_on_device=True)
+        return StreamFunctions(self._read, self._length, self._summarize, reads_on_device=True)
 
     @property
     def _any_order(self) -> bool:
@@ -147,13 +147,15 @@ class MemoryEngine:
     def _summarize_batch(self, batch: Sequence[_Segmented], rows: int) -> list[Summary]:
         on_segment = self._on_segment
         show = None if on_segment is None else (lambda _, text: on_segment(text))
+        inputs = [document.inputs for document in batch]
+        joiners = [self._joiner(document) for document in batch]
         summaries = self._segments.summarize(
             self._params,
-            [document.inputs for document in batch],
+            inputs,
             rows,
             self._generation,
             self._options.seed,
-            [self._joiner(document) for document in batch],
+            joiners,
             show,
         )
         return [

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from longsum_jax.decoding.decoder import Decoder
+from longsum_jax.decoding.decoder import CachedDecoder
 from longsum_jax.decoding.noise import noisy_cache, noisy_decoder
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.sampling import row_keys
@@ -494,7 +494,7 @@ def _replicated(out: Generated) -> Generated:
     return jax.lax.with_sharding_constraint(out, PartitionSpec())
 
 
-def _decoder(module: Any, params: Params, layers: Weights, source: DecoderSource) -> Decoder:
+def _decoder(module: Any, params: Params, layers: Weights, source: DecoderSource) -> CachedDecoder:
     variables = {"params": params}
     if layers is None:
         layers = unstacked_layers(params["decoder"])
@@ -507,7 +507,9 @@ def _decoder(module: Any, params: Params, layers: Weights, source: DecoderSource
     def step(ids: Array, cache: Any) -> tuple[Array, Any]:
         return apply(ids, cache, source, layers)
 
-    return Decoder(step, DecoderCache.reorder, DraftCache.kept, source.documents, source.earlier)
+    return CachedDecoder(
+        step, DecoderCache.reorder, DraftCache.kept, source.documents, source.earlier
+    )
 
 
 def _empty_cache(

@@ -379,8 +379,10 @@ def segments(source: StrategyInput) -> Steps:
     texts = source.cut()
     limit = source.part_tokens(len(texts))
     pieces = [source.piece(text, limit) for text in texts]
-    # To show segments as they finish, each one is a round.
-    rounds = [pieces] if source.reader.on_segment is None else [[piece] for piece in pieces]
+    rounds = [pieces]
+    if source.reader.on_segment is not None:
+        # To show segments as they finish, each one is a round.
+        rounds = [[piece] for piece in pieces]
     joiner = source.joiner()
     all_summaries: list[Summary] = []
     shares = _shares(pieces)
@@ -456,7 +458,10 @@ def _best_sentences(source: StrategyInput) -> str:
     ends = np.cumsum([len(part) + len(BLANK_LINE) for part in source.parts])
     part_of = np.searchsorted(ends, parsed.starts, side="right")
     groups = itertools.groupby(selected, lambda sentence: part_of[sentence])
-    parts = [" ".join(parsed.sentences[sentence] for sentence in group) for _, group in groups]
+    parts = []
+    for _, group in groups:
+        sentences = [parsed.sentences[sentence] for sentence in group]
+        parts.append(" ".join(sentences))
     best = source.reader.separator.join(parts)
     # Joined sentences may have more tokens than the sum; then keep the first segment.
     return best if source.is_input(best) else source.cut([best])[0]

@@ -12,7 +12,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument
 from longsum_jax.inference.rounds import Plan, run_plans
 from longsum_jax.inference.strategies import Reader, StrategyInput, choose, summarize_steps
-from longsum_jax.inference.stream import Work, coarse_length
+from longsum_jax.inference.stream import StreamFunctions, coarse_length
 from longsum_jax.inference.summary import BatchSize, Request, Summary
 from longsum_jax.inference.summary_options import SummaryOptions
 
@@ -58,9 +58,9 @@ class StrategyEngine:
             summaries = dict(run_plans(plans, self._decode))
         return [summaries[i] for i in range(len(requests))]
 
-    def work(self) -> Work:
+    def work(self) -> StreamFunctions:
         """Returns the functions for ``summarize_stream``."""
-        return Work(self.plan, lambda plan: plan.num_tokens, self._summarize, False)
+        return StreamFunctions(self.plan, lambda plan: plan.num_tokens, self._summarize, False)
 
     def source(self, request: Request) -> tuple[str, StrategyInput]:
         """Returns the strategy for a document, and the part of the document that is read.

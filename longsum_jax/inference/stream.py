@@ -20,7 +20,7 @@ _WINDOW = 64  # documents that are sorted by length together if batch_size="auto
 _BATCHES_IN_WINDOW = 4
 
 
-class Work(NamedTuple):
+class StreamFunctions(NamedTuple):
     """The functions with which a model summarizes, with the options of one call.
 
     Attributes:
@@ -52,7 +52,7 @@ Result = tuple[int, Summary | InputError]
 
 
 def summarize_stream(
-    work: Work, requests: Iterable[Request], batch_size: BatchSize
+    work: StreamFunctions, requests: Iterable[Request], batch_size: BatchSize
 ) -> Iterator[list[Result]]:
     """Yields, batch by batch, indices of documents in the stream with their summaries or errors.
 
@@ -132,7 +132,7 @@ def ahead(values: Iterable[T], size: int) -> Iterator[Iterator[T]]:
         stop.set()
 
 
-def _read(work: Work, index: int, request: Request) -> _StreamItem:
+def _read(work: StreamFunctions, index: int, request: Request) -> _StreamItem:
     try:
         document = work.read(request)
     except InputError as error:
@@ -141,7 +141,7 @@ def _read(work: Work, index: int, request: Request) -> _StreamItem:
 
 
 def _summarize_window(
-    work: Work, window: Sequence[_StreamItem], batch_size: BatchSize
+    work: StreamFunctions, window: Sequence[_StreamItem], batch_size: BatchSize
 ) -> Iterator[list[Result]]:
     failed: list[Result] = [(item.index, item.error) for item in window if item.error]
     if failed:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from longsum_jax.errors import InputError, counted
 from longsum_jax.text.documents import check_characters
 from longsum_jax.text.prompts import NO_PROMPT, Prompt
-from longsum_jax.text.statements import NO_OUTLINE, Outline, Reason, Source, Statement
+from longsum_jax.text.statements import NO_OUTLINE, Outline, Reason, SourceSentence, Statement
 
 # Behavior for documents beyond the limit: read their beginning, or raise InputError.
 Overflow = Literal["truncate", "error"]
@@ -180,7 +180,7 @@ REPORTED = tuple(
 )
 
 
-def place_of(source: Source) -> str:
+def place_of(source: SourceSentence) -> str:
     """Returns the location of a source: sentence 5, page 2, under "Costs"."""
     parts = [f"sentence {source.number + 1:,}"]
     if source.page:
@@ -215,10 +215,10 @@ def explanation_of(statement: Statement) -> list[str]:
     if explanation is None:
         return []
     terms = [*explanation.reasons, Reason("others", explanation.others)]
-    added = [
-        f"{'-' if term.contribution < 0 else '+'} {abs(term.contribution):.3f} {term.name}"
-        for term in terms
-    ]
+    added = []
+    for term in terms:
+        sign = "-" if term.contribution < 0 else "+"
+        added.append(f"{sign} {abs(term.contribution):.3f} {term.name}")
     return [f"score {explanation.score:.3f} = {explanation.mean_score:.3f} mean {' '.join(added)}"]
 
 
@@ -230,7 +230,7 @@ def lines_with_sources(statements: Sequence[Statement]) -> str:
     return "\n".join(lines)
 
 
-def _share(source: Source) -> str:
+def _share(source: SourceSentence) -> str:
     """Returns the share of a sentence that a source supports; "" for the whole sentence."""
     return "" if source.score == 1 else f"{source.score:.0%}: "
 

@@ -131,7 +131,9 @@ class SummaryDirectory:
         # Remove readable files of all formats first, so that none is older than the JSON file.
         previous = self._sidecar(files) or {}
         is_ours = previous.get("source") == files.source
-        suffixes = {shown.suffix for shown in FORMATS.values()} if is_ours else set()
+        suffixes: set[str] = set()
+        if is_ours:
+            suffixes = {shown.suffix for shown in FORMATS.values()}
         try:
             for suffix in suffixes:
                 (self._path / f"{files.stem}{_ENDING}{suffix}").unlink(missing_ok=True)

@@ -115,12 +115,12 @@ class DecoderSource(NamedTuple):
 
     @property
     def documents(self) -> Int[AnyArray, "documents length"] | None:
-        """The ids in the format of ``decoding.decoder.Decoder``: -1 for no token."""
+        """The ids in the format of ``decoding.decoder.CachedDecoder``: -1 for no token."""
         return None if self.ids is None else self.ids - 1
 
     @property
     def earlier(self) -> Int[AnyArray, "documents said"] | None:
-        """``said`` in the format of ``decoding.decoder.Decoder``: -1 for no token."""
+        """``said`` in the format of ``decoding.decoder.CachedDecoder``: -1 for no token."""
         return None if self.said is None else self.said - 1
 
     def stored(self, storage: Storage) -> "DecoderSource":

@@ -17,6 +17,7 @@ from .attention.key_sets import Dropout as Dropout
 from .attention.key_sets import KeySet as KeySet
 from .attention.key_sets import LazyBias as LazyBias
 from .attention.key_sets import PartialSoftmax as PartialSoftmax
+from .attention.key_sets import WeightDropout as WeightDropout
 from .attention.key_sets import merge_partial_softmaxes as merge_partial_softmaxes
 from .attention.linear import efficient_attention as efficient_attention
 from .attention.linear import linear_attention as linear_attention

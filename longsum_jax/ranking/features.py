@@ -172,8 +172,8 @@ def _form(document: ParsedDocument) -> Features:
         "question": np.array([_asks(sentence) for sentence in document.sentences], np.float64),
     }
     for cue, stems in CUES.items():
-        known = _is_word(words.names, stems.__contains__)
-        features[f"cue_{cue}"] = words.by_sentence(known[words.word])
+        is_cue = _is_word(words.names, stems.__contains__)
+        features[f"cue_{cue}"] = words.by_sentence(is_cue[words.word])
     return features
 
 
@@ -182,20 +182,20 @@ def _asks(sentence: str) -> bool:
 
 
 def _is_word(names: list[str], test: Callable[[str], bool]) -> np.ndarray:
-    found = np.zeros(max(len(names), 1), bool)
-    found[: len(names)] = [test(name) for name in names]
-    return found
+    result = np.zeros(max(len(names), 1), bool)
+    result[: len(names)] = [test(name) for name in names]
+    return result
 
 
 def _frequencies(document: ParsedDocument) -> Features:
     """Returns features of the count, first and last position of the words of a sentence."""
     words, n = document.words, len(document.sentences)
     content = document.content
-    kept = content[words.word].astype(np.float64)
-    kinds = np.maximum(words.by_sentence(kept), 1)  # distinct content words
+    is_content = content[words.word].astype(np.float64)
+    kinds = np.maximum(words.by_sentence(is_content), 1)  # distinct content words
 
     def mean(values: np.ndarray) -> np.ndarray:
-        return words.by_sentence(kept * values[words.word]) / kinds
+        return words.by_sentence(is_content * values[words.word]) / kinds
 
     total = words.by_word(words.counts) * content
     probability = total / max(total.sum(), 1)
@@ -205,22 +205,22 @@ def _frequencies(document: ParsedDocument) -> Features:
     np.maximum.at(last, words.word, words.row)
     order = np.argsort(-total, kind="stable")
     is_new = first[words.word] == words.row
-    running = np.maximum(words.by_sentence(kept * words.counts), 1)
+    running = np.maximum(words.by_sentence(is_content * words.counts), 1)
     highest = np.zeros(n)
     np.maximum.at(highest, words.row, log_total[words.word])
-    top_30 = words.by_sentence(np.isin(words.word, order[:30]) & (kept > 0))
+    top_30 = words.by_sentence(np.isin(words.word, order[:30]) & (is_content > 0))
     bigrams, content_bigrams = _bigrams(document)
     return {
         "probability": words.by_sentence(words.counts * probability[words.word]) / running,
         "probability_sum": words.by_sentence(probability[words.word]),
         "log_frequency": mean(log_total),
-        "log_frequency_sum": words.by_sentence(kept * log_total[words.word]),
+        "log_frequency_sum": words.by_sentence(is_content * log_total[words.word]),
         "highest_frequency": highest,
-        "top_10": words.by_sentence(np.isin(words.word, order[:10]) & (kept > 0)),
+        "top_10": words.by_sentence(np.isin(words.word, order[:10]) & (is_content > 0)),
         "top_30": top_30,
         "top_30_share": top_30 / np.maximum(document.lengths, 1),
         "inverse_frequency": mean(document.inverse),
-        "first_mentions": words.by_sentence(kept * is_new) / kinds,
+        "first_mentions": words.by_sentence(is_content * is_new) / kinds,
         "first_place": mean(first / n),
         "spread": mean((last - first) / n),
         "early_words": mean(first < max(5, 0.03 * n)),
@@ -240,8 +240,8 @@ def _bigrams(document: ParsedDocument) -> tuple[np.ndarray, np.ndarray]:
     )
     logs = np.log(count)[number]
     both = document.content[first] & document.content[second]
-    each = np.maximum(np.bincount(rows, minlength=n), 1)
-    return np.bincount(rows, logs, n) / each, np.bincount(rows, logs * both, n) / each
+    num_bigrams = np.maximum(np.bincount(rows, minlength=n), 1)
+    return np.bincount(rows, logs, n) / num_bigrams, np.bincount(rows, logs * both, n) / num_bigrams
 
 
 def _centrality(document: ParsedDocument) -> Features:
@@ -250,9 +250,9 @@ def _centrality(document: ParsedDocument) -> Features:
     row = words.row
     edge = max(_EDGE, n // 20)
 
-    def like(chosen: np.ndarray) -> np.ndarray:
+    def like(selected: np.ndarray) -> np.ndarray:
         """Returns the cosine with the sum of the chosen sentences."""
-        return _cosine(document, words.by_word(weights * chosen[row]))
+        return _cosine(document, words.by_word(weights * selected[row]))
 
     index = np.arange(n)
     return {
@@ -370,18 +370,18 @@ def _like_neighbor(document: ParsedDocument, offset: int) -> np.ndarray:
     keys = words.row * words.size + words.word  # ascending
     if not len(keys):
         return np.zeros(words.num_sentences)
-    wanted = keys + offset * words.size
-    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return words.by_sentence(weights * weights[place] * (keys[place] == wanted))
+    neighbor_keys = keys + offset * words.size
+    index = np.minimum(np.searchsorted(keys, neighbor_keys), len(keys) - 1)
+    return words.by_sentence(weights * weights[index] * (keys[index] == neighbor_keys))
 
 
 def _of_query(document: ParsedDocument, query: str | None) -> Features:
     """Returns features of a query; zeros without one, or if the document has none of its words."""
     words, n = document.words, len(document.sentences)
     stems = dict.fromkeys(map(light_stem, unicode_words(query or "")))
-    asked = [stem for stem in stems if stem not in STOP_WORDS]
-    is_asked = _is_word(words.names, set(asked).__contains__)
-    vector = document.inverse * is_asked
+    query_stems = [stem for stem in stems if stem not in STOP_WORDS]
+    is_in_query = _is_word(words.names, set(query_stems).__contains__)
+    vector = document.inverse * is_in_query
     covered = words.by_sentence(vector[words.word]) / max(vector.sum(), 1e-12)
     near = _window_mean(covered, 8)
     weight = (near / max(near.max(), 1e-12)) ** 2
@@ -394,8 +394,8 @@ def _of_query(document: ParsedDocument, query: str | None) -> Features:
         "query_near_30": _window_mean(covered, 30),
         "query_highest": _window_max(covered, 4),
         "query_expanded": _cosine(document, around),
-        "query_words": np.full(n, len(asked)),
-        "query_known": np.full(n, is_asked.any()),
+        "query_words": np.full(n, len(query_stems)),
+        "query_known": np.full(n, is_in_query.any()),
     }
 
 

@@ -149,7 +149,7 @@ def _is_short_in_talk(sentence: str) -> bool:
 
 def _are_numbered_headings(document: ParsedDocument) -> np.ndarray:
     """Returns True for headings with a stop that begin with a section number ("3.1 Results.")."""
-    numbered = np.array([_SECTION.match(each) is not None for each in document.sentences])
+    numbered = np.array([_SECTION.match(sentence) is not None for sentence in document.sentences])
     return numbered & (document.lengths <= LONGEST_HEADING)
 
 
@@ -165,14 +165,14 @@ def _are_numbers(document: ParsedDocument) -> np.ndarray:
     Fewer numbers are sufficient if the row has no final stop.
     """
     digits = class_counts(document, document.characters.digit)
-    found = digits > _DIGITS * (document.ends - document.starts)
-    for number in np.flatnonzero(found):
+    is_number = digits > _DIGITS * (document.ends - document.starts)
+    for number in np.flatnonzero(is_number):
         sentence = document.sentences[number]
         words = [word for word in sentence.split() if any(map(str.isalnum, word))]
         numbers = sum(not any(map(str.isalpha, word)) for word in words)
         most = _NUMBERS if is_stopped(sentence) else _UNSTOPPED_NUMBERS
-        found[number] = numbers > most * len(words)
-    return found
+        is_number[number] = numbers > most * len(words)
+    return is_number
 
 
 def _in_captions(document: ParsedDocument) -> np.ndarray:
@@ -181,16 +181,16 @@ def _in_captions(document: ParsedDocument) -> np.ndarray:
     If a paragraph is longer than a caption, text follows its caption. Then only the beginning is
     marked, and the sentence after a label ("Figure 1.").
     """
-    found = np.array([begins_caption(sentence) for sentence in document.sentences])
+    is_caption = np.array([begins_caption(sentence) for sentence in document.sentences])
     words = np.cumsum(document.lengths)
-    for first in np.flatnonzero(found):
+    for first in np.flatnonzero(is_caption):
         paragraph = document.paragraphs[first]
         end = int(np.searchsorted(document.paragraphs, paragraph, side="right"))
         if words[end - 1] - words[first] + document.lengths[first] > LONGEST_CAPTION:
             is_label = document.lengths[first] < _FEWEST_WORDS
             end = min(end, first + 1 + is_label)
-        found[first:end] = True
-    return found
+        is_caption[first:end] = True
+    return is_caption
 
 
 def _are_unfinished(document: ParsedDocument) -> np.ndarray:

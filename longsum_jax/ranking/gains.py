@@ -26,8 +26,8 @@ def reference_gains(sentences: Sequence[str], reference: str) -> np.ndarray:
     density = np.zeros(len(sentences))
     tokenize = _stemmed_words if is_latin(reference) else unicode_words
     for size in (1, 2):
-        texts, wanted = count_ngrams(sentences, [reference], size, tokenize=tokenize)
-        most = wanted.dense()[0][texts.ngram]
+        texts, expected = count_ngrams(sentences, [reference], size, tokenize=tokenize)
+        most = expected.dense()[0][texts.ngram]
         hits = np.bincount(texts.text, np.minimum(texts.counts, most), len(sentences))
         density += hits / (texts.total + SHRINKAGE)
     spread = density.std()

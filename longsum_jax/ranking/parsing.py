@@ -123,8 +123,8 @@ def class_counts(document: ParsedDocument, marked: np.ndarray) -> np.ndarray:
 
 def _classes(text: str) -> Characters:
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    place = np.minimum(codes, _LAST_CODE)
-    classes = Characters(*(table[place] for table in _class_tables()))
+    index = np.minimum(codes, _LAST_CODE)
+    classes = Characters(*(table[index] for table in _class_tables()))
     # A Windows line break counts as one.
     classes.line_end[:-1] &= (codes[:-1] != ord("\r")) | (codes[1:] != ord("\n"))
     return classes
@@ -133,10 +133,10 @@ def _classes(text: str) -> Characters:
 @functools.cache
 def _class_tables() -> Characters:
     """Returns the classes of the characters up to ``_LAST_CODE``, which represents all others."""
-    known = [chr(code) for code in range(_LAST_CODE + 1)]
+    characters = [chr(code) for code in range(_LAST_CODE + 1)]
 
     def table(test: Callable[[str], bool]) -> np.ndarray:
-        return np.array([test(char) for char in known])
+        return np.array([test(char) for char in characters])
 
     return Characters(
         space=table(str.isspace),
@@ -158,9 +158,9 @@ def _is_mark(char: str) -> bool:
 
 def _breaks(starts: np.ndarray, ends: np.ndarray, line_end: np.ndarray) -> np.ndarray:
     totals = np.concatenate([[0], np.cumsum(line_end)])
-    found = totals[starts] - totals[np.concatenate([[0], ends[:-1]])]
-    found[0] = 2  # the beginning of the text
-    return np.minimum(found, 2)
+    counts = totals[starts] - totals[np.concatenate([[0], ends[:-1]])]
+    counts[0] = 2  # the beginning of the text
+    return np.minimum(counts, 2)
 
 
 def _paragraphs(breaks: np.ndarray) -> np.ndarray:

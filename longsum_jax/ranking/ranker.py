@@ -57,10 +57,10 @@ class Ranker:
     """
 
     def __init__(self, trees: BoostedTrees, fallback: Fallback | None = None) -> None:
-        known = list(sentence_features(parse_document("One sentence.")))
-        same_features(trees.names, known)
+        names = list(sentence_features(parse_document("One sentence.")))
+        same_features(trees.names, names)
         if fallback is not None:
-            same_features([*fallback.names, *fallback.document_names], known)
+            same_features([*fallback.names, *fallback.document_names], names)
         self.trees = trees
         self.fallback = fallback
 
@@ -141,7 +141,7 @@ class Ranker:
         Raises:
             InputError: the document is empty, the query is blank, or the length is invalid.
         """
-        wanted = parse_length(length)
+        parsed_length = parse_length(length)
         if query is not None and not query.strip():
             raise InputError("the query is blank; give a question or leave it out")
         document = parse_document(join_wrapped_lines(text))
@@ -152,19 +152,19 @@ class Ranker:
         scores = without_fragments(document, mixed)
         scores[_is_layout(document, outline)] = -np.inf
         labels = _labels(document)
-        chosen = select_sentences(
+        selected = select_sentences(
             document,
             scores,
-            wanted,
+            parsed_length,
             dependent=depend_on_previous(document),
             label_words=np.array([num_words(label) for label in labels]),
         )
-        names, contributions = self._contributions(features, reached, tree_scores, chosen)
-        explanations = explain(names, contributions, mixed, chosen)
+        names, contributions = self._contributions(features, reached, tree_scores, selected)
+        explanations = explain(names, contributions, mixed, selected)
         statements = [
             statement._replace(explanation=explanation)
             for statement, explanation in zip(
-                _statements(_placed(text, document, outline), chosen, labels),
+                _statements(_placed(text, document, outline), selected, labels),
                 explanations,
                 strict=True,
             )
@@ -210,18 +210,18 @@ def _labels(document: ParsedDocument) -> list[str]:
 
 
 def _statements(
-    placed: PlacedSentences, chosen: Sequence[int], labels: Sequence[str]
+    placed: PlacedSentences, selected: Sequence[int], labels: Sequence[str]
 ) -> list[Statement]:
     """Returns sentences of a document as sentences of its summary, one per line.
 
     Args:
         placed: sentences of the document.
-        chosen: indices of the selected sentences.
+        selected: indices of the selected sentences.
         labels: text before each sentence of the document.
     """
     statements = []
     start = 0
-    for number in chosen:
+    for number in selected:
         source = placed.source(number, 1.0)
         text = labels[number] + source.text
         end = start + len(text)

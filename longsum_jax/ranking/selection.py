@@ -64,12 +64,12 @@ def parse_length(text: str | int | Length) -> Length:
     name = str(text).strip().lower()
     if name in NAMED:
         return Length(NAMED[name])
-    found = _LENGTH.fullmatch(name)
-    if not found:
+    match = _LENGTH.fullmatch(name)
+    if not match:
         raise InputError(
             f'length="{text}"; write {", ".join(NAMED)}, "150 words", "7 sentences" or "5%"'
         )
-    value, unit = found.groups(default="words")
+    value, unit = match.groups(default="words")
     if unit in ("%", "percent"):
         return Length(float(value), "percent")
     return Length(float(value), "words" if unit.startswith("word") else "sentences")
@@ -156,8 +156,8 @@ def take_sentences(
         share = room / (num_parts - part)
         room -= share - selection.fill(start, end, share)
         start = end
-    if selection.taken:
-        return sorted(selection.taken)
+    if selection.selected:
+        return sorted(selection.selected)
     return [int(np.where(allowed, scores, -np.inf).argmax())]
 
 
@@ -186,7 +186,7 @@ class _Selection:
         allowed: np.ndarray,
         dependent: np.ndarray,
     ) -> None:
-        self.taken: set[int] = set()
+        self.selected: set[int] = set()
         # Lists, because reading single array elements is slow.
         self._scores = scores.tolist()
         self._costs = costs.tolist()
@@ -205,7 +205,7 @@ class _Selection:
         heapq.heapify(queue)
         while queue and room >= 1:
             value, sentence = heapq.heappop(queue)
-            missing = [] if sentence in self.taken else self._missing(sentence)
+            missing = [] if sentence in self.selected else self._missing(sentence)
             if not missing:
                 continue
             current = -self._mean_score(missing)
@@ -216,7 +216,7 @@ class _Selection:
             if cost > room or self._repeats(missing):
                 continue
             for number in missing:
-                self.taken.add(number)
+                self.selected.add(number)
                 self._seen.add(number)
             room -= cost
             after = sentence + 1
@@ -238,9 +238,9 @@ class _Selection:
 
     def _missing(self, sentence: int) -> list[int]:
         """Returns the part of a sentence's group to be selected with it."""
-        if sentence - 1 in self.taken:
+        if sentence - 1 in self.selected:
             return [sentence]
-        return [number for number in self._group(sentence) if number not in self.taken]
+        return [number for number in self._group(sentence) if number not in self.selected]
 
     def _repeats(self, sentences: Sequence[int]) -> bool:
         """Returns True if one of some sentences is a near-duplicate of a selected sentence."""

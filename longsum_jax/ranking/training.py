@@ -14,7 +14,7 @@ from longsum_jax.ranking.gains import reference_gains
 from longsum_jax.ranking.lexicon import STOP_WORDS, light_stem
 from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.trees import BoostedTrees
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.ngrams import unicode_words
 from longsum_jax.text.sentences import join_wrapped_lines, split_sentences
 
@@ -48,7 +48,7 @@ class Rows(NamedTuple):
     weights: np.ndarray
 
 
-def draw_rows(documents: Sequence[Document], options: RowOptions = RowOptions()) -> Rows:
+def draw_rows(documents: Sequence[DataRow], options: RowOptions = RowOptions()) -> Rows:
     """Returns random sentences of the documents of one data set; their weights sum to ``rows``.
 
     Args:
@@ -82,7 +82,7 @@ def draw_rows(documents: Sequence[Document], options: RowOptions = RowOptions())
     return Rows(names, table, np.concatenate(gains), weights)
 
 
-def _summaries(document: Document) -> tuple[str, ...]:
+def _summaries(document: DataRow) -> tuple[str, ...]:
     """Returns the summaries of a document that has one or several."""
     several = isinstance(document.summary, tuple)
     return cast(tuple[str, ...], document.summary) if several else (document.only_summary,)
@@ -132,7 +132,7 @@ def _columns(rows: Rows, names: Sequence[str]) -> np.ndarray:
     return rows.table[:, [rows.names.index(name) for name in names]]
 
 
-def asked(document: Document, most: int, rng: np.random.Generator) -> Document | None:
+def asked(document: DataRow, most: int, rng: np.random.Generator) -> DataRow | None:
     """Draws a query about a part of a document's summary, which replaces the summary.
 
     The part is a random sentence of the summary that shares at least two content words with the
@@ -147,11 +147,11 @@ def asked(document: Document, most: int, rng: np.random.Generator) -> Document |
     Returns:
         The document with query and new summary; None if no sentence of the summary qualifies.
     """
-    known = set(map(light_stem, unicode_words(document.document))) - STOP_WORDS
+    stems = set(map(light_stem, unicode_words(document.document))) - STOP_WORDS
     shared = []
     for sentence in split_sentences(_summaries(document)[0]):
         distinct = dict.fromkeys(unicode_words(sentence))
-        words = [word for word in distinct if light_stem(word) in known]
+        words = [word for word in distinct if light_stem(word) in stems]
         if len(words) >= 2:
             shared.append((sentence, words))
     if not shared:
@@ -163,8 +163,8 @@ def asked(document: Document, most: int, rng: np.random.Generator) -> Document |
 
 
 def _with_queries(
-    documents: Sequence[Document], options: RowOptions, rng: np.random.Generator
-) -> Iterator[Document]:
+    documents: Sequence[DataRow], options: RowOptions, rng: np.random.Generator
+) -> Iterator[DataRow]:
     for document in documents:
         yield document
         if document.query is None and rng.random() < options.query_share:

@@ -61,8 +61,8 @@ class BoostedTrees(NamedTuple):
             reached: int16 [trees, rows], leaves of the rows.
         """
         total = np.zeros(reached.shape[1])
-        for leaves, places in zip(self.leaves, reached, strict=True):
-            total += leaves[places]
+        for leaves, indices in zip(self.leaves, reached, strict=True):
+            total += leaves[indices]
         return total
 
     def contributions(self, reached: np.ndarray, rows: Sequence[int]) -> np.ndarray:
@@ -77,14 +77,16 @@ class BoostedTrees(NamedTuple):
             reached: int16 [trees, rows], leaves of all rows.
             rows: indices of the k rows.
         """
-        chosen = np.asarray(rows, np.int64)
-        result = np.zeros((len(chosen), len(self.names)))
-        for features, leaves, places in zip(self.features, self.leaves, reached, strict=True):
-            values = _node_values(leaves, np.bincount(places, minlength=len(leaves)))
-            node = places[chosen].astype(np.int64) + len(features)
+        row_indices = np.asarray(rows, np.int64)
+        result = np.zeros((len(row_indices), len(self.names)))
+        for features, leaves, indices in zip(self.features, self.leaves, reached, strict=True):
+            values = _node_values(leaves, np.bincount(indices, minlength=len(leaves)))
+            node = indices[row_indices].astype(np.int64) + len(features)
             while node.any():  # all leaves have the same depth
                 parent = (node - 1) // 2
-                result[np.arange(len(chosen)), features[parent]] += values[node] - values[parent]
+                result[np.arange(len(row_indices)), features[parent]] += (
+                    values[node] - values[parent]
+                )
                 node = parent
         return result
 
@@ -150,9 +152,9 @@ def load_trees(path: str | Path) -> BoostedTrees:
     return BoostedTrees(**arrays | {"names": arrays["names"].tolist()})
 
 
-def same_features(names: Sequence[str], known: Sequence[str]) -> None:
+def same_features(names: Sequence[str], expected: Sequence[str]) -> None:
     """Raises InputError if some names are unknown."""
-    if missing := sorted(set(names) - set(known)):
+    if missing := sorted(set(names) - set(expected)):
         raise InputError(
             f"the ranker asks for features that this version does not have ({', '.join(missing)}); "
             "train it again with configs/builtin_extractor.py"

@@ -185,8 +185,8 @@ def _without_license(blocks: list[Block]) -> tuple[list[Block], str | None]:
 
 def _without_references(blocks: list[Block]) -> tuple[list[Block], str | None]:
     """Removes the last reference list, up to the next heading of the same level."""
-    places = [i for i, block in enumerate(blocks) if _REFERENCES.fullmatch(block.text.strip())]
-    for start in reversed(places):
+    indices = [i for i, block in enumerate(blocks) if _REFERENCES.fullmatch(block.text.strip())]
+    for start in reversed(indices):
         end = _end_of_references(blocks, start)
         if end > start + 1:
             left_out = sum(len(block.text) for block in blocks[start:end])
@@ -224,21 +224,21 @@ def lines_to_leave_out(pages: Sequence[Sequence[str]]) -> tuple[list[list[bool]]
     Returns:
         A flag per line of each page, True if it is removed, and a note about each kind.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     marks = [[False] * len(page) for page in pages]
     for page, marked in zip(pages, marks, strict=True):
         for i, line in enumerate(page):
             if _LEADERS.search(line[-_END_OF_LINE:]):
                 marked[i] = True
-                found["line of contents"] += 1
+                counts["line of contents"] += 1
     for is_top in (True, False):
-        _mark_running_lines(pages, marks, found, is_top=is_top)
+        _mark_running_lines(pages, marks, counts, is_top=is_top)
     kinds = ("running header", "page number", "line of contents")
-    return marks, [f"{counted(found[kind], kind)} left out" for kind in kinds if found[kind]]
+    return marks, [f"{counted(counts[kind], kind)} left out" for kind in kinds if counts[kind]]
 
 
 def _mark_running_lines(
-    pages: Sequence[Sequence[str]], marks: list[list[bool]], found: Counter[str], *, is_top: bool
+    pages: Sequence[Sequence[str]], marks: list[list[bool]], counts: Counter[str], *, is_top: bool
 ) -> None:
     """Marks running lines from one edge of the pages inwards, up to the first line of text."""
     if len(pages) == 1:
@@ -259,10 +259,10 @@ def _mark_running_lines(
             if count < _FEWEST_PAGES and not is_number:
                 continue
             reached.add(number)
-            place = depth if is_top else len(pages[number]) - 1 - depth
-            if not marks[number][place]:
-                marks[number][place] = True
-                found["page number" if is_number else "running header"] += 1
+            index = depth if is_top else len(pages[number]) - 1 - depth
+            if not marks[number][index]:
+                marks[number][index] = True
+                counts["page number" if is_number else "running header"] += 1
 
 
 def _pattern(line: str) -> str:
@@ -400,11 +400,11 @@ def join_hyphens(text: str, words: Set[str] | None = None) -> str:
     """
     if _HYPHEN_AT_END.search(text) is None:
         return text
-    known = words_of(text) if words is None else words
+    vocabulary = words_of(text) if words is None else words
 
     def joined(match: re.Match[str]) -> str:
         first, second, rest, goes_on = match.groups()
-        hyphen = "-" if _keeps_hyphen(first, second, known) else ""
+        hyphen = "-" if _keeps_hyphen(first, second, vocabulary) else ""
         return f"{first}{hyphen}{second}{rest}" + ("\n" if goes_on else "")
 
     return _HYPHEN_AT_END.sub(joined, text)

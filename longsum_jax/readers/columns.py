@@ -105,7 +105,9 @@ def _is_running_text(rows: Sequence[Sequence[Piece]]) -> bool:
     if len(filled) < FEWEST_ROWS:
         return False
     texts = [row[0].text for row in filled]
-    width = max(row[-1].right for row in filled) - min(row[0].left for row in filled)
+    left = min(row[0].left for row in filled)
+    right = max(row[-1].right for row in filled)
+    width = right - left
     num_full = sum(row[-1].right - row[0].left >= _FULL * width for row in filled)
     num_small = sum(text[0].islower() for text in texts)
     num_chars = sum(len(piece.text) for row in filled for piece in row)

@@ -14,8 +14,8 @@ def read_source(source: Source) -> Iterator[Document | Failure]:
     try:
         kind = kind_of(source)
         if kind.read is not None:
-            for found in kind.read(source):
-                yield from _read_inner(found) if isinstance(found, Source) else (found,)
+            for item in kind.read(source):
+                yield from _read_inner(item) if isinstance(item, Source) else (item,)
             return
         _check_depth(source, source.depth + 1)
         empty = True

@@ -114,7 +114,7 @@ class Block(NamedTuple):
     breaks: tuple[int, ...] = ()
 
 
-class Layout(NamedTuple):
+class TextLayout(NamedTuple):
     """The text of joined blocks, with the positions of its headings and pages."""
 
     text: str
@@ -122,7 +122,7 @@ class Layout(NamedTuple):
     pages: tuple[int, ...]
 
 
-def lay_out(blocks: Sequence[Block], num_pages: int = 0) -> Layout:
+def lay_out(blocks: Sequence[Block], num_pages: int = 0) -> TextLayout:
     """Joins blocks with an empty line between them.
 
     Args:
@@ -132,18 +132,18 @@ def lay_out(blocks: Sequence[Block], num_pages: int = 0) -> Layout:
     texts = []
     headings = []
     starts: dict[int, int] = {}
-    place = 0
+    start = 0
     for block in blocks:
         if block.level:
-            headings.append(Heading(place, place + len(block.text), block.level))
+            headings.append(Heading(start, start + len(block.text), block.level))
         if block.page:
-            starts.setdefault(block.page, place)
+            starts.setdefault(block.page, start)
         for i, offset in enumerate(block.breaks, 1):
-            starts.setdefault(block.page + i, place + offset)
+            starts.setdefault(block.page + i, start + offset)
         texts.append(block.text)
-        place += len(block.text) + len(PARAGRAPH)
+        start += len(block.text) + len(PARAGRAPH)
     text = PARAGRAPH.join(texts)
-    return Layout(text, tuple(headings), _page_starts(starts, num_pages, len(text)))
+    return TextLayout(text, tuple(headings), _page_starts(starts, num_pages, len(text)))
 
 
 def _page_starts(starts: dict[int, int], num_pages: int, length: int) -> tuple[int, ...]:

@@ -56,10 +56,10 @@ def read(source: Source) -> Iterator[Document]:
         return read_xml(archive, path, source)
 
     styles = _read_styles(part(_STYLES)) if _STYLES in members else _Styles()
-    body = next((each for each in part(_MAIN).iter() if local_name(each) == "body"), None)
+    body = next((element for element in part(_MAIN).iter() if local_name(element) == "body"), None)
     if body is None:
         raise InputError(f"{source.name}: {_MAIN} has no body; the document is damaged")
-    reader = _Reader(styles, source)
+    reader = _DocxReader(styles, source)
     blocks = list(reader.blocks(body))
     notes = reader.notes()
     transcript = None if source.options.keep_all else find_transcript(blocks)
@@ -71,11 +71,11 @@ def read(source: Source) -> Iterator[Document]:
     for path in _NOTES:
         if path not in members:
             continue
-        found = list(_Reader(_Styles(), source).blocks(part(path)))
+        part_blocks = list(_DocxReader(_Styles(), source).blocks(part(path)))
         if source.options.keep_all:
-            blocks += found
-        elif found:
-            notes.append(f"{counted(len(found), _NOTES[path])} left out")
+            blocks += part_blocks
+        elif part_blocks:
+            notes.append(f"{counted(len(part_blocks), _NOTES[path])} left out")
     title = office_title(archive, source)
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
@@ -121,7 +121,7 @@ def _read_styles(styles: Element) -> _Styles:
     return _Styles(inherited(levels, bases), inherited(left_out, bases))
 
 
-class _Reader:
+class _DocxReader:
     """Converts elements to blocks.
 
     Args:
@@ -195,7 +195,8 @@ def _style(paragraph: Element) -> str:
     """Returns the style id of a paragraph; "" if it has none."""
     properties = next((child for child in paragraph if local_name(child) == "pPr"), ())
     return next(
-        (_attribute(each, "val") for each in properties if local_name(each) == "pStyle"), ""
+        (_attribute(element, "val") for element in properties if local_name(element) == "pStyle"),
+        "",
     )
 
 

@@ -80,7 +80,7 @@ def read(source: Source) -> Iterator[Document]:
     for count, kind in ((num_captions, "caption"), (num_footnotes, "footnote")):
         if count:
             notes.append(f"{counted(count, kind)} left out")
-    title = next((each.text for each in _find_all(package, "title") if each.text), None)
+    title = next((element.text for element in _find_all(package, "title") if element.text), None)
     yield source.document(blocks, title=title, has_pictures=has_pictures, notes=notes)
 
 
@@ -160,7 +160,7 @@ def _entry(entry: Element, is_nav: bool) -> tuple[str, str]:
     if is_nav:
         return " ".join("".join(entry.itertext()).split()), entry.get("href", "")
     labels = [text for label in _find_all(entry, "text")[:1] for text in label.itertext()]
-    target = next((each.get("src", "") for each in _find_all(entry, "content")), "")
+    target = next((element.get("src", "") for element in _find_all(entry, "content")), "")
     return " ".join("".join(labels).split()), target
 
 
@@ -172,4 +172,6 @@ def _resolved(href: str, base: str) -> str:
 
 def _find_all(root: Element, tag: str) -> list[Element]:
     """Returns elements by their local name, in any namespace."""
-    return [each for each in root.iter() if each.tag == tag or each.tag.endswith("}" + tag)]
+    return [
+        element for element in root.iter() if element.tag == tag or element.tag.endswith("}" + tag)
+    ]

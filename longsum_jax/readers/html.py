@@ -147,8 +147,8 @@ def page_document(source: Source, declared: str | None) -> Document:
 
 def declared_encoding(content: bytes) -> str | None:
     """Returns the encoding that a page declares near its beginning; None if it declares none."""
-    found = _META_CHARSET.search(content[:4096]) or _XML_CHARSET.search(content[:200])
-    return found.group(1).decode() if found else None
+    match = _META_CHARSET.search(content[:4096]) or _XML_CHARSET.search(content[:200])
+    return match.group(1).decode() if match else None
 
 
 class Page:

@@ -58,7 +58,9 @@ class _Policy(email.policy.EmailPolicy):
     def header_fetch_parse(self, name: str, value: Any) -> Any:
         is_parsed = hasattr(value, "name")
         try:
-            return super().header_fetch_parse(name, value if is_parsed else value[:_LONGEST_HEADER])
+            if not is_parsed:
+                value = value[:_LONGEST_HEADER]
+            return super().header_fetch_parse(name, value)
         except (ValueError, LookupError, TypeError, AttributeError, MessageError):
             return super().header_fetch_parse(name, "")
 
@@ -116,10 +118,10 @@ def _read(source: Source) -> Iterator[Document | Source]:
     for part in bodies:
         text = _text(part, source.name)
         if part.get_content_type() == "text/html":
-            found, dropped = _page_blocks(Page(text, source), source, is_forward)
+            part_blocks, dropped = _page_blocks(Page(text, source), source, is_forward)
         else:
-            found, dropped = _text_blocks(text, source, is_forward)
-        blocks += found
+            part_blocks, dropped = _text_blocks(text, source, is_forward)
+        blocks += part_blocks
         notes += dropped
     if subject and blocks:
         blocks.insert(0, Block(subject, 1))
@@ -146,7 +148,7 @@ def _parts(part: MIMEPart, source: Source) -> tuple[list[MIMEPart], list[MIMEPar
             attached += others
     if has_alternatives:
         bodies = [_alternative(bodies, source.name)]
-    return [each for body in bodies for each in body], attached
+    return [body_part for body in bodies for body_part in body], attached
 
 
 def _alternative(bodies: list[list[MIMEPart]], name: str) -> list[MIMEPart]:
@@ -163,7 +165,7 @@ def _has_html(body: list[MIMEPart]) -> bool:
 
 def _attachments(parts: list[MIMEPart], source: Source) -> tuple[list[Source], list[str]]:
     """Returns the attachments that may contain text, and a note about the others."""
-    found, left_out = [], []
+    attachments, left_out = [], []
     names: set[str] = set()
     for number, part in enumerate(parts, 1):
         name = part.get_filename() or f"attachment {number}"
@@ -176,8 +178,8 @@ def _attachments(parts: list[MIMEPart], source: Source) -> tuple[list[Source], l
             # A message within a message has no name.
             is_mail = part.get_content_type() == "message/rfc822"
             inner = in_one_line(f"{source.name}/{name}")
-            found.append(source.inner(inner, content, "message.eml" if is_mail else name))
-    return found, [f"attachments not read: {', '.join(left_out)}"] if left_out else []
+            attachments.append(source.inner(inner, content, "message.eml" if is_mail else name))
+    return attachments, [f"attachments not read: {', '.join(left_out)}"] if left_out else []
 
 
 def _content(part: MIMEPart) -> bytes | None:
@@ -186,7 +188,7 @@ def _content(part: MIMEPart) -> bytes | None:
     if part.get_content_maintype() in ("image", "audio", "video") or is_signature:
         return None
     if part.get_content_type() == "message/rfc822":
-        return b"".join(bytes(each) for each in part.iter_parts())
+        return b"".join(bytes(subpart) for subpart in part.iter_parts())
     content = part.get_payload(decode=True)
     return content if isinstance(content, bytes) else None
 
@@ -219,9 +221,9 @@ def _text_blocks(text: str, source: Source, is_forward: bool) -> tuple[list[Bloc
     """Returns the blocks of a plain body, and notes about removed content."""
     if source.options.keep_all:
         return text_blocks(text), []
-    own = own_lines(text.split("\n"), is_forward=is_forward)
-    text = "\n".join(line for line in own.lines if line is not None)
-    return text_blocks(text), own.notes + _about_quoted(own.num_quoted)
+    answer = own_lines(text.split("\n"), is_forward=is_forward)
+    text = "\n".join(line for line in answer.lines if line is not None)
+    return text_blocks(text), answer.notes + _about_quoted(answer.num_quoted)
 
 
 def _page_blocks(page: Page, source: Source, is_forward: bool) -> tuple[list[Block], list[str]]:
@@ -235,16 +237,16 @@ def _page_blocks(page: Page, source: Source, is_forward: bool) -> tuple[list[Blo
         if has_signature:
             page.drop(_SIGNATURE_HTML)
         answer = page.blocks()
-        own = own_lines(_lines(answer), is_forward=False)
-        if not own.is_forward:
+        answer_lines = own_lines(_lines(answer), is_forward=False)
+        if not answer_lines.is_forward:
             notes = {"signature left out": None} if has_signature else {}
-            notes |= dict.fromkeys(own.notes)
-            return _with_lines(answer, own.lines), [
+            notes |= dict.fromkeys(answer_lines.notes)
+            return _with_lines(answer, answer_lines.lines), [
                 *notes,
-                *_about_quoted(num_quoted + own.num_quoted),
+                *_about_quoted(num_quoted + answer_lines.num_quoted),
             ]
-    own = own_lines(_lines(blocks), is_forward=True)
-    return _with_lines(blocks, own.lines), own.notes
+    answer_lines = own_lines(_lines(blocks), is_forward=True)
+    return _with_lines(blocks, answer_lines.lines), answer_lines.notes
 
 
 def _about_quoted(num_chars: int) -> list[str]:

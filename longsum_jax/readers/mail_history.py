@@ -287,7 +287,11 @@ def _without_history(lines: Sequence[str], header: _Header | None) -> OwnLines:
                 # The rest is quoted without a mark.
                 result[start:] = [None] * (len(lines) - start)
                 break
-    num_quoted = sum(len(line) + 1 for line, own in zip(lines, result, strict=True) if own is None)
+    num_quoted = sum(
+        len(line) + 1
+        for line, result_line in zip(lines, result, strict=True)
+        if result_line is None
+    )
     return OwnLines(result, _drop_endings(result, 0), num_quoted)
 
 
@@ -321,9 +325,9 @@ def _with_forwarded(lines: Sequence[str], header: _Header | None) -> OwnLines:
             result[number] = line.lstrip()[1:].removeprefix(" ")
     notes = _drop_endings(result, start)
     if start:
-        own = result[:start]
-        notes += [note for note in _drop_endings(own, 0) if note not in notes]
-        result[:start] = own
+        beginning = result[:start]
+        notes += [note for note in _drop_endings(beginning, 0) if note not in notes]
+        result[:start] = beginning
     if header is not None:
         notes.append("header of forwarded mail left out")
     return OwnLines(result, notes, is_forward=True)
@@ -358,17 +362,17 @@ def _endings(lines: Sequence[str | None], shown: Sequence[int]) -> Iterator[tupl
     texts = [lines[i] or "" for i in shown]
     end = shown[-1] + 1
     footer, signature, notice = "footer left out", "signature left out", "notice left out"
-    for place in range(len(shown) - 1, max(0, len(shown) - 1 - _LONGEST_FOOTER), -1):
-        is_rule = _RULE.fullmatch(texts[place]) or _DASHES.fullmatch(texts[place])
-        if is_rule and _LIST_WORDS.search("\n".join(texts[place + 1 :])):
-            yield shown[place], end, footer
-    for place in range(len(shown) - 1, 0, -1):
-        text = texts[place]
-        num_after = len(shown) - 1 - place
+    for index in range(len(shown) - 1, max(0, len(shown) - 1 - _LONGEST_FOOTER), -1):
+        is_rule = _RULE.fullmatch(texts[index]) or _DASHES.fullmatch(texts[index])
+        if is_rule and _LIST_WORDS.search("\n".join(texts[index + 1 :])):
+            yield shown[index], end, footer
+    for index in range(len(shown) - 1, 0, -1):
+        text = texts[index]
+        num_after = len(shown) - 1 - index
         if text == "-- " or (_DASHES.fullmatch(text) and num_after <= _LONGEST_SIGNATURE):
             # A signature ends before quoted lines, because replies may follow them.
-            following = range(shown[place] + 1, end)
-            yield shown[place], next((i for i in following if lines[i] is None), end), signature
+            following = range(shown[index] + 1, end)
+            yield shown[index], next((i for i in following if lines[i] is None), end), signature
     if len(shown) == 1:
         return
     if _DEVICE.fullmatch(texts[-1].strip()):

@@ -129,7 +129,9 @@ def markdown_blocks(text: str) -> Iterator[tuple[Block, bool]]:
             mark = f"{'  ' * (depth - 1)}{token.info}{token.markup} "
         elif kind == "paragraph_open":
             content = next(tokens).content
-            line = _plain(_BOX.sub("", content) if mark else content, references)
+            if mark:
+                content = _BOX.sub("", content)
+            line = _plain(content, references)
             if line.strip():
                 lines.append(mark + line.replace("\n", "\n" + " " * len(mark)))
                 mark = ""
@@ -192,8 +194,8 @@ def _parser(max_nesting: int) -> "MarkdownIt":
         if state.is_code_block(start):
             is_text = state.env.get("holds_indented", False)
             return not is_text and rules_block.code(state, start, end, silent)
-        place = state.bMarks[start] + state.tShift[start]
-        state.env["holds_indented"] = _HOLDS_INDENTED.match(state.src, place) is not None
+        offset = state.bMarks[start] + state.tShift[start]
+        state.env["holds_indented"] = _HOLDS_INDENTED.match(state.src, offset) is not None
         return False
 
     parser = MarkdownIt("commonmark", {"maxNesting": max_nesting})

@@ -57,22 +57,24 @@ def read(source: Source) -> Iterator[Document]:
 
     if _MANIFEST in members:
         manifest = part(_MANIFEST)
-        if any(each.tag.endswith("}encryption-data") for each in manifest.iter()):
+        if any(element.tag.endswith("}encryption-data") for element in manifest.iter()):
             raise InputError(
                 f"{source.name}: the document is encrypted; save it without a password"
             )
     content = part("content.xml")
-    body = next((each for each in content.iter() if each.tag == f"{_OFFICE}text"), None)
+    body = next((element for element in content.iter() if element.tag == f"{_OFFICE}text"), None)
     if body is None:
         raise InputError(f"{source.name}: content.xml has no text; give a text document (.odt)")
     bases = _bases(content) | (_bases(part("styles.xml")) if "styles.xml" in members else {})
-    reader = _Reader(inherited({_CAPTION: True}, bases), source)
+    reader = _OdtReader(inherited({_CAPTION: True}, bases), source)
     blocks = list(reader.blocks(body))
     counts = {"footnote": reader.num_notes, "caption": reader.num_captions}
     notes = [f"{counted(count, kind)} left out" for kind, count in counts.items() if count]
     title = None
     if "meta.xml" in members:
-        title = next((each.text for each in part("meta.xml").iter(_TITLE) if each.text), None)
+        title = next(
+            (element.text for element in part("meta.xml").iter(_TITLE) if element.text), None
+        )
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
     has_pictures = any(name.startswith("Pictures/") for name in members)
@@ -88,7 +90,7 @@ def _bases(root: Element) -> dict[str, str]:
     }
 
 
-class _Reader:
+class _OdtReader:
     """Converts elements to blocks.
 
     Args:
@@ -146,7 +148,9 @@ class _Reader:
     def _inner(self, child: Element) -> str:
         if child.tag == f"{_TEXT}s":
             count = whole_number(child.get(f"{_TEXT}c", "1"))
-            return " " * min(1 if count is None else count, _MAX_SPACES)
+            if count is None:
+                count = 1
+            return " " * min(count, _MAX_SPACES)
         if child.tag == f"{_TEXT}tab":
             return " "
         if child.tag == f"{_TEXT}line-break":

@@ -25,7 +25,7 @@ def short_names(paths: Sequence[str]) -> list[str]:
     parts = [Path(path).parts for path in paths]
     names = paths
     for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(each[-length:]) for each in parts]
+        names = ["/".join(components[-length:]) for components in parts]
         if len(set(names)) == len(set(paths)):
             break
     return names
@@ -117,8 +117,8 @@ def _files_below(folder: str, excluded: Collection[str]) -> Iterator[str | Failu
             else:
                 yield _failed(path, "no regular file")
     for error in failures:
-        place = os.fspath(error.filename)
-        yield _failed(place, f"cannot read the folder ({error.strerror}); check it")
+        failed = os.fspath(error.filename)
+        yield _failed(failed, f"cannot read the folder ({error.strerror}); check it")
     if is_empty and not failures:
         yield _failed(folder, "the folder holds no files")
 

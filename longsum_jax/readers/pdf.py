@@ -59,7 +59,7 @@ _LEVELS = 6
 _pdfium_lock = threading.Lock()  # PDFium is not thread-safe
 
 
-class _Line(NamedTuple):
+class _PageLine(NamedTuple):
     """A line of a page: its text, and its position and size in points."""
 
     text: str
@@ -110,7 +110,9 @@ def read(source: Source) -> Iterator[Document]:
     yield source.document(blocks, title=title, num_pages=len(pages), notes=notes)
 
 
-def _without_line_numbers(pages: Sequence[Sequence[_Line]]) -> tuple[list[list[_Line]], list[str]]:
+def _without_line_numbers(
+    pages: Sequence[Sequence[_PageLine]],
+) -> tuple[list[list[_PageLine]], list[str]]:
     texts, notes = without_line_numbers([[line.text for line in page] for page in pages])
     if not notes:
         return list(map(list, pages)), []
@@ -122,8 +124,8 @@ def _without_line_numbers(pages: Sequence[Sequence[_Line]]) -> tuple[list[list[_
 
 
 def _without_footnotes(
-    pages: Sequence[Sequence[_Line]],
-) -> tuple[list[list[_Line]], list[str]]:
+    pages: Sequence[Sequence[_PageLine]],
+) -> tuple[list[list[_PageLine]], list[str]]:
     """Returns the lines of each page without footnotes and their marks, and a note."""
     size = _style_of(pages).size
     chars: Counter[float] = Counter()
@@ -143,11 +145,13 @@ def _without_footnotes(
         indices, marks = _footnotes(page, small)
         count += len(marks)
         lines = [line for i, line in enumerate(page) if i not in indices]
-        results.append([_without_marks(line, marks) for line in lines] if marks else lines)
+        if marks:
+            lines = [_without_marks(line, marks) for line in lines]
+        results.append(lines)
     return results, [f"{counted(count, 'footnote')} left out"] if count else []
 
 
-def _footnotes(page: Sequence[_Line], small: Set[float]) -> tuple[set[int], set[str]]:
+def _footnotes(page: Sequence[_PageLine], small: Set[float]) -> tuple[set[int], set[str]]:
     """Returns the indices of footnote lines, and the marks of the footnotes.
 
     Footnotes are smaller than the text, begin with a mark, and have no text below them.
@@ -172,7 +176,7 @@ def _footnotes(page: Sequence[_Line], small: Set[float]) -> tuple[set[int], set[
     return indices, marks
 
 
-def _has_text_below(page: Sequence[_Line], start: int, small: Set[float]) -> bool:
+def _has_text_below(page: Sequence[_PageLine], start: int, small: Set[float]) -> bool:
     note = page[start]
     return any(
         line.bottom < note.bottom
@@ -183,7 +187,7 @@ def _has_text_below(page: Sequence[_Line], start: int, small: Set[float]) -> boo
     )
 
 
-def _without_marks(line: _Line, marks: Set[str]) -> _Line:
+def _without_marks(line: _PageLine, marks: Set[str]) -> _PageLine:
     def replaced(match: re.Match[str]) -> str:
         return "" if match.group(1).translate(_FROM_RAISED) in marks else match.group()
 
@@ -191,7 +195,7 @@ def _without_marks(line: _Line, marks: Set[str]) -> _Line:
     return line._replace(text=text)
 
 
-def _with_digits(line: _Line) -> _Line:
+def _with_digits(line: _PageLine) -> _PageLine:
     """Returns a line in which raised digits are plain digits again."""
     return line if line.text.isascii() else line._replace(text=line.text.translate(_FROM_RAISED))
 
@@ -210,7 +214,7 @@ def _check_scans(source: Source, num_scans: int, num_texts: int, num_pages: int)
 
 def _read_pages(
     source: Source,
-) -> tuple[list[list[_Line]], str | None, dict[tuple[int, str], int], list[int]]:
+) -> tuple[list[list[_PageLine]], str | None, dict[tuple[int, str], int], list[int]]:
     """Returns lines by page, title, bookmarks, and indices of pages with an image and few lines."""
     pdfium = import_extra("pypdfium2", source.name, "PDF")
     document = _open(pdfium, source)
@@ -242,7 +246,7 @@ def _open(pdfium: Any, source: Source) -> Any:
         raise InputError(f"{source.name}: a damaged PDF ({error}); copy it again") from None
 
 
-def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list[_Line], bool]:
+def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list[_PageLine], bool]:
     """Returns the lines of a page, and True if it has few lines and an image."""
     try:
         page = document[number]
@@ -260,7 +264,7 @@ def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list
         page.close()
 
 
-def _lines(raw: Any, textpage: Any) -> list[_Line]:
+def _lines(raw: Any, textpage: Any) -> list[_PageLine]:
     """Returns the lines of a page in reading order."""
     text = textpage.get_text_range()
     measure = _Measure(raw, textpage, text)
@@ -283,7 +287,7 @@ def _lines(raw: Any, textpage: Any) -> list[_Line]:
 
 
 def _may_have_columns(
-    measure: "_Measure", spans: Sequence[tuple[int, int]], lines: Sequence[_Line], size: float
+    measure: "_Measure", spans: Sequence[tuple[int, int]], lines: Sequence[_PageLine], size: float
 ) -> bool:
     """Returns True if lines seem to have gaps at one position; every other line is measured."""
     num_level = 0
@@ -297,7 +301,7 @@ def _may_have_columns(
     return 2 * max(starts.values(), default=0) + num_level >= FEWEST_ROWS
 
 
-def _joined_pieces(row: Sequence[_Line]) -> _Line:
+def _joined_pieces(row: Sequence[_PageLine]) -> _PageLine:
     if len(row) == 1:
         return row[0]
     return row[0]._replace(text=" ".join(piece.text for piece in row), right=row[-1].right)
@@ -323,7 +327,7 @@ class _Measure:
         if not text.isascii() and max(text) > "\uffff":
             self._num_wide = [0, *itertools.accumulate(char > "\uffff" for char in text)]
 
-    def line(self, start: int, end: int, hyphen: str = "") -> _Line:
+    def line(self, start: int, end: int, hyphen: str = "") -> _PageLine:
         """Returns the line ``text[start:end]``, with a hyphen at its end."""
         text = list_marks(_SPACES.sub(" ", self._with_raised(start, end)).strip())
         raw, box = self._raw, self._box
@@ -333,7 +337,7 @@ class _Measure:
         weight = raw.FPDFText_GetFontWeight(self._page, index)
         # Half points: boxes of letters in one size differ a little.
         size = round(2 * (box.top - box.bottom)) / 2
-        return _Line(text + hyphen, box.left, box.bottom, size, weight)
+        return _PageLine(text + hyphen, box.left, box.bottom, size, weight)
 
     def _with_raised(self, start: int, end: int) -> str:
         """Returns ``text[start:end]`` with marked raised digits, which may be footnote marks."""
@@ -348,8 +352,8 @@ class _Measure:
         """Returns True if a character is smaller and higher than one before it."""
         box = self._box
         sizes = []
-        for place in (before, offset):
-            self._raw.FPDFText_GetLooseCharBox(self._page, self._index(place), ctypes.byref(box))
+        for position in (before, offset):
+            self._raw.FPDFText_GetLooseCharBox(self._page, self._index(position), ctypes.byref(box))
             sizes.append((box.top - box.bottom, box.bottom, box.top))
         (height, bottom, top), (raised_height, raised_bottom, raised_top) = sizes
         is_higher = raised_bottom > bottom and raised_top > top - 0.25 * height
@@ -373,7 +377,7 @@ class _Measure:
             edge = right.value
         return gaps
 
-    def pieces(self, start: int, end: int, line: _Line, size: float) -> list[_Line]:
+    def pieces(self, start: int, end: int, line: _PageLine, size: float) -> list[_PageLine]:
         """Returns the pieces of a line between its gaps, with their right edges."""
         left, right, bottom, top = self._edges
         pieces = []
@@ -415,16 +419,16 @@ def _line_ends(text: str) -> Iterator[tuple[int, int]]:
 
 def _bookmarks(document: Any) -> dict[tuple[int, str], int]:
     """Returns levels of the table of contents by page index and title."""
-    found = {}
+    levels = {}
     try:
         for bookmark in document.get_toc(max_depth=_LEVELS):
             target = bookmark.get_dest()
             page = target.get_index() if target is not None else None
             if page is not None:
-                found[page, _key(bookmark.get_title())] = bookmark.level + 1
+                levels[page, _key(bookmark.get_title())] = bookmark.level + 1
     except (RuntimeError, ValueError):  # a damaged table of contents; the headings remain
         return {}
-    return found
+    return levels
 
 
 def _key(title: str) -> str:
@@ -446,7 +450,7 @@ class _Assembler:
 
     def __init__(
         self,
-        pages: Sequence[Sequence[_Line]],
+        pages: Sequence[Sequence[_PageLine]],
         bookmarks: dict[tuple[int, str], int],
         *,
         keep_all: bool,
@@ -464,7 +468,7 @@ class _Assembler:
 
     def blocks(self) -> list[Block]:
         """Returns the blocks of the document; paragraphs may continue across pages."""
-        groups: list[list[tuple[int, _Line]]] = []
+        groups: list[list[tuple[int, _PageLine]]] = []
         levels: list[int] = []
         before = None
         for number, page in enumerate(self._pages):
@@ -473,31 +477,34 @@ class _Assembler:
                 if i in captions:  # the text around it may continue
                     continue
                 level = self._level(number, line)
-                place = number, line
-                if before is not None and self._continues(before, place, levels[-1], level):
-                    groups[-1].append(place)
+                entry = number, line
+                if before is not None and self._continues(before, entry, levels[-1], level):
+                    groups[-1].append(entry)
                 else:
-                    groups.append([place])
+                    groups.append([entry])
                     levels.append(level)
-                before = place
+                before = entry
         return [self._block(group, level) for group, level in zip(groups, levels, strict=True)]
 
-    def _captions(self, number: int, page: Sequence[_Line]) -> set[int]:
+    def _captions(self, number: int, page: Sequence[_PageLine]) -> set[int]:
         """Returns the indices of a page's lines that are captions, and counts the captions."""
-        found: set[int] = set()
+        captions: set[int] = set()
         for start, line in enumerate(page):
-            if start in found or not begins_caption(line.text) or self._level(number, line):
+            if start in captions or not begins_caption(line.text) or self._level(number, line):
                 continue
             end = start + 1
             while end < len(page) and self._is_same_caption(page[end - 1], page[end]):
                 end += 1
             # Text directly after a caption in the same type is indistinguishable from it.
-            if num_words(" ".join(each.text for each in page[start:end])) <= LONGEST_CAPTION:
-                found.update(range(start, end))
+            if (
+                num_words(" ".join(caption_line.text for caption_line in page[start:end]))
+                <= LONGEST_CAPTION
+            ):
+                captions.update(range(start, end))
                 self.num_captions += 1
-        return found
+        return captions
 
-    def _is_same_caption(self, last: _Line, line: _Line) -> bool:
+    def _is_same_caption(self, last: _PageLine, line: _PageLine) -> bool:
         down = last.bottom - line.bottom
         is_below = 0 < down <= _WIDER_GAP * self._leading
         ended = last.text.endswith(_ENDS) or line.text[0].isupper()
@@ -505,7 +512,7 @@ class _Assembler:
         is_alike = line.size == last.size and not begins_caption(line.text)
         return is_below and is_alike and not is_last
 
-    def _level(self, number: int, line: _Line) -> int:
+    def _level(self, number: int, line: _PageLine) -> int:
         """Returns the heading level of a line; 0 if it is not a heading."""
         if number in self._pages_of_bookmarks:
             level = self._bookmarks.get((number, _key(line.text)))
@@ -538,10 +545,14 @@ class _Assembler:
         return {size: min(_LEVELS, level) for level, size in enumerate(ordered, 1)}
 
     def _continues(
-        self, before: tuple[int, _Line], place: tuple[int, _Line], level_before: int, level: int
+        self,
+        before: tuple[int, _PageLine],
+        current: tuple[int, _PageLine],
+        level_before: int,
+        level: int,
     ) -> bool:
         """Returns True if a line belongs to the block of the preceding line."""
-        (page, last), (here, line) = before, place
+        (page, last), (here, line) = before, current
         if level or level_before:
             # Headings may have several lines, one below the other.
             near = 0 < last.bottom - line.bottom < 1.6 * max(last.size, 1.0)
@@ -563,7 +574,7 @@ class _Assembler:
         is_short = len(last.text) < _SHORT_LINE * self._width
         return not ((is_indented or is_short) and ended)
 
-    def _block(self, group: Sequence[tuple[int, _Line]], level: int) -> Block:
+    def _block(self, group: Sequence[tuple[int, _PageLine]], level: int) -> Block:
         page = group[0][0]
         breaks: list[int] = []
         text = ""
@@ -582,17 +593,17 @@ def _joined(text: str, breaks: Sequence[int], words: Set[str]) -> tuple[str, lis
     """Joins hyphenated words across pages; a word cut by a page end moves to the next page."""
     joined = join_hyphens(text, words)
     # Joining only removes hyphens and moves line ends, so counts of other characters locate breaks.
-    kept = [len(re.sub(r"[-\u2010\s]", "", text[:place])) for place in breaks]
-    found: list[int] = []
+    counts = [len(re.sub(r"[-\u2010\s]", "", text[:position])) for position in breaks]
+    positions: list[int] = []
     count = 0
-    for place, char in enumerate(joined):
-        while len(found) < len(kept) and count >= kept[len(found)]:
-            found.append(place)
+    for position, char in enumerate(joined):
+        while len(positions) < len(counts) and count >= counts[len(positions)]:
+            positions.append(position)
         count += char not in "-\u2010" and not char.isspace()
-    return joined, found + [len(joined)] * (len(kept) - len(found))
+    return joined, positions + [len(joined)] * (len(counts) - len(positions))
 
 
-def _style_of(pages: Sequence[Sequence[_Line]]) -> _Style:
+def _style_of(pages: Sequence[Sequence[_PageLine]]) -> _Style:
     sizes: Counter[float] = Counter()
     weights: Counter[int] = Counter()
     for page in pages:
@@ -604,7 +615,7 @@ def _style_of(pages: Sequence[Sequence[_Line]]) -> _Style:
     return _Style(sizes.most_common(1)[0][0], weights.most_common(1)[0][0])
 
 
-def _leading_of(pages: Sequence[Sequence[_Line]], size: float) -> float:
+def _leading_of(pages: Sequence[Sequence[_PageLine]], size: float) -> float:
     """Returns the distance between consecutive lines of a paragraph.
 
     It is the smallest frequent distance: larger ones separate paragraphs, and distances below the
@@ -620,7 +631,7 @@ def _leading_of(pages: Sequence[Sequence[_Line]], size: float) -> float:
     return float(min(frequent, default=1))
 
 
-def _width_of(pages: Sequence[Sequence[_Line]]) -> int:
+def _width_of(pages: Sequence[Sequence[_PageLine]]) -> int:
     """Returns the number of characters of a full line."""
     lengths = sorted(len(line.text) for page in pages for line in page)
     return lengths[len(lengths) * 9 // 10] if lengths else 0

@@ -64,11 +64,10 @@ def read(source: Source) -> Iterator[Document]:
         if not source.options.keep_all:
             text = _single_spaced("\f".join(pages))
             pages = join_hyphens(text).split("\f")  # uses the words of all pages
-        blocks = [
-            block
-            for number, page in enumerate(pages, 1)
-            for block in text_blocks(page, number if num_pages else 0)
-        ]
+        blocks = []
+        for number, page in enumerate(pages, 1):
+            page_number = number if num_pages else 0
+            blocks += text_blocks(page, page_number)
     yield source.document(blocks, num_pages=num_pages, notes=notes)
 
 
@@ -125,11 +124,15 @@ def heading_level(paragraph: str) -> int:
 
 def _without_running_lines(pages: list[str]) -> tuple[list[str], list[str]]:
     lines = [page.split("\n") for page in pages]
-    filled = [[i for i, line in enumerate(page) if line.strip()] for page in lines]
-    texts = [[page[i] for i in places] for page, places in zip(lines, filled, strict=True)]
+    filled = []
+    texts = []
+    for page in lines:
+        indices = [i for i, line in enumerate(page) if line.strip()]
+        filled.append(indices)
+        texts.append([page[i] for i in indices])
     marks, notes = lines_to_leave_out(texts)
-    for page, places, marked in zip(lines, filled, marks, strict=True):
-        for i, is_running in zip(places, marked, strict=True):
+    for page, indices, marked in zip(lines, filled, marks, strict=True):
+        for i, is_running in zip(indices, marked, strict=True):
             if is_running:
                 page[i] = ""
     return ["\n".join(page) for page in lines], notes
@@ -141,8 +144,8 @@ def _single_spaced(text: str) -> str:
     Such an empty line separates two single lines of the width of wrapped prose, the first of which
     has no final stop. The second one, or a line next to them, begins with a lowercase letter.
     """
-    places = [0, *(match.start() for match in _EMPTY_LINES.finditer(text)), len(text)]
-    parts = [text[start:end] for start, end in itertools.pairwise(places)]  # empty lines first
+    borders = [0, *(match.start() for match in _EMPTY_LINES.finditer(text)), len(text)]
+    parts = [text[start:end] for start, end in itertools.pairwise(borders)]  # empty lines first
     lines = [part.strip() for part in parts]
     open_ended = [_is_open_ended(line) for line in lines]
     small = [line[:1].islower() and len(line) <= LONGEST_WRAPPED_LINE for line in lines]

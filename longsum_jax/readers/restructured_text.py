@@ -58,7 +58,7 @@ def read(source: Source) -> Iterator[Document]:
     """
     text, notes = source.decoded()
     lines = text.expandtabs(8).split("\n")
-    reader = _Reader(keep_all=source.options.keep_all)
+    reader = _RestructuredReader(keep_all=source.options.keep_all)
     start = 0 if source.options.keep_all else _end_of_fields(lines)
     blocks = list(reader.blocks(lines[start:]))
     if start:
@@ -69,20 +69,21 @@ def read(source: Source) -> Iterator[Document]:
         notes.append(f"{counted(reader.num_marks, 'piece')} of markup left out")
     # The only heading of the highest level is the document's title.
     titles = [block.text for block in blocks if block.level == 1]
-    yield source.document(blocks, title=titles[0] if len(titles) == 1 else None, notes=notes)
+    title = titles[0] if len(titles) == 1 else None
+    yield source.document(blocks, title=title, notes=notes)
 
 
 def _end_of_fields(lines: Sequence[str]) -> int:
     """Returns the end of a field list at the start of a document; 0 if there is none."""
-    place = next((number for number, line in enumerate(lines) if line.strip()), 0)
-    if not lines or _FIELD.match(lines[place]) is None:
+    index = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    if not lines or _FIELD.match(lines[index]) is None:
         return 0
-    while place < len(lines) and (_FIELD.match(lines[place]) or lines[place][:1].isspace()):
-        place += 1
-    return place
+    while index < len(lines) and (_FIELD.match(lines[index]) or lines[index][:1].isspace()):
+        index += 1
+    return index
 
 
-class _Reader:
+class _RestructuredReader:
     """Reads the lines of a document.
 
     Attributes:
@@ -98,33 +99,33 @@ class _Reader:
 
     def blocks(self, lines: Sequence[str], depth: int = 0) -> Iterator[Block]:
         """Yields headings and paragraphs; ``depth`` is the number of enclosing directives."""
-        place = 0
-        while place < len(lines):
-            heading = self._heading(lines, place)
+        index = 0
+        while index < len(lines):
+            heading = self._heading(lines, index)
             if heading is not None:
-                place, block = heading
+                index, block = heading
                 yield block
-            elif _EXPLICIT.match(lines[place]):
-                end = place + 1
-                if not _is_empty_comment(lines, place):
+            elif _EXPLICIT.match(lines[index]):
+                end = index + 1
+                if not _is_empty_comment(lines, index):
                     end = _end_of_indented(lines, end)
-                yield from self._explicit(lines[place:end], depth)
-                place = end
-            elif lines[place].strip() and not _ADORNMENT.fullmatch(lines[place]):
-                end = _end_of_paragraph(lines, place)
-                paragraph = lines[place:end]
+                yield from self._explicit(lines[index:end], depth)
+                index = end
+            elif lines[index].strip() and not _ADORNMENT.fullmatch(lines[index]):
+                end = _end_of_paragraph(lines, index)
+                paragraph = lines[index:end]
                 yield from self._paragraph(paragraph)
-                place = end
+                index = end
                 if _opens_code(paragraph):
-                    place = _end_of_indented(lines, end, _indentation(paragraph[-1]))
-                    yield from self._code(lines[end:place])
+                    index = _end_of_indented(lines, end, _indentation(paragraph[-1]))
+                    yield from self._code(lines[end:index])
             else:
-                place += 1
+                index += 1
 
-    def _heading(self, lines: Sequence[str], place: int) -> tuple[int, Block] | None:
+    def _heading(self, lines: Sequence[str], index: int) -> tuple[int, Block] | None:
         """Returns the end of the heading at a line, and the heading; None if there is none."""
-        above = _ADORNMENT.fullmatch(lines[place])
-        title = place + 1 if above else place
+        above = _ADORNMENT.fullmatch(lines[index])
+        title = index + 1 if above else index
         if title + 1 >= len(lines) or not lines[title].strip():
             return None
         below = _ADORNMENT.fullmatch(lines[title + 1])
@@ -171,9 +172,9 @@ class _Reader:
             self.num_code += 1
 
 
-def _is_empty_comment(lines: Sequence[str], place: int) -> bool:
+def _is_empty_comment(lines: Sequence[str], index: int) -> bool:
     """Returns True if a comment is empty: indented lines after it are a quote."""
-    return lines[place].strip() == ".." and not "".join(lines[place + 1 : place + 2]).strip()
+    return lines[index].strip() == ".." and not "".join(lines[index + 1 : index + 2]).strip()
 
 
 def _is_other(above: re.Match[str] | None, below: re.Match[str]) -> bool:
@@ -184,20 +185,20 @@ def _opens_code(lines: Sequence[str]) -> bool:
     return lines[-1].rstrip().endswith("::")
 
 
-def _end_of_paragraph(lines: Sequence[str], place: int) -> int:
-    while place < len(lines) and lines[place].strip():
-        place += 1
-    return place
+def _end_of_paragraph(lines: Sequence[str], index: int) -> int:
+    while index < len(lines) and lines[index].strip():
+        index += 1
+    return index
 
 
 def _indentation(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _end_of_indented(lines: Sequence[str], place: int, beyond: int = 0) -> int:
+def _end_of_indented(lines: Sequence[str], index: int, beyond: int = 0) -> int:
     """Returns the end of further indented lines, without trailing empty lines."""
-    end = place
-    for number in range(place, len(lines)):
+    end = index
+    for number in range(index, len(lines)):
         if lines[number].strip():
             if _indentation(lines[number]) <= beyond:
                 break

@@ -66,12 +66,12 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
     query = row.get(source.options.query_key)
     title, id_ = row.get("title"), row.get("id")
     inner = source.inner(name, b"")
-    return inner.document(
-        text_blocks(value),
-        title=title if isinstance(title, str) else None,
-        query=query if isinstance(query, str) and query.strip() else None,
-        id=str(id_) if isinstance(id_, str | int) else None,
-    )
+    if not isinstance(title, str):
+        title = None
+    if not isinstance(query, str) or not query.strip():
+        query = None
+    row_id = str(id_) if isinstance(id_, str | int) else None
+    return inner.document(text_blocks(value), title=title, query=query, id=row_id)
 
 
 def _document_key(row: Collection[str], keys: str, name: str) -> str:

@@ -46,7 +46,7 @@ def _without_hidden(content: str) -> str:
     """Returns RTF without characters formatted as hidden or deleted."""
     if not _HIDES.search(content):
         return content
-    kept = []
+    parts = []
     hiding: frozenset[str] = frozenset()
     outer: list[frozenset[str]] = []  # hiding control words of the enclosing groups
     position = 0
@@ -68,5 +68,5 @@ def _without_hidden(content: str) -> str:
             hiding = hiding - {word} if number == "0" else hiding | {word}
         elif hiding and text != "\\*" and (word is None or _CHARACTERS.fullmatch(word)):
             continue
-        kept.append(text)
-    return "".join(kept)
+        parts.append(text)
+    return "".join(parts)

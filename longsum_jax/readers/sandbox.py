@@ -42,7 +42,7 @@ _workers: list["_Worker"] = []  # all started processes
 _idle: list["_Worker"] = []  # processes that read nothing now
 
 
-class Request(NamedTuple):
+class FileRequest(NamedTuple):
     """A file to be read by a child process; its content follows, see ``read``.
 
     Attributes:
@@ -78,7 +78,7 @@ def read(source: Source, *, is_folder: bool) -> Iterator[Document | Failure]:
     except (InputError, OSError) as error:
         yield Failure.of(source.name, f"{source.name}: {error}")
         return
-    request = Request(source.name, source.path, source.options, directory)
+    request = FileRequest(source.name, source.path, source.options, directory)
     try:
         yield from worker.read(request, source.content)
     except _EndedError as error:
@@ -174,7 +174,7 @@ class _Worker:
         self._is_reading = False
         _workers.append(self)
 
-    def read(self, request: Request, content: bytes) -> Iterator[Document | Failure]:
+    def read(self, request: FileRequest, content: bytes) -> Iterator[Document | Failure]:
         """Yields the documents of a file, and failures for unreadable parts.
 
         Args:
@@ -202,7 +202,7 @@ class _Worker:
             reason = _describe_end(self._process.wait())
             raise _EndedError(f"{name}: {_not_started(reason)}")
 
-    def _messages(self, request: Request, content: bytes) -> Iterator[bytes]:
+    def _messages(self, request: FileRequest, content: bytes) -> Iterator[bytes]:
         """Yields the messages about a file, each of which is waited for within the time limit."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -221,7 +221,7 @@ class _Worker:
                 raise _EndedError(self._reason(request, is_expired=expired.is_set()))
             yield message
 
-    def _reason(self, request: Request, *, is_expired: bool) -> str:
+    def _reason(self, request: FileRequest, *, is_expired: bool) -> str:
         """Returns the error message after the end of the process."""
         kill(self._process)
         status = self._process.wait()

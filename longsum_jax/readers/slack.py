@@ -264,4 +264,6 @@ def _plain(text: str, names: Mapping[str, str], *, keep_emoji: bool) -> str:
         return label or target
 
     text = _REFERENCE.sub(shown, text)
-    return html.unescape(text if keep_emoji else _EMOJI.sub("", text)).strip()
+    if not keep_emoji:
+        text = _EMOJI.sub("", text)
+    return html.unescape(text).strip()

@@ -88,12 +88,12 @@ def speakers_in(turns: Collection[tuple[str, str]], num_parts: int, share: float
     """
     counts = Counter(name for name, _ in turns)
     repeated = {name for name, count in counts.items() if count > 1}
-    said = [words for name, words in turns if name in repeated]
-    if len(said) < max(_FEWEST_TURNS, share * num_parts):
+    utterances = [words for name, words in turns if name in repeated]
+    if len(utterances) < max(_FEWEST_TURNS, share * num_parts):
         return set()
-    num_words = sum(len(words.split()) for words in said)
-    num_chars = sum(map(len, said))  # for languages without spaces
-    if max(num_words, num_chars / _CHARS_PER_WORD) < _FEWEST_WORDS * len(said):
+    num_words = sum(len(words.split()) for words in utterances)
+    num_chars = sum(map(len, utterances))  # for languages without spaces
+    if max(num_words, num_chars / _CHARS_PER_WORD) < _FEWEST_WORDS * len(utterances):
         return set()
     return repeated | {name for name in counts if looks_like_name(name)}
 

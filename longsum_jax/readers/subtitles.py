@@ -36,7 +36,7 @@ def read(source: Source) -> Iterator[Document]:
     cues = [(start, end, _shown(cue)) for start, end, cue in _cues(text)]
     speakers = _speakers([lines for *_, lines in cues])
     speakers.update(plain_name(html.unescape(name)) for name in _VOICE.findall(text))
-    reader = _Reader(speakers, keep_sounds=source.options.keep_all)
+    reader = _SubtitleReader(speakers, keep_sounds=source.options.keep_all)
     blocks = list(reader.blocks(cues))
     if not source.options.keep_all:
         notes.append("numbers and times left out")
@@ -45,7 +45,7 @@ def read(source: Source) -> Iterator[Document]:
     yield source.document(blocks, notes=notes)
 
 
-class _Reader:
+class _SubtitleReader:
     """Assembles cues into paragraphs.
 
     Args:
@@ -73,9 +73,9 @@ class _Reader:
             is_new = start - end_before > _PAUSE
             end_before = end
             for line in shown:
-                name, said = self._turn(line)
+                name, speech = self._turn(line)
                 # Rolling captions repeat every line.
-                if (line == last and not is_new) or self._is_sound(said):
+                if (line == last and not is_new) or self._is_sound(speech):
                     continue
                 last = line
                 is_other = name is not None and name != speaker
@@ -85,8 +85,8 @@ class _Reader:
                     paragraphs = []
                 if not paragraphs or is_new:
                     paragraphs.append([])
-                is_first = name is not None and paragraphs == [[]] and said != line
-                paragraphs[-1].append(f"{name}: {said}" if is_first else said)
+                is_first = name is not None and paragraphs == [[]] and speech != line
+                paragraphs[-1].append(f"{name}: {speech}" if is_first else speech)
                 speaker = name or speaker
                 is_new = False
         if paragraphs:
@@ -99,8 +99,8 @@ class _Reader:
         parts = split_turn(line)
         return parts if parts is not None and parts[0] in self._speakers else (None, line)
 
-    def _is_sound(self, said: str) -> bool:
-        is_sound = not self._keep_sounds and _SOUND.fullmatch(said) is not None
+    def _is_sound(self, speech: str) -> bool:
+        is_sound = not self._keep_sounds and _SOUND.fullmatch(speech) is not None
         self.num_sounds += is_sound
         return is_sound
 
@@ -142,14 +142,16 @@ def _cues(text: str) -> Iterator[tuple[float, float, str]]:
         cues = {i: match.groups() for i, match in matches if match is not None}
         if not cues and times is not None:  # an empty line within a cue
             yield *times, "\n".join(lines)
-        for place, following in itertools.pairwise([*cues, len(lines)]):
-            parts = cues[place]
+        for start, following in itertools.pairwise([*cues, len(lines)]):
+            parts = cues[start]
             times = _seconds(parts[:4]), _seconds(parts[4:])
-            said = lines[place + 1 : following]
+            cue_lines = lines[start + 1 : following]
             is_last = following == len(lines)
-            if not is_last and said and said[-1].strip().isdigit():  # the next cue's number
-                said.pop()
-            yield *times, "\n".join(said)
+            if (
+                not is_last and cue_lines and cue_lines[-1].strip().isdigit()
+            ):  # the next cue's number
+                cue_lines.pop()
+            yield *times, "\n".join(cue_lines)
 
 
 def _seconds(parts: tuple[str | None, ...]) -> float:

@@ -123,7 +123,7 @@ _NOTICE = re.compile(
 )
 
 
-class Part(NamedTuple):
+class TranscriptPart(NamedTuple):
     """A part of a transcript.
 
     Attributes:
@@ -138,11 +138,11 @@ class Part(NamedTuple):
 class Transcript(NamedTuple):
     """A text recognized as a transcript or chat, and notes about removed content."""
 
-    parts: list[Part]
+    parts: list[TranscriptPart]
     notes: list[str]
 
 
-class _Line(NamedTuple):
+class _TranscriptLine(NamedTuple):
     """A line that is not blank.
 
     Attributes:
@@ -204,7 +204,7 @@ def chat_blocks(messages: Iterable[tuple[str, str]]) -> list[Block]:
     """
     builder = _Builder(is_chat=True)
     for name, text in messages:
-        builder.begin(_Turn(name, text), _Line(text, 0, 0, True))
+        builder.begin(_Turn(name, text), _TranscriptLine(text, 0, 0, True))
     builder.end()
     return [part.block for part in builder.parts]
 
@@ -216,18 +216,18 @@ def joined_lines(lines: Sequence[str]) -> str:
     return text if is_punctuated else "\n".join(lines)
 
 
-def _lines(blocks: Iterable[Block]) -> Iterator[_Line]:
+def _lines(blocks: Iterable[Block]) -> Iterator[_TranscriptLine]:
     for block in blocks:
         begins = True
         for text in block.text.split("\n"):
             text = text.strip()
             if text:
-                yield _Line(text, block.page, block.level, begins)
+                yield _TranscriptLine(text, block.page, block.level, begins)
                 begins = False
 
 
 def _transcript(
-    lines: Sequence[_Line], turns: _Turns, notes: list[str], *, is_chat: bool = True
+    lines: Sequence[_TranscriptLine], turns: _Turns, notes: list[str], *, is_chat: bool = True
 ) -> Transcript:
     """Assembles turns: one for consecutive speech of the same speaker."""
     builder = _Builder(is_chat=is_chat)
@@ -264,7 +264,7 @@ class _Builder:
     """
 
     def __init__(self, *, is_chat: bool) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[TranscriptPart] = []
         self.num_turns = 0
         self.num_notices = 0
         self._is_chat = is_chat
@@ -273,7 +273,7 @@ class _Builder:
         self._level = 0
         self._texts: list[list[str]] = []  # lines of each message or first line
 
-    def begin(self, turn: _Turn, line: _Line) -> None:
+    def begin(self, turn: _Turn, line: _TranscriptLine) -> None:
         """Begins a turn, or continues the turn of the same speaker."""
         is_other = turn.name != self._name
         if not turn.name and self._texts:  # times only
@@ -291,7 +291,7 @@ class _Builder:
             text = DIRECTION_MARKS.sub("", _EDITED.sub("", text)).strip()
         self._texts.append([text] if text else [])
 
-    def add(self, line: _Line) -> None:
+    def add(self, line: _TranscriptLine) -> None:
         """Adds a line that continues a turn, or a paragraph outside of turns."""
         is_said = any(self._texts)
         is_paragraph = line.begins and not self._is_chat and (is_said or self._name is None)
@@ -317,7 +317,9 @@ class _Builder:
             else:
                 text = joined_lines([line for lines in texts for line in lines])
             named = f"{self._name}: {text}" if self._name else text
-            self.parts.append(Part(Block(named, self._level, self._page), self._name is not None))
+            self.parts.append(
+                TranscriptPart(Block(named, self._level, self._page), self._name is not None)
+            )
             self.num_turns += bool(self._name)
         self._name, self._level, self._texts = None, 0, []
 
@@ -330,7 +332,7 @@ def _joined_messages(messages: Sequence[str]) -> str:
     return text
 
 
-def _messages(lines: Sequence[_Line]) -> _Turns:
+def _messages(lines: Sequence[_TranscriptLine]) -> _Turns:
     """Returns the messages of a chat exported from WhatsApp, IRC or a similar program."""
     turns: _Turns = {}
     num_dated = 0
@@ -362,7 +364,7 @@ def _messages(lines: Sequence[_Line]) -> _Turns:
     return turns if len(turns) - count <= max(2, _MOST_NOTICES * count) else {}
 
 
-def _heads(lines: Sequence[_Line]) -> _Turns:
+def _heads(lines: Sequence[_TranscriptLine]) -> _Turns:
     """Returns turns that begin with a line of a name and a time."""
     turns: _Turns = {}
     for number, line in enumerate(lines):
@@ -376,7 +378,7 @@ def _heads(lines: Sequence[_Line]) -> _Turns:
     return turns if is_ordered and _are_speakers(turns, lines) else {}
 
 
-def _names_near_times(lines: Sequence[_Line]) -> _Turns:
+def _names_near_times(lines: Sequence[_TranscriptLine]) -> _Turns:
     """Returns turns that begin with a line of a time, before or after a line of a name."""
     times = [i for i, line in enumerate(lines) if _is_bare_time(line)]
     if len(times) < max(_FEWEST_TURNS, _FEWEST_HEADS * len(lines)):
@@ -400,7 +402,7 @@ def _names_near_times(lines: Sequence[_Line]) -> _Turns:
     return {}
 
 
-def _timed_names(lines: Sequence[_Line]) -> _Turns:
+def _timed_names(lines: Sequence[_TranscriptLine]) -> _Turns:
     """Returns turns that begin with a time and a name, followed by the spoken text."""
     turns: _Turns = {}
     for number, line in enumerate(lines):
@@ -418,7 +420,7 @@ def _timed_names(lines: Sequence[_Line]) -> _Turns:
     return turns if _are_speakers(turns, lines, has_text=True) else {}
 
 
-def _names(lines: Sequence[_Line]) -> _Turns:
+def _names(lines: Sequence[_TranscriptLine]) -> _Turns:
     """Returns turns that begin with a name and a colon, or with Q. and A. of an examination."""
     turns: _Turns = {}
     examined = [_EXAMINED.match(line.text) for line in lines]
@@ -431,16 +433,16 @@ def _names(lines: Sequence[_Line]) -> _Turns:
             parts = match[1], line.text[match.end() :]
         if parts is not None:
             turns[number] = _Turn(*parts)
-    said = {
+    line_parts = {
         # A name may be on a separate line.
         number: (turn.name or "", turn.text or _text_after(number, lines, turns))
         for number, turn in turns.items()
     }
-    first = [parts for number, parts in said.items() if lines[number].begins]
+    first = [parts for number, parts in line_parts.items() if lines[number].begins]
     num_lines = sum(not _is_bare_time(line) for line in lines)
     num_paragraphs = sum(line.begins and not _is_bare_time(line) for line in lines)
     speakers: set[str] = set()
-    for begun, count in ((list(said.values()), num_lines), (first, num_paragraphs)):
+    for begun, count in ((list(line_parts.values()), num_lines), (first, num_paragraphs)):
         speakers = speakers or speakers_in(begun, count, _FEWEST_NAMED)
     repeated = Counter(turn.name for turn in turns.values() if turn.name in speakers)
     if sum(count > 1 for count in repeated.values()) < 2:
@@ -448,13 +450,13 @@ def _names(lines: Sequence[_Line]) -> _Turns:
     return {number: turn for number, turn in turns.items() if turn.name in speakers}
 
 
-def _text_after(number: int, lines: Sequence[_Line], turns: _Turns) -> str:
+def _text_after(number: int, lines: Sequence[_TranscriptLine], turns: _Turns) -> str:
     """Returns the line after a line with only a name; "" if that line begins a turn."""
     has_next = number + 1 < len(lines) and number + 1 not in turns
     return lines[number + 1].text if has_next else ""
 
 
-def _times(lines: Sequence[_Line]) -> _Turns:
+def _times(lines: Sequence[_TranscriptLine]) -> _Turns:
     """Returns the lines of a recording without names, with times before or between the lines."""
     bare = {i: _Turn(None, "") for i, line in enumerate(lines) if _is_bare_time(line)}
     inline = {}
@@ -466,10 +468,10 @@ def _times(lines: Sequence[_Line]) -> _Turns:
         if len(turns) < max(_FEWEST_TURNS, share * len(lines)):
             continue
         first = min(turns)
-        num_said = sum(
-            num_words(turns[i].text if i in turns else lines[i].text)
-            for i in range(first, len(lines))
-        )
+        num_said = 0
+        for i in range(first, len(lines)):
+            text = turns[i].text if i in turns else lines[i].text
+            num_said += num_words(text)
         # Times of a recording begin in the first minute or have hours and seconds, and ascend; the
         # times of an agenda do not.
         is_recording = _seconds(lines[first].text) < 60 or lines[first].text.count(":") > 1
@@ -480,7 +482,7 @@ def _times(lines: Sequence[_Line]) -> _Turns:
     return {}
 
 
-def _ordered_share(turns: Collection[int], lines: Sequence[_Line]) -> float:
+def _ordered_share(turns: Collection[int], lines: Sequence[_TranscriptLine]) -> float:
     """Returns the share of lines with times whose time is not before the previous one."""
     seconds = [_seconds(lines[number].text) for number in sorted(turns)]
     pairs = list(itertools.pairwise(seconds))
@@ -496,7 +498,7 @@ def _seconds(text: str) -> float:
     return total
 
 
-def _is_bare_time(line: _Line) -> bool:
+def _is_bare_time(line: _TranscriptLine) -> bool:
     is_short = len(line.text) <= _LONGEST_TIME and line.text[0] in _FIRST_OF_TIMES
     return is_short and _BARE_TIME.fullmatch(line.text) is not None
 
@@ -507,7 +509,9 @@ def _is_name(name: str) -> bool:
     return is_short and not is_label(name) and not name.endswith((",", "…", "。"))
 
 
-def _are_speakers(turns: _Turns, lines: Sequence[_Line], *, has_text: bool = False) -> bool:
+def _are_speakers(
+    turns: _Turns, lines: Sequence[_TranscriptLine], *, has_text: bool = False
+) -> bool:
     """Returns True if there are enough turns and most of their names are repeated.
 
     Args:
@@ -523,7 +527,9 @@ def _are_speakers(turns: _Turns, lines: Sequence[_Line], *, has_text: bool = Fal
     return has_text or _are_followed(turns, lines, set(turns))
 
 
-def _are_followed(heads: Collection[int], lines: Sequence[_Line], others: set[int]) -> bool:
+def _are_followed(
+    heads: Collection[int], lines: Sequence[_TranscriptLine], others: set[int]
+) -> bool:
     """Returns True if most heads are followed by a line that is not in ``others``."""
     count = sum(number + 1 < len(lines) and number + 1 not in others for number in heads)
     return count >= _FEWEST_FOLLOWED * len(heads)

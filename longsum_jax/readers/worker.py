@@ -12,7 +12,7 @@ from longsum_jax.errors import first_line
 from longsum_jax.files import beyond
 from longsum_jax.readers.contents import read_folder, read_source
 from longsum_jax.readers.document import Document, Failure
-from longsum_jax.readers.sandbox import Request, as_message, receive, send
+from longsum_jax.readers.sandbox import FileRequest, as_message, receive, send
 from longsum_jax.readers.source import ReadOptions, Source, too_large
 
 try:
@@ -38,7 +38,7 @@ def main() -> None:
         content = receive(requests)
         if content is None:
             return
-        request: Request = pickle.loads(message)
+        request: FileRequest = pickle.loads(message)
         _limit(request.options)
         for result in _results(request, content):
             send(answers, _bounded(result, request))
@@ -72,7 +72,7 @@ def _set_limit(which: int, value: int) -> None:
         resource.setrlimit(which, (soft, hard))
 
 
-def _results(request: Request, content: bytes) -> Iterator[Document | Failure]:
+def _results(request: FileRequest, content: bytes) -> Iterator[Document | Failure]:
     source = Source(request.name, request.path, content, request.options)
     try:
         if request.directory is None:
@@ -91,7 +91,7 @@ def _results(request: Request, content: bytes) -> Iterator[Document | Failure]:
         )
 
 
-def _bounded(result: Document | Failure, request: Request) -> bytes:
+def _bounded(result: Document | Failure, request: FileRequest) -> bytes:
     """Returns a result as a message, or the failure of a document that is too large for one."""
     try:
         message = as_message(result)

@@ -47,19 +47,21 @@ def read(source: Source) -> Iterator[Document]:
     articles = list(root) if local_name(root) in _COLLECTIONS else [root]
     for number, article in enumerate(articles, 1):
         document = _document(article, source)
-        place = f"{source.name}:{number}" if len(articles) > 1 else document.name
-        yield document._replace(name=place)
+        name = f"{source.name}:{number}" if len(articles) > 1 else document.name
+        yield document._replace(name=name)
 
 
 def _document(root: Element, source: Source) -> Document:
     """Returns an article, or the text of all elements below another root."""
     is_article = local_name(root) in _FRONTS
-    reader = _Reader(source, is_article=is_article)
+    reader = _ArticleReader(source, is_article=is_article)
     if not is_article:
         return source.document(list(reader.blocks(root, 1)))
     front, title = _first(root, _FRONTS[local_name(root)]), None
     if front is not None:
-        titles = (reader.text(each) for each in front.iter() if local_name(each) in _TITLES)
+        titles = (
+            reader.text(element) for element in front.iter() if local_name(element) in _TITLES
+        )
         title = next(filter(None, titles), None)
     blocks = [Block(title, 1)] if title else []
     for name, level in _PARTS.items():
@@ -78,10 +80,10 @@ def _document(root: Element, source: Source) -> Document:
 
 def _first(root: Element, name: str) -> Element | None:
     """Returns the first element with a name; None if there is none."""
-    return next((each for each in root.iter() if local_name(each) == name), None)
+    return next((element for element in root.iter() if local_name(element) == name), None)
 
 
-class _Reader:
+class _ArticleReader:
     """Converts elements to blocks.
 
     Args:
@@ -124,11 +126,11 @@ class _Reader:
 
     def _float(self, element: Element) -> Iterator[Block]:
         """Yields the table rows of a figure or table, and counts its caption."""
-        if any(local_name(each) in _CAPTIONS for each in element.iter()):
+        if any(local_name(descendant) in _CAPTIONS for descendant in element.iter()):
             self.left_out["caption"] += 1
-        for each in element.iter():
-            if local_name(each) in _ROWS:
-                yield from self.blocks(each, 0)
+        for descendant in element.iter():
+            if local_name(descendant) in _ROWS:
+                yield from self.blocks(descendant, 0)
 
     def _is_left_out(self, element: Element) -> bool:
         """Returns True if an element is removed; counts notes and captions.
@@ -164,7 +166,7 @@ class _Reader:
 def _is_reference(element: Element) -> bool:
     """Returns True if an element is a reference, or a superscript that contains one."""
     if local_name(element) == "sup":
-        return any(local_name(each) in _REFERENCES for each in element)
+        return any(local_name(child) in _REFERENCES for child in element)
     return local_name(element) in _REFERENCES
 
 

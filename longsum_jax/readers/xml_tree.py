@@ -139,14 +139,14 @@ def inherited(values: Mapping[str, T], bases: Mapping[str, str]) -> dict[str, T]
         values: values by style id.
         bases: base style ids by style id; a damaged document may have cycles.
     """
-    found = dict(values)
+    result = dict(values)
     for identifier in bases:
         base, steps = identifier, 0
         while base not in values and base in bases and steps < len(bases):
             base, steps = bases[base], steps + 1
         if base in values:
-            found[identifier] = values[base]
-    return found
+            result[identifier] = values[base]
+    return result
 
 
 def table_row(cells: Iterable[str]) -> str:

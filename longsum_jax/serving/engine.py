@@ -484,22 +484,22 @@ class Engine:
 
     def _take_sharing(self, first: _Piece, count: int) -> list[_Piece]:
         """Removes up to ``count`` inputs from the queue that can share the batch of ``first``."""
-        taken: list[_Piece] = []
+        selected: list[_Piece] = []
         passed: list[_Piece | _Whole] = []
         latest = time.monotonic() - _PATIENCE
         with self._changed:
-            while len(taken) < count and self._waiting:
+            while len(selected) < count and self._waiting:
                 piece = self._waiting.popleft()
                 if piece.future.done():
                     continue
                 if isinstance(piece, _Piece) and _shares(piece, first):
-                    taken.append(piece)
+                    selected.append(piece)
                     continue
                 passed.append(piece)
                 if piece.queued < latest:
                     break
             self._waiting.extendleft(reversed(passed))
-        return taken
+        return selected
 
     def _take(self, piece: _Piece, summary: Summary) -> None:
         """Stores the summary of an input, and starts the next round of its request if complete."""

@@ -10,6 +10,7 @@ from .cloze import question_context as question_context
 from .coverage import covered_parts as covered_parts
 from .coverage import statement_coverage as statement_coverage
 from .coverage import summary_coverage as summary_coverage
+from .documents import DataRow as DataRow
 from .documents import Document as Document
 from .documents import read_json_lines as read_json_lines
 from .documents import read_text_file as read_text_file
@@ -49,6 +50,7 @@ from .sentences import split_sentences as split_sentences
 from .statements import Flag as Flag
 from .statements import Outline as Outline
 from .statements import Source as Source
+from .statements import SourceSentence as SourceSentence
 from .statements import Statement as Statement
 from .support import find_flags as find_flags
 from .support import find_statements as find_statements

@@ -112,12 +112,12 @@ class _Index:
         """Returns the n-grams of a summary sentence and the document's sentences with them."""
         ngrams = _ngrams_of(self._wanted, sentence)
         ends, frequency = self._ends[ngrams], self._frequency[ngrams]
-        found = [
+        gathered = [
             self._sentences[end - count : end] for end, count in zip(ends, frequency, strict=True)
         ]
         return _Shared(
             self._weight[ngrams],
-            np.concatenate([np.zeros(0, np.int64), *found]),
+            np.concatenate([np.zeros(0, np.int64), *gathered]),
             np.repeat(np.arange(len(ngrams)), frequency),
         )
 
@@ -134,17 +134,19 @@ def _support(shared: Sequence[_Shared], max_sources: int, min_gain: float) -> Su
         shared: n-grams of the summary sentence, by size.
         max_sources, min_gain: see ``align``.
     """
-    present = [each for each in shared if len(each.weight)]
+    present = [
+        ngrams_of_sentence for ngrams_of_sentence in shared if len(ngrams_of_sentence.weight)
+    ]
     indices: list[int] = []
     scores: list[float] = []
     if not present:
         return Support(indices, scores)
     # One list of n-grams of all sizes, whose weights sum to 1.
-    offsets = np.cumsum([0, *(len(each.weight) for each in present)])
-    sentence = np.concatenate([each.sentence for each in present])
-    ngrams = [each.ngram + offset for each, offset in zip(present, offsets, strict=False)]
+    offsets = np.cumsum([0, *(len(entry.weight) for entry in present)])
+    sentence = np.concatenate([entry.sentence for entry in present])
+    ngrams = [entry.ngram + offset for entry, offset in zip(present, offsets, strict=False)]
     ngram = np.concatenate(ngrams)
-    normalized = [each.weight / each.weight.sum() for each in present]
+    normalized = [entry.weight / entry.weight.sum() for entry in present]
     weight = np.concatenate(normalized) / len(present)
     while len(indices) < max_sources and len(sentence):
         gains = np.bincount(sentence, weight[ngram])

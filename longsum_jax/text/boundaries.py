@@ -198,7 +198,7 @@ def split_line(line: str, style: Style, *, inside_marks: bool = False) -> list[s
     first = _STOPS.search(line)
     if first is None or (first.end() == len(line) and ";" not in line):
         return [line]
-    decider = _Line(line, style)
+    decider = _StopLine(line, style)
     stops = _GREEK_STOPS if ";" in line and decider.rules.language == "el" else _STOPS
     marks = () if inside_marks else _quotations(line)
     ends = list(_ends(decider, stops, marks))
@@ -243,7 +243,7 @@ def _words(table: str) -> list[str]:
 @functools.cache
 def _rules(language: str) -> _Rules:
     """Returns the rules of a language: all abbreviations except ordinary words of the language."""
-    own = ABBREVIATIONS[language or "en"]
+    abbreviations = ABBREVIATIONS[language or "en"]
     starters = set(STARTERS[language or "en"].split())
     excluded = starters.union(_words(WORDS[language or "en"]))
     classes: dict[str, str] = {}
@@ -252,7 +252,7 @@ def _rules(language: str) -> _Rules:
             for word in _words(words):
                 if kind != "unit" and len(word) > 1 and word.lower() not in excluded:
                     classes.setdefault(word, kind)
-    for kind, words in own.items():
+    for kind, words in abbreviations.items():
         if kind != "unit":
             classes.update(dict.fromkeys(_words(words), kind))
     if not language:
@@ -266,7 +266,7 @@ def _rules(language: str) -> _Rules:
     return _Rules(
         language,
         classes,
-        frozenset(_words(own["unit"])),
+        frozenset(_words(abbreviations["unit"])),
         frozenset(beginnings),
         frozenset(starters),
     )
@@ -307,10 +307,10 @@ def _language(line: str, most: int, likely: str = "") -> str:
         if len(known_words[likely].intersection(words)) >= FEWEST_WORDS:
             return likely
     words = line.lower().split(maxsplit=most)[:most]
-    counts = {code: len(known.intersection(words)) for code, known in known_words.items()}
+    counts = {code: len(vocabulary.intersection(words)) for code, vocabulary in known_words.items()}
     if letters:
-        for code, own in LETTERS.items():
-            counts[code] += 2 * (not letters.isdisjoint(own))
+        for code, characters in LETTERS.items():
+            counts[code] += 2 * (not letters.isdisjoint(characters))
     best, second, *_ = sorted(counts, key=counts.__getitem__, reverse=True)
     is_sure = counts[best] >= FEWEST_WORDS or (counts[best] == 2 and not counts[second])
     return best if is_sure else ""
@@ -326,29 +326,29 @@ def _language_words() -> dict[str, frozenset[str]]:
 
 
 def _ends(
-    decider: "_Line", stops: re.Pattern[str], marks: Iterable[tuple[int, int]]
+    decider: "_StopLine", stops: re.Pattern[str], marks: Iterable[tuple[int, int]]
 ) -> Iterator[int]:
     """Yields the ends of sentences, including trailing white space, except for the last one."""
     line = decider.line
     length = len(line)
     marks = iter(marks)
     begin = close = start = end = 0
-    while found := stops.search(line, end):
-        stop = found.start()
+    while match := stops.search(line, end):
+        stop = match.start()
         while close <= stop:
             begin, close = next(marks, (length, length))
         if begin < stop:
             # Inside a quotation, only the stops at its end count.
-            found = stops.match(line, _last_stop(line, stop, close))
-            if found is None:
+            match = stops.match(line, _last_stop(line, stop, close))
+            if match is None:
                 end = close
                 continue
-        end = found.end()
-        if begin < found.end(2) < close:
+        end = match.end()
+        if begin < match.end(2) < close:
             continue
         if end == length:
             break
-        boundary = decider.end(found, start, begin if begin < stop else None)
+        boundary = decider.end(match, start, begin if begin < stop else None)
         if boundary:
             yield boundary
             start = end = boundary
@@ -373,7 +373,7 @@ def _last_stop(line: str, stop: int, close: int) -> int:
     return last
 
 
-class _Line:
+class _StopLine:
     """A line whose stops are classified."""
 
     def __init__(self, line: str, style: Style) -> None:
@@ -387,40 +387,40 @@ class _Line:
         language = self._style.language
         return _rules(_language(self.line, LANGUAGE_WORDS, language) or language)
 
-    def end(self, found: re.Match[str], start: int, opened: int | None) -> int:
+    def end(self, match: re.Match[str], start: int, opened: int | None) -> int:
         """Returns the end of the sentence at a stop; 0 if the sentence continues.
 
         Args:
-            found: match of the stop.
+            match: match of the stop.
             start: start of the sentence.
             opened: start of the quotation that ends with the stop; None without one.
         """
-        line, end = self.line, found.end()
-        marks, closing, space = found.groups()
+        line, end = self.line, match.end()
+        marks, closing, space = match.groups()
         if marks != "." and _OTHER.search(marks):
             return self._after_other(closing, space, end, opened)
         if not space:
-            return self._without_space(found, start)
+            return self._without_space(match, start)
         following = _FOLLOWING.match(line, end, end + _RIGHT)
         assert following is not None  # the empty text matches
         before, word = following.groups()
-        place = following.end(1)
+        begin = following.end(1)
         is_small = word is not None and word.islower() and not self.is_lowered
         if marks == ".":
             if not is_small and word is not None:
-                stop = found.start()
+                stop = match.start()
                 tail = line[line.rfind(" ", stop - 6, stop) + 1 or stop - 6 : stop]
                 if tail.isalpha() and _is_ordinary(tail):
                     return end
-            text = line[place : place + _RIGHT]
-            return end if self._is_end(found, start, text, word, before) else 0
+            text = line[begin : begin + _RIGHT]
+            return end if self._is_end(match, start, text, word, before) else 0
         if _ELLIPSIS.match(marks):
-            is_counted = line[place : place + 1].isdigit() and line[found.start() - 1].isspace()
+            is_counted = line[begin : begin + 1].isdigit() and line[match.start() - 1].isspace()
             return 0 if is_small or is_counted else end
-        if is_small and not self._is_mixed(line[place : place + _RIGHT]):
+        if is_small and not self._is_mixed(line[begin : begin + _RIGHT]):
             return 0
         if closing:
-            text = line[place : place + _RIGHT]
+            text = line[begin : begin + _RIGHT]
             if _SPEECH.match(text) and not _PRONOUNS.match(text):
                 return 0
         return end
@@ -434,10 +434,10 @@ class _Line:
         is_quoted = self.line[opened] not in "(\uff08["
         return 0 if is_quoted and self.line[end].isalpha() else end
 
-    def _without_space(self, found: re.Match[str], start: int) -> int:
+    def _without_space(self, match: re.Match[str], start: int) -> int:
         """Classifies a stop with no space after it: before a footnote or a missing space."""
-        line, stop, end = self.line, found.start(), found.end()
-        if found[1] != "." or found[2]:
+        line, stop, end = self.line, match.start(), match.end()
+        if match[1] != "." or match[2]:
             return 0
         token = _last_token(line[max(start, stop - _LEFT) : stop])
         if not token.isalpha() or not token.islower():
@@ -474,19 +474,19 @@ class _Line:
         return None
 
     def _is_end(
-        self, found: re.Match[str], start: int, following: str, word: str | None, before: str
+        self, match: re.Match[str], start: int, following: str, word: str | None, before: str
     ) -> bool:
         """Returns True if a plain stop followed by a space ends the sentence."""
-        line, stop = self.line, found.start()
+        line, stop = self.line, match.start()
         left = line[max(start, stop - _LEFT) : stop]
         token = _last_token(left)
         if not token:  # after a space, a bracket or a quotation mark
-            return not (found[2] and self._continues("name", following, word, before))
+            return not (match[2] and self._continues("name", following, word, before))
         is_small = word is not None and word.islower() and not self.is_lowered
-        if found[2] and is_small and not self._is_mixed(following):
+        if match[2] and is_small and not self._is_mixed(following):
             return False
         is_first = not left[: -len(token)].strip(_BEFORE_LABEL) and len(left) < _LEFT
-        if is_first and not found[2] and _LABEL.match(token):
+        if is_first and not match[2] and _LABEL.match(token):
             return False
         if token[-1].isdigit():
             return self._ends_number(left, token, following, word)
@@ -497,7 +497,7 @@ class _Line:
         if kind is None:
             return True
         # After a closing quotation mark, a capitalized word begins a sentence.
-        if found[2] and any(mark not in ")]" for mark in found[2]):
+        if match[2] and any(mark not in ")]" for mark in match[2]):
             kind = "lower" if kind != "number" else None
         return kind is None or not self._continues(kind, following, word, before)
 

@@ -115,7 +115,7 @@ def claims_of(text: str, options: ClaimOptions) -> list[Claim]:
     rng = document_rng(text, options.seed)
     sentences = split_sentences(text)
     entities = find_entities(sentences)
-    others = [entity for found in entities for entity in found]
+    others = [entity for of_sentence in entities for entity in of_sentence]
     claims: list[Claim] = []
     for index in rng.permutation(len(sentences)):
         if len(claims) == 2 * options.per_text:
@@ -145,10 +145,10 @@ def _swap_entity(
     kind: EntityKind, sentence: ClaimSentence, rng: np.random.Generator
 ) -> Claim | None:
     """Replaces an entity of the sentence with another entity of the same kind from the text."""
-    own = [entity for entity in sentence.entities if entity.kind == kind]
-    if not own:
+    same_kind = [entity for entity in sentence.entities if entity.kind == kind]
+    if not same_kind:
         return None
-    old = own[rng.integers(len(own))]
+    old = same_kind[rng.integers(len(same_kind))]
     candidates = [
         entity.text
         for entity in sentence.others
@@ -177,10 +177,10 @@ def swap_number(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | No
 
 def swap_pronoun(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
     """Replaces a pronoun with another pronoun of the same class."""
-    found = list(_PRONOUN.finditer(sentence.text))
-    if not found:
+    matches = list(_PRONOUN.finditer(sentence.text))
+    if not matches:
         return None
-    old = found[rng.integers(len(found))]
+    old = matches[rng.integers(len(matches))]
     candidates = [word for word in _CLASS_OF[old[0].lower()] if word != old[0].lower()]
     new = candidates[rng.integers(len(candidates))]
     return _replaced(sentence.text, old.span(), new if old[0].islower() else new.capitalize())
@@ -191,10 +191,10 @@ def negate(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
 
     Of several consecutive auxiliaries, only the first is changed. One before "no" is not changed.
     """
-    found = list(_first_of_rows(sentence.text))
-    if not found:
+    matches = list(_first_of_rows(sentence.text))
+    if not matches:
         return None
-    match = found[rng.integers(len(found))]
+    match = matches[rng.integers(len(matches))]
     verb, following = match["verb"], (match["next"] or "").strip()
     if following == "no":
         return None
@@ -230,8 +230,8 @@ TRANSFORMATIONS: Mapping[str, Transformation] = {
 }
 
 
-def _replaced(text: str, place: tuple[int, int], new: str) -> Claim:
-    start, stop = place
+def _replaced(text: str, span: tuple[int, int], new: str) -> Claim:
+    start, stop = span
     return Claim(text[:start] + new + text[stop:], INCORRECT, (start, start + len(new)))
 
 

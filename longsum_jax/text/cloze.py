@@ -68,7 +68,7 @@ def _around_gap(question: str, max_words: int) -> str:
     words = question.split()
     if len(words) <= max_words:
         return question
-    gap = next(place for place, word in enumerate(words) if MARK in word)
+    gap = next(position for position, word in enumerate(words) if MARK in word)
     start = min(max(gap - max_words // 2, 0), len(words) - max_words)
     return " ".join(words[start : start + max_words])
 
@@ -86,5 +86,5 @@ def question_context(document: str, summary: str, max_words: int) -> str:
     """
     sentences = split_sentences(document)
     sizes = [len(sentence.split()) for sentence in sentences]
-    chosen = recalled_sentences(sentences, summary, sizes=sizes, room=max_words)
-    return " ".join(sentences[index] for index in chosen)
+    selected = recalled_sentences(sentences, summary, sizes=sizes, room=max_words)
+    return " ".join(sentences[index] for index in selected)

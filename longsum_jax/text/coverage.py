@@ -34,8 +34,8 @@ def covered_parts(
     counts[list(indices)] = 1
     covered = np.cumsum([0.0, *lengths * counts])
     bounds = np.linspace(0, ends[-1], num_parts + 1)
-    found = np.diff(np.interp(bounds, ends, covered))
-    shares = found * num_parts / max(ends[-1], 1)
+    covered_lengths = np.diff(np.interp(bounds, ends, covered))
+    shares = covered_lengths * num_parts / max(ends[-1], 1)
     return tuple(np.round(shares, 6).tolist())
 
 
@@ -49,8 +49,8 @@ def summary_coverage(text: str, summary: str) -> tuple[float, ...]:
         summary: summary of the document.
     """
     placed = PlacedSentences.of(text)
-    found = align(split_sentences(summary), placed.sentences)
-    return _coverage(placed, [index for support in found for index in support.indices])
+    supports = align(split_sentences(summary), placed.sentences)
+    return _coverage(placed, [index for support in supports for index in support.indices])
 
 
 def statement_coverage(text: str, statements: Sequence[Statement]) -> tuple[float, ...]:
@@ -60,7 +60,7 @@ def statement_coverage(text: str, statements: Sequence[Statement]) -> tuple[floa
         text: text of the document.
         statements: statements of the summary, with their sources.
     """
-    numbers = [source.number for each in statements for source in each.sources]
+    numbers = [source.number for statement in statements for source in statement.sources]
     return _coverage(PlacedSentences.of(text), numbers)
 
 

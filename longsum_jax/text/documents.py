@@ -28,7 +28,7 @@ _HALF_CHARACTER = re.compile(r"[\ud800-\udfff]")
 Label = int | str | tuple[int | str, ...]  # a tuple for several labels
 
 
-class Document(NamedTuple):
+class DataRow(NamedTuple):
     """One row of a data file; several summaries, if requested, are a tuple.
 
     ``choices`` are texts, of which ``label`` identifies the correct one; ``rejected`` is a summary
@@ -49,6 +49,9 @@ class Document(NamedTuple):
         return cast(str, self.summary)
 
 
+Document = DataRow  # public name before version 0.3
+
+
 def read_json_lines(
     paths: str | Path | Sequence[str | Path],
     *,
@@ -63,7 +66,7 @@ def read_json_lines(
     require_summary: bool = True,
     several_summaries: bool = False,
     max_bytes: int = MAX_BYTES,
-) -> Iterator[Document]:
+) -> Iterator[DataRow]:
     """Reads documents from JSON Lines, CSV, TSV, JSON arrays or Parquet, see ``rows.read_rows``.
 
     Files are read in the order of ``paths``; the files of a glob pattern are sorted. Blank lines
@@ -116,8 +119,8 @@ def read_json_lines(
                 summaries = _texts(row[key], key, where)
                 row[key] = summaries[0]
             default_id = f"{_stem(path)}:{number}"
-            found = _document(row, keys, where, default_id, require_document, require_summary)
-            yield found._replace(summary=summaries) if summaries else found
+            document = _document(row, keys, where, default_id, require_document, require_summary)
+            yield document._replace(summary=summaries) if summaries else document
 
 
 def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
@@ -175,10 +178,10 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
         InputError: a path does not exist or is a directory, or a pattern matches no file.
     """
     paths = [paths] if isinstance(paths, str | Path) else paths
-    found: list[str | Path] = []
+    files: list[str | Path] = []
     for path in paths:
         if os.path.isfile(path):
-            found.append(path)
+            files.append(path)
         elif os.path.isdir(path):
             raise InputError(
                 f"{path} is a directory; give files or a pattern such as {path}/*.jsonl"
@@ -187,12 +190,12 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
             matches = sorted(filter(os.path.isfile, glob.glob(str(path), recursive=True)))
             if not matches:
                 raise InputError(f"{path}: no file matches the pattern; check the path")
-            found.extend(matches)
+            files.extend(matches)
         elif os.path.exists(path):  # a pipe
-            found.append(path)
+            files.append(path)
         else:
             raise InputError(f"{path}: no such file; check the path")
-    return found
+    return files
 
 
 def _document(
@@ -202,7 +205,7 @@ def _document(
     default_id: str,
     require_document: bool,
     require_summary: bool,
-) -> Document:
+) -> DataRow:
     document_key = keys["document"]
     for key in document_key.split("|"):
         if key in row:
@@ -230,7 +233,7 @@ def _document(
     name = replace_half_characters(name) if isinstance(name, str) else json.dumps(name)
     choices = _choices(row, keys["choices"], where) if keys["choices"] else None
     rejected = _optional_text(row, keys["rejected"], where, "--rejected_key")
-    return Document(name, document, summary, query, label, choices, rejected)
+    return DataRow(name, document, summary, query, label, choices, rejected)
 
 
 def _is_list_of_strings(value: Any) -> bool:
@@ -244,9 +247,9 @@ def _label(row: dict[str, Any], key: str, where: str) -> Label:
             f'{where}: no key "{key}"; {did_you_mean(key, row)}; name another with task.label_key'
         )
     value = row[key]
-    each = value if isinstance(value, list) else [value]
-    are_numbers = all(type(label) is int and label >= 0 for label in each)
-    are_names = all(isinstance(label, str) and label.strip() for label in each)
+    labels = value if isinstance(value, list) else [value]
+    are_numbers = all(type(label) is int and label >= 0 for label in labels)
+    are_names = all(isinstance(label, str) and label.strip() for label in labels)
     if not are_numbers and not are_names:
         raise InputError(
             f'{where}: "{key}" is {json.dumps(value)[:80]}; give a whole number from 0 on, '

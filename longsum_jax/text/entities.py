@@ -74,11 +74,11 @@ def find_entities(sentences: Sequence[str]) -> list[list[Entity]]:
 
 def _entities(sentence: str, names_inside: set[str]) -> Iterator[Entity]:
     for match in _ENTITY.finditer(sentence):
-        found = match[0]
-        uncertain = match.lastgroup == "name" and match.start() == 0 and " " not in found
-        certain = not uncertain or found in names_inside or sum(map(str.isupper, found)) > 1
-        if certain and not _is_function_word(found, sentence):  # such as "I"
-            yield Entity(cast(EntityKind, match.lastgroup), found, match.start())
+        text = match[0]
+        uncertain = match.lastgroup == "name" and match.start() == 0 and " " not in text
+        certain = not uncertain or text in names_inside or sum(map(str.isupper, text)) > 1
+        if certain and not _is_function_word(text, sentence):  # such as "I"
+            yield Entity(cast(EntityKind, match.lastgroup), text, match.start())
 
 
 def _without_first_capital(sentence: str) -> str:

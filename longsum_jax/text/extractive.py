@@ -134,10 +134,10 @@ def salient_ngrams(
         float64 [num_shares], or None if the document contains no n-gram of the summary.
     """
     words = tokenize(document)
-    wanted = set(ngrams_of(tokenize(summary), size))
+    summary_ngrams = set(ngrams_of(tokenize(summary), size))
     words_read: dict[Hashable, int] = {}  # number of words up to the end of each n-gram
     for count, ngram in enumerate(ngrams_of(words, size), size):
-        if ngram in wanted:
+        if ngram in summary_ngrams:
             words_read.setdefault(ngram, count)
     if not words_read:
         return None
@@ -153,8 +153,8 @@ def mean_salient_ngrams(
     Raises:
         InputError: no pair shares n-grams.
     """
-    found = [salient_ngrams(*pair, size=size, num_shares=num_shares) for pair in pairs]
-    curves = [curve for curve in found if curve is not None]
+    all_curves = [salient_ngrams(*pair, size=size, num_shares=num_shares) for pair in pairs]
+    curves = [curve for curve in all_curves if curve is not None]
     if not curves:
         raise InputError(
             f"no summary shares {size} words in a row with its document; give other data"

@@ -63,8 +63,8 @@ class GapSentenceOptions:
     def __post_init__(self) -> None:
         if not 0 < self.ratio < 1:
             raise InputError(f"gap_sentences.ratio must lie between 0 and 1, got {self.ratio}")
-        for name, known in _CHOICES.items():
-            _check_choice(name, getattr(self, name), known)
+        for name, choices in _CHOICES.items():
+            _check_choice(name, getattr(self, name), choices)
         if self.mask_token == "":
             raise InputError(
                 'gap_sentences.mask_token is ""; use None to remove the selected sentences'
@@ -199,12 +199,12 @@ class _WordCounts(NamedTuple):
             metric: ROUGE-1 score.
             selected: word counts [V] of the selection; None for an empty one.
         """
-        chosen = np.zeros_like(self.total) if selected is None else selected
-        rest = self.total - chosen
-        before = self._sums(chosen, rest)  # [V] each
+        counts = np.zeros_like(self.total) if selected is None else selected
+        rest = self.total - counts
+        before = self._sums(counts, rest)  # [V] each
         # By entry [P], before and after its sentence moves to the selection.
-        entry_before = self._sums(chosen[self.word], rest[self.word])
-        grown = chosen[self.word] + self.counts
+        entry_before = self._sums(counts[self.word], rest[self.word])
+        grown = counts[self.word] + self.counts
         entry_after = self._sums(grown, self.total[self.word] - grown)
         sums = []
         for old, entry_old, entry_new in zip(before, entry_before, entry_after, strict=True):
@@ -240,12 +240,12 @@ def _ratio(
 def _grow(words: _WordCounts, options: GapSentenceOptions, count: int) -> list[int]:
     """Adds ``count`` sentences, each the one that maximizes the score of the selection."""
     selected: list[int] = []
-    chosen = np.zeros_like(words.total)
+    counts = np.zeros_like(words.total)
     for _ in range(count):
-        scores = words.scores(options.metric, chosen)
+        scores = words.scores(options.metric, counts)
         scores[selected] = -1
         selected.append(int(scores.argmax()))
-        chosen += words.of_sentence(selected[-1])
+        counts += words.of_sentence(selected[-1])
     return selected
 
 
@@ -258,8 +258,8 @@ def _number_of_gaps(num_sentences: int, options: GapSentenceOptions) -> int:
     return count
 
 
-def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
         raise InputError(
-            f'gap_sentences.{name}: "{value}" is not allowed; {did_you_mean(value, known)}'
+            f'gap_sentences.{name}: "{value}" is not allowed; {did_you_mean(value, choices)}'
         )

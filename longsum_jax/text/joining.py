@@ -30,10 +30,10 @@ def join_documents(
         return texts[0], ()
     last = separator if separator == DOCUMENT_TOKEN else ""
     borders = []
-    place = 0
+    offset = 0
     for text in texts[:-1]:
-        place += len(text) + len(separator)
-        borders.append(place)
+        offset += len(text) + len(separator)
+        borders.append(offset)
     return separator.join(texts) + last, tuple(borders)
 
 
@@ -73,7 +73,7 @@ class Joiner:
         self._limit = limit
         self._cost = cost
         self._merges = merges
-        self._said: set[tuple[str, ...]] = set()
+        self._written: set[tuple[str, ...]] = set()
         self._parts: list[str] = []
         self._first: str | None = None
         self._used = 0.0
@@ -95,34 +95,34 @@ class Joiner:
         """
         text = text.strip()
         if self._limit == math.inf and not self._merges:
-            said = text
+            part = text
         else:
-            said = self._chosen(text, share, ended)
-        if said:
-            self._parts.append(said)
-        return said
+            part = self._select(text, share, ended)
+        if part:
+            self._parts.append(part)
+        return part
 
-    def _chosen(self, text: str, share: float, ended: bool) -> str:
+    def _select(self, text: str, share: float, ended: bool) -> str:
         if not unicode_words(text):
             return ""
         sentences = split_sentences(text)
-        kept = self._new(sentences)
+        selected = self._new(sentences)
         if self._limit < math.inf:
-            kept = self._within(kept, share, ended)
-        self._said.update(filter(None, map(_words, kept)))
-        return text if kept == sentences else " ".join(kept)
+            selected = self._within(selected, share, ended)
+        self._written.update(filter(None, map(_words, selected)))
+        return text if selected == sentences else " ".join(selected)
 
     def _new(self, sentences: Sequence[str]) -> list[str]:
         """Returns the sentences not added before; sentences without words are always new."""
-        found = []
-        seen = set(self._said)
+        new = []
+        seen = set(self._written)
         for sentence in sentences:
             words = _words(sentence)
             if words not in seen:
-                found.append(sentence)
+                new.append(sentence)
             if words:
                 seen.add(words)
-        return found
+        return new
 
     def _within(self, sentences: Sequence[str], share: float, ended: bool) -> list[str]:
         """Returns the leading sentences that fit into the limit."""
@@ -134,16 +134,16 @@ class Joiner:
             whole.pop()
             self.is_cut = True
         room = self._limit * min(share, 1) + _TOLERANCE
-        kept = []
+        selected = []
         for sentence in whole:
             if self._used + self._cost(sentence) > room:
                 self.is_cut = True
                 break
             self._used += self._cost(sentence)
-            kept.append(sentence)
-        if is_last and not kept and not self._parts and self._first is not None:
-            kept = [self._first]
-        return kept
+            selected.append(sentence)
+        if is_last and not selected and not self._parts and self._first is not None:
+            selected = [self._first]
+        return selected
 
 
 def _words(sentence: str) -> tuple[str, ...]:

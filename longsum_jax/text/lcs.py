@@ -18,11 +18,11 @@ def lcs_length(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
     """Returns the length of the longest common subsequence of two lists of words."""
     if len(first) < len(second):
         first, second = second, first
-    places = _places([(second, 0)])
+    occurrences = _places([(second, 0)])
     everywhere = (1 << len(second)) - 1
     level = everywhere  # the current row; bit j: word j does not raise the length
     for word in first:
-        matches = level & places.get(word, 0)
+        matches = level & occurrences.get(word, 0)
         level = (level + matches | level - matches) & everywhere
     return len(second) - level.bit_count()
 
@@ -59,22 +59,22 @@ class UnionLcs:
     def union(self, sentence: Sequence[Hashable]) -> list[int]:
         """Returns the positions in ``sentence`` of the union of all subsequences, ascending."""
         rows = self._rows(sentence)
-        found = []
+        positions = []
         columns = self._last_words  # one bit for each sentence: the column of its traceback
         for position in reversed(range(len(sentence))):
-            places, stops = rows[position]
+            bits, stops = rows[position]
             matching = columns & stops
             if not matching:
                 continue
-            found.append(position)
+            positions.append(position)
             columns ^= matching
             while matching:
                 column = matching & -matching  # the lowest bit
                 matching ^= column
                 # The last occurrence of the word at or before the column.
-                match = (places & (2 * column - 1)).bit_length() - 1
+                match = (bits & (2 * column - 1)).bit_length() - 1
                 columns |= 1 << (match - 1)
-        return found[::-1]
+        return positions[::-1]
 
     def _rows(self, sentence: Sequence[Hashable]) -> list[tuple[int, int]]:
         """Returns two bit vectors for each word of the sentence.
@@ -87,19 +87,19 @@ class UnionLcs:
         rows = []
         level = self._words
         for word in sentence:
-            places = self._places.get(word, 0)
-            matches = level & places
+            bits = self._places.get(word, 0)
+            matches = level & bits
             total = level + matches
             higher = (level ^ matches ^ total) >> 1  # the carries out of each bit
-            rows.append((places, places | higher))
+            rows.append((bits, bits | higher))
             level = (total | level - matches) & self._words
         return rows
 
 
 def _places(sentences: Sequence[tuple[Sequence[Hashable], int]]) -> dict[Hashable, int]:
     """Returns the bits of the positions of every word; each sentence begins at a given bit."""
-    places: dict[Hashable, int] = {}
+    positions: dict[Hashable, int] = {}
     for sentence, start in sentences:
         for bit, word in enumerate(sentence, start):
-            places[word] = places.get(word, 0) | 1 << bit
-    return places
+            positions[word] = positions.get(word, 0) | 1 << bit
+    return positions

@@ -99,13 +99,13 @@ class _Spaced(dict[int, str]):
     def __missing__(self, code: int) -> str:
         char = chr(code)
         if unicodedata.category(char)[0] not in "LMN":
-            kept = " "
+            replacement = " "
         elif _UNSPACED_LETTER.match(char):
-            kept = f" {char} "
+            replacement = f" {char} "
         else:
-            kept = char
-        self[code] = kept
-        return kept
+            replacement = char
+        self[code] = replacement
+        return replacement
 
 
 _SPACED = _Spaced()
@@ -202,8 +202,8 @@ def _counts(
 ) -> NgramCounts:
     size = max(len(vocabulary), 1)
     index = np.minimum(np.searchsorted(vocabulary, codes), size - 1)
-    known = vocabulary[index] == codes if len(vocabulary) else np.zeros(len(codes), bool)
-    pairs, counts = np.unique(owners[known] * size + index[known], return_counts=True)
+    is_known = vocabulary[index] == codes if len(vocabulary) else np.zeros(len(codes), bool)
+    pairs, counts = np.unique(owners[is_known] * size + index[is_known], return_counts=True)
     return NgramCounts(
         pairs // size, pairs % size, counts, np.bincount(owners, minlength=num_texts), size
     )

@@ -29,19 +29,19 @@ def greedy_oracle(sentences: Sequence[str], summary: str) -> list[int]:
     for size in (1, 2):
         counts = count_ngrams(sentences, [summary], size, tokenize=tokenize)
         grams.append(_IncrementalRouge(*counts))
-    chosen: list[int] = []
+    selected: list[int] = []
     best = 0.0
-    while len(chosen) < len(sentences):
+    while len(selected) < len(sentences):
         scores = np.sum([gram.scores_after_adding() for gram in grams], axis=0)
-        scores[chosen] = -1
+        scores[selected] = -1
         sentence = int((scores >= scores.max() - _TOLERANCE).argmax())
         if scores[sentence] <= best + _TOLERANCE:
             break
         best = float(scores[sentence])
-        chosen.append(sentence)
+        selected.append(sentence)
         for gram in grams:
             gram.add(sentence)
-    return sorted(chosen)
+    return sorted(selected)
 
 
 def recalled_sentences(
@@ -64,18 +64,18 @@ def recalled_sentences(
     tokenize = words_by_script(summary)
     bigrams = _IncrementalRouge(*count_ngrams(sentences, [summary], 2, tokenize=tokenize))
     lengths = np.asarray(sizes)
-    chosen: list[int] = []
-    while len(chosen) < len(sentences):
+    selected: list[int] = []
+    while len(selected) < len(sentences):
         gains = bigrams.gains()
-        gains[chosen] = 0
+        gains[selected] = 0
         gains[lengths > room] = 0
         best = int(gains.argmax())
         if not gains[best]:
             break
-        chosen.append(best)
+        selected.append(best)
         bigrams.add(best)
         room -= int(sizes[best])
-    return sorted(chosen)
+    return sorted(selected)
 
 
 class _IncrementalRouge:

@@ -192,15 +192,15 @@ def _important(
     room: int,
 ) -> dict[str, list[int]]:
     """Returns the tokens of "past" and "future" sentences that fit into ``room``, with labels."""
-    chosen: dict[str, list[int]] = {"past": [], "future": []}
+    selected: dict[str, list[int]] = {"past": [], "future": []}
     for sentence in order:
         side = "past" if sentence < segment.first else "future"
-        room -= len(document.token_ids[sentence]) + (0 if chosen[side] else len(labels[side]))
+        room -= len(document.token_ids[sentence]) + (0 if selected[side] else len(labels[side]))
         if room < 0:
             break
-        chosen[side].append(sentence)
+        selected[side].append(sentence)
     groups = {}
-    for side, sentences in chosen.items():
+    for side, sentences in selected.items():
         if sentences:
             tokens = [document.token_ids[sentence] for sentence in sorted(sentences)]
             groups[side] = [*labels[side], *itertools.chain.from_iterable(tokens)]

@@ -31,9 +31,9 @@ def segment_targets(
         A text for each segment; "" if no sentence is assigned to it.
     """
     sentences = split_sentences(summary)
-    chosen = assign_sentences(segments, sentences, metric=metric, stemmer=stemmer)
+    assignment = assign_sentences(segments, sentences, metric=metric, stemmer=stemmer)
     targets: list[list[str]] = [[] for _ in segments]
-    for sentence, segment in zip(sentences, chosen.tolist(), strict=True):
+    for sentence, segment in zip(sentences, assignment.tolist(), strict=True):
         targets[segment].append(sentence)
     return [" ".join(target) for target in targets]
 
@@ -65,8 +65,8 @@ def assign_sentences(
             "there are no segments to give the sentences of a summary to; cut the document first"
         )
     if metric not in get_args(TargetMetric):
-        known = did_you_mean(metric, get_args(TargetMetric))
-        raise InputError(f'segments.target_metric: "{metric}" is not allowed; {known}')
+        suggestion = did_you_mean(metric, get_args(TargetMetric))
+        raise InputError(f'segments.target_metric: "{metric}" is not allowed; {suggestion}')
     scores = np.sum([_rouge_n(segments, sentences, n, metric, stemmer) for n in (1, 2)], axis=0)
     # Equal fractions may differ in the last digit.
     return scores.round(12).argmax(0)

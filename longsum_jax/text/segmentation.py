@@ -65,8 +65,10 @@ class SegmentOptions:
                 f"min_tokens={self.min_tokens}; raise it or lower min_tokens"
             )
         if self.split_moves not in get_args(SplitMoves):
-            known = did_you_mean(self.split_moves, get_args(SplitMoves))
-            raise InputError(f'segments.split_moves: "{self.split_moves}" is not allowed; {known}')
+            suggestion = did_you_mean(self.split_moves, get_args(SplitMoves))
+            raise InputError(
+                f'segments.split_moves: "{self.split_moves}" is not allowed; {suggestion}'
+            )
 
     @cached_property
     def limit(self) -> float:
@@ -174,12 +176,12 @@ def segment_document(
 def _together(documents: Sequence[SegmentedDocument]) -> SegmentedDocument:
     """Concatenates documents."""
     segments: list[Segment] = []
-    place, number = 0, 0
+    offset, number = 0, 0
     for document in documents:
         for start, stop, first, end, num_tokens in document.segments:
-            bounds = start + place, stop + place, first + number, end + number
+            bounds = start + offset, stop + offset, first + number, end + number
             segments.append(Segment(*bounds, num_tokens))
-        place += len(document.text)
+        offset += len(document.text)
         number += len(document.sentences)
     return SegmentedDocument(
         "".join(document.text for document in documents),

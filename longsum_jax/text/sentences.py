@@ -67,16 +67,16 @@ def bounded_sentences(text: str) -> list[str]:
     sentences = split_sentences(text)
     if not any(map(_is_too_long, sentences)):
         return sentences
-    found: list[str] = []
+    result: list[str] = []
     style = text_style(text)
     starts, ends = sentence_spans(text, sentences)
     for sentence, start, end in zip(sentences, starts.tolist(), ends.tolist(), strict=True):
         if _is_too_long(sentence):
             # The sentence with the line breaks of the text.
-            found += map(_in_line, _bounded(text[start:end], style))
+            result += map(_in_line, _bounded(text[start:end], style))
         else:
-            found.append(sentence)
-    return found
+            result.append(sentence)
+    return result
 
 
 def join_wrapped_lines(text: str) -> str:

@@ -21,7 +21,7 @@ class Outline(NamedTuple):
 NO_OUTLINE = Outline()
 
 
-class Source(NamedTuple):
+class SourceSentence(NamedTuple):
     """A sentence of a document that supports a sentence of its summary.
 
     Attributes:
@@ -40,6 +40,9 @@ class Source(NamedTuple):
     heading: str | None
     page: int | None
     score: float
+
+
+Source = SourceSentence  # public name before version 0.3
 
 
 Missing = Literal["document", "sources"]
@@ -108,7 +111,7 @@ class Statement(NamedTuple):
     text: str
     start: int
     end: int
-    sources: tuple[Source, ...]
+    sources: tuple[SourceSentence, ...]
     support: float
     is_supported: bool
     flags: tuple[Flag, ...] = ()
@@ -118,7 +121,7 @@ class Statement(NamedTuple):
         """Returns all fields, JSON-serializable; without an explanation key if there is none."""
         fields = self._asdict()
         for name in ("sources", "flags"):
-            fields[name] = [each._asdict() for each in fields[name]]
+            fields[name] = [entry._asdict() for entry in fields[name]]
         explanation = fields.pop("explanation")
         if explanation is not None:
             reasons = [reason._asdict() for reason in explanation.reasons]
@@ -128,8 +131,8 @@ class Statement(NamedTuple):
     @classmethod
     def from_report(cls, fields: Mapping[str, Any]) -> "Statement":
         """Restores a statement from the fields of ``report``."""
-        sources = tuple(Source(**each) for each in fields["sources"])
-        flags = tuple(Flag(**each) for each in fields["flags"])
+        sources = tuple(SourceSentence(**source) for source in fields["sources"])
+        flags = tuple(Flag(**flag) for flag in fields["flags"])
         explanation = fields.get("explanation")
         if explanation is not None:
             reasons = tuple(Reason(**reason) for reason in explanation["reasons"])

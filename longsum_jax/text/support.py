@@ -23,7 +23,7 @@ from longsum_jax.text.statements import (
     Flag,
     Missing,
     Outline,
-    Source,
+    SourceSentence,
     Statement,
     in_line,
 )
@@ -64,12 +64,12 @@ class PlacedSentences(NamedTuple):
         starts, ends = sentence_spans(text, sentences) if sentences else (empty, empty)
         return cls(text, sentences, starts, ends, outline)
 
-    def source(self, number: int, score: float) -> Source:
+    def source(self, number: int, score: float) -> SourceSentence:
         """Returns a sentence as a source with this score, without its list marker."""
         sentence = self.sentences[number]
         item = without_list_mark(sentence)
         start = int(self.starts[number]) + len(sentence) - len(item)
-        return Source(
+        return SourceSentence(
             text=in_line(item),
             number=number,
             start=start,
@@ -79,9 +79,9 @@ class PlacedSentences(NamedTuple):
             score=round(score, 4),
         )
 
-    def _heading_before(self, place: int) -> str | None:
+    def _heading_before(self, offset: int) -> str | None:
         headings = self.outline.headings
-        count = bisect.bisect_right(headings, place, key=lambda heading: heading[1])
+        count = bisect.bisect_right(headings, offset, key=lambda heading: heading[1])
         if not count:
             return None
         start, end = headings[count - 1]
@@ -103,25 +103,25 @@ def find_statements(summary: str, document: str, outline: Outline = NO_OUTLINE) 
         return []
     placed = PlacedSentences.of(document, outline)
     starts, ends = sentence_spans(summary, written)
-    found = align(written, placed.sentences)
-    flags = find_flags(written, placed.sentences, [each.indices for each in found])
+    supports = align(written, placed.sentences)
+    flags = find_flags(written, placed.sentences, [support.indices for support in supports])
     return [
         Statement(
             text=written[i],
             start=int(starts[i]),
             end=int(ends[i]),
-            sources=sources_of(found[i], placed),
-            support=round(found[i].total, 4),
-            is_supported=found[i].is_supported,
+            sources=sources_of(supports[i], placed),
+            support=round(supports[i].total, 4),
+            is_supported=supports[i].is_supported,
             flags=tuple(flags[i]),
         )
         for i in range(len(written))
     ]
 
 
-def sources_of(found: Support, placed: PlacedSentences) -> tuple[Source, ...]:
+def sources_of(support: Support, placed: PlacedSentences) -> tuple[SourceSentence, ...]:
     """Returns the sentences of an alignment as sources, with their positions in the document."""
-    pairs = zip(found.indices, found.scores, strict=True)
+    pairs = zip(support.indices, support.scores, strict=True)
     return tuple(placed.source(index, score) for index, score in pairs)
 
 
@@ -142,22 +142,26 @@ def find_flags(
         sources: indices of the sources of each summary sentence; None to flag only entities missing
             in the whole document.
     """
-    known = _Known(document)
+    vocabulary = _Vocabulary(document)
     flags = []
     for number, entities in enumerate(find_entities(sentences)):
-        near = known if sources is None else _Known([document[i] for i in sources[number]])
-        flags.append(list(_missing(entities, known, near)))
+        near = (
+            vocabulary if sources is None else _Vocabulary([document[i] for i in sources[number]])
+        )
+        flags.append(list(_missing(entities, vocabulary, near)))
     return flags
 
 
-def _missing(entities: Iterable[Entity], known: "_Known", near: "_Known") -> Iterator[Flag]:
+def _missing(
+    entities: Iterable[Entity], vocabulary: "_Vocabulary", near: "_Vocabulary"
+) -> Iterator[Flag]:
     for entity in entities:
         if not near.has(entity):
-            missing: Missing = "sources" if known.has(entity) else "document"
+            missing: Missing = "sources" if vocabulary.has(entity) else "document"
             yield Flag(entity.kind, entity.text, entity.start, missing)
 
 
-class _Known:
+class _Vocabulary:
     """The names, numbers and dates of a text.
 
     Args:
@@ -185,11 +189,11 @@ class _Known:
     @functools.cached_property
     def _holders(self) -> dict[str, set[int]]:
         """The indices of the sentences that contain each word."""
-        found: dict[str, set[int]] = {}
+        holders: dict[str, set[int]] = {}
         for number, words in enumerate(self._words):
             for word in words:
-                found.setdefault(word, set()).add(number)
-        return found
+                holders.setdefault(word, set()).add(number)
+        return holders
 
     @functools.cached_property
     def _values(self) -> set[float | str]:

@@ -232,11 +232,11 @@ class JsonTokenizer(SpecialTokenTemplate):
         """
         text = self._tokenizer.id_to_token(self.eos_id)
         single, pair = self._tokenizer.encode(text), self._tokenizer.encode(text, text)
-        [place] = (i for i, added in enumerate(single.special_tokens_mask) if not added)
+        [position] = (i for i, added in enumerate(single.special_tokens_mask) if not added)
         first, second = (i for i, added in enumerate(pair.special_tokens_mask) if not added)
-        self.prefix_ids = tuple(single.ids[:place])
+        self.prefix_ids = tuple(single.ids[:position])
         self.middle_ids = tuple(pair.ids[first + 1 : second])
-        self.suffix_ids = tuple(single.ids[place + 1 :])
+        self.suffix_ids = tuple(single.ids[position + 1 :])
         self.second_type = pair.type_ids[second]
 
     @property
@@ -281,8 +281,8 @@ def _open(content: str, where: str | Path) -> Any:
 
 def _add_lacking(tokenizer: Any, tokens: Iterable[Any]) -> None:
     """Adds the tokens that are not yet added tokens of a tokenizer, at the next ids."""
-    known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    lacking = [make_token(token) for token in tokens if token_text(token) not in known]
+    present = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    lacking = [make_token(token) for token in tokens if token_text(token) not in present]
     tokenizer.add_tokens(lacking)
 
 
@@ -294,13 +294,13 @@ def _special_tokens(tokenizer: Any, config: Mapping[str, Any]) -> dict[str, Any]
     special = {}
     for name in SPECIAL_NAMES:
         candidates = [config.get(name), *_DEFAULT_TOKENS.get(name, ())]
-        known = [
+        listed = [
             token
             for token in candidates
             if token and tokenizer.token_to_id(token_text(token)) is not None
         ]
-        if known:
-            special[name] = known[0]
+        if listed:
+            special[name] = listed[0]
     added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
     for token in special.values():
         token = added.get(token_text(token)) or make_token(token)

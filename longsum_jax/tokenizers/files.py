@@ -106,14 +106,14 @@ def read_special_tokens(directory: Path, config: Mapping[str, Any]) -> dict[str,
     A token is its text or, in older files, text with flags ({"content": ...}). As in transformers,
     special_tokens_map.json is read if tokenizer_config.json has no ``added_tokens_decoder``.
     """
-    found = {name: config.get(name) for name in (*SPECIAL_NAMES, *ADDITIONAL_SPECIAL)}
+    tokens = {name: config.get(name) for name in (*SPECIAL_NAMES, *ADDITIONAL_SPECIAL)}
     if "added_tokens_decoder" not in config:
-        given = read_json(directory / SPECIAL_MAP)
-        found |= {name: given[name] for name in found if name in given}
+        content = read_json(directory / SPECIAL_MAP)
+        tokens |= {name: content[name] for name in tokens if name in content}
     for name in SPECIAL_NAMES:
-        if found[name] is not None and not isinstance(token_text(found[name]), str):
-            raise InputError(f"{directory / CONFIG}: {name} must be a string, got {found[name]!r}")
-    return {name: token for name, token in found.items() if token is not None}
+        if tokens[name] is not None and not isinstance(token_text(tokens[name]), str):
+            raise InputError(f"{directory / CONFIG}: {name} must be a string, got {tokens[name]!r}")
+    return {name: token for name, token in tokens.items() if token is not None}
 
 
 def additional_special_tokens(config: Mapping[str, Any]) -> list[Any]:
@@ -137,12 +137,12 @@ def added_tokens(directory: Path, config: Mapping[str, Any]) -> list[dict[str, A
 
     Each is {"content": text, ...}.
     """
-    given = config.get("added_tokens_decoder")
-    if given is None:
+    added = config.get("added_tokens_decoder")
+    if added is None:
         ids = added_ids(directory, config)
         texts = sorted(ids, key=ids.__getitem__)
         return [{"content": text, "special": False, "normalized": True} for text in texts]
-    return [given[index] for index in sorted(given, key=int)]
+    return [added[index] for index in sorted(added, key=int)]
 
 
 def named_tokens(directory: Path, config: Mapping[str, Any]) -> list[Any]:
@@ -155,10 +155,10 @@ def named_tokens(directory: Path, config: Mapping[str, Any]) -> list[Any]:
 
 def added_ids(directory: Path, config: Mapping[str, Any]) -> dict[str, int]:
     """Returns the ids of the tokens that the files add to a vocabulary."""
-    given = config.get("added_tokens_decoder")
-    if given is None:
+    added = config.get("added_tokens_decoder")
+    if added is None:
         return read_json(directory / ADDED)
-    return {token_text(token): int(index) for index, token in given.items()}
+    return {token_text(token): int(index) for index, token in added.items()}
 
 
 def cleared(directory: str | Path) -> Path:

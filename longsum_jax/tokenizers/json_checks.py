@@ -138,20 +138,20 @@ def check_regex(pattern: str) -> None:
     if len(pattern) > _MAX_TEXT:
         raise ValueError(f"a pattern of more than {_MAX_TEXT} characters")
     groups = [_Group()]
-    place = 0
-    while place < len(pattern):
-        char = pattern[place]
+    position = 0
+    while position < len(pattern):
+        char = pattern[position]
         if char == "(":
-            match = _GROUP_START.match(pattern, place)
-            if match is None and pattern.startswith("(?", place):
+            match = _GROUP_START.match(pattern, position)
+            if match is None and pattern.startswith("(?", position):
                 raise _costly(pattern, "has an unsupported kind of group")
-            place = match.end() if match else place + 1
+            position = match.end() if match else position + 1
             if not (match and match[0].endswith(")")):
                 groups.append(_Group())
             continue
         if char == "|":
             groups[-1].next_branch()
-            place += 1
+            position += 1
             continue
         inner = None
         if char == ")":
@@ -159,12 +159,12 @@ def check_regex(pattern: str) -> None:
                 raise _costly(pattern, "closes a group that is not open")
             inner = groups.pop()
             inner.next_branch()
-            place += 1
+            position += 1
         else:
-            place = _after_atom(pattern, place)
-        after = _after_quantifiers(pattern, place)
-        groups[-1].add(inner, after.most, after.place > place, pattern)
-        place = after.place
+            position = _after_atom(pattern, position)
+        after = _after_quantifiers(pattern, position)
+        groups[-1].add(inner, after.most, after.position > position, pattern)
+        position = after.position
     groups[-1].next_branch()
     if groups[-1].runs > _MAX_RUNS:
         raise _costly(pattern, f"has more than {_MAX_RUNS} repetitions in a row")
@@ -202,43 +202,43 @@ class _Group:
         self.is_simple = self.is_simple and self._branches == 1
 
 
-def _after_atom(pattern: str, place: int) -> int:
+def _after_atom(pattern: str, position: int) -> int:
     """Returns the position after a character, an escape or a character class."""
-    if pattern[place] == "\\":
-        match = _ESCAPE.match(pattern, place)
+    if pattern[position] == "\\":
+        match = _ESCAPE.match(pattern, position)
         if match is None or match[0][1] in "gk123456789":
             raise _costly(pattern, "refers to a group")
         return match.end()
-    if pattern[place] != "[":
-        return place + 1
+    if pattern[position] != "[":
+        return position + 1
     depth = 0
-    while place < len(pattern):
-        char = pattern[place]
+    while position < len(pattern):
+        char = pattern[position]
         depth += (char == "[") - (char == "]")
-        place += 2 if char == "\\" else 1
+        position += 2 if char == "\\" else 1
         if not depth:
-            return place
+            return position
     raise _costly(pattern, "has a class of characters without an end")
 
 
 class _Quantifiers(NamedTuple):
     """The position after the quantifiers of an atom, and its maximum number of occurrences."""
 
-    place: int
+    position: int
     most: int
 
 
-def _after_quantifiers(pattern: str, place: int) -> _Quantifiers:
+def _after_quantifiers(pattern: str, position: int) -> _Quantifiers:
     most = 1
-    while match := _QUANTIFIER.match(pattern, place):
+    while match := _QUANTIFIER.match(pattern, position):
         if match[0] in ("*", "+") and most == 1:
             most = _ENDLESS + 1
         elif match[0].startswith("{"):
             low, comma, high = match.groups()
             limit = (high or str(_ENDLESS + 1)) if comma else low
             most *= int(limit or 1) if len(limit) < 9 else _ENDLESS + 1
-        place = match.end()
-    return _Quantifiers(place, most)
+        position = match.end()
+    return _Quantifiers(position, most)
 
 
 def _costly(pattern: str, reason: str) -> ValueError:

@@ -45,7 +45,7 @@ _MBART_LANGUAGES = tuple(_CODES.split())
 _MBART50_LANGUAGES = (*_MBART_LANGUAGES, *_FURTHER_CODES.split())
 
 
-class _Layout(NamedTuple):
+class _IdLayout(NamedTuple):
     """The order of ids of a tokenizer, and the special tokens around a text.
 
     Attributes:
@@ -74,15 +74,15 @@ _MBART50_AROUND = (("src_lang",), ("eos_token",))
 _CAMEMBERT_FIRST = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
 # Layouts by tokenizer_class.
 _LAYOUTS = {
-    "XLMRobertaTokenizer": _Layout(),
-    "CamembertTokenizer": _Layout(_CAMEMBERT_FIRST, 1),
-    "MBartTokenizer": _Layout(languages=_MBART_LANGUAGES, around=_MBART_AROUND, num_between=0),
-    "MBart50Tokenizer": _Layout(
+    "XLMRobertaTokenizer": _IdLayout(),
+    "CamembertTokenizer": _IdLayout(_CAMEMBERT_FIRST, 1),
+    "MBartTokenizer": _IdLayout(languages=_MBART_LANGUAGES, around=_MBART_AROUND, num_between=0),
+    "MBart50Tokenizer": _IdLayout(
         languages=_MBART50_LANGUAGES, around=_MBART50_AROUND, num_between=0
     ),
-    "BarthezTokenizer": _Layout((), 0, last=()),
-    "AlbertTokenizer": _Layout((), 0, last=(), num_between=1, second_type=1, tokens=_ALBERT),
-    "BigBirdTokenizer": _Layout((), 0, last=(), num_between=1, second_type=1, tokens=_BIG_BIRD),
+    "BarthezTokenizer": _IdLayout((), 0, last=()),
+    "AlbertTokenizer": _IdLayout((), 0, last=(), num_between=1, second_type=1, tokens=_ALBERT),
+    "BigBirdTokenizer": _IdLayout((), 0, last=(), num_between=1, second_type=1, tokens=_BIG_BIRD),
 }
 CLASSES = tuple(_LAYOUTS)
 # tokenizer_class by model_type of config.json, for directories that do not name a class.
@@ -168,7 +168,7 @@ def _read_proto(path: Path) -> Any:
     return proto
 
 
-def _vocabulary(proto: Any, layout: _Layout, is_albert: bool) -> list[tuple[str, float]]:
+def _vocabulary(proto: Any, layout: _IdLayout, is_albert: bool) -> list[tuple[str, float]]:
     """Returns the pieces in the order of their ids, with their scores."""
     pieces = [(piece.piece, piece.score) for piece in proto.pieces[layout.skipped :]]
     if is_albert:
@@ -198,20 +198,20 @@ def _normalizer(library: ModuleType, proto: Any, albert: Mapping[str, Any] | Non
     return normalizers.Sequence(steps)
 
 
-def _add_special(library: ModuleType, tokenizer: Any, proto: Any, layout: _Layout) -> None:
+def _add_special(library: ModuleType, tokenizer: Any, proto: Any, layout: _IdLayout) -> None:
     """Registers the model's control and user-defined pieces, and languages, as added tokens."""
-    own = [piece for piece in proto.pieces if piece.type in (_CONTROL, _USER_DEFINED)]
-    names = {piece.piece: piece.type == _CONTROL for piece in own}
+    special_pieces = [piece for piece in proto.pieces if piece.type in (_CONTROL, _USER_DEFINED)]
+    names = {piece.piece: piece.type == _CONTROL for piece in special_pieces}
     names |= dict.fromkeys((*layout.first, *layout.languages), True)
-    known = [name for name in names if tokenizer.token_to_id(name) is not None]
+    present = [name for name in names if tokenizer.token_to_id(name) is not None]
     tokens = []
-    for name in sorted(known, key=tokenizer.token_to_id):
+    for name in sorted(present, key=tokenizer.token_to_id):
         tokens.append(library.AddedToken(name, normalized=False, special=names[name]))
     tokenizer.add_tokens(tokens)
 
 
 def _template(
-    library: ModuleType, tokenizer: Any, config: Mapping[str, Any], layout: _Layout, where: Path
+    library: ModuleType, tokenizer: Any, config: Mapping[str, Any], layout: _IdLayout, where: Path
 ) -> Any:
     """Returns the processor that adds special tokens to one text or two."""
     language = config.get("src_lang") or "en_XX"

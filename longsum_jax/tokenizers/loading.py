@@ -223,19 +223,19 @@ def _open_byte_directory(
 def _check_byte_names(special: Mapping[str, Any], where: Path) -> None:
     """Raises InputError for pad, end and unknown tokens with names other than ByT5's."""
     for name, text in zip(("pad_token", "eos_token", "unk_token"), NAMED, strict=True):
-        found = token_text(special.get(name, text))
-        if found != text:
+        token = token_text(special.get(name, text))
+        if token != text:
             raise InputError(
-                f'{where}: {name} is "{found}", but tokenizers of bytes call it "{text}"; rename it'
+                f'{where}: {name} is "{token}", but tokenizers of bytes call it "{text}"; rename it'
             )
 
 
-def _check_added_to_bytes(token: Mapping[str, Any], found: int, index: int, where: Path) -> None:
+def _check_added_to_bytes(token: Mapping[str, Any], token_id: int, index: int, where: Path) -> None:
     """Raises InputError for an added token whose id is not the next one, or with flags."""
     name = f'{where}: the added token "{token["content"]}"'
-    if found != index:
+    if token_id != index:
         raise InputError(
-            f"{name} has the id {found}, but the next one after bytes, extra ids and others is "
+            f"{name} has the id {token_id}, but the next one after bytes, extra ids and others is "
             f"{index}; number added tokens from there on"
         )
     if any(token.get(flag) for flag in ("lstrip", "rstrip", "single_word")):

@@ -102,8 +102,8 @@ class SpecialTokenTemplate:
                 text); an unknown truncation.
         """
         if truncation not in ("longest", "second"):
-            known = did_you_mean(truncation, ("longest", "second"))
-            raise InputError(f'truncation "{truncation}" is unknown; {known}')
+            suggestion = did_you_mean(truncation, ("longest", "second"))
+            raise InputError(f'truncation "{truncation}" is unknown; {suggestion}')
         if limit is not None:
             room = limit - self._num_special_of_pair
             lengths = _lengths_in(room, len(first), len(second), truncation)
@@ -165,8 +165,8 @@ class SpecialTokens:
     def encode(self, text: str, encode_plain: Callable[[str], Iterable[int]]) -> list[int]:
         """Returns the ids of a text; ``encode_plain`` encodes the text between special tokens."""
         ids: list[int] = []
-        for place, plain, token in self._parts(text):
-            del place
+        for offset, plain, token in self._parts(text):
+            del offset
             ids += encode_plain(plain)
             if token is not None:
                 ids.append(self.by_text[token[0]])
@@ -174,12 +174,12 @@ class SpecialTokens:
 
     def spans(self, text: str, spans_plain: Callable[[str], Iterable[Span]]) -> list[Span]:
         """Returns the character spans of ``encode``'s tokens; ``spans_plain`` for plain text."""
-        found: list[Span] = []
-        for place, plain, token in self._parts(text):
-            found += _moved(spans_plain(plain), place)
+        result: list[Span] = []
+        for offset, plain, token in self._parts(text):
+            result += _moved(spans_plain(plain), offset)
             if token is not None:
-                found.append(token.span())
-        return found
+                result.append(token.span())
+        return result
 
     def _parts(self, text: str) -> Iterator[tuple[int, str, re.Match[str] | None]]:
         """Yields the texts between special tokens with their position and the next token."""

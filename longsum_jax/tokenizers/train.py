@@ -97,6 +97,6 @@ def _sample(lines: Iterable[str], size: int, rng: random.Random) -> list[str]:
     for number, line in enumerate(lines):
         if number < size:
             sample.append(line)
-        elif (place := rng.randrange(number + 1)) < size:
-            sample[place] = line
+        elif (index := rng.randrange(number + 1)) < size:
+            sample[index] = line
     return sample

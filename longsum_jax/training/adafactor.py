@@ -45,7 +45,7 @@ class _Moments(NamedTuple):
     full: Any = optax.MaskedNode()
 
 
-class _Layout(NamedTuple):
+class _ParameterAxes(NamedTuple):
     """The axes of one parameter.
 
     Attributes:
@@ -89,7 +89,7 @@ def scale_by_adafactor(
             factored.
     """
 
-    def layout_of(path: Any, param: Array) -> _Layout:
+    def layout_of(path: Any, param: Array) -> _ParameterAxes:
         return _layout(_names(path, param, axes), param.shape, min_dim_size_to_factor)
 
     def init(params: Any) -> AdafactorState:
@@ -151,7 +151,7 @@ def _layer_axes(names: Sequence[str | None]) -> tuple[int, ...]:
     return tuple(axis for axis, name in enumerate(names) if name != _LAYERS)
 
 
-def _layout(names: Sequence[str | None], shape: Sequence[int], min_size: int) -> _Layout:
+def _layout(names: Sequence[str | None], shape: Sequence[int], min_size: int) -> _ParameterAxes:
     """Returns the axes of a parameter and of its matrices."""
     layer = _layer_axes(names)
     # Sides of matrices: single axes, or "heads" and "kv" together.
@@ -162,26 +162,28 @@ def _layout(names: Sequence[str | None], shape: Sequence[int], min_size: int) ->
         else:
             sides.append((axis,))
     if len(sides) < 2:
-        return _Layout(layer)
+        return _ParameterAxes(layer)
     rows, columns = sides[-2:]
     # Narrow matrices keep full second moments.
     if min(_size(shape, rows), _size(shape, columns)) < min_size:
-        return _Layout(layer)
-    return _Layout(layer, rows, columns)
+        return _ParameterAxes(layer)
+    return _ParameterAxes(layer, rows, columns)
 
 
 def _size(shape: Sequence[int], axes: Iterable[int]) -> int:
     return math.prod(shape[axis] for axis in axes)
 
 
-def _zero_moments(param: Array, layout: _Layout) -> _Moments:
+def _zero_moments(param: Array, layout: _ParameterAxes) -> _Moments:
     zeros = jnp.zeros(param.shape, jnp.float32)
     if not layout.rows:
         return _Moments(full=zeros)
     return _Moments(rows=zeros.mean(layout.columns), columns=zeros.mean(layout.rows))
 
 
-def _next_moments(gradient: Array, moments: _Moments, layout: _Layout, decay: Array) -> _Moments:
+def _next_moments(
+    gradient: Array, moments: _Moments, layout: _ParameterAxes, decay: Array
+) -> _Moments:
     """Returns the decayed means of the squares, including the squares of ``gradient``."""
     square = jnp.square(gradient.astype(jnp.float32)) + _TINY_SQUARE
     if not layout.rows:
@@ -191,7 +193,7 @@ def _next_moments(gradient: Array, moments: _Moments, layout: _Layout, decay: Ar
     return _Moments(rows=rows, columns=columns)
 
 
-def _normalize(gradient: Array, moments: _Moments, layout: _Layout) -> Array:
+def _normalize(gradient: Array, moments: _Moments, layout: _ParameterAxes) -> Array:
     """Returns the gradient divided by the root of its mean squares."""
     if not layout.rows:
         return gradient * jax.lax.rsqrt(moments.full)

@@ -14,6 +14,7 @@ models.
 import contextlib
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -113,7 +114,8 @@ def make_mesh(options: MeshOptions, devices: Sequence[jax.Device] | None = None)
             f"mesh: {axes} needs {needed} devices, there are {len(devices)}; change mesh.batch, "
             "mesh.fsdp, mesh.tensor or mesh.sequence"
         )
-    sizes = [len(devices) // fixed if size == -1 else size for size in sizes]
+    rest = len(devices) // fixed
+    sizes = [rest if size == -1 else size for size in sizes]
     per_host = len(devices) // len({device.process_index for device in devices})
     per_row = math.prod(sizes[2:])  # number of devices that share the rows of a batch
     # These devices must be a part of one host or several whole hosts.
@@ -365,9 +367,10 @@ def _is_box(leaf: Any) -> bool:
 
 
 def _pick(placements: Any, field: str) -> Any:
-    return jax.tree.map(
-        lambda p: getattr(p, field), placements, is_leaf=lambda p: isinstance(p, Placement)
-    )
+    def is_placement(node: Any) -> bool:
+        return isinstance(node, Placement)
+
+    return jax.tree.map(operator.attrgetter(field), placements, is_leaf=is_placement)
 
 
 def _names(path: Any) -> tuple[str, ...]:

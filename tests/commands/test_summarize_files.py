@@ -20,7 +20,7 @@ from longsum_jax.errors import InputError
 from longsum_jax.evaluation import report, summac
 from longsum_jax.evaluation.comparison import read_predictions
 from longsum_jax.inference import attended, loading
-from longsum_jax.inference.stream import Work, summarize_stream
+from longsum_jax.inference.stream import StreamFunctions, summarize_stream
 from longsum_jax.inference.summary import Request, Summary
 
 
@@ -56,7 +56,7 @@ class FirstWords:
             for place, each in enumerate(documents):
                 yield [(place, self.summary(each, on_segment))]
 
-        work = Work(read, lambda each: len(each.text), write, False)
+        work = StreamFunctions(read, lambda each: len(each.text), write, False)
         return summarize_stream(work, requests, batch_size)
 
     def summary(self, request, on_segment):

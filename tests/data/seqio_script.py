@@ -21,7 +21,7 @@ from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleStream
 from longsum_jax.data.tasks import TASKS, Task, get_task
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 TOKENIZER = load_tokenizer("bytes")
@@ -74,7 +74,7 @@ def check_documents(directory: Path) -> dict:
         directory, "billsum", source="tfds:reports", document_key="document", id_key="name"
     )
     read = [list(documents(task, "train")) for _ in range(2)]
-    rows = [Document(f"n{i}", text, f"Summary {i}.", None) for i, text in enumerate(texts())]
+    rows = [DataRow(f"n{i}", text, f"Summary {i}.", None) for i, text in enumerate(texts())]
     joined = task_of(directory, "mediasum", source="tfds:dialogues", id_key=None)
     nameless = dataclasses.replace(task, id_key=None)
     return {
@@ -114,13 +114,13 @@ def check_selection(directory: Path) -> dict:
     in_pipeline = list(seqio_source.documents(task, "train"))
     order = {f"n{i}": text for i, text in enumerate(texts())}
     in_python = [
-        Document(id=d.id, document=order[d.id], summary=None, query=None) for d in in_pipeline
+        DataRow(id=d.id, document=order[d.id], summary=None, query=None) for d in in_pipeline
     ]
     found = made("pipeline", task, in_pipeline) | made("python", task, in_python)
     return found | made("direct", task, list(documents(task, "train")))
 
 
-def made(name: str, task: Task, docs: list[Document]) -> dict:
+def made(name: str, task: Task, docs: list[DataRow]) -> dict:
     """The examples of the documents, and their counts."""
     counts = Counts()
     examples = make_examples(task, TOKENIZER, docs, counts=counts)
@@ -144,7 +144,7 @@ def check_pieces(directory: Path) -> dict:
     numbered = piece_task(directory, id_key="number", piece_words=None)
     whole = [texts()[int(name.removeprefix("n"))] for name in order]
     in_python = [
-        Document(f"{name}#{number}", piece, None, None)
+        DataRow(f"{name}#{number}", piece, None, None)
         for name, text in zip(order, whole, strict=True)
         for number, piece in enumerate(cut_text(text, 20))
     ]

@@ -6,7 +6,7 @@ from longsum_jax.data.govreport import SummarySection, aspect_shares, read_govre
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 
 SECTION = {
     "section_title": "Background",
@@ -45,8 +45,8 @@ def release(tmp_path):
 def test_sections_become_lines_and_summaries_have_no_titles(release):
     crs, gao = read_govreport(release(), "validation")
     once = "Background\nFirst one.\nSecond one."
-    assert crs == Document("crs/valid-1", "\n".join([once] * 3), "A summary.\nMore of it.", None)
-    assert gao == Document("gao/valid-1", "\n".join([once] * 2), "First one.\nSecond one.", None)
+    assert crs == DataRow("crs/valid-1", "\n".join([once] * 3), "A summary.\nMore of it.", None)
+    assert gao == DataRow("gao/valid-1", "\n".join([once] * 2), "First one.\nSecond one.", None)
 
 
 def test_sections_are_counted_by_office(release):

@@ -10,7 +10,7 @@ from longsum_jax.data.prepared import PreparedExamples, write_prepared
 from longsum_jax.data.stores import load_examples
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def task_of(tmp_path):
 
 
 def document(label, name="d"):
-    return Document(name, "Text.", None, None, label)
+    return DataRow(name, "Text.", None, None, label)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_one_label_each_where_training_has_one_each(task_of, tokenizer, label):
 def test_pieces_hold_every_token_between_prefix_and_end(tokenizer):
     task = get_task("masked_tokens", source="json:unused", max_source_length=6, prefix="> ")
     text = "abcdefghi"
-    examples = list(make_examples(task, tokenizer, [Document("d", text, None, None)]))
+    examples = list(make_examples(task, tokenizer, [DataRow("d", text, None, None)]))
     decoded = [tokenizer.decode(example["input_ids"].tolist()) for example in examples]
     assert decoded == ["> abc", "> def", "> ghi"]
     assert [e["id"] for e in examples] == ["d#0", "d#1", "d#2"]
@@ -150,7 +150,7 @@ def test_pieces_hold_every_token_between_prefix_and_end(tokenizer):
 def test_a_prefix_that_leaves_no_room(tokenizer):
     task = get_task("masked_tokens", source="json:unused", max_source_length=4, prefix="long")
     with pytest.raises(InputError, match="max_source_length=4 leaves no room for text; raise it"):
-        list(make_examples(task, tokenizer, [Document("d", "text", None, None)]))
+        list(make_examples(task, tokenizer, [DataRow("d", "text", None, None)]))
 
 
 # Documents held out of a single file

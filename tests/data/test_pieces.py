@@ -7,7 +7,7 @@ import pytest
 from longsum_jax.data.pieces import cut_text, in_pieces, is_first_piece
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.sentences import split_sentences
 
 
@@ -87,8 +87,8 @@ def test_a_book_of_five_megabytes():
 
 def test_ids_name_document_and_piece():
     docs = [
-        Document("a", text_of([10] * 6), None, "Who?"),
-        Document("b#0", "Short text.", None, None),
+        DataRow("a", text_of([10] * 6), None, "Who?"),
+        DataRow("b#0", "Short text.", None, None),
     ]
     found = list(in_pieces(docs, 20))
     assert [d.id for d in found] == ["a#0", "a#1", "a#2", "b#0#0"]

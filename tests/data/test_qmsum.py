@@ -6,7 +6,7 @@ from longsum_jax.data.qmsum import read_qmsum
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 
 MEETING = {
     "topic_list": [{"topic": "Budget", "relevant_text_span": [["0", "1"]]}],
@@ -42,10 +42,10 @@ def release(tmp_path):
 def test_every_query_is_a_document(release):
     directory = release("val", b=MEETING, a=MEETING | {"specific_query_list": []})
     assert list(read_qmsum(directory, "validation")) == [
-        Document("a/general/0", TRANSCRIPT, "Little was said.", "What was said?"),
-        Document("b/general/0", TRANSCRIPT, "Little was said.", "What was said?"),
-        Document("b/specific/0", TRANSCRIPT, "Ann.", "Who came?"),
-        Document("b/specific/1", TRANSCRIPT, "Bob.", "Who left?"),
+        DataRow("a/general/0", TRANSCRIPT, "Little was said.", "What was said?"),
+        DataRow("b/general/0", TRANSCRIPT, "Little was said.", "What was said?"),
+        DataRow("b/specific/0", TRANSCRIPT, "Ann.", "Who came?"),
+        DataRow("b/specific/1", TRANSCRIPT, "Bob.", "Who left?"),
     ]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 
 pytestmark = pytest.mark.slow  # TensorFlow and seqio take half a minute
 SCRIPT = Path(__file__).with_name("seqio_script.py")
@@ -78,8 +78,8 @@ def test_pieces_are_the_same_from_a_cache_in_any_order(answers):
 
 def test_cached_texts_are_read_back(answers):
     assert answers["cached"] == [
-        [*Document("c0", "kept", "chosen", None)],
-        [*Document("c1", "too short", "", None)],
+        [*DataRow("c0", "kept", "chosen", None)],
+        [*DataRow("c1", "too short", "", None)],
     ]
 
 

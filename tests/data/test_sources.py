@@ -8,7 +8,7 @@ import pytest
 from longsum_jax.data.sources import documents
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 
 
 def write(path, rows):
@@ -69,7 +69,7 @@ def test_keys_can_be_renamed(tmp_path):
         "id_key": "number",
     }
     task = get_task("qmsum", source=f"json:{tmp_path}/a.jsonl", **keys)
-    assert next(documents(task, "train")) == Document("7", "d", "s", "q")
+    assert next(documents(task, "train")) == DataRow("7", "d", "s", "q")
 
 
 def test_a_query_before_a_blank_line_is_taken_from_the_text(tmp_path):

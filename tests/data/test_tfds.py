@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 
 SCRIPT = Path(__file__).with_name("tfds_script.py")
 
@@ -38,13 +38,13 @@ def test_array_records_are_read_without_tensorflow(answers):
 def test_documents_are_those_of_the_data_set_every_time(answers):
     first, second = answers["plain"]
     assert first == second
-    wanted = [[*Document(str(i), text(i), f"Summary {i}.", None)] for i in range(5)]
+    wanted = [[*DataRow(str(i), text(i), f"Summary {i}.", None)] for i in range(5)]
     assert sorted(first) == wanted
 
 
 def test_nameless_documents_are_numbered_and_gap_sentences_have_no_summary(answers):
     order = [document[1] for document in answers["plain"][0]]
-    wanted = [[*Document(f"c4/train:{i}", order[i], None, None)] for i in range(5)]
+    wanted = [[*DataRow(f"c4/train:{i}", order[i], None, None)] for i in range(5)]
     assert answers["nameless"] == wanted
 
 
@@ -59,7 +59,7 @@ def test_lists_are_joined_line_by_line(answers):
 
 
 def test_labels_are_numbers(answers):
-    expected = [[*Document(str(i), text(i), None, None, i % 2)] for i in range(5)]
+    expected = [[*DataRow(str(i), text(i), None, None, i % 2)] for i in range(5)]
     train, validation = answers["labeled"]
     assert sorted(train + validation) == expected
     assert train

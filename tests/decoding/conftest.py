@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from longsum_jax.decoding.decoder import Decoder
+from longsum_jax.decoding.decoder import CachedDecoder
 from longsum_jax.decoding.search import generate
 
 
@@ -24,7 +24,7 @@ def _decoder(next_logits):
     def reorder(cache, beams):
         return cache | {"ids": jnp.take_along_axis(cache["ids"], beams[:, :, None], axis=1)}
 
-    return Decoder(step, reorder)
+    return CachedDecoder(step, reorder)
 
 
 @functools.cache

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.decoding.decoder import Decoder
+from longsum_jax.decoding.decoder import CachedDecoder
 from longsum_jax.decoding.drafts import look_up
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import Generated, advance, result, start
@@ -62,7 +62,7 @@ def _decode(**changes):
         logits, cache = _Cache.step(ids, cache)
         return logits, cache if drafted else _Cache.keep(cache, 1)
 
-    decoder = Decoder(step, None, _Cache.keep, jnp.asarray(_DOCUMENTS))
+    decoder = CachedDecoder(step, None, _Cache.keep, jnp.asarray(_DOCUMENTS))
     state = start(_Cache.empty(_LIMIT + 1 + drafted), batch_size=_ROWS, options=options)
     run = jax.jit(lambda state: advance(decoder, state, options=options))
     state = run(state)

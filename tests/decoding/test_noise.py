@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longsum_jax.decoding.decoder import Decoder
+from longsum_jax.decoding.decoder import CachedDecoder
 from longsum_jax.decoding.noise import noisy_cache, noisy_decoder
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.sampling import row_keys
@@ -22,7 +22,7 @@ def decoder(logits):
     def step(ids, cache):
         return jnp.asarray(logits)[ids] + 0.1 * cache[:, None, None], cache + 1
 
-    return Decoder(step, lambda cache, beams: cache)
+    return CachedDecoder(step, lambda cache, beams: cache)
 
 
 def sample(noise, seeds, temperature=1.0):

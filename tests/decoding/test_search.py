@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longsum_jax.decoding.decoder import Decoder
+from longsum_jax.decoding.decoder import CachedDecoder
 from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.decoding.search import (
     Generated,
@@ -79,7 +79,7 @@ def test_a_document_that_takes_the_place_of_another_changes_nothing(decode, chan
     options = _options(**changes)
     keys = jnp.broadcast_to(jax.random.key(0), (6,)) if options.do_sample else None
     expected = decode(_next_logits, range(6), options, keys)
-    decoder = Decoder(
+    decoder = CachedDecoder(
         lambda ids, documents: (jnp.asarray(_NEAR)[documents[:, None], ids], documents),
         lambda documents, _: documents,
     )
@@ -128,7 +128,7 @@ def test_nobody_waits_for_rows_that_are_done(beams):
         logits = jnp.broadcast_to(jnp.stack([first, second])[:, None], (2, beams, _V))
         return logits, cache
 
-    decoder = Decoder(step, lambda cache, _: cache)
+    decoder = CachedDecoder(step, lambda cache, _: cache)
     options = _options(num_beams=beams)
     with jax.disable_jit():
         for is_done, wanted in ((None, _LIMIT), (jnp.array([False, True]), beams)):
@@ -260,7 +260,7 @@ def test_sampling_without_keys_says_so(decode):
 
 
 def test_a_vocabulary_too_small_for_beams_says_so():
-    decoder = Decoder(
+    decoder = CachedDecoder(
         lambda ids, cache: (jnp.zeros((*ids.shape, 2)), cache), lambda cache, beams: cache
     )
     options = _options(num_beams=2, eos_token_id=(0, 1))

@@ -212,10 +212,12 @@ def test_nothing_to_mask(tiny_masked):
 def test_every_token_is_masked_in_one_sentence():
     ids, can_mask = np.arange(10, 17), np.array([1, 0, 1, 1, 0, 0, 1], bool)
     found = list(masked_sentences(ids, can_mask, 3, 99))
-    assert [one.places.tolist() for one in found] == [[0, 3, 6], [2]]  # none is 1 modulo 3
+    assert [one.positions.tolist() for one in found] == [[0, 3, 6], [2]]  # none is 1 modulo 3
     assert found[0].ids.tolist() == [99, 11, 12, 99, 14, 15, 99]
     assert found[1].answers.tolist() == [12]
-    assert [one.places.tolist() for one in masked_sentences(ids[:1], can_mask[:1], 3, 99)] == [[0]]
+    assert [one.positions.tolist() for one in masked_sentences(ids[:1], can_mask[:1], 3, 99)] == [
+        [0]
+    ]
     assert list(masked_sentences(ids[:0], can_mask[:0], 3, 99)) == []
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.inference.stream import Work, ahead, coarse_length, summarize_stream
+from longsum_jax.inference.stream import StreamFunctions, ahead, coarse_length, summarize_stream
 from longsum_jax.inference.summary import Request, Summary
 
 
@@ -31,7 +31,7 @@ def work(batches, *, reads_on_device=False, threads=None):
             batches.append(batch)
             yield [(start + row, summary_of(text.upper())) for row, text in enumerate(batch)]
 
-    return Work(read, len, summarize, reads_on_device)
+    return StreamFunctions(read, len, summarize, reads_on_device)
 
 
 def requests(*lengths):

@@ -24,7 +24,7 @@ from longsum_jax.ops.attention.blocks import neighbors
 from longsum_jax.ops.attention.dense import QKV, dot_product_attention, mix_states
 from longsum_jax.ops.attention.fused import fused_attention
 from longsum_jax.ops.attention.hepos import mix_strided
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet
+from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.attention.linear import efficient_attention, linear_attention
 from longsum_jax.ops.attention.local import (
     block_sums,
@@ -357,7 +357,7 @@ def check_dropout():
     ones["mask"] = np.ones((B, L), bool)
 
     def attend(rng, **arrays):
-        return local_attention(**arrays, radius=3, block_size=C, dropout=Dropout(rng, 0.5))
+        return local_attention(**arrays, radius=3, block_size=C, dropout=WeightDropout(rng, 0.5))
 
     by_shards = functools.partial(shard_map_sequence, attend, SHARDING)
     out = np.asarray(jax.jit(by_shards)(text=ones, rng=jax.random.key(0))).reshape(B * 4, -1)

@@ -15,7 +15,7 @@ from longsum_jax.ranking.features import is_relative, sentence_features
 from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.ranker import Ranker, load_ranker
 from longsum_jax.ranking.training import RowOptions, draw_rows, train_fallback, train_trees
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 
 
 def standardized(values):
@@ -72,7 +72,7 @@ def test_scores_are_mixed_by_the_distance_of_the_document(text, distance, share)
 
 def test_fallback_is_saved_with_the_trees(text, tmp_path):
     rows = [
-        draw_rows([Document("a", body, "The old bridge is in danger.", None)], RowOptions(rows=20))
+        draw_rows([DataRow("a", body, "The old bridge is in danger.", None)], RowOptions(rows=20))
         for body in (text, text[: len(text) // 2])
     ]
     options = BoostingOptions(trees=2, depth=1, smallest_leaf=1)

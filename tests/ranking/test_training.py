@@ -11,7 +11,7 @@ from longsum_jax.ranking.features import feature_table, sentence_features
 from longsum_jax.ranking.gains import SHRINKAGE, reference_gains
 from longsum_jax.ranking.parsing import parse_document
 from longsum_jax.ranking.training import RowOptions, asked, draw_rows, train_trees
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.ngrams import words_of
 from longsum_jax.text.stemming import stem
 
@@ -57,7 +57,7 @@ def documents(count, seed=0):
             for length in lengths
         ]
         summary = " ".join(sentences[i] for i in np.argsort(-lengths)[:3])
-        found.append(Document(str(number), " ".join(sentences), summary, None))
+        found.append(DataRow(str(number), " ".join(sentences), summary, None))
     return found
 
 
@@ -108,7 +108,7 @@ def test_documents_without_summaries_are_refused():
     with pytest.raises(InputError, match="no documents"):
         draw_rows([])
     with pytest.raises(InputError, match='document "a" has no summary'):
-        draw_rows([Document("a", "Text.", None, "q")])
+        draw_rows([DataRow("a", "Text.", None, "q")])
 
 
 def test_script_writes_weights(tmp_path, monkeypatch):

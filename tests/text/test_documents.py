@@ -9,7 +9,7 @@ import pytest
 from longsum_jax import compressed, files
 from longsum_jax.errors import InputError
 from longsum_jax.text import rows
-from longsum_jax.text.documents import Document, read_json_lines, read_text_file
+from longsum_jax.text.documents import DataRow, read_json_lines, read_text_file
 
 ROWS = [
     {"id": "a", "document": "First text.", "summary": "One.", "query": "What?"},
@@ -17,9 +17,9 @@ ROWS = [
     {"document": "Third text.", "summary": "Three.", "query": " "},
 ]
 EXPECTED = [
-    Document("a", "First text.", "One.", "What?"),
-    Document("7", "Zweiter Text: é", "Two.", None),
-    Document("rows:3", "Third text.", "Three.", None),
+    DataRow("a", "First text.", "One.", "What?"),
+    DataRow("7", "Zweiter Text: é", "Two.", None),
+    DataRow("rows:3", "Third text.", "Three.", None),
 ]
 
 
@@ -87,7 +87,7 @@ def test_zstandard_that_is_not_installed(write, monkeypatch):
 def test_renamed_keys(write):
     path = write('{"text": "t", "abstract": "s", "q": "q", "key": {"n": 1}}')
     keys = {"document_key": "text", "summary_key": "abstract", "query_key": "q", "id_key": "key"}
-    assert list(read_json_lines(path, **keys)) == [Document('{"n": 1}', "t", "s", "q")]
+    assert list(read_json_lines(path, **keys)) == [DataRow('{"n": 1}', "t", "s", "q")]
 
 
 def test_a_document_may_be_a_list_of_paragraphs(write):
@@ -102,7 +102,7 @@ def test_a_document_may_be_a_list_of_paragraphs(write):
 def test_summaries_may_be_optional(write, summary):
     path = write('{"document": "t"' + summary + "}")
     assert list(read_json_lines(path, require_summary=False)) == [
-        Document("rows:1", "t", None, None)
+        DataRow("rows:1", "t", None, None)
     ]
 
 

@@ -4,13 +4,13 @@ import json
 import pytest
 
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document, read_json_lines
+from longsum_jax.text.documents import DataRow, read_json_lines
 from longsum_jax.text.rows import read_rows
 
 TABLE = 'article,highlights,id\n"First\n\ntext, é.",One.,a\nSecond text.,Two.,7\n'
 EXPECTED = [
-    Document("a", "First\n\ntext, é.", "One.", None),
-    Document("7", "Second text.", "Two.", None),
+    DataRow("a", "First\n\ntext, é.", "One.", None),
+    DataRow("7", "Second text.", "Two.", None),
 ]
 
 
@@ -58,7 +58,7 @@ def test_parquet_is_data(tmp_path):
     path = tmp_path / "rows.parquet"
     parquet.write_table(pyarrow.table(rows), path)
     documents = list(read_json_lines(path))
-    assert documents[1] == Document("rows:2", "B: Bye.", "Two.", None)
+    assert documents[1] == DataRow("rows:2", "B: Bye.", "Two.", None)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(InputError, match=r"rows.parquet: damaged Parquet after row 0"):
         list(read_rows(path))

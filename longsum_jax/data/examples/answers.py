@@ -10,7 +10,7 @@ from longsum_jax.data.examples.base import Example
 from longsum_jax.data.examples.classification import label_tuple
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import IGNORED_LABEL
@@ -19,7 +19,7 @@ from longsum_jax.typing import IGNORED_LABEL
 def answer_examples(
     task: Task,
     tokenizer: Tokenizer,
-    document: Document,
+    document: DataRow,
     *,
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
@@ -42,13 +42,16 @@ def answer_examples(
         return []
     pair = tokenizer.join_pair(question, ids, task.max_source_length, truncation="second")
     spans = tokenizer.spans(text)[: pair.second.stop - pair.second.start]
-    found = [place for answer in answers_of(document) if (place := _place(text, answer, spans))]
-    labels = np.array(found[0] if found else (0, 0), np.int32) + pair.second.start
+    answer_spans = (_answer_span(text, answer, spans) for answer in answers_of(document))
+    answer_span = next(filter(None, answer_spans), None)
+    labels = np.full(2, IGNORED_LABEL, np.int32)
+    if answer_span is not None:
+        labels = np.array(answer_span, np.int32) + pair.second.start
     example = Example(
         id=document.id,
         input_ids=np.array(pair.ids, np.int32),
         token_type_ids=np.array(pair.token_type_ids, np.int32),
-        labels=labels if found else np.full(2, IGNORED_LABEL, np.int32),
+        labels=labels,
         source_tokens=len(tokenizer.join_pair(question, ids).ids),
         target_tokens=len(labels),
     )
@@ -58,7 +61,7 @@ def answer_examples(
 def cloze_examples(
     task: Task,
     tokenizer: Tokenizer,
-    document: Document,
+    document: DataRow,
     *,
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
@@ -73,7 +76,7 @@ def cloze_examples(
     return answer_examples(task, tokenizer, document, seed=seed, auxiliary=auxiliary)
 
 
-def answers_of(document: Document) -> tuple[str, ...]:
+def answers_of(document: DataRow) -> tuple[str, ...]:
     """Returns the answers of a document, any of which is correct.
 
     Raises:
@@ -96,7 +99,9 @@ def find_answer(text: str, answer: str) -> int:
     return words.start() if words else text.find(answer)
 
 
-def _place(text: str, answer: str, spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+def _answer_span(
+    text: str, answer: str, spans: Sequence[tuple[int, int]]
+) -> tuple[int, int] | None:
     """Returns the first and last token of an answer's first occurrence; None if there is none.
 
     Args:

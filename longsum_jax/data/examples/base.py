@@ -6,7 +6,7 @@ from typing import NotRequired, Protocol, TypedDict
 import numpy as np
 
 from longsum_jax.data.tasks import Task
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import IGNORED_LABEL
@@ -80,7 +80,7 @@ class Maker(Protocol):
         self,
         task: Task,
         tokenizer: Tokenizer,
-        document: Document,
+        document: DataRow,
         *,
         seed: int,
         auxiliary: Auxiliary,
@@ -135,7 +135,7 @@ class Counts:
             setattr(self, field.name, total)
 
 
-def source_text(task: Task, document: Document) -> str:
+def source_text(task: Task, document: DataRow) -> str:
     """Returns prefix, query and document as one text, the model's source."""
     if document.query:
         return f"{task.prefix}{document.query}\n{document.document}"

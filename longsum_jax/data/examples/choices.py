@@ -5,7 +5,7 @@ import numpy as np
 from longsum_jax.data.examples.base import Example
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
@@ -13,7 +13,7 @@ from longsum_jax.tokenizers.base import Tokenizer
 def choice_examples(
     task: Task,
     tokenizer: Tokenizer,
-    document: Document,
+    document: DataRow,
     *,
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
@@ -54,7 +54,7 @@ def choice_examples(
     return [example]
 
 
-def right_choice(document: Document) -> int:
+def right_choice(document: DataRow) -> int:
     """Returns the index, from 0, of the choice in a document's label.
 
     Raises:

@@ -7,7 +7,7 @@ import numpy as np
 from longsum_jax.data.examples.base import Example, add_special_tokens, source_text
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.text.documents import Document, Label
+from longsum_jax.text.documents import DataRow, Label
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
@@ -17,7 +17,7 @@ _MAX_NAMES_LISTED = 20
 def classification_examples(
     task: Task,
     tokenizer: Tokenizer,
-    document: Document,
+    document: DataRow,
     *,
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
@@ -39,7 +39,7 @@ def classification_examples(
     return [example]
 
 
-def class_numbers(task: Task, document: Document) -> np.ndarray:
+def class_numbers(task: Task, document: DataRow) -> np.ndarray:
     """Returns the indices of a document's labels, one unless the task is multi-label.
 
     Raises:
@@ -54,7 +54,7 @@ def class_numbers(task: Task, document: Document) -> np.ndarray:
     return np.unique(numbers) if task.multi_label else numbers
 
 
-def label_numbers(document: Document, names: Sequence[str]) -> np.ndarray:
+def label_numbers(document: DataRow, names: Sequence[str]) -> np.ndarray:
     """Returns the indices of a document's labels, int32 [labels].
 
     Args:
@@ -81,10 +81,10 @@ def _number(label: int | str, names: Sequence[str], document_id: str) -> int:
         return label
     if label in names:
         return names.index(label)
-    known = f"there are {len(names)} labels"
+    hint = f"there are {len(names)} labels"
     if len(names) <= _MAX_NAMES_LISTED:
-        known = did_you_mean(str(label), names)
+        hint = did_you_mean(str(label), names)
     raise InputError(
-        f'document "{document_id}": label {label!r} is not a label of the task; {known}; correct '
+        f'document "{document_id}": label {label!r} is not a label of the task; {hint}; correct '
         "it, or train with all labels in task.labels"
     )

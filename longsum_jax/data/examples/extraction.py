@@ -4,7 +4,7 @@ import numpy as np
 
 from longsum_jax.data.examples.base import Example, add_special_tokens
 from longsum_jax.data.tasks import Task
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.gap_sentences import gap_sentence_texts
 from longsum_jax.text.oracle import greedy_oracle
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
@@ -16,7 +16,7 @@ from longsum_jax.typing import IGNORED_LABEL
 def extraction_examples(
     task: Task,
     tokenizer: Tokenizer,
-    document: Document,
+    document: DataRow,
     *,
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
@@ -32,8 +32,8 @@ def extraction_examples(
     query = [document.query] if document.query else []
     sentences = split_sentences(document.document)
     candidates = sentences[: task.max_parts - len(query)]
-    taken = greedy_oracle(candidates, _summary(task, document, seed))
-    if not taken:
+    selected = greedy_oracle(candidates, _summary(task, document, seed))
+    if not selected:
         return []
 
     texts = [task.prefix + text for text in (*query, *sentences)]
@@ -45,7 +45,7 @@ def extraction_examples(
     ]
     labels = np.zeros(num_segments, np.int32)
     labels[: len(query)] = IGNORED_LABEL
-    labels[np.array(taken) + len(query)] = 1
+    labels[np.array(selected) + len(query)] = 1
     example = Example(
         id=document.id,
         input_ids=np.concatenate(segments),
@@ -57,7 +57,7 @@ def extraction_examples(
     return [example]
 
 
-def _summary(task: Task, document: Document, seed: int) -> str:
+def _summary(task: Task, document: DataRow, seed: int) -> str:
     if document.summary is not None:
         return document.only_summary
     texts = gap_sentence_texts(document.document, task.gap_sentences, seed)

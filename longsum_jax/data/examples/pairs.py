@@ -6,7 +6,7 @@ from longsum_jax.data.examples.base import Example
 from longsum_jax.data.examples.classification import class_numbers
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
@@ -14,7 +14,7 @@ from longsum_jax.tokenizers.base import Tokenizer
 def pair_examples(
     task: Task,
     tokenizer: Tokenizer,
-    document: Document,
+    document: DataRow,
     *,
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,

@@ -4,7 +4,7 @@ from longsum_jax.data.examples.base import Example, add_special_tokens
 from longsum_jax.data.examples.summarization import make_example
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
@@ -12,7 +12,7 @@ from longsum_jax.tokenizers.base import Tokenizer
 def preference_examples(
     task: Task,
     tokenizer: Tokenizer,
-    document: Document,
+    document: DataRow,
     *,
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,

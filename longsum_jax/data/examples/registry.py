@@ -15,7 +15,7 @@ from longsum_jax.data.examples.summarization import summarization_examples
 from longsum_jax.data.examples.tags import tag_examples
 from longsum_jax.data.pieces import is_first_piece
 from longsum_jax.data.tasks import Task
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 
@@ -40,7 +40,7 @@ MAKERS: Mapping[str, Maker] = {
 def make_examples(
     task: Task,
     tokenizer: Tokenizer,
-    docs: Iterable[Document],
+    docs: Iterable[DataRow],
     *,
     seed: int = 0,
     counts: Counts | None = None,
@@ -59,8 +59,8 @@ def make_examples(
     """
     make = MAKERS[task.objective]
     for document in docs:
-        found = make(task, tokenizer, document, seed=seed, auxiliary=auxiliary)
-        examples: list[Example | None] = [*found] or [None]
+        made = make(task, tokenizer, document, seed=seed, auxiliary=auxiliary)
+        examples: list[Example | None] = [*made] or [None]
         starts_document = task.piece_words is None or is_first_piece(document.id)
         for number, example in enumerate(examples):
             if counts is not None:

@@ -10,7 +10,7 @@ from longsum_jax.data.examples.base import Example, add_special_tokens
 from longsum_jax.data.examples.summarization import source_and_target
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.oracle import greedy_oracle
 from longsum_jax.text.prompts import prefix_prompt
 from longsum_jax.text.segment_inputs import (
@@ -27,7 +27,7 @@ from longsum_jax.tokenizers.base import Tokenizer
 def segment_examples(
     task: Task,
     tokenizer: Tokenizer,
-    document: Document,
+    document: DataRow,
     *,
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
@@ -92,10 +92,11 @@ def _target_ids(
         texts, summary, metric=options.target_metric, stemmer=options.target_stemmer
     )
     ids = tokenizer.encode_batch(targets)
-    return [
-        target_ids if text or options.train_empty else None
-        for text, target_ids in zip(targets, ids, strict=True)
-    ]
+    results: list[list[int] | None] = []
+    for text, target_ids in zip(targets, ids, strict=True):
+        has_loss = bool(text) or options.train_empty
+        results.append(target_ids if has_loss else None)
+    return results
 
 
 def _closed(

@@ -4,7 +4,7 @@ import dataclasses
 
 from longsum_jax.data.examples.base import Example, add_special_tokens, source_text
 from longsum_jax.data.tasks import Task
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.gap_sentences import gap_sentence_texts
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
@@ -13,7 +13,7 @@ from longsum_jax.tokenizers.base import Tokenizer
 def summarization_examples(
     task: Task,
     tokenizer: Tokenizer,
-    document: Document,
+    document: DataRow,
     *,
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
@@ -25,7 +25,7 @@ def summarization_examples(
 
 
 def make_example(
-    task: Task, tokenizer: Tokenizer, document: Document, seed: int = 0
+    task: Task, tokenizer: Tokenizer, document: DataRow, seed: int = 0
 ) -> Example | None:
     """Returns the example of one document; None if the document is too short.
 
@@ -52,7 +52,7 @@ def make_example(
     )
 
 
-def with_target(task: Task, document: Document, seed: int = 0) -> Document | None:
+def with_target(task: Task, document: DataRow, seed: int = 0) -> DataRow | None:
     """Returns a document whose summary is the model's target, for an evaluation.
 
     Prefix and query are not included, because the model adds them. None if a text would be empty;
@@ -63,7 +63,7 @@ def with_target(task: Task, document: Document, seed: int = 0) -> Document | Non
     return None if texts is None else document._replace(document=texts[0], summary=texts[1])
 
 
-def source_and_target(task: Task, document: Document, seed: int = 0) -> tuple[str, str] | None:
+def source_and_target(task: Task, document: DataRow, seed: int = 0) -> tuple[str, str] | None:
     """Returns the source and target of a training example; None if one of them would be empty.
 
     A document of a gap-sentence task that has a summary comes from a seqio pipeline, which has

@@ -9,7 +9,7 @@ from longsum_jax.data.examples.base import Example, add_special_tokens
 from longsum_jax.data.examples.classification import label_numbers
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, counted
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import NO_TOKEN, Tokenizer, first_tokens
 from longsum_jax.typing import IGNORED_LABEL
@@ -20,7 +20,7 @@ _WORD = re.compile(r"\S+")
 def tag_examples(
     task: Task,
     tokenizer: Tokenizer,
-    document: Document,
+    document: DataRow,
     *,
     seed: int = 0,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
@@ -34,18 +34,18 @@ def tag_examples(
         InputError: the numbers of labels and words differ, or a label is not among the names.
     """
     del seed, auxiliary
-    places = word_places(task, tokenizer, document)
+    positions = word_places(task, tokenizer, document)
     numbers = label_numbers(document, task.labels)
-    if len(numbers) != len(places):
+    if len(numbers) != len(positions):
         raise InputError(
-            f'document "{document.id}" has {counted(len(places), "word")} and '
+            f'document "{document.id}" has {counted(len(positions), "word")} and '
             f"{counted(len(numbers), 'label')}; give each word a label"
         )
     ids = tokenizer.encode(task.prefix) + tokenizer.encode(document.document)
     source = add_special_tokens(tokenizer, ids, task.max_source_length)
-    is_read = places != NO_TOKEN
+    is_read = positions != NO_TOKEN
     labels = np.full(len(source), IGNORED_LABEL, np.int32)
-    labels[places[is_read]] = numbers[is_read]
+    labels[positions[is_read]] = numbers[is_read]
     example = Example(
         id=document.id,
         input_ids=source,
@@ -56,7 +56,7 @@ def tag_examples(
     return [example]
 
 
-def word_places(task: Task, tokenizer: Tokenizer, document: Document) -> Int[np.ndarray, " words"]:
+def word_places(task: Task, tokenizer: Tokenizer, document: DataRow) -> Int[np.ndarray, " words"]:
     """Returns the positions of the words' first tokens among the ids of an example.
 
     The position is ``NO_TOKEN`` for words that are not read: words beyond the task's maximum, and

@@ -22,7 +22,7 @@ from longsum_jax.experiment.config import RunConfig
 from longsum_jax.inference.model import Model
 from longsum_jax.inference.rows import takes_token_types
 from longsum_jax.models.family import Family
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.training.mesh import make_mesh
 from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
@@ -196,7 +196,7 @@ class Objective(ABC):
                 )
 
     @cached_property
-    def documents_with_examples(self) -> list[tuple[Document, Example]]:
+    def documents_with_examples(self) -> list[tuple[DataRow, Example]]:
         """The evaluation documents with their examples."""
         task, tokenizer = self.setup.task, self.setup.tokenizer
         docs = documents(task, self.setup.run.evaluation.split)

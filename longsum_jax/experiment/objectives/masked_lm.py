@@ -30,7 +30,7 @@ from longsum_jax.experiment.objectives.base import (
 )
 from longsum_jax.ops.losses import count_labels
 from longsum_jax.ops.masking import mask_tokens
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.special_tokens import mask_id_of
 from longsum_jax.training.step import LossFn, LossOutput
 from longsum_jax.typing import IGNORED_LABEL, Array, Params
@@ -117,7 +117,7 @@ class MaskedLanguageModel(Objective):
         return [tokenizer.pad_id, tokenizer.eos_id, *tokenizer.add_special_tokens([])]
 
     @cached_property
-    def documents(self) -> list[tuple[Document, list[Example]]]:
+    def documents(self) -> list[tuple[DataRow, list[Example]]]:
         """The evaluation documents with their pieces."""
         task, tokenizer = self.setup.task, self.setup.tokenizer
         docs = documents(task, self.setup.run.evaluation.split)

@@ -18,7 +18,7 @@ from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
 from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, loss_with_counts
 from longsum_jax.ops.losses import class_cross_entropy
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.training.step import LossFn, LossOutput
 from longsum_jax.typing import IGNORED_LABEL, AnyArray, Array, Params
 
@@ -107,7 +107,7 @@ def right_numbers(labels: Int[AnyArray, "batch choices"]) -> Int[JaxArray, " bat
     return jnp.where(is_right.any(-1), is_right.argmax(-1), IGNORED_LABEL)
 
 
-def _row(document: Document, logits: Float[AnyArray, " choices"]) -> Row:
+def _row(document: DataRow, logits: Float[AnyArray, " choices"]) -> Row:
     scores = logits[: len(document.choices or ())]
     return {
         "id": document.id,

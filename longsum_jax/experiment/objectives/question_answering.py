@@ -20,7 +20,7 @@ from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, l
 from longsum_jax.inference.answers import MAX_ANSWER_LENGTH, best_span, span_text
 from longsum_jax.models.heads import SPAN_OUTPUTS
 from longsum_jax.ops.losses import token_cross_entropy
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.training.step import LossFn, LossOutput
 from longsum_jax.typing import AnyArray, Array, Params
 
@@ -82,7 +82,7 @@ class QuestionAnswering(Objective):
         scores["negative_loss"] = -float(loss_sum / weight)
         return Evaluation(scores, rows)
 
-    def _row(self, document: Document, example: Example, logits: np.ndarray) -> Row:
+    def _row(self, document: DataRow, example: Example, logits: np.ndarray) -> Row:
         tokenizer, task = self.setup.tokenizer, self.setup.task
         question = tokenizer.encode(task.prefix + (document.query or ""))
         ids = tokenizer.encode(document.document)

@@ -31,7 +31,7 @@ from longsum_jax.layers.attention.options import (
 from longsum_jax.layers.layer_groups import LayerGroup
 from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
-from longsum_jax.ops.attention.key_sets import Dropout
+from longsum_jax.ops.attention.key_sets import WeightDropout
 from longsum_jax.ops.attention.local import local_block_size, local_distances
 from longsum_jax.ops.sequence_sharding import ByHead, Output, shard_map_heads, shard_map_sequence
 from longsum_jax.typing import AnyArray
@@ -172,7 +172,7 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         """Returns arguments of ``ops.attention``: ``scale`` and, in training, ``dropout``."""
         options: dict[str, Any] = {"scale": self.scale}
         if not deterministic and self.dropout_rate:
-            options["dropout"] = Dropout(self.make_rng("dropout"), self.dropout_rate)
+            options["dropout"] = WeightDropout(self.make_rng("dropout"), self.dropout_rate)
         return options
 
     def random_key(self, layer: Int[AnyArray, ""], deterministic: bool) -> PRNGKeyArray:

@@ -38,7 +38,7 @@ from longsum_jax.ops.attention.hepos import (
     strided_key_mask,
     strided_length,
 )
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet
+from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 from longsum_jax.ops.sequence_sharding import Axes, shard_map_sequence
 from longsum_jax.typing import AnyArray
 
@@ -147,7 +147,7 @@ class SourceAttention(CrossAttention):
             rng: Array | None = None,
             axes: Axes = (),
         ) -> Array:
-            dropout = None if rng is None else Dropout(rng, rate)
+            dropout = None if rng is None else WeightDropout(rng, rate)
             options: dict[str, Any] = {"scale": self.scale, "dropout": dropout, "axes": axes}
             if in_pieces:
                 k, v = (repeat_heads(y, self.num_heads) for y in (k, v))

@@ -11,7 +11,7 @@ from longsum_jax.layers.attention.base import EncoderSelfAttention
 from longsum_jax.layers.attention.full import FullContext
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import EncoderAttentionOptions, LshOptions
-from longsum_jax.ops.attention.key_sets import Dropout
+from longsum_jax.ops.attention.key_sets import WeightDropout
 from longsum_jax.ops.attention.lsh import draw_rotations, hash_buckets, lsh_attention
 from longsum_jax.ops.sequence_sharding import ByHead
 from longsum_jax.typing import AnyArray
@@ -79,7 +79,7 @@ class LshAttention(EncoderSelfAttention):
             rotations: Array,
             distance_bias: Array | None,
             scale: float,
-            dropout: Dropout | None = None,
+            dropout: WeightDropout | None = None,
         ) -> Array:
             del scale  # keys have length 1, and products are not scaled
             return lsh_attention(

@@ -14,7 +14,7 @@ from longsum_jax.ops.attention.blocks import (
 )
 from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys
 from longsum_jax.ops.attention.dense import Scale
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet, split_dropout
+from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout, split_dropout
 from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
@@ -31,7 +31,7 @@ def bigbird_attention(
     random_blocks: Int[AnyArray, "heads inner_blocks count"] | int,
     bias: Float[AnyArray, "heads block_size window"] | None = None,
     scale: Scale = 1.0,
-    dropout: Dropout | None = None,
+    dropout: WeightDropout | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends from each block to the first, the last, three neighboring and some random blocks.
 

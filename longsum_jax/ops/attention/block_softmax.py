@@ -16,9 +16,9 @@ from jaxtyping import Array
 from longsum_jax.ops.attention.dense import CappedScale, Scale, product_factor, scaled_scores
 from longsum_jax.ops.attention.key_sets import (
     FOLDED_MASK,
-    Dropout,
     KeySet,
     PartialSoftmax,
+    WeightDropout,
     softmax_of_values,
 )
 from longsum_jax.typing import AnyArray
@@ -40,7 +40,7 @@ class BlockInputs(NamedTuple):
     key_sets: Sequence[KeySet]
     log_sum_exp: AnyArray | None
     scale: Scale
-    dropout: Dropout | None
+    dropout: WeightDropout | None
 
 
 # Computes attention; results have the layouts of ``q`` and ``log_sum_exp``.

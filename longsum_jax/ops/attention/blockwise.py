@@ -47,7 +47,7 @@ from longsum_jax.ops.attention.block_softmax import (
 )
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.dense import Scale
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet, PartialSoftmax, merge_shards
+from longsum_jax.ops.attention.key_sets import KeySet, PartialSoftmax, WeightDropout, merge_shards
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.remat import save_for_backward
@@ -68,7 +68,7 @@ def attend_key_sets(
     key_sets: Sequence[KeySet],
     *,
     scale: Scale = 1.0,
-    dropout: Dropout | None = None,
+    dropout: WeightDropout | None = None,
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
     """Computes softmax(scale q k + bias) v over all ``key_sets``, scores and softmax in float32.
 
@@ -91,7 +91,7 @@ def attend_partially(
     key_sets: Sequence[KeySet],
     *,
     scale: Scale = 1.0,
-    dropout: Dropout | None = None,
+    dropout: WeightDropout | None = None,
 ) -> PartialSoftmax:
     """Computes ``attend_key_sets`` in a form that can be merged with attention to other keys.
 
@@ -108,7 +108,7 @@ def attend_shared_keys(
     *,
     replicated: Sequence[KeySet] = (),
     scale: Scale = 1.0,
-    dropout: Dropout | None = None,
+    dropout: WeightDropout | None = None,
     axes: Axes = (),
 ) -> Float[Array, "batch query_length heads head_dim"]:
     """Computes ``attend_key_sets`` for queries that all attend to the same keys.
@@ -151,7 +151,7 @@ def max_score_bytes() -> int:
 
 
 def _attend(
-    q: AnyArray, key_sets: Sequence[KeySet], scale: Scale, dropout: Dropout | None, dtype: Any
+    q: AnyArray, key_sets: Sequence[KeySet], scale: Scale, dropout: WeightDropout | None, dtype: Any
 ) -> PartialSoftmax:
     """Computes attention, with gradients from the saved output; ``out`` has type ``dtype``.
 
@@ -181,7 +181,7 @@ def _attend(
         q: AnyArray, arrays: Sequence[Any], rng: Array | None, log_sum_exp: AnyArray | None = None
     ) -> PartialSoftmax:
         prepared = jax.tree.unflatten(tree, _replace(leaves, is_array, arrays))
-        of_weights = None if rng is None else Dropout(rng, rate)
+        of_weights = None if rng is None else WeightDropout(rng, rate)
         return attend_blocks(BlockInputs(q, prepared, log_sum_exp, scale, of_weights))
 
     def forward(

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.dense import Scale
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet, LazyBias, sliced_bias
+from longsum_jax.ops.attention.key_sets import KeySet, LazyBias, WeightDropout, sliced_bias
 from longsum_jax.ops.attention.relative_position import first_entries
 from longsum_jax.typing import AnyArray
 
@@ -24,7 +24,7 @@ def full_attention(
     distance_bias: Float[AnyArray, "heads distances"] | None = None,
     extra: Sequence[KeySet] = (),
     scale: Scale = 1.0,
-    dropout: Dropout | None = None,
+    dropout: WeightDropout | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Computes dense self-attention of long inputs, a few scores at a time.
 

@@ -89,7 +89,7 @@ class PartialSoftmax(NamedTuple):
         return PartialSoftmax(out, function(self.log_sum_exp[..., None])[..., 0])
 
 
-class Dropout(NamedTuple):
+class WeightDropout(NamedTuple):
     """Dropout of attention weights for functions without Flax; ``rate`` is in [0, 1)."""
 
     rng: PRNGKeyArray
@@ -102,12 +102,17 @@ class Dropout(NamedTuple):
         share = 1 - self.rate
         return drop_entries(weights, keep_mask(self.rng, share, weights.shape), share)
 
-    def fold(self, number: Int[AnyArray, ""] | int) -> "Dropout":
+    def fold(self, number: Int[AnyArray, ""] | int) -> "WeightDropout":
         """Returns an independent dropout with the same rate."""
         return self._replace(rng=jax.random.fold_in(self.rng, number))
 
 
-def split_dropout(dropout: Dropout | None) -> tuple[Dropout | None, Dropout | None]:
+Dropout = WeightDropout  # public name before version 0.3
+
+
+def split_dropout(
+    dropout: WeightDropout | None,
+) -> tuple[WeightDropout | None, WeightDropout | None]:
     """Returns independent dropouts for the two softmaxes of an attention."""
     return (dropout.fold(0), dropout.fold(1)) if dropout else (None, None)
 
@@ -116,7 +121,7 @@ def softmax_of_values(
     scores: Sequence[Float[Array, "..."]],
     key_sets: Sequence[KeySet],
     log_sum_exp: Float[AnyArray, "*rows block_size"] | None,
-    dropout: Dropout | None,
+    dropout: WeightDropout | None,
     mix: Callable[[Array, AnyArray], Array],
 ) -> PartialSoftmax:
     """Applies one softmax over the scores of all sets to their values.

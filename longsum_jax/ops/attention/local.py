@@ -19,7 +19,7 @@ from longsum_jax.ops.attention.blocks import (
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
-from longsum_jax.ops.attention.key_sets import FOLDED_MASK, Dropout, KeySet, sliced_bias
+from longsum_jax.ops.attention.key_sets import FOLDED_MASK, KeySet, WeightDropout, sliced_bias
 from longsum_jax.ops.padding import append_zeros, zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, first_position, sum_over
 from longsum_jax.typing import AnyArray
@@ -56,7 +56,7 @@ def local_attention(
     key_mask: Bool[AnyArray, "batch length"] | None = None,
     extra: Sequence[KeySet] = (),
     scale: Scale = 1.0,
-    dropout: Dropout | None = None,
+    dropout: WeightDropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
@@ -281,7 +281,7 @@ def transient_global_attention(
     bias: Float[AnyArray, "heads block_size window"] | None = None,
     side_bias: Float[AnyArray, "heads entries"] | None = None,
     scale: Scale = 1.0,
-    dropout: Dropout | None = None,
+    dropout: WeightDropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:

@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from longsum_jax.ops.attention.blockwise import attend_shared_keys
 from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet, split_dropout
+from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout, split_dropout
 from longsum_jax.ops.attention.local import local_attention
 from longsum_jax.ops.sequence_sharding import Axes, first_position, sum_over
 from longsum_jax.typing import AnyArray
@@ -70,7 +70,7 @@ def longformer_attention(
     block_size: int | None = None,
     bias: Float[AnyArray, "heads block_size window"] | None = None,
     scale: Scale = 1.0,
-    dropout: Dropout | None = None,
+    dropout: WeightDropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:

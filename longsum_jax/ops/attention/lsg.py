@@ -30,7 +30,7 @@ from longsum_jax.ops.attention.blocks import check_block_size, from_blocks, over
 from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys, max_score_bytes
 from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet, split_dropout
+from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout, split_dropout
 from longsum_jax.ops.attention.lsg_selection import (
     SELECTIONS,
     Selection,
@@ -119,7 +119,7 @@ def lsg_attention(
     projections: Sequence[Float[AnyArray, "heads head_dim _"]] = (),
     bias: Float[AnyArray, "heads query_length num_keys"] | None = None,
     scale: Scale = 1.0,
-    dropout: Dropout | None = None,
+    dropout: WeightDropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
 ) -> tuple[
@@ -350,7 +350,7 @@ def _attend_runs(
     globals_: KeySet,
     runs: Sequence[_BlockRun],
     scale: Scale,
-    dropout: Dropout | None,
+    dropout: WeightDropout | None,
     axes: Axes,
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
     """Attends from blocks of queries to their runs of keys, some blocks at a time.

@@ -22,10 +22,10 @@ from longsum_jax.errors import check_whole
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_partially
 from longsum_jax.ops.attention.key_sets import (
-    Dropout,
     KeySet,
     LazyBias,
     PartialSoftmax,
+    WeightDropout,
     merge_partial_softmaxes,
 )
 from longsum_jax.ops.attention.relative_position import distance_entries
@@ -73,7 +73,7 @@ def lsh_attention(
     *,
     chunk_length: int,
     distance_bias: Float[AnyArray, "heads distances"] | None = None,
-    dropout: Dropout | None = None,
+    dropout: WeightDropout | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends within sorted chunks and merges the rounds.
 

@@ -27,10 +27,10 @@ from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention
 from longsum_jax.ops.attention.key_sets import (
     FOLDED_MASK,
-    Dropout,
     KeySet,
     LazyBias,
     PartialSoftmax,
+    WeightDropout,
     merge_partial_softmaxes,
     merge_shards,
     sliced_bias,
@@ -161,7 +161,7 @@ def pattern_attention(
     *,
     distance_bias: Float[AnyArray, "heads distances"] | None = None,
     scale: Scale = 1.0,
-    dropout: Dropout | None = None,
+    dropout: WeightDropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
@@ -226,8 +226,8 @@ def _fused_window(x: _Inputs, pattern: KeyPattern, fused: FusedAttention) -> Arr
 def _attend_to_union(
     x: _Inputs,
     pattern: KeyPattern,
-    stride_dropout: Dropout | None,
-    block_dropout: Dropout | None,
+    stride_dropout: WeightDropout | None,
+    block_dropout: WeightDropout | None,
 ) -> Array:
     """Attends from all tokens, global tokens included, to the keys of all patterns."""
     (q, _, v), length = x.qkv, x.mask.shape[1]
@@ -335,7 +335,9 @@ def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet
     return KeySet(k, v, mask, bias)
 
 
-def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) -> PartialSoftmax:
+def _attend_strided(
+    x: _Inputs, pattern: KeyPattern, dropout: WeightDropout | None
+) -> PartialSoftmax:
     """Attends to the keys of the query's residue class, without the window and global tokens.
 
     With a stride of 3, the classes of ten tokens are 0 3 6 9, 1 4 7 and 2 5 8; each becomes a
@@ -384,7 +386,7 @@ def _attend_strided(x: _Inputs, pattern: KeyPattern, dropout: Dropout | None) ->
     return attend_partially(blocks, [keys], scale=x.scale, dropout=dropout).map(from_classes)
 
 
-def _attend_from_globals(x: _Inputs, global_q: AnyArray, dropout: Dropout | None) -> Array:
+def _attend_from_globals(x: _Inputs, global_q: AnyArray, dropout: WeightDropout | None) -> Array:
     """Attends from global tokens to all tokens, with the same projections as all tokens.
 
     Args:

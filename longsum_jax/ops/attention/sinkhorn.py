@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.dense import Scale
-from longsum_jax.ops.attention.key_sets import MASK_VALUE, Dropout, KeySet
+from longsum_jax.ops.attention.key_sets import MASK_VALUE, KeySet, WeightDropout
 from longsum_jax.ops.attention.local import local_distances
 from longsum_jax.ops.attention.relative_position import distance_entries
 from longsum_jax.ops.padding import zero_padding
@@ -77,7 +77,7 @@ def sinkhorn_attention(
     block_size: int,
     distance_bias: Float[AnyArray, "heads distances"] | None = None,
     scale: Scale = 1.0,
-    dropout: Dropout | None = None,
+    dropout: WeightDropout | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends from every block to itself and to a mixture of blocks, in one softmax.
 

@@ -9,7 +9,7 @@ from longsum_jax.ops.attention.blocks import check_block_size, from_blocks, to_b
 from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys
 from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet, split_dropout
+from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout, split_dropout
 from longsum_jax.ops.padding import zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, halo_exchange
 from longsum_jax.typing import AnyArray
@@ -24,7 +24,7 @@ def block_staggered_attention(
     stagger: bool | Bool[AnyArray, ""],
     bias: Float[AnyArray, "heads block_size block_size"] | None = None,
     scale: Scale = 1.0,
-    dropout: Dropout | None = None,
+    dropout: WeightDropout | None = None,
     axes: Axes = (),
     fused: FusedAttention | None = None,
 ) -> tuple[

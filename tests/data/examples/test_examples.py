@@ -9,7 +9,7 @@ from longsum_jax.data.examples.summarization import make_example, source_and_tar
 from longsum_jax.data.sources import documents
 from longsum_jax.data.stores import ExampleList, load_examples
 from longsum_jax.data.tasks import get_task
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.loading import ByteTokenizer
 
 SENTENCES = [
@@ -23,7 +23,7 @@ def task_of(**overrides):
 
 
 def document(text="A long text.", summary="Short.", query=None):
-    return Document(id="d", document=text, summary=summary, query=query)
+    return DataRow(id="d", document=text, summary=summary, query=query)
 
 
 def byte_ids(text):
@@ -81,7 +81,7 @@ def test_random_gaps_depend_on_seed_and_text_alone():
     task = get_task("embedded", gap_sentences={"strategy": "random", "ratio": 0.4})
     text = " ".join(SENTENCES * 4)
     first = source_and_target(task, document(text, None), seed=1)
-    other_place = Document(id="elsewhere", document=text, summary=None, query=None)
+    other_place = DataRow(id="elsewhere", document=text, summary=None, query=None)
     assert source_and_target(task, other_place, seed=1) == first
     assert source_and_target(task, document(text, None), seed=2) != first
 

@@ -9,7 +9,7 @@ from longsum_jax.data.padding import pad_batch
 from longsum_jax.data.prepared import pack, unpack
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.loading import load_tokenizer
 
 
@@ -24,7 +24,7 @@ def task():
 
 
 def document(summary, rejected, name="a"):
-    return Document(name, "A text.", summary, None, rejected=rejected)
+    return DataRow(name, "A text.", summary, None, rejected=rejected)
 
 
 def test_a_pair_is_tokenized_cut_and_counted(task, tokenizer):

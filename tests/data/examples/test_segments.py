@@ -10,7 +10,7 @@ from longsum_jax.data.padding import SegmentShape, pad_batch
 from longsum_jax.data.stores import ExampleList
 from longsum_jax.data.tasks import get_task
 from longsum_jax.errors import InputError
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.text.segment_inputs import Auxiliary
 from longsum_jax.tokenizers.loading import load_tokenizer
 
@@ -36,7 +36,7 @@ def make(tokenizer):
         task = get_task(
             "summaries", objective="summarize_segments", segments=SEGMENTS | options, **lengths
         )
-        return list(make_examples(task, tokenizer, [Document("a", TEXT, summary, query)]))
+        return list(make_examples(task, tokenizer, [DataRow("a", TEXT, summary, query)]))
 
     return make
 
@@ -133,7 +133,7 @@ def test_gap_sentences_stand_in_for_a_summary(tokenizer, topics):
     task = get_task(
         "embedded", objective="summarize_segments", max_source_length=96, segments=SEGMENTS
     )
-    (example,) = make_examples(task, tokenizer, [Document("a", topics[3], None, None)])
+    (example,) = make_examples(task, tokenizer, [DataRow("a", topics[3], None, None)])
     assert example["label_lengths"].sum() > 0
     assert len(example["segment_lengths"]) > 5
 
@@ -163,7 +163,7 @@ def test_passed_functions_cut_documents_and_choose_sentences(tokenizer, make):
     options = SEGMENTS | {"salient": "text", "segment_length": 160, "extractor": "runs/x"}
     task = get_task("summaries", objective="summarize_segments", segments=options, **lengths)
     auxiliary = Auxiliary(encode_sentences, extract)
-    docs = [Document("a", TEXT, SUMMARY, "cats?")]
+    docs = [DataRow("a", TEXT, SUMMARY, "cats?")]
     (example,) = make_examples(task, tokenizer, docs, auxiliary=auxiliary)
     assert calls == [4, "cats?"]
     assert "important sentences:Cats sleep" in tokenizer.decode(example["input_ids"].tolist())

@@ -7,7 +7,7 @@ from longsum_jax.data.prepared import write_prepared
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.answers import Answers
 from longsum_jax.inference.model import Model
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 from longsum_jax.tokenizers.bytes import ByteTokenizer
 
 ROWS = [
@@ -81,7 +81,7 @@ def test_a_document_without_tokens_gives_no_example(run, monkeypatch):
     monkeypatch.setattr(
         ByteTokenizer, "encode", lambda self, text: encode(self, text.strip("\u200b"))
     )
-    blank = Document("b", "\u200b", None, "Where?", "Paris")
+    blank = DataRow("b", "\u200b", None, "Where?", "Paris")
     assert answer_examples(found.experiment.setup.task, found.tokenizer, blank) == []
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from longsum_jax.ops.attention import blockwise
 from longsum_jax.ops.attention.dense import dot_product_attention
-from longsum_jax.ops.attention.key_sets import Dropout
+from longsum_jax.ops.attention.key_sets import WeightDropout
 
 B, H, K, G, SCALE = 3, 2, 4, 2, 0.7
 LENGTHS = (16, 13, 3)  # whole blocks, a part of one, less than one
@@ -97,7 +97,7 @@ def assert_dropout(attention):
 
     @jax.jit
     def run(seed):
-        return attention(0 * ones, ones, ones, dropout=Dropout(jax.random.key(seed), 0.5))
+        return attention(0 * ones, ones, ones, dropout=WeightDropout(jax.random.key(seed), 0.5))
 
     for out, again, other in zip(*map(jax.tree.leaves, (run(0), run(0), run(1))), strict=True):
         np.testing.assert_array_equal(out, again)

@@ -6,7 +6,7 @@ from two_sets import B, C, H, N, attend, compiled, tensors, value_and_gradients
 
 from longsum_jax.ops.attention import blockwise
 from longsum_jax.ops.attention.blockwise import attend_key_sets
-from longsum_jax.ops.attention.key_sets import Dropout, KeySet
+from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout
 
 
 @pytest.mark.parametrize("pieces", [2, 3, 5])
@@ -42,7 +42,7 @@ def test_dropout_of_pieces(on_cpu, monkeypatch):
     monkeypatch.setattr(blockwise, "_on_cpu", lambda: on_cpu)
     monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", 1)
     q, k = np.zeros((2, 8, 16, 2, 4), np.float32), np.zeros((2, 64, 2, 4), np.float32)
-    dropout = Dropout(jax.random.key(0), 0.25)
+    dropout = WeightDropout(jax.random.key(0), 0.25)
     out = np.asarray(compiled(attend_key_sets, q, [KeySet(k, np.ones_like(k))], dropout=dropout))
     assert abs(out.mean() - 1) < 0.02
     rows = out[..., 0].transpose(0, 1, 3, 2).reshape(-1, 16)

@@ -27,8 +27,8 @@ from longsum_jax.ops.attention.blockwise import (
 )
 from longsum_jax.ops.attention.key_sets import (
     MASK_VALUE,
-    Dropout,
     KeySet,
+    WeightDropout,
     merge_partial_softmaxes,
 )
 from longsum_jax.ops.remat import SAVE_MARKED_POLICY
@@ -72,7 +72,7 @@ def test_gradients_are_finite_and_those_of_blind_queries_zero(whole):
 @pytest.mark.parametrize("rate", [0.0, 0.25])
 def test_gradients_from_saved_sums_are_those_of_the_forward_pass(rate):
     """Of the means and of the log sums, for all inputs, dropped weights included."""
-    dropout = Dropout(jax.random.key(3), rate)
+    dropout = WeightDropout(jax.random.key(3), rate)
 
     def plain(q, sets):
         prepared = [prepare(x) for x in sets]
@@ -173,7 +173,7 @@ def test_dropout_keeps_the_mean_and_follows_its_key(maximum, monkeypatch):
     monkeypatch.setattr(blockwise, "MAX_SCORE_BYTES", maximum)
     q, k = np.zeros((1, 64, 16, 2, 1), np.float32), np.zeros((1, 128, 2, 1), np.float32)
     v = np.ones_like(k)
-    run = jax.jit(lambda key: attend_key_sets(q, [KeySet(k, v)], dropout=Dropout(key, 0.25)))
+    run = jax.jit(lambda key: attend_key_sets(q, [KeySet(k, v)], dropout=WeightDropout(key, 0.25)))
     out, again, other = (np.asarray(run(jax.random.key(seed))) for seed in (0, 0, 1))
     np.testing.assert_array_equal(out, again)
     assert np.mean(out == other) < 0.2

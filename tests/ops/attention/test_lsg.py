@@ -13,7 +13,7 @@ import pytest
 from longsum_jax.errors import InputError
 from longsum_jax.ops.attention import lsg, lsg_selection
 from longsum_jax.ops.attention.dense import QKV
-from longsum_jax.ops.attention.key_sets import Dropout
+from longsum_jax.ops.attention.key_sets import WeightDropout
 from longsum_jax.ops.attention.lsg import (
     LsgSpec,
     lsg_attention,
@@ -593,7 +593,9 @@ def test_no_sparse_keys_is_the_same_whatever_says_so():
 def test_dropout_of_weights():
     arrays, mask = make_arrays(43)
     options = make_options("norm", 2, 8, 8)
-    call = jax.jit(lambda key: attend_lsg(*arrays, mask, dropout=Dropout(key, 0.5), **options))
+    call = jax.jit(
+        lambda key: attend_lsg(*arrays, mask, dropout=WeightDropout(key, 0.5), **options)
+    )
     first, again, other = (call(jax.random.key(seed)) for seed in (0, 0, 1))
     assert_same(first, again, mask, atol=0)
     for x, y in zip(first, other, strict=True):

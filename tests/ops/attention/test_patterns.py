@@ -7,7 +7,7 @@ import pytest
 
 from longsum_jax.ops.attention import blockwise
 from longsum_jax.ops.attention.dense import dot_product_attention
-from longsum_jax.ops.attention.key_sets import Dropout
+from longsum_jax.ops.attention.key_sets import WeightDropout
 from longsum_jax.ops.attention.patterns import (
     KeyPattern,
     drawn_blocks,
@@ -171,7 +171,7 @@ def test_dropout_keeps_the_mean():
 
     @jax.jit
     def attend(rng):
-        return pattern_attention(q, x["k"], v, MASK, pattern, dropout=Dropout(rng, 0.3))
+        return pattern_attention(q, x["k"], v, MASK, pattern, dropout=WeightDropout(rng, 0.3))
 
     outs = [attend(rng) for rng in jax.random.split(jax.random.key(0), 30)]
     means = np.asarray(jnp.stack(outs))[:, np.asarray(MASK)].mean()
