@@ -171,13 +171,22 @@ class Killed(BaseException):
 
 def kill_inside(manager, write, monkeypatch):
     """Leaves a block as if its process were killed."""
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+
+    def kill(opened):
+        write(opened)
+        raise Killed
+
+    with monkeypatch.context() as patch:
         for name in ("_remove", "_swap"):
             patch.setattr(atomic, name, lambda *paths: None)
-        patch.setattr(atomic.Path, "unlink", lambda *a, **b: None)
-        with manager as work:
-            write(work)
-            raise Killed
+        patch.setattr(atomic.Path, "unlink", lambda *args, **options: None)
+        with pytest.raises(Killed):
+            leave(manager, kill)
+
+
+def leave(manager, end):
+    with manager as opened:
+        end(opened)
 
 
 def test_the_next_process_removes_what_a_killed_one_left(tmp_path, monkeypatch):
@@ -197,12 +206,13 @@ def test_the_next_process_removes_what_a_killed_one_left(tmp_path, monkeypatch):
 
 def test_an_interrupted_directory_is_continued(tmp_path):
     target = tmp_path / "target"
-    with (
-        pytest.raises(KeyboardInterrupt),
-        atomic.new_directory(target, resume=True) as work,
-    ):
+
+    def interrupt(work):
         (work / "half").write_text("half")
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave(atomic.new_directory(target, resume=True), interrupt)
     with atomic.new_directory(target, resume=True) as work:
         assert (work / "half").read_text() == "half"
     assert names(tmp_path) == ["target"]
