@@ -201,6 +201,7 @@ class PreparedExamples(Sequence[Example]):
         # Each record has its own checksum, which the ArrayRecord library verifies.
         checksums.check(self.directory, lambda name: not name.endswith(SHARD))
         self.metadata = _read_metadata(self.directory)
+        checksums.require(self.directory)
         _check_tokenizer(self.directory, self.metadata, tokenizer_fingerprint)
         self.counts = Counts(**self.metadata["counts"])
         self.lengths = _read_lengths(self.directory, self.metadata["examples"])

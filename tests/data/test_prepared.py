@@ -241,10 +241,17 @@ def pipe(path):
         ),
     ],
 )
-def test_damage_without_sums_is_named(directory, damage, message):
+def test_damage_without_sums_is_named(directory, damage, message, monkeypatch):
     (directory / checksums.SUMS).unlink()
     damage(directory)
+    monkeypatch.setattr(checksums, "require", lambda directory: None)
     with pytest.raises(InputError, match=message):
+        PreparedExamples(directory)
+
+
+def test_a_directory_without_sums_is_refused(directory):
+    (directory / checksums.SUMS).unlink()
+    with pytest.raises(InputError, match="SHA256SUMS is missing, .* --unverified"):
         PreparedExamples(directory)
 
 
