@@ -251,7 +251,7 @@ def test_damage_without_sums_is_named(directory, damage, message, monkeypatch):
 
 def test_a_directory_without_sums_is_refused(directory):
     (directory / checksums.SUMS).unlink()
-    with pytest.raises(InputError, match="SHA256SUMS is missing, .* --unverified"):
+    with pytest.raises(InputError, match=r"SHA256SUMS is missing, .* --unverified"):
         PreparedExamples(directory)
 
 
