@@ -72,7 +72,8 @@ _OWN_TAG = re.compile(r"<([a-z]+(?:-[a-z]+)+)\b", re.IGNORECASE)
 # The time to build the tree is quadratic in the nesting depth of these elements.
 _NESTED = re.compile(
     r"<(/?)(?:div|section|article|ul|ol|dl|blockquote|table|center|form|fieldset|details|main|"
-    r"nav|aside|header|footer|figure|address|menu|pre|button|applet|marquee|object|select)\b",
+    r"nav|aside|header|footer|figure|address|menu|pre|button|applet|marquee|object|select|"
+    r"b|big|code|em|font|i|nobr|s|small|span|strike|strong|tt|u)\b",
     re.IGNORECASE,
 )
 _MAX_NESTED = 4000

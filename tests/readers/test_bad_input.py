@@ -291,6 +291,7 @@ CASES = [
         one("a.html", "<p>" + "<b " + "".join(f" a{n}=1" for n in range(501)) + ">x"),
         "an element with more than 500 attributes",
     ),
+    Case("deep bold text", one("a.html", "<b>" * 9000 + "x"), "elements inside one another"),
     Case("a deep page", one("a.html", "<div>" * 9000 + "x"), "elements inside one another"),
     Case("no cue", one("a.srt", "Nothing is timed here."), "no text remains"),
     Case(
