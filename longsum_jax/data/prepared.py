@@ -201,7 +201,6 @@ class PreparedExamples(Sequence[Example]):
         # Each record has its own checksum, which the ArrayRecord library verifies.
         checksums.check(self.directory, lambda name: not name.endswith(SHARD))
         self.metadata = _read_metadata(self.directory)
-        checksums.require(self.directory)
         _check_tokenizer(self.directory, self.metadata, tokenizer_fingerprint)
         self.counts = Counts(**self.metadata["counts"])
         self.lengths = _read_lengths(self.directory, self.metadata["examples"])
@@ -212,6 +211,7 @@ class PreparedExamples(Sequence[Example]):
             num_records = len(range(len(self._paths), len(self.lengths), num_shards))
             self._shards.append(_open_shard(path, num_records))
             self._paths.append(path)
+        checksums.require(self.directory)
 
     def check_content(self) -> None:
         """Reads everything once; raises InputError if a file does not match its checksum."""
