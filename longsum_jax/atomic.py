@@ -1,9 +1,11 @@
 """Writes files and directories atomically, so that incomplete content never has the final name.
 
-Content is written next to its target under a hidden temporary name and renamed at the end, which is
-atomic within a file system. A failure leaves no trace, and does not change the target. Replacing a
-directory takes two renames, though: a process killed between them leaves the old directory next to
-the target, as ".NAME.old-...".
+Content is written next to its target as ".NAME.longsum" and renamed at the end,
+which is atomic within a file system. A failure leaves no trace, and does not
+change the target. Only one process writes a target at a time, see ``locks``;
+the content that a killed process leaves is removed, or continued, by the next
+process that writes the target. Replacing a directory takes two renames: if a
+process is killed between them, the next one restores the old directory.
 """
 
 import contextlib
@@ -13,10 +15,11 @@ import lzma
 import os
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
+
+from longsum_jax.locks import locked_output, part_of
 
 
 def write_text(path: Path, text: str) -> None:
@@ -36,29 +39,30 @@ def open_text(path: Path) -> Iterator[TextIO]:
     Paths that end in .gz or .xz are compressed; the same text always results in the same bytes.
 
     Raises:
+        InputError: another process writes the file.
         OSError: the file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with contextlib.suppress(FileNotFoundError):  # left by a killed process with the same id
-            temporary.unlink()
-        with temporary.open("xb") as file:  # never follows a link
-            with _compressed(file, path.suffix) as stream:
-                text = io.TextIOWrapper(stream, encoding="utf-8")
-                try:
-                    yield text
-                finally:
-                    text.detach()
-            # Without fsync, a power failure soon after the rename could leave an empty file.
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        error.filename = error.filename or str(path)  # errors of a full disk have no file name
-        raise
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    with locked_output(path):
+        temporary = part_of(path)
+        try:
+            _remove(temporary)  # left by a killed process
+            with temporary.open("xb") as file:  # never follows a link
+                with _compressed(file, path.suffix) as stream:
+                    text = io.TextIOWrapper(stream, encoding="utf-8")
+                    try:
+                        yield text
+                    finally:
+                        text.detach()
+                # Without fsync, a power failure soon after the rename could leave an empty file.
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            error.filename = error.filename or str(path)  # errors of a full disk have no file name
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
 
 
 def _compressed(file: BinaryIO, suffix: str) -> contextlib.AbstractContextManager[Any]:
@@ -71,21 +75,24 @@ def _compressed(file: BinaryIO, suffix: str) -> contextlib.AbstractContextManage
 
 
 @contextlib.contextmanager
-def new_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def new_directory(target: Path, *, overwrite: bool = False, resume: bool = False) -> Iterator[Path]:
     """Yields a directory to fill, which is renamed to ``target`` when the block ends.
 
     Args:
         target: missing or empty directory; its parents are created. A link is followed, not
             replaced.
         overwrite: whether a directory with content may be replaced.
+        resume: whether the directory of a killed or interrupted (Ctrl-C) process
+            is yielded with its content; otherwise it is emptied.
 
     Raises:
+        InputError: another process writes the directory.
         OSError: the directory cannot be written, or the target is not empty.
     """
     target = Path(os.path.realpath(target))
-    with scratch_directory(target) as work:
+    with scratch_directory(target, resume=resume) as work:
         yield work
-        work.chmod(_usual_mode(work))  # mkdtemp makes it private
+        work.chmod(_usual_mode(work))  # until then it is private
         if overwrite and target.exists() and any(target.iterdir()):
             _swap(work, target)
         else:
@@ -102,24 +109,64 @@ def _usual_mode(directory: Path) -> int:
 
 
 @contextlib.contextmanager
-def scratch_directory(target: Path) -> Iterator[Path]:
-    """Yields an empty directory next to ``target``, on its file system, and removes it at the end.
+def scratch_directory(target: Path, *, resume: bool = False) -> Iterator[Path]:
+    """Yields a directory next to ``target``, on its file system, and removes it at the end.
+
+    Args:
+        target: path of the output.
+        resume: whether content of a killed or interrupted (Ctrl-C) process is
+            retained.
 
     Raises:
+        InputError: another process writes ``target``.
         OSError: the directory or the parents of ``target`` cannot be created.
     """
-    with contextlib.suppress(FileExistsError):  # if the parent is a file, mkdtemp raises
+    with contextlib.suppress(FileExistsError):  # if the parent is a file, mkdir raises
         target.parent.mkdir(parents=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    with locked_output(target):
+        _finish_swap(target)
+        work = part_of(target)
+        if not (resume and _is_own_directory(work)):
+            _remove(work)
+            work.mkdir(mode=0o700)
+        try:
+            yield work
+        except KeyboardInterrupt:
+            if not resume:
+                _remove(work)
+            raise
+        except BaseException:
+            _remove(work)
+            raise
+        _remove(work)
+
+
+def _is_own_directory(path: Path) -> bool:
+    """Returns True for a directory that this user created, not a link to it."""
     try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    is_own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    return stat.S_ISDIR(status.st_mode) and is_own
+
+
+def empty(directory: Path) -> None:
+    """Removes the content of a directory."""
+    for path in directory.iterdir():
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Removes a file, a link or a directory, if possible."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _swap(work: Path, target: Path) -> None:
     """Renames ``work`` to ``target``, and finally deletes the replaced directory."""
-    old = tempfile.mkdtemp(prefix=f".{target.name}.old-", dir=target.parent)
+    old = _old_of(target)
     os.replace(target, old)
     try:
         os.replace(work, target)
@@ -127,3 +174,16 @@ def _swap(work: Path, target: Path) -> None:
         os.replace(old, target)
         raise
     shutil.rmtree(old)
+
+
+def _old_of(target: Path) -> Path:
+    """Returns the path of a directory while it is replaced."""
+    return target.with_name(f".{target.name}.longsum-old")
+
+
+def _finish_swap(target: Path) -> None:
+    """Restores or deletes the directory that a killed process was replacing."""
+    old = _old_of(target)
+    if old.is_dir() and not target.exists():
+        os.replace(old, target)
+    _remove(old)

@@ -1,7 +1,8 @@
 """SHA-256 sums of the files in a directory, in the format of ``sha256sum -c SHA256SUMS``.
 
 Call ``write`` last when writing a directory, and ``check`` first when reading one. A directory
-without the file (from an older version or another program) is not verified.
+without the file (from an older version or another program) is not verified,
+unless ``require`` is called.
 """
 
 import contextlib
@@ -60,6 +61,15 @@ def check(directory: Path, selects: Callable[[str], bool] = bool) -> None:
     for name, problem in compare(directory, selects):
         if problem:
             raise InputError(_changed(directory, name, problem))
+
+
+def require(directory: Path) -> None:
+    """Raises InputError if a directory that this library wrote has no sums."""
+    if not (directory / SUMS).exists():
+        raise InputError(
+            f"{directory / SUMS} is missing, so damaged files would not be noticed; copy the "
+            f"directory again, or run longsum verify --unverified {directory} to accept its files"
+        )
 
 
 def compare(

@@ -71,7 +71,12 @@ def terminal_text(text: str) -> str:
     Control characters and direction marks are dropped; line breaks other than a line feed
     become spaces. JSON keeps them in escaped form, see ``files.json_text``.
     """
-    return decoded_text(text).translate(_TERMINAL)
+    return without_controls(decoded_text(text))
+
+
+def without_controls(text: str) -> str:
+    """Returns a text as ``terminal_text`` does, but with lone surrogates."""
+    return text.translate(_TERMINAL)
 
 
 def first_line(error: BaseException) -> str:

@@ -1,8 +1,10 @@
-"""Locks on directories that only one process may write at a time.
+"""Locks on outputs that only one process may write at a time.
 
-The lock is an operating system lock on the file .lock: it is released when its process ends for any
-reason, and also works across machines on network file systems with locks (NFS 4, Lustre). Without
-support for locks (Windows, some mounted buckets), nothing is locked.
+A lock is an operating system lock on a file: .lock in a directory, .NAME.lock
+next to an output that does not exist yet. It is released when its process ends
+for any reason. With POSIX, it also works across machines on network file
+systems with locks (NFS 4, Lustre); Windows locks through the library filelock.
+On file systems without locks (some mounted buckets), nothing is locked.
 """
 
 import contextlib
@@ -21,13 +23,16 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
+_PART = ".longsum"  # suffix of unfinished outputs
 _MOST_READ = 1000  # bytes
-_held: set[Path] = set()  # directories locked by this process, which may enter them again
+_held: set[Path] = set()  # locked by this process, which may enter them again
 
 
 @contextlib.contextmanager
 def locked(directory: Path, doing: str, remedy: str) -> Iterator[None]:
     """Keeps other processes out of a directory for the duration of the block.
+
+    Unfinished files that killed processes left in the directory are removed.
 
     Args:
         directory: existing, writable directory.
@@ -38,43 +43,148 @@ def locked(directory: Path, doing: str, remedy: str) -> Iterator[None]:
         InputError: another process holds the lock, or the lock file cannot be created.
     """
     directory = directory.resolve()
-    if fcntl is None or directory in _held:
+    path = directory / LOCK
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(_holding(directory, path, doing, remedy))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+        _remove_parts(directory)
+        yield
+
+
+@contextlib.contextmanager
+def locked_output(path: Path) -> Iterator[None]:
+    """Keeps other processes from writing an output for the duration of the block.
+
+    Args:
+        path: file or directory to write; its parent must exist.
+
+    Raises:
+        InputError: another process writes the output.
+        OSError: the lock file cannot be created.
+    """
+    output = path.parent.resolve() / path.name  # not the target of a link
+    if output.parent in _held:
         yield
         return
-    path = directory / LOCK
-    try:
-        with _open(path) as file:
-            _held.add(directory)
-            _name_holder(file)
-            try:
-                yield
-            finally:
-                _held.discard(directory)
-                with contextlib.suppress(OSError):  # a leftover file does not lock anything
-                    path.unlink(missing_ok=True)
-    except _HeldError as error:
-        raise InputError(
-            f"{directory}: another process {doing} there ({error}); wait for its end, or {remedy}"
-        ) from None
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = _holding(output, _lock_of(output), "writes", "give another path")
+            stack.enter_context(lock)
+        except OSError as error:
+            error.filename = str(path)
+            raise
+        yield
+
+
+def _lock_of(output: Path) -> Path:
+    """Returns the path of the lock file of an output."""
+    return output.with_name(f".{output.name}{LOCK}")
+
+
+def part_of(path: Path) -> Path:
+    """Returns the path of an output until it is finished."""
+    return path.with_name(f".{path.name}{_PART}")
+
+
+def _remove_parts(directory: Path) -> None:
+    """Removes unfinished files that no living process holds."""
+    with contextlib.suppress(OSError):
+        names = os.listdir(directory)
+        for name in names:
+            path = directory / name
+            is_part = name.startswith(".") and name.endswith(_PART)
+            if is_part and stat.S_ISREG(path.lstat().st_mode):
+                output = path.with_name(name[1 : -len(_PART)])
+                _remove_unless_held(path, output)
+
+
+def _remove_unless_held(path: Path, output: Path) -> None:
+    """Removes the unfinished file of an output that no process writes."""
+    # Another process that holds it raises InputError.
+    lock = _holding(output, _lock_of(output), "writes", "")
+    with contextlib.suppress(InputError), lock:
+        path.unlink()
 
 
 class _HeldError(Exception):
     """Another process holds the lock; the message names it."""
 
 
-def _open(path: Path) -> BinaryIO:
+@contextlib.contextmanager
+def _holding(output: Path, path: Path, doing: str, remedy: str) -> Iterator[None]:
+    """Holds a lock for the duration of the block, unless this process already holds it.
+
+    Args:
+        output: file or directory that the lock protects.
+        path: lock file.
+        doing, remedy: as for ``locked``.
+
+    Raises:
+        InputError: another process holds the lock, or the lock file is not a file.
+        OSError: the lock file cannot be created.
+    """
+    if output in _held:
+        yield
+        return
+    lock_file = _open if fcntl is not None else _open_in_windows
+    try:
+        with lock_file(path):
+            _held.add(output)
+            try:
+                yield
+            finally:
+                _held.discard(output)
+                if fcntl is not None:
+                    # A leftover file does not lock anything.
+                    with contextlib.suppress(OSError):
+                        path.unlink(missing_ok=True)
+    except _HeldError as error:
+        raise InputError(
+            f"{output}: another process {doing} there ({error}); wait for its end, or {remedy}"
+        ) from None
+    if fcntl is None:  # open files cannot be removed there
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _open_in_windows(path: Path) -> Iterator[None]:
+    """Opens and locks a file by means of the library filelock."""
+    import filelock
+
+    lock = filelock.FileLock(str(path), timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        raise _HeldError("unknown") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[None]:
+    """Opens and locks a file, and writes the name of this process to it."""
+    with _open_locked(path) as file:
+        _name_holder(file)
+        yield
+
+
+def _open_locked(path: Path) -> BinaryIO:
     """Opens and locks a file, if the file system supports locks.
 
     Raises:
-        InputError: the file cannot be created.
+        InputError: not a regular file.
+        _HeldError: another process holds the lock.
+        OSError: the file cannot be created.
     """
     while True:
-        try:
-            # Do not follow a link, which may lead to any file.
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-            descriptor = os.open(path, flags, 0o666)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+        # Do not follow a link, which may lead to any file.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(path, flags, 0o666)
         file = os.fdopen(descriptor, "r+b", buffering=0)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             file.close()

@@ -298,8 +298,10 @@ def _metadata_seeds() -> list[Files]:
 
 
 def _read_metadata(folder: Path) -> None:
+    from longsum_jax import checksums
     from longsum_jax.data.prepared import PreparedExamples
 
+    checksums.write(folder)  # shards without sums are refused
     store = PreparedExamples(folder)
     store.check_content()
     list(store)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from longsum_jax import atomic
+from longsum_jax import atomic, locks
+from longsum_jax.errors import InputError
 
 
 def names(directory):
@@ -49,7 +50,7 @@ def test_a_full_disk_is_an_error_of_the_file(tmp_path, monkeypatch):
 def test_a_link_of_the_temporary_name_is_not_followed(tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("kept")
-    (tmp_path / f".a.txt.{os.getpid()}").symlink_to(precious)
+    (tmp_path / ".a.txt.longsum").symlink_to(precious)
     atomic.write_text(tmp_path / "a.txt", "new")
     assert (precious.read_text(), (tmp_path / "a.txt").read_text()) == ("kept", "new")
     assert names(tmp_path) == ["a.txt", "precious"]
@@ -160,8 +161,86 @@ def test_a_failure_leaves_no_directory(tmp_path):
 def test_a_scratch_directory_goes_away(tmp_path):
     with atomic.scratch_directory(tmp_path / "target") as work:
         os.mkdir(work / "inner")
-        assert names(tmp_path) == [work.name]
+        assert names(tmp_path) == [".target.lock", work.name]
     assert names(tmp_path) == []
+
+
+class Killed(BaseException):
+    """Stands for the end of a process that cleans nothing up."""
+
+
+def kill_inside(manager, write, monkeypatch):
+    """Leaves a block as if its process were killed."""
+
+    def kill(opened):
+        write(opened)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        for name in ("_remove", "_swap"):
+            patch.setattr(atomic, name, lambda *paths: None)
+        patch.setattr(atomic.Path, "unlink", lambda *args, **options: None)
+        with pytest.raises(Killed):
+            leave(manager, kill)
+
+
+def leave(manager, end):
+    with manager as opened:
+        end(opened)
+
+
+def test_the_next_process_removes_what_a_killed_one_left(tmp_path, monkeypatch):
+    target, file = tmp_path / "target", tmp_path / "file.txt"
+    kill_inside(
+        atomic.new_directory(target),
+        lambda work: (work / "half").write_text("half"),
+        monkeypatch,
+    )
+    kill_inside(atomic.open_text(file), lambda text: text.write("half"), monkeypatch)
+    assert {".target.longsum", ".file.txt.longsum"} < set(names(tmp_path))
+    with atomic.new_directory(target) as work:
+        assert names(work) == []
+    with locks.locked(tmp_path, "trains", "leave"):
+        assert names(tmp_path) == [".lock", "target"]
+
+
+def test_an_interrupted_directory_is_continued(tmp_path):
+    target = tmp_path / "target"
+
+    def interrupt(work):
+        (work / "half").write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave(atomic.new_directory(target, resume=True), interrupt)
+    with atomic.new_directory(target, resume=True) as work:
+        assert (work / "half").read_text() == "half"
+    assert names(tmp_path) == ["target"]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_swap_that_was_killed_is_finished(tmp_path, is_replaced):
+    target, old = tmp_path / "target", tmp_path / ".target.longsum-old"
+    old.mkdir()
+    (old / "old").write_text("old")
+    if is_replaced:
+        target.mkdir()
+        (target / "new").write_text("new")
+    with atomic.scratch_directory(target):
+        pass
+    assert names(tmp_path) == ["target"]
+    assert names(target) == ["new" if is_replaced else "old"]
+
+
+def test_two_processes_do_not_write_the_same_output(tmp_path, monkeypatch):
+    def lockf(*args):
+        raise BlockingIOError
+
+    monkeypatch.setattr(locks.fcntl, "lockf", lockf)
+    message = "a.txt: another process writes there .*; wait for its end, or give"
+    for opened in (atomic.open_text, atomic.new_directory):
+        with pytest.raises(InputError, match=message), opened(tmp_path / "a.txt"):
+            pass
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of other systems")

@@ -135,3 +135,19 @@ def test_what_a_lock_says_is_one_short_line(tmp_path, monkeypatch):
         pass
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 2000
+
+
+def test_windows_locks_with_filelock(tmp_path, monkeypatch):
+    filelock = pytest.importorskip("filelock")
+    monkeypatch.setattr(locks, "fcntl", None)
+    with locks.locked(tmp_path, "trains", "leave"):
+        assert (tmp_path / locks.LOCK).exists()
+    assert not (tmp_path / locks.LOCK).exists()
+    other = filelock.FileLock(str(tmp_path / locks.LOCK), is_singleton=False)
+    message = "another process trains there"
+    with (
+        other,
+        pytest.raises(InputError, match=message),
+        locks.locked(tmp_path, "trains", "leave"),
+    ):
+        pass

@@ -22,6 +22,7 @@ from collections.abc import (
 from pathlib import Path
 from typing import Any, NoReturn
 
+from longsum_jax.commands.environment import check_environment, not_started
 from longsum_jax.commands.help_format import HelpFormatter, everyday_help, full_help
 from longsum_jax.errors import InputError, decoded_text, in_one_line, terminal_text
 from longsum_jax.plugins import load_plugins
@@ -43,6 +44,7 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
         encoding = stream.encoding if stream.isatty() else "utf-8"
         stream.reconfigure(encoding=encoding, errors="backslashreplace")  # undecodable names
     try:
+        check_environment(os.environ)
         load_plugins()
         code = main([_with_home(argument) for argument in sys.argv[1:]]) or 0
         sys.stdout.flush()  # while its errors can still be caught
@@ -57,6 +59,12 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
         code = 0
     except MemoryError as error:
         print(f"error: {_too_little_memory(error)}", file=sys.stderr)
+        code = 2
+    except (AssertionError, RuntimeError) as error:
+        message = not_started(error, os.environ)
+        if message is None:
+            raise
+        print(f"error: {message}", file=sys.stderr)
         code = 2
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0)

@@ -1,17 +1,23 @@
 """longsum extract: reduces documents to their important sentences."""
 
 import argparse
-from collections.abc import Callable, Sequence
+import contextlib
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longsum_jax import atomic
 from longsum_jax.commands import console, flags
 from longsum_jax.errors import InputError, counted
-from longsum_jax.files import json_text
+from longsum_jax.files import json_text, open_regular, parse_json
+from longsum_jax.locks import locked_output, part_of
 from longsum_jax.progress import Bar
 
 if TYPE_CHECKING:
+    from longsum_jax.inference.model import Model
     from longsum_jax.text.documents import DataRow
 
 EXAMPLES = """\
@@ -59,8 +65,8 @@ def main(argv: Sequence[str]) -> None:
     out = Path(args.out)
     if out.exists():
         raise InputError(f"--out={out} is there already; remove it or give another name")
-    documents, choose = _documents_and_choice(args)
-    _write(out, documents, choose)
+    documents, choose, model = _documents_and_choice(args)
+    _write(out, documents, choose, _settings(args, model))
     console.print_stdout(f"{out}: {counted(len(documents), 'document')}")
 
 
@@ -108,8 +114,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _documents_and_choice(args: Any) -> tuple[list["DataRow"], Choose]:
-    """Returns the documents, and the function that selects the sentences of a document.
+def _documents_and_choice(
+    args: Any,
+) -> tuple[list["DataRow"], Choose, "Model | None"]:
+    """Returns the documents, the function that selects sentences, and its model.
 
     Invalid data, lengths and models are refused here, before anything is written.
     """
@@ -127,7 +135,7 @@ def _documents_and_choice(args: Any) -> tuple[list["DataRow"], Choose]:
         return _chosen(sentences, greedy_oracle(sentences, document.only_summary))
 
     if args.oracle:
-        return documents, choose_by_reference
+        return documents, choose_by_reference, None
     if args.length:
         length = parse_length(args.length)
 
@@ -140,7 +148,7 @@ def _documents_and_choice(args: Any) -> tuple[list["DataRow"], Choose]:
                 [source.text for source in sources], [source.number for source in sources]
             )
 
-        return documents, choose_by_ranker
+        return documents, choose_by_ranker, None
     from longsum_jax.inference.loading import load
 
     model = load(args.model)
@@ -153,7 +161,7 @@ def _documents_and_choice(args: Any) -> tuple[list["DataRow"], Choose]:
             sentences, model.extract([sentences], queries=[document.query], **options)[0]
         )
 
-    return documents, choose_by_model
+    return documents, choose_by_model, model
 
 
 def _chosen(sentences: list[str], numbers: list[int]) -> Chosen:
@@ -169,12 +177,136 @@ def _row(document: "DataRow", selection: Chosen) -> dict[str, Any]:
     return {key: value for key, value in row.items() if value is not None}
 
 
-def _write(out: Path, documents: list["DataRow"], choose: Choose) -> None:
-    """Writes the rows of all documents."""
+def _settings(args: Any, model: "Model | None") -> dict[str, Any]:
+    """Returns all settings that the rows depend on, apart from the documents."""
+    from longsum_jax import __version__
+    from longsum_jax.ranking.ranker import builtin_ranker
+    from longsum_jax.text.sentences import splitter_name
+
+    weights = builtin_ranker().fingerprint if args.length else None
+    settings = {
+        "longsum_jax": __version__,
+        "splitter": splitter_name(),
+        "oracle": args.oracle,
+        "length": args.length,
+        "threshold": args.threshold,
+        "top_k": args.top_k,
+        "weights": weights if model is None else model.fingerprint,
+    }
+    if model is not None:
+        settings["config"] = model.config_fingerprint
+        settings["tokenizer"] = model.tokenizer.fingerprint
+    return settings
+
+
+def _write(
+    out: Path,
+    documents: list["DataRow"],
+    choose: Choose,
+    settings: dict[str, Any],
+) -> None:
+    """Writes the rows of all documents.
+
+    They are collected in an unfinished file, which a restart continues.
+    """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with atomic.open_text(out) as file:
+        with locked_output(out), _Rows(out, settings) as rows:
             for document in Bar(documents, unit="document"):
-                file.write(json_text(_row(document, choose(document))) + "\n")
+                if not rows.has(document):
+                    row = _row(document, choose(document))
+                    rows.append(document, json_text(row))
+            with atomic.open_text(out) as file:
+                for text in rows.texts():
+                    file.write(text + "\n")
     except OSError as error:
         raise console.unwritable(out, error) from error
+
+
+class _Rows:
+    """The rows of an unfinished output, in a hidden file next to it.
+
+    Its first line contains the settings; each of the others the hash of a
+    document and its row. It remains if the process is killed or interrupted
+    (Ctrl-C).
+
+    Args:
+        out: path of the output, which this process has locked.
+        settings: settings that the rows depend on.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, out: Path, settings: dict[str, Any]) -> None:
+        self._path = part_of(out).with_suffix(".rows")
+        self._first = json.dumps(settings).encode() + b"\n"
+        self._digests: list[str] = []
+        self._num_passed = 0
+
+    def __enter__(self) -> "_Rows":
+        end = self._read()
+        if not end:
+            self._path.unlink(missing_ok=True)  # perhaps a link
+        self._file = self._path.open("ab")
+        self._file.truncate(end)
+        if not end:
+            self._file.write(self._first)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
+        self._file.close()
+        if kind is not KeyboardInterrupt:
+            self._path.unlink(missing_ok=True)
+
+    def has(self, document: "DataRow") -> bool:
+        """Returns True if the next row is the row of this document."""
+        is_there = self._num_passed < len(self._digests)
+        if is_there and self._digests[self._num_passed] == _digest(document):
+            self._num_passed += 1
+            return True
+        return False
+
+    def append(self, document: "DataRow", text: str) -> None:
+        """Adds a row, in place of old rows of other documents."""
+        if self._num_passed < len(self._digests):
+            self._file.truncate(self._ends[self._num_passed])
+            del self._digests[self._num_passed :]
+        self._file.write(json.dumps([_digest(document), text]).encode() + b"\n")
+        self._file.flush()  # a killed process loses no row
+        self._digests.append(_digest(document))
+        self._num_passed += 1
+
+    def texts(self) -> Iterator[str]:
+        """Yields the rows of the output."""
+        with open_regular(self._path) as file:
+            file.readline()
+            for line in itertools.islice(file, self._num_passed):
+                yield json.loads(line)[1]
+
+    def _read(self) -> int:
+        """Reads the rows of an interrupted process with the same settings.
+
+        Returns:
+            The size of the valid lines in bytes.
+        """
+        end = 0
+        self._ends: list[int] = []
+        with contextlib.suppress(OSError, ValueError), open_regular(self._path) as file:
+            if self._path.is_symlink() or file.readline() != self._first:
+                return 0
+            end = len(self._first)
+            for line in file:
+                digest, _ = parse_json(line)
+                if not line.endswith(b"\n"):
+                    break
+                self._ends.append(end)
+                self._digests.append(str(digest))
+                end += len(line)
+        return end
+
+
+def _digest(document: "DataRow") -> str:
+    """Returns a hash of everything in a document."""
+    content = json.dumps(document).encode()
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -66,6 +66,9 @@ def main(argv: Sequence[str]) -> int:
     for path in paths:
         if not path.exists():
             raise InputError(f"{path}: no such file or directory; check the path")
+    if args.unverified:
+        for path in paths:
+            _accept(path)
     num_damaged = sum(_verify(path) for path in paths)
     return 1 if num_damaged else 0
 
@@ -75,7 +78,21 @@ def _parser() -> argparse.ArgumentParser:
         "verify", "Compares files with their checksums, and lists files without one.", EXAMPLES
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="file or directory")
+    parser.add_argument(
+        "--unverified",
+        action="store_true",
+        help="first write the missing checksums of directories, from their files as they are",
+    )
     return parser
+
+
+def _accept(directory: Path) -> None:
+    """Writes the checksums of a directory that has none."""
+    if not directory.is_dir() or (directory / checksums.SUMS).exists():
+        raise InputError(
+            f"{directory}: not a directory without {checksums.SUMS}; leave out --unverified"
+        )
+    checksums.write(directory)
 
 
 def _verify(root: Path) -> int:

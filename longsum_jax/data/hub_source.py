@@ -14,7 +14,7 @@ from longsum_jax.data import parquet_source
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, did_you_mean, first_line
 from longsum_jax.schema import first_names
-from longsum_jax.text.documents import Document
+from longsum_jax.text.documents import DataRow
 
 SCHEME = "hf"
 # Branch with the Hub's conversion of data sets that are in other formats.
@@ -79,7 +79,7 @@ def pin_source(source: str, earlier: str = "") -> str:
     return parsed._replace(revision=_info(parsed).sha).name
 
 
-def documents(task: Task, split: str) -> Iterator[Document]:
+def documents(task: Task, split: str) -> Iterator[DataRow]:
     """Yields the documents of a split, file by file in sorted order.
 
     Columns with the usual names ("article", "highlights") are read like those

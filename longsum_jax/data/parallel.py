@@ -1,5 +1,7 @@
-"""Makes examples in several processes, with the same result and order as in one process."""
+"""Makes examples chunk by chunk, in one process or in several, with the same result."""
 
+import hashlib
+import json
 import multiprocessing
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -7,6 +9,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from longsum_jax.data.examples.base import Counts, Example
 from longsum_jax.data.examples.registry import make_examples
@@ -21,43 +24,86 @@ CHUNK = 32  # documents per message: enough to amortize its cost, also suitable 
 _tokenizer: Tokenizer  # the tokenizer of a worker process
 
 
-def make_examples_in_parallel(
+class DocumentChunk(NamedTuple):
+    """Up to ``CHUNK`` consecutive documents.
+
+    Attributes:
+        documents: documents.
+        digest: hash of these and all earlier documents.
+    """
+
+    documents: list[DataRow]
+    digest: str
+
+
+class ExampleChunk(NamedTuple):
+    """The examples of a chunk of documents.
+
+    Attributes:
+        num_documents: number of documents.
+        digest: hash of these and all earlier documents.
+        examples: examples.
+        counts: counts of these documents.
+    """
+
+    num_documents: int
+    digest: str
+    examples: list[Example]
+    counts: Counts
+
+
+def document_chunks(docs: Iterable[DataRow]) -> Iterator[DocumentChunk]:
+    """Yields all documents in chunks; only the last may have fewer than ``CHUNK``."""
+    docs = iter(docs)
+    digest = ""
+    while chunk := list(islice(docs, CHUNK)):
+        content = digest + json.dumps(chunk)
+        digest = hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+        yield DocumentChunk(chunk, digest)
+
+
+def make_chunks(
     task: Task,
+    tokenizer: Tokenizer,
     tokenizer_path: Path,
-    docs: Iterable[DataRow],
+    chunks: Iterable[DocumentChunk],
     *,
     seed: int,
-    counts: Counts,
     workers: int,
     auxiliary: Auxiliary = DEFAULT_AUXILIARY,
-) -> Iterator[Example]:
-    """Yields the examples that ``examples.registry.make_examples`` yields.
+) -> Iterator[ExampleChunk]:
+    """Yields the examples that ``examples.registry.make_examples`` yields, in chunks.
 
     Args:
-        task, docs, seed, counts: arguments of ``make_examples``.
+        task, tokenizer, seed: arguments of ``make_examples``.
         tokenizer_path: path of the tokenizer, which each worker loads once.
+        chunks: documents.
         workers: number of processes.
-        auxiliary: picklable functions, which load their models at the first call in each worker.
+        auxiliary: functions as for ``make_examples``. With several workers, they
+            must be picklable, and load their models at the first call in each
+            worker.
     """
+    if workers == 1:
+        for chunk in chunks:
+            yield _make_chunk(task, seed, auxiliary, chunk, tokenizer)
+        return
     work = partial(_make_chunk, task, seed, auxiliary)
-    docs = iter(docs)
+    chunks = iter(chunks)
     pool = ProcessPoolExecutor(
         workers,
         multiprocessing.get_context("spawn"),  # forking a process that has run JAX can hang
         initializer=_load_tokenizer,
         initargs=(str(tokenizer_path),),
     )
-    running: deque[Future[tuple[list[Example], Counts]]] = deque()
+    running: deque[Future[ExampleChunk]] = deque()
     with pool:
         while True:
             # Bound the queue, because all documents may not fit into memory.
-            while len(running) < 2 * workers and (chunk := list(islice(docs, CHUNK))):
+            for chunk in islice(chunks, 2 * workers - len(running)):
                 running.append(pool.submit(work, chunk))
             if not running:
                 return
-            examples, chunk_counts = running.popleft().result()
-            counts.merge(chunk_counts)
-            yield from examples
+            yield running.popleft().result()
 
 
 def _load_tokenizer(path: str) -> None:
@@ -66,8 +112,20 @@ def _load_tokenizer(path: str) -> None:
 
 
 def _make_chunk(
-    task: Task, seed: int, auxiliary: Auxiliary, docs: list[DataRow]
-) -> tuple[list[Example], Counts]:
+    task: Task,
+    seed: int,
+    auxiliary: Auxiliary,
+    chunk: DocumentChunk,
+    tokenizer: Tokenizer | None = None,
+) -> ExampleChunk:
+    """Makes the examples of a chunk, by default with the tokenizer of the worker."""
     counts = Counts()
-    examples = make_examples(task, _tokenizer, docs, seed=seed, counts=counts, auxiliary=auxiliary)
-    return list(examples), counts
+    examples = make_examples(
+        task,
+        tokenizer or _tokenizer,
+        chunk.documents,
+        seed=seed,
+        counts=counts,
+        auxiliary=auxiliary,
+    )
+    return ExampleChunk(len(chunk.documents), chunk.digest, list(examples), counts)

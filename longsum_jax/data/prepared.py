@@ -10,12 +10,11 @@ A prepared directory contains one split of one task:
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import shlex
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -24,10 +23,22 @@ import numpy as np
 
 from longsum_jax import __version__, atomic, checksums
 from longsum_jax.data.examples.base import Counts, Example, example_lengths
-from longsum_jax.data.examples.registry import make_examples
 from longsum_jax.data.labels import collect_labels
-from longsum_jax.data.parallel import make_examples_in_parallel
+from longsum_jax.data.parallel import (
+    DocumentChunk,
+    ExampleChunk,
+    document_chunks,
+    make_chunks,
+)
 from longsum_jax.data.sources import documents
+from longsum_jax.data.spool import (
+    SHARD,
+    Progress,
+    Spool,
+    finish_shards,
+    read_progress,
+    remove_progress,
+)
 from longsum_jax.data.tasks import Task
 from longsum_jax.errors import InputError, check_whole
 from longsum_jax.files import check_utf8_name, open_regular, parse_json, read_bytes
@@ -40,7 +51,6 @@ from longsum_jax.tokenizers.base import Tokenizer
 FORMAT_VERSION = 1
 METADATA = "metadata.json"
 LENGTHS = "lengths.npy"
-_SHARD = ".array_record"
 _MAX_NAME = 200  # bytes; file systems allow 255, and shard names add a number
 # Keys of examples that have a different name in records.
 _RECORD_NAMES = {"segment_lengths": "part_lengths"}
@@ -91,7 +101,9 @@ def write_prepared(
     """Makes the examples of one split of a task and writes them in the order of the documents.
 
     Everything is written to a temporary directory next to ``directory`` and renamed at the end, so
-    that a directory with the final name is complete.
+    that a directory with the final name is complete. If the process is killed or
+    interrupted (Ctrl-C), the same call continues after the last checkpoint, one
+    of which is written per minute, with the same result; see ``data.spool``.
 
     Args:
         directory: directory to create, including its parents.
@@ -120,19 +132,18 @@ def write_prepared(
     task.source_split(split)  # raises for an unknown split
     if task.objective in ("classify", "classify_pairs", "claims", "tag"):
         task = collect_labels(task, split)
+    metadata = _settings(task, tokenizer, split, num_shards, seed)
+    metadata["auxiliary"] = dict(fingerprints)
+    preparation = _Preparation(task, tokenizer, split, seed, workers, auxiliary)
     try:
-        with atomic.new_directory(target, overwrite=overwrite) as work:
-            tokenizer.save(work / "tokenizer")
-            counts = Counts()
-            examples = _examples(task, tokenizer, split, work, seed, counts, workers, auxiliary)
-            if progress:
-                examples = _with_progress(examples, counts, f"{task.name}/{split}")
+        with atomic.new_directory(target, overwrite=overwrite, resume=True) as work:
             paths = list(shard_paths(work, split, num_shards))
-            lengths = _write_shards(paths, examples)
+            counts = preparation.spool(paths, _digest(metadata), progress=progress)
+            lengths = finish_shards(paths, _write_shard)
             _check_not_empty(lengths, task, split, counts)
             np.save(work / LENGTHS, lengths)
-            metadata = _metadata(task, tokenizer, split, num_shards, seed, len(lengths), counts)
-            metadata["auxiliary"] = dict(fingerprints)
+            remove_progress(work)
+            metadata |= {"examples": len(lengths), "counts": dataclasses.asdict(counts)}
             text = json.dumps(metadata, indent=2) + "\n"
             (work / METADATA).write_text(text, encoding="utf-8")
             checksums.write(work)
@@ -188,7 +199,7 @@ class PreparedExamples(Sequence[Example]):
     ) -> None:
         self.directory = Path(directory)
         # Each record has its own checksum, which the ArrayRecord library verifies.
-        checksums.check(self.directory, lambda name: not name.endswith(_SHARD))
+        checksums.check(self.directory, lambda name: not name.endswith(SHARD))
         self.metadata = _read_metadata(self.directory)
         _check_tokenizer(self.directory, self.metadata, tokenizer_fingerprint)
         self.counts = Counts(**self.metadata["counts"])
@@ -200,6 +211,7 @@ class PreparedExamples(Sequence[Example]):
             num_records = len(range(len(self._paths), len(self.lengths), num_shards))
             self._shards.append(_open_shard(path, num_records))
             self._paths.append(path)
+        checksums.require(self.directory)
 
     def check_content(self) -> None:
         """Reads everything once; raises InputError if a file does not match its checksum."""
@@ -299,66 +311,109 @@ def unpack(record: bytes) -> Example:
 def shard_paths(directory: Path, split: str, num_shards: int) -> Iterator[Path]:
     """Yields the paths of the shards in order."""
     for shard in range(num_shards):
-        yield directory / f"{split}-{shard:05d}-of-{num_shards:05d}{_SHARD}"
+        yield directory / f"{split}-{shard:05d}-of-{num_shards:05d}{SHARD}"
 
 
-def _examples(
-    task: Task,
-    tokenizer: Tokenizer,
-    split: str,
-    work: Path,
-    seed: int,
-    counts: Counts,
-    workers: int,
-    auxiliary: Auxiliary,
-) -> Iterator[Example]:
-    """Makes the examples in this process or in several; ``work`` contains the tokenizer."""
-    options: Any = {"seed": seed, "counts": counts, "auxiliary": auxiliary}
-    docs = documents(task, split)
-    if workers == 1:
-        return make_examples(task, tokenizer, docs, **options)
-    return make_examples_in_parallel(task, work / "tokenizer", docs, workers=workers, **options)
+@dataclasses.dataclass(frozen=True)
+class _Preparation:
+    """The examples to make; see ``write_prepared`` for the attributes."""
+
+    task: Task
+    tokenizer: Tokenizer
+    split: str
+    seed: int
+    workers: int
+    auxiliary: Auxiliary
+
+    def spool(self, shards: Sequence[Path], settings: str, *, progress: bool) -> Counts:
+        """Makes all examples, or the remaining ones, and writes them to spools.
+
+        Args:
+            shards: paths of the shards.
+            settings: hash of the settings of the preparation.
+            progress: whether to show a progress bar.
+
+        Returns:
+            The counts of all documents.
+        """
+        chunks = document_chunks(documents(self.task, self.split))
+        state = read_progress(shards, settings)
+        if state is not None and not _skip(chunks, state):  # the documents have changed
+            chunks = document_chunks(documents(self.task, self.split))
+            state = None
+        work = shards[0].parent
+        if state is None:
+            state = Progress(settings, 0, "", 0, {}, [])
+            atomic.empty(work)
+            self.tokenizer.save(work / "tokenizer")
+        counts = Counts(**state.counts)
+        if state.is_complete:
+            return counts
+        num_documents, digest = state.documents, state.digest
+        with Spool(shards, state) as spool, self._bar(state.examples, progress) as bar:
+            for chunk in self._make(work, chunks):
+                for example in chunk.examples:
+                    spool.append(pack(example), example_lengths(example))
+                counts.merge(chunk.counts)
+                num_documents += chunk.num_documents
+                digest = chunk.digest
+                spool.checkpoint(num_documents, digest, dataclasses.asdict(counts))
+                _show(bar, len(chunk.examples), counts)
+            spool.checkpoint(num_documents, digest, dataclasses.asdict(counts), is_complete=True)
+        return counts
+
+    def _make(self, work: Path, chunks: Iterable[DocumentChunk]) -> Iterator[ExampleChunk]:
+        return make_chunks(
+            self.task,
+            self.tokenizer,
+            work / "tokenizer",
+            chunks,
+            seed=self.seed,
+            workers=self.workers,
+            auxiliary=self.auxiliary,
+        )
+
+    def _bar(self, num_examples: int, is_shown: bool) -> Bar:
+        name = f"preparing {self.task.name}/{self.split}"
+        return Bar(desc=name, unit=" examples", initial=num_examples, disable=not is_shown)
 
 
-def _with_progress(examples: Iterable[Example], counts: Counts, name: str) -> Iterator[Example]:
-    with Bar(examples, desc=f"preparing {name}", unit=" examples") as bar:
-        for example in bar:
-            yield example
-            if bar.n % 100 == 0:
-                bar.set_postfix(
-                    too_short=counts.too_short, truncated=counts.truncated_sources, refresh=False
-                )
+def _skip(chunks: Iterator[DocumentChunk], state: Progress) -> bool:
+    """Reads the documents that were prepared before; returns False if they have changed."""
+    num_documents, digest = 0, ""
+    while num_documents < state.documents:
+        chunk = next(chunks, None)
+        if chunk is None:
+            return False
+        num_documents += len(chunk.documents)
+        digest = chunk.digest
+    has_more = state.is_complete and next(chunks, None) is not None
+    is_same = (num_documents, digest) == (state.documents, state.digest)
+    return is_same and not has_more
 
 
-def _write_shards(paths: Sequence[Path], examples: Iterable[Example]) -> np.ndarray:
-    """Writes example i to shard i % n, so that their number need not be known in advance.
+def _show(bar: Bar, num_examples: int, counts: Counts) -> None:
+    """Adds examples to a progress bar."""
+    bar.set_postfix(too_short=counts.too_short, truncated=counts.truncated_sources, refresh=False)
+    bar.update(num_examples)
 
-    Returns:
-        The lengths of the examples, int32 [n, 2].
-    """
+
+def _write_shard(path: Path, records: Iterable[bytes]) -> None:
+    """Writes the records of a shard."""
     from array_record.python.array_record_module import ArrayRecordWriter
 
-    lengths = array("i")
-    with ExitStack() as stack:
-        writers = []
-        for path in paths:
-            writers.append(ArrayRecordWriter(str(path), "group_size:1,uncompressed"))
-            stack.callback(writers[-1].close)
-        for index, example in enumerate(examples):
-            writers[index % len(writers)].write(pack(example))
-            lengths.extend(example_lengths(example))
-    return np.array(lengths, np.int32).reshape(-1, 2)
+    writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
+    try:
+        for record in records:
+            writer.write(record)
+    finally:
+        writer.close()
 
 
-def _metadata(
-    task: Task,
-    tokenizer: Tokenizer,
-    split: str,
-    num_shards: int,
-    seed: int,
-    num_examples: int,
-    counts: Counts,
+def _settings(
+    task: Task, tokenizer: Tokenizer, split: str, num_shards: int, seed: int
 ) -> dict[str, Any]:
+    """Returns the entries of metadata.json that are known before the documents are read."""
     return {
         "format_version": FORMAT_VERSION,
         "longsum_jax": __version__,
@@ -368,9 +423,13 @@ def _metadata(
         "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
         "splitter": splitter_name(),
         "num_shards": num_shards,
-        "examples": num_examples,
-        "counts": dataclasses.asdict(counts),
     }
+
+
+def _digest(settings: Mapping[str, Any]) -> str:
+    """Returns a hash of JSON values."""
+    text = json.dumps(settings, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _content(task: Mapping[str, Any], fingerprints: Mapping[str, str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from longsum_jax import atomic
+from longsum_jax.errors import without_controls
 from longsum_jax.evaluation.aligners import Aligner, WordAligner
 from longsum_jax.evaluation.comparison import Difference, Sampling, System
 from longsum_jax.evaluation.pages import fill, read_part
@@ -80,14 +81,27 @@ def write_report(path: Path, content: ReportContent) -> None:
         file.write(head)
         chunks = _Chunks(file)
         for number, pair in enumerate(content.pairs):
-            summaries = [system.predictions[number] for system in content.systems]
-            document = _read(pair, summaries, aligner)
+            texts = [system.predictions[number] for system in content.systems]
+            summaries = list(map(without_controls, texts))
+            document = _read(_shown(pair), summaries, aligner)
             statistics.add(document)
             chunks.add(_document_json(document))
         chunks.close()
         index = _index(content, statistics) | _support_json(statistics, aligner)
         _write_data(file, "index", index | {"chunks": chunks.starts})
         file.write(tail)
+
+
+def _shown(pair: Pair) -> Pair:
+    """Returns a document without control characters, which readers may copy."""
+    query = pair.query and without_controls(pair.query)
+    return pair._replace(
+        id=without_controls(pair.id),
+        source=without_controls(pair.source),
+        reference=without_controls(pair.reference),
+        query=query,
+        other_references=tuple(map(without_controls, pair.other_references)),
+    )
 
 
 class _Text(NamedTuple):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from longsum_jax import atomic
-from longsum_jax.errors import InputError
+from longsum_jax.errors import InputError, terminal_text
 from longsum_jax.evaluation.comparison import Prediction
 from longsum_jax.evaluation.judging import (
     PROTOCOLS,
@@ -74,7 +74,7 @@ def write_sheets(
     for name, number in numbers.items():
         for kind, text in _texts(key, pairs[name]).items():
             stem = number if kind == "document" else f"{number}-{kind}"
-            atomic.write_text(documents / f"{stem}.txt", text + "\n")
+            atomic.write_text(documents / f"{stem}.txt", terminal_text(text) + "\n")
     atomic.write_text(directory / "instructions.txt", prompt.rstrip("\n") + "\n")
     pages = []
     for judge in range(key.judges):
@@ -82,7 +82,7 @@ def write_sheets(
         stem = f"judge-{judge + 1}"
         atomic.write_text(directory / f"{stem}.csv", _csv(key, items, numbers, systems))
         page = _page(stem, prompt, key, items, pairs, systems)
-        atomic.write_text(directory / f"{stem}.html", page)
+        atomic.write_text(directory / f"{stem}.html", terminal_text(page))
         pages.append(directory / f"{stem}.html")
     return pages
 

@@ -72,10 +72,21 @@ _OWN_TAG = re.compile(r"<([a-z]+(?:-[a-z]+)+)\b", re.IGNORECASE)
 # The time to build the tree is quadratic in the nesting depth of these elements.
 _NESTED = re.compile(
     r"<(/?)(?:div|section|article|ul|ol|dl|blockquote|table|center|form|fieldset|details|main|"
-    r"nav|aside|header|footer|figure|address|menu|pre|button|applet|marquee|object|select)\b",
+    r"nav|aside|header|footer|figure|address|menu|pre|button|applet|marquee|object|select|"
+    r"b|big|code|em|font|i|nobr|s|small|span|strike|strong|tt|u)\b",
     re.IGNORECASE,
 )
 _MAX_NESTED = 4000
+# The time of lexbor is quadratic in the number of attributes of an element.
+_MAX_ATTRIBUTES = 500
+_ATTRIBUTE = r"""[\s/]++[^\s/>=][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?+)?+"""
+# A script or a style, or a tag up to its last allowed attribute; group 1 is a
+# further one. Nothing is read twice.
+_TAG = re.compile(
+    r"<(?:script|style)\b[^>]*+>.*?(?:</(?:script|style)|\Z)|"
+    rf"<[a-z][^\s/>]*+(?:{_ATTRIBUTE}){{0,{_MAX_ATTRIBUTES}}}+({_ATTRIBUTE})?+",
+    re.IGNORECASE | re.DOTALL,
+)
 
 _NOTE_NUMBER = re.compile(r"\[\d{1,3}\]|\d{1,3}")
 _SENTENCE_ENDS = (".", "!", "?", ".”", '."')
@@ -169,6 +180,7 @@ class Page:
     def __init__(self, text: str, source: Source) -> None:
         lexbor = import_extra("selectolax.lexbor", source.name, "HTML")
         _check_nesting(text, source.name)
+        _check_attributes(text, source.name)
         self._source = source
         is_xml = text[:200].lstrip().startswith("<?xml") or "/xhtml" in text[:1000]
         if is_xml:
@@ -573,6 +585,15 @@ def _check_nesting(text: str, name: str) -> None:
         if depth > _MAX_NESTED:
             raise InputError(
                 f"{name}: more than {_MAX_NESTED} elements inside one another; the page is damaged"
+            )
+
+
+def _check_attributes(text: str, name: str) -> None:
+    for match in _TAG.finditer(text):
+        if match.group(1):
+            raise InputError(
+                f"{name}: an element with more than {_MAX_ATTRIBUTES} attributes; the "
+                "page is damaged"
             )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from longsum_jax.compressed import SUFFIXES, open_compressed
-from longsum_jax.errors import InputError, counted
+from longsum_jax.errors import InputError, counted, in_one_line
 from longsum_jax.extra import missing_extra
 from longsum_jax.files import (
     DAMAGED,
@@ -94,7 +94,8 @@ def choose_keys(row: Collection[str], keys: str, usual: tuple[str, ...], path: s
 @functools.cache
 def _log_choice(path: str, role: str, name: str) -> None:
     """Logs once per process that a column was selected by its name."""
-    logging.getLogger(__name__).warning('%s: column "%s" is read as the %s', path, name, role)
+    message = in_one_line(f'{path}: column "{name}" is read as the {role}')
+    logging.getLogger(__name__).warning("%s", message)
 
 
 def _data_suffix(path: str | Path) -> str:

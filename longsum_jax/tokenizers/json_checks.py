@@ -24,6 +24,9 @@ _MAX_GROWTH = 64  # output characters per input character; Unicode's longest dec
 _MAX_TEXT = 1000  # characters of a pattern or of its replacement
 _MAX_ADDED = 2**20  # characters of all added tokens; an automaton has a state for each
 _MAX_RUNS = 3  # unbounded repetitions in one alternative, the exponent of a polynomial time
+# Ways to match with optional parts and alternatives in a row, which all may be
+# tried at each character.
+_MAX_WAYS = 1024
 _ENDLESS = 32  # largest bound of a repetition that does not count as unbounded
 _QUANTIFIER = re.compile(r"[*+?]|\{(\d*)(,?)(\d*)\}")
 _GROUP_START = re.compile(r"\(\?(?:[imxwWaDSP-]*:|<?[=!]|>|<\w+>|[imx-]+\))")
@@ -163,11 +166,17 @@ def check_regex(pattern: str) -> None:
         else:
             position = _after_atom(pattern, position)
         after = _after_quantifiers(pattern, position)
-        groups[-1].add(inner, after.most, after.position > position, pattern)
+        groups[-1].add(inner, after, after.position > position, pattern)
         position = after.position
     groups[-1].next_branch()
     if groups[-1].runs > _MAX_RUNS:
         raise _costly(pattern, f"has more than {_MAX_RUNS} repetitions in a row")
+    if groups[-1].ways > _MAX_WAYS:
+        raise _costly(
+            pattern,
+            "has optional parts and alternatives in a row that match in more than "
+            f"{_MAX_WAYS} ways",
+        )
 
 
 class _Group:
@@ -176,17 +185,30 @@ class _Group:
     Attributes:
         is_simple: True if the group contains neither repetitions nor alternatives.
         runs: largest number of unbounded repetitions in one of its alternatives.
+        ways: number of ways to match its alternatives, unbounded repetitions
+            counted once.
     """
 
     def __init__(self) -> None:
         self.is_simple = True
         self.runs = 0
+        self.ways = 0
         self._branch_runs = 0
+        self._branch_ways = 1
         self._branches = 0
 
-    def add(self, inner: "_Group | None", most: int, is_quantified: bool, pattern: str) -> None:
-        """Adds an atom or a group that occurs at most ``most`` times."""
+    def add(
+        self,
+        inner: "_Group | None",
+        quantifiers: "_Quantifiers",
+        is_quantified: bool,
+        pattern: str,
+    ) -> None:
+        """Adds an atom or a group with its quantifiers."""
+        most = quantifiers.most
+        self._branch_ways *= quantifiers.choices
         if inner is not None:
+            self._branch_ways *= inner.ways
             if most > 1 and not inner.is_simple:
                 raise _costly(pattern, "repeats a group of repetitions or alternatives")
             self.is_simple = self.is_simple and inner.is_simple
@@ -197,7 +219,9 @@ class _Group:
     def next_branch(self) -> None:
         """Ends an alternative."""
         self.runs = max(self.runs, self._branch_runs)
+        self.ways += self._branch_ways
         self._branch_runs = 0
+        self._branch_ways = 1
         self._branches += 1
         self.is_simple = self.is_simple and self._branches == 1
 
@@ -222,14 +246,21 @@ def _after_atom(pattern: str, position: int) -> int:
 
 
 class _Quantifiers(NamedTuple):
-    """The position after the quantifiers of an atom, and its maximum number of occurrences."""
+    """The quantifiers of an atom.
+
+    Attributes:
+        position: position after them.
+        most: maximum number of occurrences.
+        choices: number of possible numbers of occurrences; 1 if unbounded.
+    """
 
     position: int
     most: int
+    choices: int
 
 
 def _after_quantifiers(pattern: str, position: int) -> _Quantifiers:
-    most = 1
+    most = choices = 1
     while match := _QUANTIFIER.match(pattern, position):
         if match[0] in ("*", "+") and most == 1:
             most = _ENDLESS + 1
@@ -237,8 +268,14 @@ def _after_quantifiers(pattern: str, position: int) -> _Quantifiers:
             low, comma, high = match.groups()
             limit = (high or str(_ENDLESS + 1)) if comma else low
             most *= int(limit or 1) if len(limit) < 9 else _ENDLESS + 1
+            if comma and most <= _ENDLESS:
+                choices *= max(1, most - int(low or 0) + 1)
+        else:  # optional, or lazy after another quantifier
+            choices *= 2
         position = match.end()
-    return _Quantifiers(position, most)
+    if most > _ENDLESS:
+        choices = 1
+    return _Quantifiers(position, most, choices)
 
 
 def _costly(pattern: str, reason: str) -> ValueError:

@@ -2,6 +2,8 @@
 shows it."""
 
 import ast
+import base64
+import gzip
 import io
 import json
 import re
@@ -15,6 +17,7 @@ import pytest
 from longsum_jax.commands import COMMANDS, console, corpus, extract, judge, score, summarize, verify
 from longsum_jax.errors import InputError, terminal_text
 from longsum_jax.files import json_text
+from longsum_jax.text import rows
 
 # A window title, a cleared screen, a color by C1, and an override that nothing ends.
 HOSTILE = "\x1b]0;owned\x07 \x1b[2J \x9b31m \u202e \u2066 \x7f \u2028"
@@ -27,9 +30,9 @@ ROW = {"id": f"a{HOSTILE}", "title": f"News {HOSTILE}", "document": TEXT, "summa
 def files(tmp_path, monkeypatch):
     """A file of every kind of input, in the working directory."""
     monkeypatch.chdir(tmp_path)
-    rows = [ROW, ROW | {"id": f"b{HOSTILE}"}]
-    predictions = [{"id": row["id"], "prediction": row["summary"]} for row in rows]
-    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    documents = [ROW, ROW | {"id": f"b{HOSTILE}"}]
+    predictions = [{"id": row["id"], "prediction": row["summary"]} for row in documents]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in documents))
     Path("text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in predictions))
     Path("bad.jsonl").write_text(json.dumps({f"key {HOSTILE}": HOSTILE}) + "\n")
     Path("page.html").write_text(f"<title>{HOSTILE}</title><h1>A {HOSTILE}</h1><p>{TEXT}</p>")
@@ -81,6 +84,28 @@ def test_files_for_people_hold_no_control_characters(files):
     written = [path.read_text() for path in Path("out").iterdir()]
     assert len(written) == 6
     assert not any(OBEYED.search(text) for text in written)
+
+
+def test_pages_for_people_hold_no_control_characters(files):
+    arguments = "text.jsonl --references=rows.jsonl"
+    judge.main(["sheets", *arguments.split(), "--out=judge", "--documents=2"])
+    pages = [*Path("judge").rglob("*.html"), *Path("judge").rglob("*.txt")]
+    assert len(pages) > 2
+    assert not any(OBEYED.search(page.read_text()) for page in pages)
+    score.main([*arguments.split(), "--metrics=length", "--report=page.html"])
+    page = Path("page.html").read_text()
+    packed = re.findall(r'type="text/plain" id="[^"]*">([^<]*)<', page)
+    texts = [gzip.decompress(base64.b64decode(text)).decode() for text in packed]
+    assert any("committee" in text for text in texts)
+    for text in texts:
+        assert OBEYED.search(text) is None
+        assert re.search(r"\\u00[01]|\\[bf]", text) is None
+
+
+def test_the_log_shows_no_control_characters(caplog):
+    rows._log_choice(f"x{HOSTILE}.jsonl", "document", f"text {HOSTILE}")
+    assert "is read as the document" in caplog.text
+    assert OBEYED.search(caplog.text) is None
 
 
 def test_json_keeps_what_it_escapes(files, capsys):

@@ -187,3 +187,13 @@ def test_a_saved_model_is_proved_whole(small_model, capsys):
     assert code == 0
     count = sum(path.is_file() for path in small_model.rglob("*"))
     assert line == f"{small_model}: {count - 1} files as written, by SHA-256"
+
+
+def test_files_without_sums_are_accepted(written, capsys):
+    with pytest.raises(InputError, match="not a directory without SHA256SUMS"):
+        verified(capsys, "--unverified", written)
+    (written / checksums.SUMS).unlink()
+    with pytest.raises(InputError, match=f"longsum verify --unverified {written} to accept"):
+        checksums.require(written)
+    assert verified(capsys, "--unverified", written)[0] == 0
+    checksums.require(written)

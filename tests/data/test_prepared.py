@@ -1,15 +1,17 @@
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 from longsum_jax import checksums
-from longsum_jax.data import prepared
+from longsum_jax.data import parallel, prepared, spool
 from longsum_jax.data.prepared import PreparedExamples, write_prepared
 from longsum_jax.data.stores import ExampleStream, load_examples
 from longsum_jax.data.tasks import get_task
@@ -246,6 +248,12 @@ def test_damage_without_sums_is_named(directory, damage, message):
         PreparedExamples(directory)
 
 
+def test_a_directory_without_sums_is_refused(directory):
+    (directory / checksums.SUMS).unlink()
+    with pytest.raises(InputError, match=r"SHA256SUMS is missing, .* --unverified"):
+        PreparedExamples(directory)
+
+
 @pytest.mark.parametrize(
     "name", ["metadata.json", "lengths.npy", "tokenizer/tokenizer_config.json"]
 )
@@ -426,3 +434,83 @@ def test_records_hold_the_vectors_of_segments():
     assert isinstance(found["vectors"], tuple)
     for array, expected in zip(found["vectors"], example["vectors"], strict=True):
         np.testing.assert_array_equal(array, expected)
+
+
+class TestContinuing:
+    """Preparing that is killed or interrupted, and started again."""
+
+    @pytest.fixture
+    def interrupted(self, tmp_path, report_task, tokenizer, monkeypatch):
+        """Prepares up to an interruption; returns the path and the restart."""
+        monkeypatch.setattr(parallel, "CHUNK", 4)
+        monkeypatch.setattr(spool, "SECONDS", 0)
+        out = tmp_path / "out"
+
+        def prepare(task=report_task, num_shards=4):
+            write_prepared(out, task, tokenizer, "train", num_shards, progress=False)
+
+        def interrupt(module, name, call):
+            original, calls = getattr(module, name), []
+
+            def count(*args):
+                calls.append(args)
+                if len(calls) == call:
+                    raise KeyboardInterrupt
+                return original(*args)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(module, name, count)
+                with pytest.raises(KeyboardInterrupt):
+                    prepare()
+
+        return out, interrupt, prepare
+
+    @pytest.mark.parametrize(
+        ("module", "name", "call"),
+        [
+            (prepared, "pack", 1),
+            (prepared, "pack", 14),
+            (prepared, "_write_shard", 1),
+            (prepared, "_write_shard", 3),
+            (prepared, "remove_progress", 1),
+        ],
+    )
+    def test_files_are_equal_to_an_uninterrupted_run(
+        self, interrupted, directory, monkeypatch, module, name, call
+    ):
+        out, interrupt, prepare = interrupted
+        expected = (directory / checksums.SUMS).read_bytes()
+        os.rename(directory, directory.with_name("whole"))
+        interrupt(module, name, call)
+        assert not out.exists()
+        packed = []
+        pack = prepared.pack
+        monkeypatch.setattr(prepared, "pack", lambda one: packed.append(one) or pack(one))
+        prepare()
+        assert (out / checksums.SUMS).read_bytes() == expected
+        assert len(packed) == {1: 25, 14: 14, 3: 0}[call if name == "pack" else 3]
+        assert names(out.parent) == ["out", "whole"]
+
+    def test_other_settings_or_documents_begin_again(self, interrupted, report_task, tmp_path):
+        out, interrupt, prepare = interrupted
+        interrupt(prepared, "pack", 14)
+        prepare(num_shards=2)
+        assert PreparedExamples(out).num_shards == 2
+        source = Path(report_task.source.removeprefix("json:"))
+        changed = tmp_path / "changed.jsonl"
+        text = source.read_text(encoding="utf-8")
+        changed.write_text(text, encoding="utf-8")
+        task = dataclasses.replace(report_task, source=f"json:{changed}")
+        shutil.rmtree(out)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(prepared, "remove_progress", interrupt_now)
+            with pytest.raises(KeyboardInterrupt):
+                prepare(task)
+        changed.write_text(text.replace("Part 1 ", "Part 0 "), encoding="utf-8")
+        prepare(task)
+        first = bytes(PreparedExamples(out)[1]["input_ids"].astype(np.uint8) - 3)
+        assert b"Part 0 " in first
+
+
+def interrupt_now(*args):
+    raise KeyboardInterrupt

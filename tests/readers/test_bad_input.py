@@ -286,6 +286,12 @@ CASES = [
     Case("a page of menus", one("a.html", "<nav>Home</nav>"), "no text remains .*boilerplate"),
     Case("an instruction in a page", one("a.html", "<p>One<?x><p>Two"), text="One\n\nTwo"),
     Case("tags never closed", one("a.html", "<p>One<p>Two<b><i>"), text="One\n\nTwo"),
+    Case(
+        "an element with many attributes",
+        one("a.html", "<p>" + "<b " + "".join(f" a{n}=1" for n in range(501)) + ">x"),
+        "an element with more than 500 attributes",
+    ),
+    Case("deep bold text", one("a.html", "<b>" * 9000 + "x"), "elements inside one another"),
     Case("a deep page", one("a.html", "<div>" * 9000 + "x"), "elements inside one another"),
     Case("no cue", one("a.srt", "Nothing is timed here."), "no text remains"),
     Case(

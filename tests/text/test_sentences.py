@@ -1,5 +1,6 @@
 import pytest
 
+from longsum_jax.text import sentences
 from longsum_jax.text.ngrams import num_words
 from longsum_jax.text.sentences import (
     LONGEST_PIECE,
@@ -266,3 +267,59 @@ def test_splitter_name_has_a_version():
     name, version = splitter_name().split()
     assert name == "longsum"
     assert version.isdigit()
+
+
+@pytest.mark.parametrize(
+    ("between", "strength"),
+    [
+        ("; b", 4),
+        ("\u2014 b", 4),
+        (", b", 3),
+        ("\u060c b", 3),
+        ("\nb", 2),
+        ("\u2028b", 2),
+        (" and", 1),
+        (" BECAUSE", 1),
+        (" android", 0),
+        (" b", 0),
+    ],
+)
+def test_strengths_of_boundaries(between, strength):
+    text = f"a{between}"
+    spans = sentences.word_spans(text)
+    assert sentences._strength(text, spans[0], spans[-1]) == strength
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Pieces of 3 to 10 words, 6 on average."""
+    monkeypatch.setattr(sentences, "SHORTEST_PIECE", 3)
+    monkeypatch.setattr(sentences, "MEAN_PIECE", 6)
+    monkeypatch.setattr(sentences, "LONGEST_PIECE", 10)
+
+
+@pytest.mark.parametrize(
+    ("num_words", "commas", "lengths"),
+    [
+        (10, [], [10]),
+        (11, [], [6, 5]),
+        (25, [], [6, 6, 6, 7]),
+        # A boundary counts from the shortest to the longest piece.
+        (25, [2], [6, 6, 6, 7]),
+        (25, [3], [3, 6, 6, 10]),
+        (25, [10], [10, 6, 9]),
+        (25, [11], [6, 5, 6, 8]),
+        # The rest is not shorter than the shortest piece.
+        (12, [9], [9, 3]),
+        (12, [10], [6, 6]),
+        # Of equal boundaries, the nearest to the mean.
+        (12, [4, 7], [7, 5]),
+        (12, [5, 9], [5, 7]),
+    ],
+)
+def test_pieces_end_at_the_strongest_boundary(small_pieces, num_words, commas, lengths):
+    words = [f"w{i}," if i in commas else f"w{i}" for i in range(1, num_words + 1)]
+    text = " ".join(words)
+    pieces = list(sentences._pieces(text))
+    assert " ".join(pieces) == text
+    assert [len(piece.split()) for piece in pieces] == lengths
