@@ -25,7 +25,8 @@ from typing import Any
 from PIL import Image
 
 import longsum_jax
-from longsum_jax.commands import console, summarize
+from longsum_jax.commands import console
+from longsum_jax.commands.summarize import main as summarize_files
 from longsum_jax.evaluation.baselines import lead
 from longsum_jax.evaluation.comparison import Prediction, Sampling, compare, score_system
 from longsum_jax.evaluation.predictions import Pair
@@ -94,7 +95,7 @@ def write_summary_report() -> None:
     with contextlib.chdir(HERE.parent):  # the page shows the relative path
         path = SUMMARY_REPORT.relative_to(HERE.parent)
         flags = ["--length=5 sentences", f"--report={path}"]
-        summarize.main([*flags, "longsum_jax/example.md"])
+        summarize_files([*flags, "longsum_jax/example.md"])
 
 
 def take_pictures(program: str) -> None:
