@@ -1,16 +1,21 @@
-"""Writes the example report of the documentation and pictures of it.
+"""Writes the example reports of the documentation and pictures of them.
 
-    python docs/example_report.py --data=test.jsonl --model=runs/quickstart [--browser=CHROMIUM]
+    python docs/example_report.py [--data=test.jsonl] [--browser=CHROMIUM]
 
-The data are the proposals of the Ethereum project that are under CC0 1.0 (EIPs), JSON lines with
-id, licence, document and the abstract as summary. Systems are the extractor that comes with the
-package, the first sentences of a document, and the quickstart's model. The first two write about as
-many words as the references have on average.
+The report of ``longsum summarize`` is about the text that the package
+contains, ``longsum_jax/example.md``. With data, it also writes a comparison of
+systems: the built-in extractor, the first sentences of a document and, with
+``--model``, a model. The data are the proposals of the Ethereum project that
+are under CC0 1.0 (EIPs), JSON lines with id, licence, document and the abstract
+as summary. The first two systems write about as many words as the references
+have on average.
 """
 
 import argparse
 import base64
+import contextlib
 import io
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +26,7 @@ from PIL import Image
 
 import longsum_jax
 from longsum_jax.commands import console
+from longsum_jax.commands.summarize import main as summarize_files
 from longsum_jax.evaluation.baselines import lead
 from longsum_jax.evaluation.comparison import Prediction, Sampling, compare, score_system
 from longsum_jax.evaluation.predictions import Pair
@@ -30,6 +36,8 @@ from longsum_jax.text.rows import read_rows
 
 HERE = Path(__file__).resolve().parent
 REPORT = HERE / "guide" / "example_report.html"
+SUMMARY_REPORT = HERE / "guide" / "summary_report.html"
+SUMMARY_SIZE = (1280, 760)  # pixels of the summary's picture
 METRICS = ("rouge", "novelty", "extractiveness", "repetition", "entities", "length")
 OPTIONS = {"rouge": {"stemmer": True}}
 LICENCE = "CC0-1.0"
@@ -82,8 +90,16 @@ def free_pairs(path: str) -> list[Pair]:
     return [Pair(row["id"], row["document"], row["summary"]) for row in rows]
 
 
+def write_summary_report() -> None:
+    """Writes the report of the package's example text."""
+    with contextlib.chdir(HERE.parent):  # the page shows the relative path
+        path = SUMMARY_REPORT.relative_to(HERE.parent)
+        flags = ["--length=5 sentences", f"--report={path}"]
+        summarize_files([*flags, "longsum_jax/example.md"])
+
+
 def take_pictures(program: str) -> None:
-    """Photographs the page on a wide and on a narrow screen, and a document on the wide one."""
+    """Takes pictures of the summary, the comparison and one of its documents."""
     sys.path.insert(0, str(HERE.parent / "tests" / "evaluation"))
     from browser import Browser
 
@@ -91,6 +107,12 @@ def take_pictures(program: str) -> None:
         browser = Browser(program, directory)
         try:
             browser.set_theme("light")
+            browser.resize(*SUMMARY_SIZE)
+            browser.open(SUMMARY_REPORT.as_uri())
+            browser.wait("!document.getElementById('reader').hidden")
+            browser.run("document.querySelectorAll('.sentence')[2].click()")
+            browser.run("document.activeElement.blur()")
+            _save(browser, "summary_report.png")
             for name, size in PICTURES.items():
                 browser.resize(*size)
                 browser.open(REPORT.as_uri())
@@ -117,10 +139,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", help="JSON lines; without it only pictures are taken")
+    parser.add_argument("--data", help="JSON lines of the comparison")
     parser.add_argument("--model", help="the quickstart's workdir")
     parser.add_argument("--browser", help="program of Chromium, for pictures")
     flags = parser.parse_args()
+    write_summary_report()
     if flags.data:
         systems: dict[str, Summarize] = {"built-in extractor": extracts, "lead": leads}
         if flags.model:

@@ -108,9 +108,10 @@ def _index(names: Set[str]) -> str:
 
 def render(page: Page, result: Mapping[str, Any], name: str) -> str:
     """Returns one page as Markdown."""
-    lines = [f"# {page.title}", "", page.text, "", *_origin(result, name)]
+    lines = [f"# {page.title}", ""]
     if page.picture is not None:
         lines += [f"![{page.title}]({Path(name).stem}.png)", ""]
+    lines += [page.advice, "", page.text, "", *_origin(result, name)]
     for table in page.tables:
         rows = table.rows(result["rows"])
         if not rows:

@@ -15,6 +15,7 @@ KIND = Column("attention", "kind")
 PAGES: Mapping[str, Page] = {
     "ssm": Page(
         "State-space operation",
+        "Compare the backends here before you change the length or the state size of a model.",
         "The bidirectional state-space convolution of LOCOST.",
         [
             Table(
@@ -62,6 +63,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "ssm_backends": Page(
         "State-space backends: FFT vs. matrix products",
+        "Leave `ssm_backend` at `auto`, which selects the backend by this table.",
         "CPU seconds of both backends. *Ratio* is the FFT's time divided by the matrix "
         'products\' time: below 1 the FFT is faster. `ssm_backend="auto"` selects the backend '
         "by this table.",
@@ -83,6 +85,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "encoder_attentions": Page(
         "Encoder attentions at equal cost",
+        "Compare the time and memory of attentions here before you select one for long inputs.",
         "One layer of each encoder attention by length. *Slope* is the exponent of the growth "
         "of CPU time between the two longest inputs; *expected* follows from the complexity "
         "in Table 1 of the Hepos paper, plus the layer's projections.",
@@ -105,12 +108,14 @@ PAGES: Mapping[str, Page] = {
     ),
     "lsg": Page(
         "LSG vs. other attentions",
+        "Compare the cost of LSG's sparse patterns here before you select one.",
         "One layer of each attention at one length. LSG settings are written as block size / "
         "sparsity factor and selection.",
         [Table("", [KIND, TOKENS, Column("keys per token", "keys"), *LAYER_TIMES])],
     ),
     "lsg_classifier": Page(
         "LSG classifiers vs. other attentions",
+        "Compare accuracies here before you select an attention for a classifier.",
         "A training step of a whole RoBERTa for binary classification, with each attention, "
         "with and without attention dropout. Linear, efficient and Performer attention have "
         "no weights to drop.",
@@ -130,11 +135,13 @@ PAGES: Mapping[str, Page] = {
     ),
     "lsg_lengths": Page(
         "LSG by length",
+        "Look up the cost of LSG for your document length here before you select it.",
         "Forward pass of one layer of each attention by length; compare how time and memory grow.",
         [Table("", [KIND, TOKENS, Column("keys per token", "keys"), *LAYER_TIMES[:2]])],
     ),
     "lsg_embeddings": Page(
         "Conversion to LSG: embeddings",
+        "Check here which initialization of the longer position table to select for a conversion.",
         "A pretrained sentence encoder with 512 positions is converted without training. The "
         "table shows the cosine similarity of its mean state and the mean over chunks of 512 "
         "tokens read by the original. *Another document* is the chance level.",
@@ -153,6 +160,8 @@ PAGES: Mapping[str, Page] = {
     ),
     "lsg_masked_lm": Page(
         "Conversion to LSG: masked language model",
+        "Check here how much a converted model loses before you "
+        "decide whether to train it further.",
         "Bits per masked token of a masked language model that was trained at 512 tokens and "
         "then converted, without training and after a few training steps at the longer "
         "length. The model is MiniLM, a sentence encoder, with a new head that was trained "

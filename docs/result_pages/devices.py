@@ -155,6 +155,7 @@ TRIED = [
 PAGES: Mapping[str, Page] = {
     "encode_memory": Page(
         "Memory of encoders",
+        "Look up whether your document fits on your device before you select an encoder.",
         "GiB of memory for a pass of the encoder by document length in tokens: base models, "
         "one document, parameters included. From programs compiled ahead of time; nothing was "
         "run. If the compiler reports that a program does not fit, the table shows the memory "
@@ -164,6 +165,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "train_step_memory": Page(
         "Memory of training steps",
+        "Look up whether your documents fit on your device before you start a training run.",
         "GiB of memory for a training step by document length in tokens: base models, one "
         "document, AdamW and checkpointing, parameters included. From programs compiled ahead "
         "of time; nothing was run. If the compiler reports that a program does not fit, the "
@@ -176,6 +178,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "train_step_pages_memory": Page(
         "Memory of training steps over pages",
+        "Set `model.page_recompute` if training over pages does not fit on your device.",
         "GiB of temporary arrays in a training step of BART base by document length in "
         "tokens: one document in pages of 1,024 tokens, a target of 1,024, AdamW and "
         "checkpointing, without parameters and optimizer. The pages are encoded all at once "
@@ -191,6 +194,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "locost_memory": Page(
         "LOCOST: memory by the paper's protocol",
+        "Use this page to compare memory with the LOCOST paper, not to plan a run.",
         "GiB of memory for the passes of figure 4 and table 3 of the paper by document length "
         "in tokens: base models, one document, a target of 1,024 tokens, no dropout, "
         "bfloat16, parameters included. Training is a forward and a backward pass, without "
@@ -210,6 +214,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "train_step_batch_memory": Page(
         "Memory of training steps over eight documents",
+        "Use this page to compare memory for batches with the LOCOST paper.",
         "GiB of memory for a training step of base models on one NVIDIA H200: eight "
         "documents, targets of 1,024 tokens, AdamW and checkpointing, parameters included. "
         "From compiled programs; nothing was run. In the paper, LOCOST needs half of LongT5's "
@@ -225,6 +230,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "million_tokens": Page(
         "A forward pass over a million tokens",
+        "Plan memory by the column of total gigabytes before you read a million tokens.",
         "Gigabytes of arguments, results and temporary arrays of compiled programs, and of a "
         "run. Programs compiled on a CPU contain float32 copies of bfloat16 arrays, so they "
         "are an upper estimate for accelerators.",
@@ -246,6 +252,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "accelerator": Page(
         "Results on a GPU",
+        "Run the same script on your GPU if its results matter to you.",
         "Results of `benchmarks/accelerator.py` on a GPU. The losses and gradient norms of "
         "eight families' tiny models are compared with the same program on the machine's CPU, "
         "in float32 at full precision. Attention kernels, values and gradients in bfloat16, "
@@ -310,6 +317,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "plans": Page(
         "Plans for TPUs and GPUs",
+        "Run `longsum plan` for your own config before you rent a device.",
         "Compiled by `longsum plan` for described devices and **not run**: memory, collectives "
         "and compile times are properties of XLA's programs; times are rooflines, a lower bound "
         "for real runs. GB (10^9 bytes) per device; *at least* is the slowest of matrix products, "
@@ -363,6 +371,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "config_plans": Page(
         "Plans of shipped configs",
+        "Look up the memory of a shipped config before you start it.",
         "One update of every shipped config on one NVIDIA H200, compiled by `longsum plan` "
         "and **not run**: its input (documents, micro-batches, and maximum tokens of a "
         "document, for configs/awesome.py of a segment), memory in GB, and the roofline. The "
@@ -398,6 +407,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "fit_length": Page(
         "Training memory by document length",
+        "Look up the longest document that fits before you set `max_source_length`.",
         "GiB of memory for a training step, from compiled programs. Models that read segment "
         "by segment need the same memory for every length.",
         [
@@ -413,6 +423,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "hepos_lengths": Page(
         "Hepos: maximum source length in training",
+        "Look up the longest source that fits before you select a Hepos stride.",
         "The rows of table 4 of the paper, encoder/cross-attention: BART large, two documents "
         "per step, targets of 1,024 tokens, AdamW, float32, no gradient checkpointing, within "
         "48 GB of an A100, compiled ahead of time. The paper's maximum lengths are between "
@@ -432,6 +443,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "awesome_lengths": Page(
         "AWESOME: maximum document length in training",
+        "Look up the longest document that fits before you select a memory.",
         "The models of table 14 of the paper: BART large and models of its width and depth, "
         "and LongT5 with sliding windows in the sizes of its base checkpoint, one document "
         "per step, AdamW, float32, within 27 GB of an A100, compiled ahead of time. Models "
@@ -454,6 +466,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "hepos": Page(
         "Hepos: memory of decoding",
+        "Compare the memory of cross-attentions here before you decode long sources.",
         "Gigabytes of memory for the decoder of the base LOCOST, by source length and stride. "
         "*Stored* is the content of the cache: keys and values, or encoder states.",
         [

@@ -42,6 +42,7 @@ SWAPS = {"": "", "same": "the document", "other": "another document"}
 PAGES: Mapping[str, Page] = {
     "sources": Page(
         "Accuracy of source attribution",
+        "Compare the methods here before you select an aligner for reports.",
         "Methods of source attribution are compared on sentences drawn from documents and "
         "rewritten by rules, so that their sources are known. Further tables show the support "
         "of reference sentences in their own and in another document, and of sentences "
@@ -123,6 +124,8 @@ PAGES: Mapping[str, Page] = {
     ),
     "metrics": Page(
         "Metrics of summaries",
+        "Check a metric's difference from its reference here before you "
+        "compare scores with published ones.",
         "Our metrics are compared with their reference implementations on the same pairs of "
         "texts, on one core: the largest difference of a score from 0 to 100 (for BARTScore "
         "and LongDocFACTScore, of log-probabilities), pairs per CPU second, and the speed-up. "

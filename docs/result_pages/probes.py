@@ -138,6 +138,7 @@ PROBED_MODEL = (
 PAGES: Mapping[str, Page] = {
     "memory_probes": Page(
         "Probes of memories",
+        "Compare the memories by the distance of the facts that your documents require.",
         "Small models read a text segment by segment and copy four marked symbols after the "
         "last segment (the task `needle` of the [probes](probes.md)). They are trained at 16 "
         "tokens, which are one segment, then at 64 and 256 tokens in four segments, and "
@@ -211,6 +212,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "probes": Page(
         "Probes",
+        "Compare attentions by the longest input at which they still solve a task.",
         "Small models are trained on generated tasks with exact answers (defined in "
         "`studies/probe_tasks.py`, with an example of each; `python studies/probes.py "
         "--show` prints texts). All models have the same number of parameters, read the same "

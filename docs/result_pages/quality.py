@@ -100,6 +100,7 @@ OF_DOCUMENTS = [
 PAGES: Mapping[str, Page] = {
     "quality": Page(
         "Quality of small models, compared",
+        "Compare variants by the significance tests here, not by single scores.",
         "This page compares, with significance tests, the [models that use their "
         "source](reading_start_study.md), [segments](segment_study.md) and [longer "
         "inputs](reading_study.md), document by document.\n\n"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from result_pages import speed_figure
 from result_pages.tables import (
     MODEL,
     TOKENS,
@@ -80,16 +81,19 @@ SPEED_TEXT = (
 PAGES: Mapping[str, Page] = {
     "encode": Page(
         "Encoders",
+        "Look up the time of reading a document here before you select an encoder.",
         f"Time and memory of `Model.encode` for base models and one document. {SPEED_TEXT}",
         [Table("", SPEED, with_peers)],
     ),
     "train_step": Page(
         "Training steps",
+        "Look up the time of a step here before you plan a training run on a CPU.",
         f"One step with AdamW: forward, backward, update. {SPEED_TEXT}",
         [Table("", SPEED, with_peers)],
     ),
     "decode": Page(
         "Decoding",
+        "Look up the cost of beams here before you set `num_beams`.",
         "Tokens per second of decoding without the encoder; *whole call* includes the "
         "encoder. The baseline is transformers' `generate`.",
         [
@@ -112,6 +116,8 @@ PAGES: Mapping[str, Page] = {
     ),
     "drafts": Page(
         "Prompt-lookup decoding",
+        "Divide accepted tokens by the relative time of a step "
+        "before you set `prompt_lookup_num_tokens`.",
         "Greedy search with `prompt_lookup_num_tokens` returns the same ids in fewer but "
         "longer steps. The speed-up is the number of accepted tokens per step divided by the "
         "relative time of a step. The time of steps was measured with random weights and "
@@ -145,6 +151,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "first_summary": Page(
         "Time to first summary",
+        "Keep the cache of compiled programs between runs, because warm starts load them.",
         "Time of `longsum summarize` from the shell to the text, compared with a script for "
         "transformers under PyTorch: base models with random weights, a document of 3,000 "
         "words, truncated to the model's positions in both, 64 new tokens, greedy search. "
@@ -177,6 +184,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "many_documents": Page(
         "Many documents",
+        'Set `batch_size="auto"` for many documents of mixed lengths.',
         "Throughput for documents of mixed lengths, from a news article to a book: base "
         "models with random weights, greedy search, summaries of varied lengths, "
         '`Model.summarize` with `batch_size="auto"`. The baseline is transformers\' `generate` '
@@ -206,10 +214,13 @@ PAGES: Mapping[str, Page] = {
     ),
     "peers": Page(
         "Speed vs. PyTorch, by machine",
+        "Look up the model and the length that you use, because the "
+        "speed-up depends on both and on the machine.",
         "Speed-up over transformers under PyTorch for base models, one document, float32: "
         "`Model.encode`, one step with AdamW, tokens per second of decoding. *Target* is the "
         "speed-up that each case should reach on every machine; empty cells were not "
-        "measured.",
+        "measured. The figure shows the times of the machine with AVX-512 and the "
+        "memory of [encoders](encode.md). LOCOST is compared with LongT5.",
         [
             Table(
                 "",
@@ -218,9 +229,11 @@ PAGES: Mapping[str, Page] = {
                 machines,
             )
         ],
+        speed_figure.draw,
     ),
     "input": Page(
         "Input pipeline",
+        "Compare these rates with your training speed to see whether the input is the bottleneck.",
         "Documents per second on one core.",
         [
             Table(
@@ -235,6 +248,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "segments": Page(
         "Segmentation",
+        "Compare these rates with your training speed before you split documents during training.",
         "Documents per CPU second: splitting documents into segments and assigning their "
         "summaries to segments.",
         [

@@ -77,6 +77,7 @@ ERRORS = [
 PAGES: Mapping[str, Page] = {
     "sentences": Page(
         "Sentence splitting",
+        "Compare the splitters on texts like yours before you replace the built-in one.",
         "Errors of sentence splitters on two gold sets: texts generated from templates, "
         "abbreviations, names, dates and punctuation of more than ten languages, and labeled "
         "periods in real English texts (novels, short stories, papers, technical standards, "
@@ -117,6 +118,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "web_pages": Page(
         "Main text of web pages",
+        "Compare the extractors on pages like yours before you replace the built-in one.",
         "Pages made from templates that imitate the markup of content management systems, themes "
         "and sites, with marked sentences of our own. *Recall* is the share of the article that an "
         "extractor returns, *boilerplate* the share of everything else (menus, cookie banners, "
@@ -163,6 +165,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "builtin_extractor": Page(
         "Extractive summaries",
+        "Check the scores for your kind of document before you use the built-in ranker.",
         "The built-in ranker is compared with unsupervised extraction on eight kinds of text: "
         "means of stemmed ROUGE-1, -2 and -Lsum over whole test parts. On each kind, all systems "
         "have the same word budget, the mean length of its training references. *Built-in* uses "
@@ -202,6 +205,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "extractive_peers": Page(
         "Extractive summaries vs. sumy",
+        "Compare quality and time here before you select an extractive algorithm.",
         "The built-in ranker is compared with sumy's summarizers on the same documents, with "
         "the same sentences and the same word budget. Scores are means of stemmed ROUGE-1, -2 "
         "and -Lsum; seconds are CPU time per document, from text to summary.",
@@ -222,6 +226,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "strategies": Page(
         "Strategies for long documents",
+        "Compare what the strategies retain before you set `--strategy`.",
         "How much of a document each reading strategy retains, with an extractor in place of "
         "a model: it copies the first sentences of an input (*lead*), or the best ones "
         "according to the built-in ranker (*ranker*). This compares strategies, not the "
@@ -248,6 +253,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "corpora": Page(
         "Data set statistics",
+        "Use the lengths of a data set here to set the model's input and output lengths.",
         "Means over the documents of the validation splits used on other pages: words, "
         "compression (document words per summary word), coverage (share of summary words in "
         "fragments copied from the document), and density (mean length of a word's fragment; "
@@ -269,6 +275,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "salient_ngrams": Page(
         "Position of summary n-grams in the source",
+        "Check here whether a truncated input would lose the important part of your documents.",
         "Percentage of the distinct unigrams and bigrams shared by a summary and its document "
         "that occur in the first tenths of the document; means over documents (Hepos paper, "
         "figure 2).",

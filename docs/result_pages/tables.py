@@ -33,13 +33,15 @@ class Page(NamedTuple):
     """One page.
 
     Attributes:
-        title: of the page.
+        title: heading of the page.
+        advice: one sentence that says what to do with the results.
         text: what was measured and how to read the tables.
         tables: see ``Table``.
-        picture: a figure of the rows, drawn above the tables.
+        picture: figure of the rows, the first thing on the page.
     """
 
     title: str
+    advice: str
     text: str
     tables: Sequence[Table]
     picture: Callable[[list[Row]], "Figure"] | None = None

@@ -40,12 +40,16 @@ STUDY_TEXT = (
 PAGES: Mapping[str, Page] = {
     "attention_study": Page(
         "Encoder attentions and cross-attentions on real text",
+        "Compare attentions by the loss with another source first, "
+        "because it shows whether the source is used.",
         "Every encoder attention, combined with cross-attentions and trained further from one "
         f"small model. {STUDY_TEXT}",
         [Table("", [*ENCODERS_OF_STUDIES, *SCORES])],
     ),
     "reading_start_study": Page(
         "Models that use their source",
+        "Compare both columns of bits before you compare ROUGE, "
+        "because equal values mean an unused source.",
         "Small models that were pre-trained to use their source before fine-tuning on "
         "summaries: first on copying words in random order, which can only be predicted from "
         "the source; then on mixed tasks over pieces of 60 and of 280 words "
@@ -128,6 +132,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "small_model": Page(
         "Ten million parameters that copy",
+        "Follow these stages of training if you train a small model that must copy.",
         "A LOCOST of width 256, with four encoder and three decoder layers, a vocabulary of "
         "8,192 pieces and 10.2 million parameters (`configs/locost_small.py`, `size=10m`), "
         "trained for a quarter of an hour on a GPU: first on copying, then on mixed tasks "
@@ -199,6 +204,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "reading_study": Page(
         "Longer inputs for the same model",
+        "Check here what longer inputs gain before you train on them.",
         "A LOCOST of 1.8 million parameters that was [pre-trained to use its "
         "source](reading_start_study.md), here on pieces of up to 1,100 words, is trained on "
         "papers and specifications of at least 6,000 tokens, of which it reads the first "
@@ -280,6 +286,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "segment_study": Page(
         "Comparison of segments and memories",
+        "Compare the losses of memories here before you add one to a segment model.",
         "Variants of AWESOME on biomedical papers (SumPubMed), specifications, and papers of "
         "computational linguistics (ScisummNet): the first 4,096 tokens of documents of at "
         "least 1,500 words, in segments. *se3* reads only segments. *txt* adds important "
@@ -354,6 +361,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "empty_segments": Page(
         "Segments without a target",
+        "Check here how to treat segments without a target before you train on segments.",
         "Segments without a summary sentence, read without a loss (*false*) or trained on an "
         "empty output (*true*), on technical specifications: the first 1,024 tokens in "
         "segments of 96 to 128, a model of one million parameters from scratch, greedy "

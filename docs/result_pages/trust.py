@@ -102,6 +102,7 @@ RUN = Column("run", "what")
 PAGES: Mapping[str, Page] = {
     "parity": Page(
         "Parity with transformers",
+        "Check the error of your family here before you replace transformers.",
         "Small random models of every family are compared with the PyTorch class, in float32, "
         "with rows of unequal length. Errors are relative to the largest value. "
         "`tests/parity` tests the same.",
@@ -121,6 +122,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "reliability": Page(
         "Reliability",
+        "Check here which failures were tested before you rely on automatic continuation.",
         "Runs of `longsum train` are killed, stopped by signals and moved to other devices at "
         "random times; files are damaged, and disks fail. Each trial is compared with an "
         "undisturbed one. The runs are tiny, with dropout, prefetched batches, evaluations "
@@ -229,6 +231,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "precision": Page(
         "bfloat16 vs. float32",
+        "Compare bfloat16 with the difference between seeds before you select it.",
         "A small LOCOST is trained on gap sentences of Python's built-in documentation, from "
         "the same parameters and on the same batches, in float32 and in bfloat16; parameters "
         "are float32 in both. A third run in float32, with another seed for parameters and "
@@ -265,6 +268,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "fuzz": Page(
         "Fuzzing of readers",
+        "Check here which readers were tested before you read untrusted files.",
         "Every reader is given small valid files with random damage. If the format is known, "
         "the content is taken apart, damaged inside and reassembled with correct lengths and "
         "checksums: members of archives, headers of safetensors and arrays, records, pickle "
@@ -290,6 +294,7 @@ PAGES: Mapping[str, Page] = {
     ),
     "soak": Page(
         "Soak tests",
+        "Check the growth of memory here before you run a process for days.",
         "One process summarizes short and long documents, and one trains with a checkpoint "
         "and an evaluation after every step. Each row is a tenth of the work. Resident memory "
         "is the minimum of the tenth. A leak shows as growth of memory, files or threads; "

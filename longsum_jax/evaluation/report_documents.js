@@ -2,6 +2,7 @@
 
 const ROW_HEIGHT = 3.5; // in the size of letters, as in the style sheet
 const SPARE_ROWS = 8; // outside of the view
+const SEARCHED_SUMMARIES = 6; // smallest number of summaries with a search field
 
 // What documents may be ordered by: name, values of all documents.
 function keys() {
@@ -85,6 +86,7 @@ function showTable() {
   at("table").setAttribute("aria-rowcount", count + 1);
   at("rows").scrollTop = 0;
   showRows();
+  filterSummaries();
 }
 
 const FORMATS = { score: fixed, difference: signed, words: whole };
@@ -170,6 +172,46 @@ function onRowKey(event) {
   if (Number.isNaN(place) || !(event.key in steps)) return;
   event.preventDefault();
   focusRow(place + steps[event.key]);
+}
+
+// The list of summaries, which pages for readers show in place of the table.
+
+async function listSummaries() {
+  // The title states their number, and few summaries need no search.
+  at("controls").hidden = size() < SEARCHED_SUMMARIES;
+  at("found").hidden = at("controls").hidden;
+  at("rows").hidden = true;
+  at("order").parentElement.hidden = true;
+  at("direction").hidden = true;
+  at("list").hidden = false;
+  for (let number = 0; number < size(); number++) {
+    at("list").append(listItem(number, await documentOf(number)));
+  }
+  filterSummaries();
+}
+
+function listItem(number, { query, summaries }) {
+  const link = element("a", {
+    href: `#document=${number + 1}`,
+    textContent: index.documents.id[number],
+  });
+  const source = counted(index.documents.words[number], "word");
+  const facts = `${source}, summary of ${scoresOf(0, number)}`;
+  const text = element("div", {
+    className: "text",
+    dir: "auto",
+    textContent: summaries[0].pieces.join("").trim() || "(empty)",
+  });
+  const parts = [element("h3", {}, link), element("p", { className: "facts", textContent: facts })];
+  if (query) parts.push(element("p", { className: "query", textContent: query }));
+  return element("li", {}, ...parts, text);
+}
+
+// Hides the summaries of documents that a search did not match.
+function filterSummaries() {
+  [...at("list").children].forEach((item, number) => {
+    item.hidden = matching !== null && !matching.has(number);
+  });
 }
 
 // Search

@@ -8,7 +8,8 @@ function close() {
   at("overview").hidden = false;
   drawPlots();
   at("documents").scrollIntoView();
-  focusRow(position);
+  if (isForReaders()) at("list").querySelectorAll("a")[order[position]]?.focus();
+  else focusRow(position);
 }
 
 // Whether the page shows summaries of one system to read, without anything to compare them with.
@@ -31,6 +32,7 @@ function arrangeForReaders() {
   measured.append(element("summary", { textContent: "Measurements" }), ...sections.slice(0, -1));
   measured.addEventListener("toggle", drawPlots);
   at("overview").append(measured);
+  at("documents").textContent = size() === 1 ? "Summary" : "Summaries";
 }
 
 // The sizes of the documents and their summaries in words.
@@ -107,9 +109,11 @@ async function start() {
   at("metric").append(
     ...index.columns.map((name) => new Option(name, name, false, name === chosen.metric)),
   );
-  at("reader-note").textContent =
-    "Choose a sentence to see which sentences of the document it rests on. Dotted ones are " +
-    `unsupported: ${wording().note()}`;
+  at("reader-note").textContent = isForReaders()
+    ? "Select a sentence to see its sources in the document. " +
+      "A dotted underline marks sentences without sources."
+    : "Choose a sentence to see which sentences of the document it rests on. Dotted ones are " +
+      `unsupported: ${wording().note()}`;
   at("overview").hidden = false;
   makePlots();
   showScores();
@@ -117,6 +121,7 @@ async function start() {
   chooseMetric(chosen.metric);
   listen();
   await follow();
+  if (isForReaders()) await listSummaries();
 }
 
 start().catch((error) => {

@@ -9,10 +9,14 @@ from collections.abc import Iterator, Sequence
 
 _ANY_MARK = re.compile(r"[*_`~\\#|=>]|\]\(|^[ \t]*[-+]", re.MULTILINE)
 
-# Marks of lines
-_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})[^`]*$")
+# Marks of lines. Possessive quantifiers keep the time linear in the length of
+# a line.
+_FENCE = re.compile(r"[ \t]*(`{3,}+|~{3,}+)[^`]*$")
 _RULE = re.compile(r" {0,3}([-*_=])(?:[ \t]*\1){2,}\s*$")  # also the underline of a heading
-_TABLE_RULE = re.compile(r"(?=[^|]*\|)[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?\s*$")
+_TABLE_RULE = re.compile(
+    r"(?=[^|]*\|)[ \t]*+\|?[ \t]*+:?-++:?[ \t]*+"
+    r"(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?\s*$"
+)
 _LINE_MARKS = (
     re.compile(r" {0,3}(?P<mark>(?:>[ \t]?)+)(?=[^\W\d]|[#*_`\[-])"),  # quotation
     re.compile(r"[ \t]*(?P<mark>#{1,6}[ \t]+)(?=\S)"),  # heading

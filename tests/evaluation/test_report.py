@@ -237,7 +237,7 @@ def test_documents_without_references(content, tmp_path):
 
 
 def test_marks_and_counts_of_documents(content, tmp_path):
-    source = "# Well-known cats\n\n- **Cats sleep. They purr** `all_day`."
+    source = "# Well-known animals\n\n- **Cats sleep. They purr** `all_day`."
     pairs = [Pair("cats", source, "")]
     systems = [content.systems[0]._replace(predictions=["- **Cats** don't bark."])]
     path = tmp_path / "marks.html"
@@ -247,7 +247,7 @@ def test_marks_and_counts_of_documents(content, tmp_path):
     assert index["documents"]["words"] == [num_words(source)]
     assert index["words"] == [[4]]
     assert index["documents"]["opening"] == [
-        "Well-known cats \u2022 Cats sleep. They purr all_day."
+        "Well-known animals \u2022 Cats sleep. They purr all_day."
     ]
     assert len(document["source"]) == len(split_sentences(source))
     assert document["summaries"][0]["pieces"] == ["\u2022 Cats don't bark."]
@@ -366,6 +366,25 @@ def test_pages_without_references(browser, tmp_path):
         is_one = str(count == 1).lower()
         browser.wait(f"{is_one} === !document.getElementById('reader').hidden")
         assert browser.run("document.getElementById('measured').open") is False
+        items = "document.querySelectorAll('#list li').length"
+        browser.wait(f"{items} === {count}")
+    lines = text(browser, "#list li:last-child").split("\n")
+    assert [line for line in lines if line] == [
+        "report-14",
+        "19 words, summary of 4 words",
+        "Cats sleep all day.",
+    ]
+    browser.run("document.querySelector('#list li:last-child a').click()")
+    browser.wait("document.getElementById('name').textContent === 'report-14'")
+    browser.press("Escape", 27)
+    browser.wait("document.activeElement.textContent === 'report-14'")
+    browser.run(
+        "search_box = document.getElementById('search');"
+        "search_box.value = 'report 7 is';"
+        "search_box.dispatchEvent(new Event('input'))"
+    )
+    visible = "document.querySelectorAll('#list li:not([hidden])').length"
+    browser.wait(f"{visible} === 1")
     assert browser.run("document.title") == "Summaries of report-0 and 2 more"
 
 

@@ -1,5 +1,7 @@
 """Marks of Markdown that are removed for display."""
 
+import time
+
 import pytest
 
 from longsum_jax.text.markdown_marks import pieces_without_marks
@@ -41,3 +43,14 @@ def test_other_characters_remain(text):
 def test_marks_may_cross_pieces():
     assert pieces_without_marks("A **b. C** d.", [6, 13]) == ["A b.", " C d."]
     assert pieces_without_marks("Plain. Text.", [6, 12]) == ["Plain.", " Text."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [" " * 20_000 + "x|", "~" * 20_000 + "`", "*a \n" * 5_000],
+    ids=["spaces", "fence", "stars"],
+)
+def test_time_is_linear_in_the_length(text):
+    start = time.process_time()
+    assert pieces_without_marks(text, [len(text)]) == [text]
+    assert time.process_time() - start < 3
