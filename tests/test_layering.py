@@ -262,7 +262,7 @@ def test_help_is_light():
     assert not loaded & {*OPTIONAL, "jax", "flax"}
 
 
-FRONT_NAMES = {"load", "summarize", "Model", "Summary", "InputError", "__version__"}
+FRONT_NAMES = {"load", "pipeline", "summarize", "Model", "Summary", "InputError", "__version__"}
 FRONT_ROOMS = {"ops", "layers", "models", "conversion", "tokenizers", "text", "ranking", "readers"}
 FRONT_ROOMS |= {"data", "training", "evaluation"}
 
