@@ -126,7 +126,7 @@ class ContinuousBatch:
         Args:
             length: slot length in tokens, at least the padded length of every document.
             arrivals: function from the indices of the documents in slots and the number of slots
-                to the indices of those that are cancelled, and to the ids and masks [1, length] of
+                to the indices of cancelled documents, and to the ids and masks [1, length] of
                 new documents, which are numbered in order of arrival.
             on_progress: callback for each unfinished document after some steps;
                 beam search has no sequences before a document is finished.

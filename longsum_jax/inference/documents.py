@@ -197,7 +197,7 @@ class DocumentSummarizer:
 
         Args:
             arrivals: function from the indices of the documents in slots and the number of slots
-                to the indices of those that are cancelled, and to new documents, which are numbered
+                to the indices of cancelled documents, and to new documents, which are numbered
                 in order of arrival.
             slot_length: length to which documents are padded, at least their
                 own; the model may pad it further.

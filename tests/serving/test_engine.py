@@ -111,10 +111,11 @@ def test_ids_alone_are_ids_among_others(name, options, tiny_tokenizer, draw_para
     assert [summary.text for summary in among] == [summary.text for summary in alone]
     for parts, summary, (_, call) in zip(streams, among, requests, strict=True):
         assert "".join(part.text for part in parts) == summary.text
-        if call.get("num_beams") != 2 and len(summary.text) > 40:
+        are_segments = "strategy" in call
+        assert all(part.is_segment == are_segments for part in parts)
+        if not are_segments and "num_beams" not in call and len(summary.text) > 40:
             assert len(parts) > 1
-        assert any(part.is_segment for part in parts) == (call.get("strategy") == "segments")
-    assert len({summary.text for summary in alone}) > len(TEXTS)
+    assert len({summary.text for summary in alone}) > 1
     expected = model.summaries([TEXTS[0]], **options[0])[0].text
     assert alone[0].text == expected
 
