@@ -1,6 +1,6 @@
 """LoRA adapters: their parameters, their merge, and their files in PEFT's layout.
 
-The matrices A and B of a linear map are parameters beside its kernel, stacked
+The matrices A and B of a linear map are parameters next to its kernel, stacked
 and sharded like it, see ``layers.dense.Linear``.
 """
 

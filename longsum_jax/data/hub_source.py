@@ -82,8 +82,8 @@ def pin_source(source: str, earlier: str = "") -> str:
 def documents(task: Task, split: str) -> Iterator[DataRow]:
     """Yields the documents of a split, file by file in sorted order.
 
-    Columns with the usual names ("article", "highlights") are read like those
-    of other files, see ``text.rows.choose_keys``.
+    Columns with the usual names ("article", "highlights") are read as in
+    other files, see ``text.rows.choose_keys``.
 
     Args:
         task: task whose source is of this scheme.

@@ -175,9 +175,9 @@ def _base_of(adapter: Adapter, base: str | Path | None = None) -> str | Path:
         raise InputError(
             f"{adapter.directory}: adapter_config.json names no base model; give one (base)"
         )
-    beside = adapter.directory / base
-    if not Path(base).is_dir() and beside.is_dir():
-        base = beside
+    nearby = adapter.directory / base
+    if not Path(base).is_dir() and nearby.is_dir():
+        base = nearby
     if Path(base).is_dir() and is_adapter(Path(base)):
         raise InputError(
             f"{adapter.directory}: its base model {base} is an adapter as well; merge that one "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from longsum_jax.errors import InputError
 from longsum_jax.schema import Positive, PositiveFloat, Rate, check_ranges
 
-# Parameters beside the kernel W [inputs, outputs] of a linear map:
+# Parameters next to the kernel W [inputs, outputs] of a linear map:
 # A [inputs, rank] and B [rank, outputs].
 KERNEL, LORA_A, LORA_B = "kernel", "lora_a", "lora_b"
 ALL_LINEAR = "all-linear"
