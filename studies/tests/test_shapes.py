@@ -1,0 +1,31 @@
+import pytest
+import shapes
+from fuzz_readers import READERS
+
+from longsum_jax.errors import InputError
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_growth_is_measured_up_to_the_limit(monkeypatch, power):
+    monkeypatch.setattr(shapes, "_seconds", lambda name, n: n**power * 1.3e-6)
+    growth = shapes.grow("rows: keys")
+    assert growth.exponent == pytest.approx(power)
+    assert growth.end == "time"
+    assert growth.number == 2 ** (20 if power == 1 else 10)
+
+
+def test_a_refusal_ends_the_doubling(monkeypatch):
+    def seconds(name, number):
+        if number > 100:
+            raise InputError("too many")
+        return 0.0
+
+    monkeypatch.setattr(shapes, "_seconds", seconds)
+    growth = shapes.grow("rows: keys")
+    assert (growth.number, growth.end) == (64, "refused at 128: too many")
+
+
+@pytest.mark.parametrize("name", shapes.SHAPES)
+def test_shapes_belong_to_readers(name):
+    assert name.partition(":")[0] in READERS
+    assert shapes.SHAPES[name](1)
