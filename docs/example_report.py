@@ -15,7 +15,6 @@ import argparse
 import base64
 import contextlib
 import io
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -112,7 +111,7 @@ def take_pictures(program: str) -> None:
             browser.wait("!document.getElementById('reader').hidden")
             browser.run("document.querySelectorAll('.sentence')[2].click()")
             browser.run("document.activeElement.blur()")
-            _save(browser, "summary_report.png")
+            save_picture(browser, "summary_report.png")
             for name, size in PICTURES.items():
                 browser.resize(*size)
                 browser.open(REPORT.as_uri())

@@ -80,8 +80,8 @@ class SentenceModules(NamedTuple):
             arrays = [] if step is None else [step.kernel, step.bias]
             for array in arrays:
                 digest.update(b"" if array is None else np.ascontiguousarray(array).data)
-        kinds = [step and step.activation for step in self.steps]
-        digest.update(repr(self._replace(steps=tuple(kinds))).encode())
+        activations = [step and step.activation for step in self.steps]
+        digest.update(repr((self._replace(steps=()), activations)).encode())
         return digest.hexdigest()
 
     def prepare(self, sentence: str) -> str:
@@ -187,7 +187,7 @@ def write_sentence_modules(directory: Path, modules: SentenceModules, d_model: i
     """
     kinds = ["Transformer", "Pooling"]
     kinds += ["Normalize" if step is None else "Dense" for step in modules.steps]
-    entries = []
+    entries: list[dict[str, Any]] = []
     for index, kind in enumerate(kinds):
         place = f"{index}_{kind}" if index else ""
         module_type = f"sentence_transformers.models.{kind}"

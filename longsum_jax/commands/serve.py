@@ -61,7 +61,8 @@ def main(argv: Sequence[str]) -> None:
     try:
         import uvicorn
 
-        from longsum_jax.serving.app import Limits, make_app
+        from longsum_jax.serving.app import make_app
+        from longsum_jax.serving.guard import Limits
     except ImportError:
         raise InputError("to serve, pip install 'longsum_jax[serve]'") from None
     from longsum_jax.serving.engine import Engine

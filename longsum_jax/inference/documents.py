@@ -16,9 +16,9 @@ from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.padding import check_kernel_length, padded_rows
 from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary, check_text
 from longsum_jax.ops.ssm.kernel import MAX_LENGTH
-from longsum_jax.text.joining import DOCUMENT_TOKEN
 from longsum_jax.text.prompts import NO_PROMPT, Prompt
 from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.tokenizers.files import DOCUMENT_TOKEN
 
 # (ids, mask, options, seed) -> sequences
 Generate = Callable[[np.ndarray, np.ndarray, GenerationOptions, int], Generated]

@@ -44,9 +44,10 @@ from longsum_jax.models.family import Family
 from longsum_jax.models.registry import FAMILIES
 from longsum_jax.ops.storage import Storage
 from longsum_jax.ranking.selection import Length
-from longsum_jax.text.joining import BLANK_LINE, DOCUMENT_TOKEN
+from longsum_jax.text.joining import BLANK_LINE
 from longsum_jax.text.prompts import Prompt, make_prompt
 from longsum_jax.tokenizers.base import Tokenizer
+from longsum_jax.tokenizers.files import DOCUMENT_TOKEN
 from longsum_jax.typing import Array, Params
 
 # Optional inputs of some encoders, in addition to ids and mask.

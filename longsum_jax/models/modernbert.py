@@ -180,7 +180,7 @@ class ModernHead(nn.Module):
         shape, axes = (c.hidden_size, c.hidden_size), ("embed", "embed_out")
         init, std = normal(c.initializer_range), c.initializer_range
         bias = nn.initializers.zeros if c.classifier_bias else None
-        x = Linear(shape, axes, init, bias, dtype=c.compute_dtype, name="dense")(states)
+        x: AnyArray = Linear(shape, axes, init, bias, dtype=c.compute_dtype, name="dense")(states)
         x = ACTIVATIONS[c.classifier_activation](x)
         x = NORMS[c.norm](c.layer_norm_eps, c.compute_dtype, name="norm")(x)
         if self.outputs:
@@ -330,7 +330,7 @@ def weight_map(config: ModernBertConfig) -> WeightMap:
         ),
         *linear(f"{path}/feed_forward/wo", f"{key}.mlp.Wo", bias=config.mlp_bias),
     ]
-    ignored = (r"\.(full|sliding)_attention_(original_)?inv_freq$",)
+    ignored: tuple[str, ...] = (r"\.(full|sliding)_attention_(original_)?inv_freq$",)
     if config.head in ("none", "extraction"):
         # Plain models are written without the prefix.
         rows = [row._replace(key=row.key.removeprefix("model.")) for row in rows]

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -101,8 +101,9 @@ class _Server:
             remaining = iter(results)
             answers = []
             for item in body.documents:
-                is_read = isinstance(item, Request)
-                result = next(remaining) if is_read else failure_error(item)
+                result: Result = (
+                    failure_error(item) if isinstance(item, Failure) else next(remaining)
+                )
                 fields = await self._document(item.name, result, with_sources)
                 # Positions of sources refer to this text.
                 if with_text and isinstance(item, Request):
@@ -164,7 +165,7 @@ class _Server:
 
     async def _stream_chat(self, request: HttpRequest, body: ChatRequest) -> Response:
         answer = ChatAnswer(self._name, "chat.completion.chunk")
-        roles = iter([{"role": "assistant"}])  # of the first chunk
+        roles: Iterator[dict[str, Any]] = iter([{"role": "assistant"}])  # of the first chunk
 
         def part_event(part: Part) -> str:
             return event(answer.chunk(content=part.text, **next(roles, {})))

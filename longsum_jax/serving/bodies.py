@@ -161,8 +161,9 @@ async def _read_form(request: HttpRequest, max_bytes: int, options: ReadOptions)
     for result in results:
         if isinstance(result, Document):
             lead = query or result.query
-            result = Request(result.text, result.name, lead, result.outline)
-        documents.append(result)
+            documents.append(Request(result.text, result.name, lead, result.outline))
+        else:
+            documents.append(result)
     if "text" in fields:
         documents += as_requests([fields.pop("text")], query)
     if not documents:

@@ -70,8 +70,9 @@ class Jobs:
         waiting = [asyncio.wrap_future(future) for future in futures]
         everything = asyncio.gather(*waiting, return_exceptions=True)
         gone = asyncio.ensure_future(wait_for_disconnect(request))
+        events: list[asyncio.Future[Any]] = [everything, gone]
         try:
-            await asyncio.wait([everything, gone], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
             if not everything.done():
                 raise ClientDisconnect
             results: list[Any] = everything.result()
@@ -96,9 +97,11 @@ class Jobs:
         """
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[Part | None] = asyncio.Queue()
-        futures = await self._submit(
-            documents, options, lambda part: loop.call_soon_threadsafe(queue.put_nowait, part)
-        )
+
+        def put(part: Part) -> None:
+            loop.call_soon_threadsafe(queue.put_nowait, part)
+
+        futures = await self._submit(documents, options, put)
         task = asyncio.create_task(self._results(futures, request))
         task.add_done_callback(lambda _: queue.put_nowait(None))
         try:

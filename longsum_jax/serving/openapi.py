@@ -80,7 +80,7 @@ def _schema(hint: Any) -> dict[str, Any]:
 def openapi() -> dict[str, Any]:
     """Returns the OpenAPI 3.1 document."""
     options = option_schemas()
-    answers = {name: _BOOLEAN for name in ("sources", "document_text", "stream")}
+    answers: dict[str, Any] = {name: _BOOLEAN for name in ("sources", "document_text", "stream")}
     answers["query"] = _TEXT
     texts = {"type": "array", "items": _TEXT}
     documents = {"text": _TEXT, "documents": texts}

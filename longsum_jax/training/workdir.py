@@ -36,7 +36,7 @@ _CHANGEABLE = frozenset(
     }
 )
 
-_OFF = (None, False, 0, "", [], {}, "all")  # values that change nothing
+_OFF: tuple[Any, ...] = (None, False, 0, "", [], {}, "all")  # values that change nothing
 
 
 def open_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Path:
