@@ -14,6 +14,7 @@ or of every token ("token_classification"), of the start and the end of an answe
 of a document ("extraction").
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -74,7 +75,7 @@ class Bert(PreciseModule):
             self.token_type_embeddings = self._table(
                 "token_type_embeddings", c.type_vocab_size, "types"
             )
-        self.embedding_norm = LayerNorm(c.layer_norm_eps, c.compute_dtype)
+        self.embedding_norm: Callable[..., Array] = LayerNorm(c.layer_norm_eps, c.compute_dtype)
         self.encoder = Encoder(c.encoder_stack)
         if c.head in VOCABULARY_HEADS:
             self.head: nn.Module = VocabularyHead(c)

@@ -180,14 +180,14 @@ class ModernHead(nn.Module):
         shape, axes = (c.hidden_size, c.hidden_size), ("embed", "embed_out")
         init, std = normal(c.initializer_range), c.initializer_range
         bias = nn.initializers.zeros if c.classifier_bias else None
-        x: AnyArray = Linear(shape, axes, init, bias, dtype=c.compute_dtype, name="dense")(states)
-        x = ACTIVATIONS[c.classifier_activation](x)
+        dense = Linear(shape, axes, init, bias, dtype=c.compute_dtype, name="dense")
+        x: AnyArray = ACTIVATIONS[c.classifier_activation](dense(jnp.asarray(states)))
         x = NORMS[c.norm](c.layer_norm_eps, c.compute_dtype, name="norm")(x)
         if self.outputs:
             assert isinstance(table_or_deterministic, bool)
             x = Dropout(c.head_dropout)(x, table_or_deterministic)
             features, labels = (c.hidden_size, self.outputs), ("embed", "labels")
-            x = biased_linear(features, labels, std, c.compute_dtype, "out")(x)
+            x = biased_linear(features, labels, std, c.compute_dtype, "out")(jnp.asarray(x))
             return x.astype(jnp.float32)
         assert not isinstance(table_or_deterministic, bool)
         logits = vocabulary_logits(x, table_or_deterministic)

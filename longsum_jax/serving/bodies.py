@@ -159,11 +159,11 @@ async def _read_form(request: HttpRequest, max_bytes: int, options: ReadOptions)
     query = fields.pop("query", None)
     documents: list[Request | Failure] = []
     for result in results:
-        if isinstance(result, Document):
-            lead = query or result.query
-            documents.append(Request(result.text, result.name, lead, result.outline))
-        else:
+        if isinstance(result, Failure):
             documents.append(result)
+            continue
+        lead = query or result.query
+        documents.append(Request(result.text, result.name, lead, result.outline))
     if "text" in fields:
         documents += as_requests([fields.pop("text")], query)
     if not documents:

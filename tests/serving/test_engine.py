@@ -160,7 +160,7 @@ def test_warm_up_compiles_the_lengths_of_rows(small_model):
             future.result(600)
     compiled = []
     with count_compilations(compiled):
-        for text in ("One.", "a word " * 150):
+        for text in ("One.", "a word " * 60):
             submit(engine, text, {}).result(600)
     assert not compiled
     with pytest.raises(TooLongError, match="send at most 600 or set max_source_length"):
