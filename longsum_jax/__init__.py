@@ -1,12 +1,12 @@
 """Long-document summarization in JAX and Flax.
 
-    text = open("report.txt").read()
-    print(longsum_jax.summarize(text, length="150 words").text)  # extractive, runs instantly
+    text = open("report.txt").read() print(longsum_jax.summarize(text, length="150
+    words").text)  # extractive, runs instantly
     print(longsum_jax.load("org/name").summarize(text)[0])  # abstractive, with a model
 
 Subpackages are imported on first use: ``longsum_jax.ops``, ``.layers``, ``.models``,
-``.conversion``, ``.tokenizers``, ``.text``, ``.ranking``, ``.data``, ``.readers``, ``.training``,
-``.evaluation``.
+``.conversion``, ``.tokenizers``, ``.text``, ``.ranking``, ``.data``, ``.readers``,
+``.training``, ``.evaluation``.
 """
 
 import importlib
@@ -67,7 +67,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on first use, so that ``import longsum_jax`` and --help do not wait for jax.
+    # Imported on first use, so that ``import longsum_jax`` and --help do not wait for
+    # jax.
     if name in _HOMES:
         value = getattr(importlib.import_module(f"longsum_jax.{_HOMES[name]}"), name)
         globals()[name] = value

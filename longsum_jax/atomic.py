@@ -36,7 +36,8 @@ def write_text(path: Path, text: str) -> None:
 def open_text(path: Path) -> Iterator[TextIO]:
     """Opens a UTF-8 file that replaces ``path`` when the block ends without an exception.
 
-    Paths that end in .gz or .xz are compressed; the same text always results in the same bytes.
+    Paths that end in .gz or .xz are compressed; the same text always results in the
+    same bytes.
 
     Raises:
         InputError: another process writes the file.
@@ -53,12 +54,14 @@ def open_text(path: Path) -> Iterator[TextIO]:
                         yield text
                     finally:
                         text.detach()
-                # Without fsync, a power failure soon after the rename could leave an empty file.
+                # Without fsync, a power failure soon after the rename could leave an
+                # empty file.
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
         except OSError as error:
-            error.filename = error.filename or str(path)  # errors of a full disk have no file name
+            # errors of a full disk have no file name
+            error.filename = error.filename or str(path)
             raise
         finally:
             with contextlib.suppress(OSError):
@@ -75,12 +78,14 @@ def _compressed(file: BinaryIO, suffix: str) -> contextlib.AbstractContextManage
 
 
 @contextlib.contextmanager
-def new_directory(target: Path, *, overwrite: bool = False, resume: bool = False) -> Iterator[Path]:
+def new_directory(
+    target: Path, *, overwrite: bool = False, resume: bool = False
+) -> Iterator[Path]:
     """Yields a directory to fill, which is renamed to ``target`` when the block ends.
 
     Args:
-        target: missing or empty directory; its parents are created. A link is followed, not
-            replaced.
+        target: missing or empty directory; its parents are created. A link is followed,
+            not replaced.
         overwrite: whether a directory with content may be replaced.
         resume: whether the directory of a killed or interrupted (Ctrl-C) process
             is yielded with its content; otherwise it is emptied.

@@ -1,7 +1,7 @@
 """SHA-256 sums of the files in a directory, in the format of ``sha256sum -c SHA256SUMS``.
 
-Call ``write`` last when writing a directory, and ``check`` first when reading one. A directory
-without the file (from an older version or another program) is not verified,
+Call ``write`` last when writing a directory, and ``check`` first when reading one. A
+directory without the file (from an older version or another program) is not verified,
 unless ``require`` is called.
 """
 
@@ -34,7 +34,8 @@ def write(directory: Path, selects: Callable[[str], bool] = bool) -> None:
 
     Args:
         directory: directory that is complete except for its sums.
-        selects: predicate on the relative path of a file that selects it; all by default.
+        selects: predicate on the relative path of a file that selects it; all by
+            default.
 
     Raises:
         OSError: a file cannot be read, or the sums cannot be written.
@@ -53,7 +54,8 @@ def check(directory: Path, selects: Callable[[str], bool] = bool) -> None:
 
     Args:
         directory: directory with or without sums.
-        selects: predicate on the relative path of a file that selects it; all by default.
+        selects: predicate on the relative path of a file that selects it; all by
+            default.
 
     Raises:
         InputError: a file or the sums are damaged; the message names the file.
@@ -99,7 +101,8 @@ def checking(directory: Path) -> Iterator[None]:
     """Compares all files with their sums concurrently with the block that reads them.
 
     Raises:
-        InputError: as ``check``, when the block ends, even if the block raises an error.
+        InputError: as ``check``, when the block ends, even if the block raises an
+            error.
     """
     with ThreadPoolExecutor(1) as thread:
         future = thread.submit(check, directory)
@@ -172,12 +175,16 @@ def _read(directory: Path) -> _Sums:
     except (OSError, ValueError) as error:
         raise InputError(_changed(directory, SUMS, str(error))) from error
     if lines.pop() or not lines or lines[0] != _HEADER.format(len(lines) - 1):
-        raise InputError(_changed(directory, SUMS, "it is truncated or has a wrong first line"))
+        raise InputError(
+            _changed(directory, SUMS, "it is truncated or has a wrong first line")
+        )
     sums: _Sums = {}
     for line in lines[1:]:
         match = _LINE.fullmatch(line)
         if match is None or not _is_below(match[2]):
-            raise InputError(_changed(directory, SUMS, f"unexpected line {line[:80]!r}"))
+            raise InputError(
+                _changed(directory, SUMS, f"unexpected line {line[:80]!r}")
+            )
         sums.setdefault(match[2], set()).add(match[1])
     return sums
 
@@ -191,7 +198,9 @@ def _is_below(name: str) -> bool:
 
 
 def _write(directory: Path, sums: _Sums) -> None:
-    lines = [f"{digest}  {name}\n" for name in sorted(sums) for digest in sorted(sums[name])]
+    lines = [
+        f"{digest}  {name}\n" for name in sorted(sums) for digest in sorted(sums[name])
+    ]
     header = _HEADER.format(len(lines)) + "\n"
     atomic.write_text(directory / SUMS, header + "".join(lines))
 

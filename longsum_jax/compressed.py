@@ -15,12 +15,18 @@ from longsum_jax.extra import import_extra
 
 SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-_OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_OPENERS: Mapping[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+}
 _ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error)
 _BUFFER = 2**18  # bytes
 
 
-def open_compressed(file: str | Path | IO[bytes], suffix: str, name: str) -> io.BufferedReader:
+def open_compressed(
+    file: str | Path | IO[bytes], suffix: str, name: str
+) -> io.BufferedReader:
     """Returns a stream of the decompressed content, which raises EOFError if the file is damaged.
 
     Args:
@@ -29,7 +35,8 @@ def open_compressed(file: str | Path | IO[bytes], suffix: str, name: str) -> io.
         name: name of the file, for errors.
 
     Raises:
-        InputError: the package for Zstandard, needed before Python 3.14, is not installed.
+        InputError: the package for Zstandard, needed before Python 3.14, is not
+            installed.
         OSError: the file cannot be read.
     """
     if suffix == ".zst":

@@ -1,7 +1,8 @@
 """Reads untrusted files within bounds: only regular files, and only up to a maximum size.
 
-A file of a model may be a link to a device, a pipe without a writer, or expand to gigabytes when it
-is decompressed or parsed. All readers of such files use these functions.
+A file of a model may be a link to a device, a pipe without a writer, or expand to
+gigabytes when it is decompressed or parsed. All readers of such files use these
+functions.
 """
 
 import gzip
@@ -20,21 +21,26 @@ from typing import Any, BinaryIO
 
 from longsum_jax.errors import InputError
 
-MAX_JSON_BYTES = 2**24  # size of a config or index; published ones have a few megabytes at most
-MAX_CONTAINERS = 2**21  # objects and lists in one JSON text, each of which takes 100 bytes
-MAX_ROWS_BYTES = 2**34  # size of a row file written by this library: metrics, predictions
+# size of a config or index; published ones have a few megabytes at most
+MAX_JSON_BYTES = 2**24
+# objects and lists in one JSON text, each of which takes 100 bytes
+MAX_CONTAINERS = 2**21
+# size of a row file written by this library: metrics, predictions
+MAX_ROWS_BYTES = 2**34
 MAX_LINE_BYTES = 2**26  # size of a document on one line: fifty long novels
 _MAX_BLANK_LINES = 2**19  # consecutive blank lines
-# Texts compress to 1/100 at best; beyond RATIO_FROM bytes, a ratio above MAX_RATIO is a bomb.
+# Texts compress to 1/100 at best; beyond RATIO_FROM bytes, a ratio above MAX_RATIO is a
+# bomb.
 MAX_RATIO = 200
 RATIO_FROM = 2**24
 # Errors of decompressing a damaged file.
 DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile, zlib.error)
 # Additional errors of zip archives: RuntimeError for a password and (its subclass
-# NotImplementedError) for an unknown method, UnicodeDecodeError for a name that is not UTF-8.
+# NotImplementedError) for an unknown method, UnicodeDecodeError for a name that is not
+# UTF-8.
 DAMAGED_ZIP = (*DAMAGED, RuntimeError, UnicodeDecodeError)
-# Characters that JSON allows in strings and terminals obey, see ``errors.terminal_text``, and
-# surrogates, which files in UTF-8 cannot hold.
+# Characters that JSON allows in strings and terminals obey, see
+# ``errors.terminal_text``, and surrogates, which files in UTF-8 cannot hold.
 _OBEYED = re.compile("[\ud800-\udfff\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
@@ -69,7 +75,9 @@ def read_bytes(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> bytes:
     with open_regular(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
-        raise InputError(f"{path}: more than {max_bytes} bytes; check that it is the right file")
+        raise InputError(
+            f"{path}: more than {max_bytes} bytes; check that it is the right file"
+        )
     return content
 
 
@@ -81,8 +89,8 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
         **options: options of ``json.loads``.
 
     Raises:
-        ValueError: invalid JSON, more than ``MAX_CONTAINERS`` objects and lists, or nested too
-            deeply.
+        ValueError: invalid JSON, more than ``MAX_CONTAINERS`` objects and lists, or
+            nested too deeply.
     """
     if isinstance(text, str):
         containers = text.count("[") + text.count("{")
@@ -127,7 +135,8 @@ def read_json(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, An
     """Returns the JSON object in a file.
 
     Raises:
-        InputError: the file cannot be read, is too large or does not contain a JSON object.
+        InputError: the file cannot be read, is too large or does not contain a JSON
+            object.
     """
     try:
         value = parse_json(read_bytes(path, max_bytes))
@@ -138,7 +147,9 @@ def read_json(path: str | Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, An
             f"{path}: cannot be read ({error.strerror or error}); check the path"
         ) from error
     except ValueError as error:
-        raise InputError(f"{path}: not valid JSON ({error}); copy the file again") from error
+        raise InputError(
+            f"{path}: not valid JSON ({error}); copy the file again"
+        ) from error
     if not isinstance(value, dict):
         raise InputError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value
@@ -162,10 +173,15 @@ def bounded_lines(
         skip_blank: False to yield blank lines as well.
 
     Raises:
-        InputError: a damaged file; a file or line that is too large; a file that expands to more
-            than ``MAX_RATIO`` times its size or has too many blank lines.
+        InputError: a damaged file; a file or line that is too large; a file that
+            expands to more than ``MAX_RATIO`` times its size or has too many blank
+            lines.
     """
-    limit = max_bytes if packed is None else min(max_bytes, max(RATIO_FROM, MAX_RATIO * packed))
+    limit = (
+        max_bytes
+        if packed is None
+        else min(max_bytes, max(RATIO_FROM, MAX_RATIO * packed))
+    )
     number = size = blank = 0
     while True:
         number += 1
@@ -195,7 +211,9 @@ def bounded_lines(
 
 def damaged(where: str, error: Exception) -> str:
     """Returns the error message for a compressed file that cannot be decompressed."""
-    return f"{where}: the compressed file is damaged or cut short ({error}); copy it again"
+    return (
+        f"{where}: the compressed file is damaged or cut short ({error}); copy it again"
+    )
 
 
 def beyond(name: str, max_bytes: int) -> str:

@@ -190,7 +190,8 @@ def _open_locked(path: Path) -> BinaryIO:
             file.close()
             raise InputError(f"{path}: not a regular file; delete it")
         try:
-            # Not flock, with which a child that outlives this process would keep the lock.
+            # Not flock, with which a child that outlives this process would keep the
+            # lock.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:  # POSIX allows both
             with file:
@@ -200,7 +201,8 @@ def _open_locked(path: Path) -> BinaryIO:
             return file  # a file system without locks
         if _is_still_there(path, file):
             return file
-        file.close()  # its previous holder removed it, and another process may have made a new one
+        # its previous holder removed it, and another process may have made a new one
+        file.close()
 
 
 def _is_still_there(path: Path, file: BinaryIO) -> bool:
@@ -213,7 +215,9 @@ def _is_still_there(path: Path, file: BinaryIO) -> bool:
 
 def _holder(file: BinaryIO) -> str:
     """Returns the description of the holder in a lock file."""
-    return in_one_line(file.read(_MOST_READ).decode(errors="replace").strip()) or "unknown"
+    return (
+        in_one_line(file.read(_MOST_READ).decode(errors="replace").strip()) or "unknown"
+    )
 
 
 def _name_holder(file: BinaryIO) -> None:

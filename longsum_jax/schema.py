@@ -52,9 +52,9 @@ class Range(NamedTuple):
 
 Count = Annotated[int, Range(0, LARGEST)]
 Positive = Annotated[int, Range(1, LARGEST)]
-# Size: features, heads, labels, tokens of a block. Layers: layers of a stack. Length: tokens of a
-# text, rows of a table of positions. All published models are far below these limits, and the sizes
-# of such arrays fit into 63 bits.
+# Size: features, heads, labels, tokens of a block. Layers: layers of a stack. Length:
+# tokens of a text, rows of a table of positions. All published models are far below
+# these limits, and the sizes of such arrays fit into 63 bits.
 Size = Annotated[int, Range(1, 2**16)]
 SizeOrNone = Annotated[int, Range(0, 2**16)]
 Layers = Annotated[int, Range(1, 1000)]
@@ -70,8 +70,8 @@ _ANY_INT, _ANY_FLOAT = Range(-LARGEST, LARGEST), Range()
 def check_ranges(options: Any, section: str = "") -> None:
     """Checks the numbers in a dataclass against the ranges declared by its fields.
 
-    Numbers without a declared range must be finite, and integers must fit into 32 bits. A subclass
-    that only changes the default of a field inherits its range.
+    Numbers without a declared range must be finite, and integers must fit into 32 bits.
+    A subclass that only changes the default of a field inherits its range.
 
     Args:
         options: instance of a dataclass.
@@ -104,7 +104,11 @@ def _problem(number: float, allowed: Range) -> str:
     expected = str(allowed)
     if number > allowed.high == LARGEST:
         expected = f"at most {LARGEST}"
-    elif isinstance(number, float) and not math.isfinite(number) and math.isinf(allowed.high):
+    elif (
+        isinstance(number, float)
+        and not math.isfinite(number)
+        and math.isinf(allowed.high)
+    ):
         expected = f"a finite number {expected}".rstrip()
     return f"{shortened(number)} must be {expected}"
 
@@ -112,7 +116,8 @@ def _problem(number: float, allowed: Range) -> str:
 def shortened(value: Any, limit: int = 80) -> str:
     """Returns a value for a message, shortened to its beginning if it is long."""
     if isinstance(value, int) and abs(value) > 10**limit:
-        return f"a whole number of more than {limit} digits"  # Python cannot print the longest
+        # Python cannot print the longest
+        return f"a whole number of more than {limit} digits"
     shown = repr(value)
     return shown if len(shown) <= limit else f"{shown[:limit]}..."
 
@@ -171,7 +176,9 @@ def compare_trees(
     missing = [name for name in expected if name not in actual]
     extra = [name for name in actual if name not in expected]
     common = [name for name in expected if name in actual]
-    misshapen = [name for name in common if tuple(expected[name]) != tuple(actual[name])]
+    misshapen = [
+        name for name in common if tuple(expected[name]) != tuple(actual[name])
+    ]
     return TreeDifference(missing, extra, misshapen)
 
 
@@ -201,7 +208,9 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     built = {}
     for key, value in values.items():
         if key not in fields:
-            raise InputError(f'{where}: unknown key "{key}"; {did_you_mean(key, fields)}')
+            raise InputError(
+                f'{where}: unknown key "{key}"; {did_you_mean(key, fields)}'
+            )
         built[key] = _fit(fields[key], value, f"{where}.{key}")
     try:
         return cls(**built)
@@ -209,7 +218,8 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         required = [
             f.name
             for f in dataclasses.fields(cls)
-            if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+            if f.default is dataclasses.MISSING
+            and f.default_factory is dataclasses.MISSING
         ]
         missing = [name for name in required if name not in built]
         if not missing:
@@ -218,8 +228,9 @@ def from_dict(cls: type[T], values: Mapping[str, Any], where: str) -> T:
 
 
 def _fit(hint: Any, value: Any, where: str) -> Any:
-    """Returns ``value`` converted to ``hint`` (int to float, list to tuple); raises InputError if
-    it does not fit."""
+    """Returns ``value`` converted to ``hint`` (int to float, list to tuple); raises
+    InputError if it does not fit.
+    """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -240,9 +251,13 @@ def _fit(hint: Any, value: Any, where: str) -> Any:
         try:
             return float(value)
         except OverflowError:
-            raise InputError(f"{where} is {shortened(value)}; give a smaller number") from None
+            raise InputError(
+                f"{where} is {shortened(value)}; give a smaller number"
+            ) from None
     expected = origin or hint
-    if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
+    if not isinstance(value, expected) or (
+        isinstance(value, bool) and expected is not bool
+    ):
         name = getattr(hint, "__name__", hint)
         raise InputError(f"{where}: expected {name}, got {shortened(value)}")
     return value
@@ -259,7 +274,9 @@ def _fit_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
             return _fit(choice, value, where)
         except InputError as error:
             problems.append(str(error))
-    words = [w for choice in choices for w in typing.get_args(choice) if isinstance(w, str)]
+    words = [
+        w for choice in choices for w in typing.get_args(choice) if isinstance(w, str)
+    ]
     if words and isinstance(value, str):
         allowed = ["true", "false", *words] if bool in choices else words
         problem = f"{where}: {shortened(value)} is not allowed"

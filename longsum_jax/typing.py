@@ -1,8 +1,8 @@
 """Shared array types, and the names of dimensions in their annotations.
 
-Shapes are names that are checked in tests: ``Float[Array, "batch length d_model"]`` (jaxtyping; a
-single name is written with a leading space). The same name is used for the same dimension
-everywhere:
+Shapes are names that are checked in tests: ``Float[Array, "batch length d_model"]``
+(jaxtyping; a single name is written with a leading space). The same name is used for
+the same dimension everywhere:
 
     batch                   sequences of a batch
     length                  tokens of a sequence; query_length and key_length if they differ
@@ -42,7 +42,8 @@ class BatchIterator(Protocol):
     def state(self) -> dict[str, Any]:
         """Returns the JSON-serializable position after the batches returned so far.
 
-        It is the same on every host. Its "epoch", if present, counts the passes over the data.
+        It is the same on every host. Its "epoch", if present, counts the passes over
+        the data.
         """
         ...
 

@@ -1,10 +1,10 @@
 """Devices that programs can be compiled for, even if this machine does not have them.
 
-XLA compiles for a described device: memory, collectives and rejections are the same as on the real
-one. Rates are the vendors' peaks, for a roofline. Sources: the specifications of Cloud TPU v5e, v5p
-and v6e; NVIDIA's data sheets of A100, H100, H200 and B200 (dense products); GPU descriptions for
-the compiler as in the target configurations of openxla/xla. The memory of TPUs is the part
-available to XLA programs.
+XLA compiles for a described device: memory, collectives and rejections are the same as
+on the real one. Rates are the vendors' peaks, for a roofline. Sources: the
+specifications of Cloud TPU v5e, v5p and v6e; NVIDIA's data sheets of A100, H100, H200
+and B200 (dense products); GPU descriptions for the compiler as in the target
+configurations of openxla/xla. The memory of TPUs is the part available to XLA programs.
 """
 
 import importlib.util
@@ -31,8 +31,8 @@ class Hardware(NamedTuple):
         kinds: prefixes of JAX's names for the device (``jax.Device.device_kind``).
         memory: bytes available to programs.
         bandwidth: memory bandwidth in bytes per second.
-        link: bytes per second that a device sends in a ring within its host, or within a TPU slice
-            (two ports of the torus, one in each direction).
+        link: bytes per second that a device sends in a ring within its host, or within
+            a TPU slice (two ports of the torus, one in each direction).
         host_link: bytes per second that a device sends in a ring across hosts.
         products: operations per second by the types of ``program_work.Work.products``.
     """
@@ -54,7 +54,8 @@ class Target(NamedTuple):
         devices: JAX devices, described or real.
         hardware: peak rates; None if unknown, as for CPUs.
         memory: bytes of memory per device; 0 if unknown.
-        devices_per_host: devices per host if links between hosts are slower, otherwise 0.
+        devices_per_host: devices per host if links between hosts are slower, otherwise
+            0.
     """
 
     name: str
@@ -88,7 +89,8 @@ class Target(NamedTuple):
 
 
 def _tpu_products(peak: float) -> dict[str, float]:
-    # float32 uses the bfloat16 units: one pass by default, six passes for full precision.
+    # float32 uses the bfloat16 units: one pass by default, six passes for full
+    # precision.
     return {"bfloat16": peak, "float32": peak, "float32, highest": peak / 6}
 
 
@@ -173,8 +175,9 @@ GPUS: Mapping[str, Hardware] = {
         _gpu_products(2250e12, 1125e12, 75e12),
     ),
 }
-# A GPU's description for the compiler: compute capability, number of multiprocessors, float32 units
-# of each, shared memory of a multiprocessor and of a block, L2 cache, clock in GHz.
+# A GPU's description for the compiler: compute capability, number of multiprocessors,
+# float32 units of each, shared memory of a multiprocessor and of a block, L2 cache,
+# clock in GHz.
 _GPU_CHIPS: Mapping[str, tuple[int, int, int, int, int, int, float]] = {
     "a100-40": (8, 108, 64, 167936, 166912, 41943040, 1.41),
     "a100-80": (8, 108, 64, 167936, 166912, 41943040, 1.41),
@@ -185,7 +188,8 @@ _GPU_CHIPS: Mapping[str, tuple[int, int, int, int, int, int, float]] = {
 _SMALLEST_TPU = {"v5e": "2x2", "v5p": "2x2x1", "v6e": "2x2"}
 NAMES = ("cpu", *TPUS, *GPUS)
 
-# A process that compiles for a TPU should neither look for a real one nor block other processes.
+# A process that compiles for a TPU should neither look for a real one nor block other
+# processes.
 _TPU_ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -193,7 +197,8 @@ _TPU_ENVIRONMENT = {
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_MIN_LOG_LEVEL": "3",
 }
-# Autotuning would run programs on a GPU; without it, Triton may find no tiles for a product.
+# Autotuning would run programs on a GPU; without it, Triton may find no tiles for a
+# product.
 _GPU_FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
 
 
@@ -218,18 +223,20 @@ def set_environment(name: str, environment: MutableMapping[str, str]) -> None:
     # Disable the cache, because the plan includes the compilation time.
     environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     if family in GPUS:
-        environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {_GPU_FLAGS}".strip()
+        environment["XLA_FLAGS"] = (
+            f"{environment.get('XLA_FLAGS', '')} {_GPU_FLAGS}".strip()
+        )
 
 
 def find_target(name: str) -> Target:
     """Returns the devices of a name such as "v5e:16x16", "h200:2x8", "cpu:8" or "here".
 
-    A TPU's name is followed by its topology, a GPU's by hosts x devices; without either it means
-    one device.
+    A TPU's name is followed by its topology, a GPU's by hosts x devices; without either
+    it means one device.
 
     Raises:
-        InputError: an unknown device or topology, a missing compiler, or too few CPU devices in
-            this process.
+        InputError: an unknown device or topology, a missing compiler, or too few CPU
+            devices in this process.
     """
     family, sizes = _parsed(name)
     if family == HERE:
@@ -243,7 +250,9 @@ def find_target(name: str) -> Target:
     hosts, per_host = (int(size) for size in (sizes or "1x1").split("x"))
     devices = _gpus(name, family, hosts, per_host)
     hardware = GPUS[family]
-    return Target(name, devices, hardware, hardware.memory, per_host if hosts > 1 else 0)
+    return Target(
+        name, devices, hardware, hardware.memory, per_host if hosts > 1 else 0
+    )
 
 
 def _parsed(name: str) -> tuple[str, str]:
@@ -256,7 +265,10 @@ def _parsed(name: str) -> tuple[str, str]:
     forms = {"cpu": r"[1-9]\d*", **dict.fromkeys(GPUS, r"[1-9]\d*x[1-9]\d*")}
     forms |= dict.fromkeys(TPUS, r"[1-9]\d*(x[1-9]\d*){1,2}")
     if colon and not re.fullmatch(forms.get(family, "$^"), sizes):
-        examples = {"cpu": "cpu:8", **dict.fromkeys(GPUS, f"{family}:2x8 (hosts x devices)")}
+        examples = {
+            "cpu": "cpu:8",
+            **dict.fromkeys(GPUS, f"{family}:2x8 (hosts x devices)"),
+        }
         example = examples.get(family, f"{family}:{_SMALLEST_TPU.get(family, '')}")
         raise InputError(f"--device={name}: write the devices as in {example}")
     return family, sizes
@@ -294,11 +306,14 @@ def _tpus(name: str, family: str, sizes: str) -> list["jax.Device"]:
     import jax
     from jax.experimental import topologies
 
-    for variable, value in _TPU_ENVIRONMENT.items():  # libtpu reads them when it is loaded below
+    # libtpu reads them when it is loaded below
+    for variable, value in _TPU_ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     topology = f"{family}:{sizes or _SMALLEST_TPU[family]}"
     try:
-        description = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+        description = topologies.get_topology_desc(
+            platform="tpu", topology_name=topology
+        )
     except (jax.errors.JaxRuntimeError, NotImplementedError, ValueError) as error:
         reason = first_line(error)
         raise InputError(f"--device={name}: no such topology ({reason})") from None
@@ -318,7 +333,9 @@ def _gpus(name: str, family: str, hosts: int, per_host: int) -> list["jax.Device
         )
     except (jax.errors.JaxRuntimeError, NotImplementedError, ValueError) as error:
         reason = first_line(error)
-        raise InputError(f"--device={name}: XLA does not support this device ({reason})") from None
+        raise InputError(
+            f"--device={name}: XLA does not support this device ({reason})"
+        ) from None
     return list(topology.devices)
 
 
@@ -363,7 +380,9 @@ def _devices_here() -> Target:
     first = devices[0]
     hosts = jax.process_count()
     per_host = len(devices) // hosts if hosts > 1 and first.platform == "gpu" else 0
-    return Target(HERE, devices, hardware_of(first.device_kind), local_memory(), per_host)
+    return Target(
+        HERE, devices, hardware_of(first.device_kind), local_memory(), per_host
+    )
 
 
 def hardware_of(kind: str) -> Hardware | None:

@@ -10,21 +10,26 @@ LONGEST = 2**20  # maximum tokens in the search for the longest document
 
 
 def fit_length(
-    bytes_of: Callable[[int], int], budget: int, *, multiple: int = 1024, longest: int = LONGEST
+    bytes_of: Callable[[int], int],
+    budget: int,
+    *,
+    multiple: int = 1024,
+    longest: int = LONGEST,
 ) -> int:
     """Returns the longest document that a model trains on within a device's memory.
 
     Source: AWESOME, table 14.
 
     Args:
-        bytes_of: increasing function from the tokens of a document to the bytes of a step, such
-            as ``plan.ProgramPlan.total``.
+        bytes_of: increasing function from the tokens of a document to the bytes of a
+            step, such as ``plan.ProgramPlan.total``.
         budget: memory of the device in bytes.
         multiple: number of which the result is a multiple.
         longest: upper end of the search.
 
     Returns:
-        Tokens; 0 if ``multiple`` tokens do not fit, ``longest`` rounded down if all of them fit.
+        Tokens; 0 if ``multiple`` tokens do not fit, ``longest`` rounded down if all of
+        them fit.
 
     Raises:
         InputError: a budget or a multiple below 1, or ``longest`` below ``multiple``.
@@ -47,9 +52,9 @@ def fit_length(
         guess = max(_crossing(fitting, candidate, budget), 2 * candidate.multiples)
         fitting, guess = candidate, min(guess, most)
         candidate = Point(guess, bytes_at(guess))
-    # ``fitting`` fits, ``too_long`` does not. Bytes are almost proportional to the length, so
-    # linear interpolation converges quickly; every other step is a bisection, which bounds their
-    # number.
+    # ``fitting`` fits, ``too_long`` does not. Bytes are almost proportional to the
+    # length, so linear interpolation converges quickly; every other step is a
+    # bisection, which bounds their number.
     too_long, bisects = candidate, False
     while too_long.multiples - fitting.multiples > 1:
         middle = (fitting.multiples + too_long.multiples) // 2

@@ -18,8 +18,8 @@ from longsum_plan.program import AbstractProgram
 from longsum_plan.program_parts import Part, program_parts
 from longsum_plan.program_work import Work
 
-# XLA's out-of-memory messages, in powers of 1,024: "Used 20.10G of 15.75G hbm", or "memory required
-# for HLO temporaries (17.13G) exceeds available HBM (15.75G)".
+# XLA's out-of-memory messages, in powers of 1,024: "Used 20.10G of 15.75G hbm", or
+# "memory required for HLO temporaries (17.13G) exceeds available HBM (15.75G)".
 _REFUSED = re.compile(r"([Uu]sed |temporaries \()([\d.]+)([KMGT]?)i?B?(?: of|\))")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
@@ -31,14 +31,16 @@ class ProgramPlan:
 
     Attributes:
         name: name of the program.
-        memory: bytes of "arguments", of which "parameters" and "optimizer" are parts; "results" not
-            written over arguments; "temporary" values; "code"; data that is "idle" on the device
-            during the run; and the "total", in which "parameters" and "optimizer" are counted only
-            as arguments. A program that XLA rejects has "parameters", "optimizer" and "total".
-        fits: whether the total fits into the device's memory; None if its size is unknown.
+        memory: bytes of "arguments", of which "parameters" and "optimizer" are parts;
+            "results" not written over arguments; "temporary" values; "code"; data that
+            is "idle" on the device during the run; and the "total", in which
+            "parameters" and "optimizer" are counted only as arguments. A program that
+            XLA rejects has "parameters", "optimizer" and "total".
+        fits: whether the total fits into the device's memory; None if its size is
+            unknown.
         work: work of all parts; None for rejected programs.
-        seconds: lower bounds of the time for "compute", "memory" and "links" separately; {} if the
-            device's rates are unknown.
+        seconds: lower bounds of the time for "compute", "memory" and "links"
+            separately; {} if the device's rates are unknown.
         compile_seconds: compilation time on this machine.
         parts: parts of the program by module and pass, longest first.
         notes: further entries of the report.
@@ -82,7 +84,9 @@ class ProgramPlan:
         }
         if work is None:
             return values
-        collectives = {kind: traffic._asdict() for kind, traffic in work.collectives.items()}
+        collectives = {
+            kind: traffic._asdict() for kind, traffic in work.collectives.items()
+        }
         return values | {
             "operations": dict(work.products),
             "moved_bytes": work.num_bytes,
@@ -152,7 +156,9 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
     seconds = time.perf_counter() - began
     analysis = compiled.memory_analysis()
     assert analysis is not None  # because the program was compiled here
-    idle = device_bytes(program.idle) + device_bytes(_left_out(compiled, program.arguments))
+    idle = device_bytes(program.idle) + device_bytes(
+        _left_out(compiled, program.arguments)
+    )
     memory = {
         "arguments": analysis.argument_size_in_bytes,
         **parts,
@@ -165,11 +171,18 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
     # Parameters and optimizer state are arguments.
     memory["total"] = sum(memory.values()) - sum(parts.values())
     program_works = program_parts(
-        compiled.as_text() or "", trips=program.trips, devices_per_host=target.devices_per_host
+        compiled.as_text() or "",
+        trips=program.trips,
+        devices_per_host=target.devices_per_host,
     )
     work = functools.reduce(Work.plus, (part.work for part in program_works), Work())
-    planned = [PlannedPart(part, roofline(part.work, target.hardware)) for part in program_works]
-    planned.sort(key=lambda part: (part.least_seconds, part.part.work.num_bytes), reverse=True)
+    planned = [
+        PlannedPart(part, roofline(part.work, target.hardware))
+        for part in program_works
+    ]
+    planned.sort(
+        key=lambda part: (part.least_seconds, part.part.work.num_bytes), reverse=True
+    )
     fits = memory["total"] <= target.memory if target.memory else None
     times = roofline(work, target.hardware)
     return ProgramPlan(program.name, memory, fits, work, times, seconds, planned)
@@ -178,15 +191,17 @@ def plan_program(program: AbstractProgram, target: Target) -> ProgramPlan:
 def roofline(work: Work, hardware: Hardware | None) -> dict[str, float]:
     """Returns the seconds for products, memory and links at their peak rates, separately.
 
-    Returns {} if the rates are unknown. Source: Williams, Waterman and Patterson 2009, with links
-    added.
+    Returns {} if the rates are unknown. Source: Williams, Waterman and Patterson 2009,
+    with links added.
     """
     if hardware is None:
         return {}
     links = 0.0
     for traffic in work.collectives.values():
         inside = traffic.sent - traffic.sent_between_hosts
-        links += inside / hardware.link + traffic.sent_between_hosts / hardware.host_link
+        links += (
+            inside / hardware.link + traffic.sent_between_hosts / hardware.host_link
+        )
     products = work.products.items()
     return {
         "compute": sum(count / hardware.products[kind] for kind, count in products),
@@ -213,7 +228,9 @@ def _left_out(compiled: jax.stages.Compiled, arguments: tuple[Any, ...]) -> list
     used = jax.tree.leaves(shardings, is_leaf=lambda x: x is None)
     shapes = jax.tree.leaves(arguments, is_leaf=lambda x: x is None)
     pairs = zip(shapes, used, strict=True)
-    return [shape for shape, sharding in pairs if sharding is None and shape is not None]
+    return [
+        shape for shape, sharding in pairs if sharding is None and shape is not None
+    ]
 
 
 def refused_bytes(message: str, arguments: int = 0) -> int | None:
@@ -221,8 +238,8 @@ def refused_bytes(message: str, arguments: int = 0) -> int | None:
 
     Args:
         message: error message of XLA.
-        arguments: bytes of the program's arguments, which messages about temporary arrays do not
-            include.
+        arguments: bytes of the program's arguments, which messages about temporary
+            arrays do not include.
     """
     if OUT_OF_MEMORY not in message:
         return None

@@ -18,14 +18,21 @@ Write = Callable[[str], None]  # prints a text and a line break
 
 def print_target(target: Target, write: Write) -> None:
     """Prints number, name and memory of the devices."""
-    memory = f"{target.memory / 1e9:.1f} GB each" if target.memory else "memory not known"
+    memory = (
+        f"{target.memory / 1e9:.1f} GB each" if target.memory else "memory not known"
+    )
     write(f"{len(target.devices)} x {target.title}, {memory}")
 
 
-def print_plans(plans: Sequence[ProgramPlan], target: Target, top: int, write: Write) -> None:
+def print_plans(
+    plans: Sequence[ProgramPlan], target: Target, top: int, write: Write
+) -> None:
     """Prints tables of memory, work, the ``top`` longest parts of each program and collectives."""
     write(f"\n{memory_table(plans, target)}\n\n{work_table(plans)}\n")
-    for table in (*(parts_table(plan, top) for plan in plans), collectives_table(plans)):
+    for table in (
+        *(parts_table(plan, top) for plan in plans),
+        collectives_table(plans),
+    ):
         if table is not None:
             write(f"{table}\n")
 
@@ -47,12 +54,16 @@ def print_trials(trials: Iterable[Trial], name: str, write: Write) -> Iterator[T
             fitting = trial if trial.plan.fits else None
         yield trial
     if fitting is None:
-        write(f"{name} fits with none of these; take more devices, or devices with more memory")
+        write(
+            f"{name} fits with none of these; take more devices, or devices with more memory"
+        )
     else:
         write(f"to fit {name}: {fitting.flags}")
 
 
-def print_faster(trials: Iterable[Trial], plan: ProgramPlan, write: Write) -> Iterator[Trial]:
+def print_faster(
+    trials: Iterable[Trial], plan: ProgramPlan, write: Write
+) -> Iterator[Trial]:
     """Prints attempts at a faster program as they arrive, and yields them.
 
     Args:

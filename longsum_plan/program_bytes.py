@@ -32,9 +32,15 @@ _FREE = {
     "async-start",
     "async-update",
 }
-_FREE_TARGETS = ("AllocateBuffer", "AssumeGatherIndicesInBound", "Sharding", "PartialReduce")
+_FREE_TARGETS = (
+    "AllocateBuffer",
+    "AssumeGatherIndicesInBound",
+    "Sharding",
+    "PartialReduce",
+)
 _WITH_WORKSPACE = ("__cublas", "__cudnn")  # the last array of the result is workspace
-_COLLECTIVE_START = "AsyncCollectiveStart"  # root of a fusion that starts a collective on a TPU
+# root of a fusion that starts a collective on a TPU
+_COLLECTIVE_START = "AsyncCollectiveStart"
 _SLICING = ("dynamic-slice", "slice", "gather")
 
 
@@ -51,12 +57,18 @@ class MemoryTraffic:
     def bytes_of(self, inside: Computation, instruction: Instruction) -> float:
         """Returns the bytes read and written by an instruction in the computation ``inside``."""
         opcode = instruction.opcode
-        if opcode in _FREE or opcode.endswith("-done") or instruction.target in _FREE_TARGETS:
+        if (
+            opcode in _FREE
+            or opcode.endswith("-done")
+            or instruction.target in _FREE_TARGETS
+        ):
             return 0.0
         operands = [inside.instructions[name] for name in instruction.operands]
         if opcode == "fusion" and instruction.called[0] in self._computations:
             return self._fusion(instruction, operands)
-        return _access_bytes(replace(instruction, arrays=results(instruction)), operands)
+        return _access_bytes(
+            replace(instruction, arrays=results(instruction)), operands
+        )
 
     def _fusion(self, instruction: Instruction, operands: Sequence[Instruction]) -> int:
         fused = self._computations[instruction.called[0]]
@@ -67,7 +79,9 @@ class MemoryTraffic:
             if parameter.name not in passed:
                 num_bytes += self._read(fused, parameter, _main_memory(operand.arrays))
         if root.target == _COLLECTIVE_START:
-            return num_bytes + _main_memory(_begun(instruction.arrays, len(root.operands)))
+            return num_bytes + _main_memory(
+                _begun(instruction.arrays, len(root.operands))
+            )
         results = [root]
         if root.opcode == "tuple":
             results = [fused.instructions[name] for name in root.operands]
@@ -86,7 +100,9 @@ class MemoryTraffic:
             is_first = value_of(fused, user.operands[0]) == parameter.name
             if user.opcode == "fusion":
                 inner = self._computations[user.called[0]]
-                for inner_parameter, name in zip(inner.parameters, user.operands, strict=True):
+                for inner_parameter, name in zip(
+                    inner.parameters, user.operands, strict=True
+                ):
                     if value_of(fused, name) == parameter.name:
                         total += self._read(inner, inner_parameter, whole)
             elif is_first and user.opcode in _SLICING:

@@ -15,10 +15,11 @@ from longsum_plan.program_work import Work, instruction_works
 
 DEPTH = 3  # number of names kept of a module's path: encoder/layers/feed_forward
 _ORIGIN = re.compile(r'\bop_name="([^"]*)"')
-# Names of modules and their methods, "cross_attention" or "cross_attention.project_kv"; names of
-# transformations, classes and einsums contain other characters.
+# Names of modules and their methods, "cross_attention" or "cross_attention.project_kv";
+# names of transformations, classes and einsums contain other characters.
 _MODULE = re.compile(r"([a-z]\w*)(\.\w+)?")
-_METHOD = re.compile(r"\b[A-Z]\w*\.(\w+)")  # a method of the whole model, "T5.score_targets"
+# a method of the whole model, "T5.score_targets"
+_METHOD = re.compile(r"\b[A-Z]\w*\.(\w+)")
 _CONTROL_FLOW = re.compile(
     r"while|body|cond|branch_\d+_fun|closed_call|eval_jaxpr|checkpoint|rematted_computation"
     r"|custom_[jv][vj]p\w*"
@@ -29,9 +30,9 @@ class Part(NamedTuple):
     """One device's work for a module in one pass.
 
     Attributes:
-        module: path of the module, "encoder/layers/feed_forward"; the model's method, such as
-            "score_targets", for operations outside of its modules; "" for all others, such as the
-            optimizer's update.
+        module: path of the module, "encoder/layers/feed_forward"; the model's method,
+            such as "score_targets", for operations outside of its modules; "" for all
+            others, such as the optimizer's update.
         stage: "forward", "again" for recomputed activations, or "gradient".
         work: total work of its instructions.
         largest: largest array that it writes to memory; None if it writes none.
@@ -43,11 +44,13 @@ class Part(NamedTuple):
     largest: ArrayType | None
 
 
-def program_parts(text: str, *, trips: int = 1, devices_per_host: int = 0) -> list[Part]:
+def program_parts(
+    text: str, *, trips: int = 1, devices_per_host: int = 0
+) -> list[Part]:
     """Returns the parts of a compiled program, whose works sum to ``program_work``.
 
-    An instruction that XLA fused from several modules belongs to the module of its result. The
-    arguments are described in ``program_work``.
+    An instruction that XLA fused from several modules belongs to the module of its
+    result. The arguments are described in ``program_work``.
     """
     parts: dict[tuple[str, str], Part] = {}
     works = instruction_works(text, trips=trips, devices_per_host=devices_per_host)

@@ -9,8 +9,9 @@ import numpy as np
 
 from longsum_plan.program_text import Computation, Instruction, integers
 
-# Number of products of size queries x keys in an attention kernel (``ops.attention.fused``), by the
-# prefix of its target (cuDNN), of the instruction (splash attention), or of the Triton kernel.
+# Number of products of size queries x keys in an attention kernel
+# (``ops.attention.fused``), by the prefix of its target (cuDNN), of the instruction
+# (splash attention), or of the Triton kernel.
 _ATTENTION_PRODUCTS = {
     "__cudnn$fmhaSoftmaxBackward": 5,
     "__cudnn$fmhaSoftmax": 2,
@@ -26,11 +27,14 @@ _PAIRS = re.compile(r"\bpairs_(\d+)\b")
 
 
 def products(inside: Computation, instruction: Instruction) -> dict[str, float]:
-    """Returns the operations of an instruction in the computation ``inside``, by the factors'
-    type."""
+    """Returns the operations of an instruction in the computation ``inside``, by the
+    factors' type.
+    """
     opcode = instruction.opcode
     instructions = inside.instructions
-    operands = [instructions[name] for name in instruction.operands if name in instructions]
+    operands = [
+        instructions[name] for name in instruction.operands if name in instructions
+    ]
     if opcode == "dot":
         axes = integers(instruction.attribute("lhs_contracting_dims"))
         operations = _dot_operations(instruction, operands[0], axes)
@@ -52,13 +56,16 @@ def _precision(instruction: Instruction, factor: Instruction) -> str:
     dtype = factor.arrays[0].dtype
     if dtype == "bf16" or dtype.startswith(("f8", "f16")):
         return "bfloat16"
-    # The precision precedes the metadata, which may contain any name, or follows it for cuBLAS.
+    # The precision precedes the metadata, which may contain any name, or follows it for
+    # cuBLAS.
     before, _, rest = instruction.attributes.partition("metadata={")
     is_high = re.search(r"\bhigh(est)?\b|HIGH", before + rest.partition("}")[2])
     return "float32, highest" if is_high else "float32"
 
 
-def _dot_operations(instruction: Instruction, factor: Instruction, axes: Sequence[int]) -> float:
+def _dot_operations(
+    instruction: Instruction, factor: Instruction, axes: Sequence[int]
+) -> float:
     terms = math.prod(factor.arrays[0].shape[axis] for axis in axes)
     return 2.0 * math.prod(instruction.arrays[0].shape) * terms
 
@@ -71,30 +78,39 @@ def _matrix_call_operations(instruction: Instruction, factor: Instruction) -> fl
 
 
 def _count_attention_products(instruction: Instruction) -> int:
-    """Returns the number of products of size queries x keys in an attention kernel; 0 for other
-    instructions."""
+    """Returns the number of products of size queries x keys in an attention kernel; 0
+    for other instructions.
+    """
     target = instruction.target
     name = instruction.name if target == "tpu_custom_call" else target
     if target == _TRITON:
         kernel = re.search(r'\bname = "(\w+)"', instruction.attributes)
         name = kernel.group(1) if kernel else ""
-    matches = [count for begin, count in _ATTENTION_PRODUCTS.items() if name.startswith(begin)]
+    matches = [
+        count for begin, count in _ATTENTION_PRODUCTS.items() if name.startswith(begin)
+    ]
     return matches[0] if matches else 0
 
 
-def _attention_operations(instruction: Instruction, operands: Sequence[Instruction]) -> float:
+def _attention_operations(
+    instruction: Instruction, operands: Sequence[Instruction]
+) -> float:
     """Returns the operations of one product of queries and keys; half of them if causal.
 
-    The names of Pallas kernels contain the number of pairs per row, see ``ops.attention.splash``.
+    The names of Pallas kernels contain the number of pairs per row, see
+    ``ops.attention.splash``.
     """
     queries, keys, *_ = filter(_is_float, operands)
     shape, of_keys = queries.arrays[0].shape, keys.arrays[0].shape
     if instruction.target.startswith("__cudnn"):
-        is_causal = re.search(r'"mask_type": ?"(PADDING_)?CAUSAL"', instruction.attributes)
+        is_causal = re.search(
+            r'"mask_type": ?"(PADDING_)?CAUSAL"', instruction.attributes
+        )
         return (1.0 if is_causal else 2.0) * math.prod(shape) * of_keys[1]
     if instruction.target == _TRITON:  # [rows, length, heads, head_dim]
         shape, of_keys = (
-            (*rows, heads, length, head_dim) for *rows, length, heads, head_dim in (shape, of_keys)
+            (*rows, heads, length, head_dim)
+            for *rows, length, heads, head_dim in (shape, of_keys)
         )
     *rows, num_queries, head_dim = shape
     named = _PAIRS.search(instruction.attributes)
@@ -168,6 +184,8 @@ def _window_pairs(
     starts = np.arange(outputs) * stride - padding
     for tap in range(kernel):
         positions = starts + tap * kernel_dilation
-        meets = (positions >= 0) & (positions <= last) & (positions % input_dilation == 0)
+        meets = (
+            (positions >= 0) & (positions <= last) & (positions % input_dilation == 0)
+        )
         pairs += int(meets.sum())
     return pairs

@@ -16,7 +16,9 @@ _COMMENT = re.compile(r"/\*.*?\*/")
 _BITS = re.compile(r"\d+")
 # Devices in the order of a grid, and groups of devices along axes of a mesh.
 _GRID = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?")
-_MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\((.*?)\))? \{([^}]*)\}")
+_MESH = re.compile(
+    r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\((.*?)\))? \{([^}]*)\}"
+)
 # Metadata of a Pallas kernel, which XLA splits into three lines.
 _KERNEL_METADATA = re.compile(r"(kernel_metadata=\{)\n(.*)\n\}")
 
@@ -89,7 +91,12 @@ class Instruction:
             return tuple(_NAME.findall(listed.group(1)))
         if self.opcode.endswith(("-update", "-done")):
             return ()  # repeats the computation that the start runs
-        names: tuple[str, ...] = ("calls", "body", "true_computation", "false_computation")
+        names: tuple[str, ...] = (
+            "calls",
+            "body",
+            "true_computation",
+            "false_computation",
+        )
         if self.opcode == "call":
             names = (*names, "to_apply")
         attributes = (self.attribute(name).lstrip("%") for name in names)
@@ -149,7 +156,11 @@ def _instruction(line: str) -> Instruction:
     if opcode in ("constant", "parameter"):
         attributes, inner = inner, ""
     return Instruction(
-        name.lstrip("%"), _arrays(types), opcode, tuple(_NAME.findall(inner)), attributes
+        name.lstrip("%"),
+        _arrays(types),
+        opcode,
+        tuple(_NAME.findall(inner)),
+        attributes,
     )
 
 
@@ -193,9 +204,9 @@ def value_of(fused: Computation, name: str) -> str:
 def continued_collectives(fused: Computation) -> list[Instruction]:
     """Returns the collectives that a fusion continues and that another fusion started.
 
-    TPUs run an asynchronous collective concurrently with several fusions, each of which contains
-    it. The first one ends in AsyncCollectiveStart, the last one in AsyncCollectiveDone; those in
-    between return the collective's operand.
+    TPUs run an asynchronous collective concurrently with several fusions, each of which
+    contains it. The first one ends in AsyncCollectiveStart, the last one in
+    AsyncCollectiveDone; those in between return the collective's operand.
     """
     root = fused.instructions[fused.root]
     collectives = []
@@ -203,7 +214,9 @@ def continued_collectives(fused: Computation) -> list[Instruction]:
         value = fused.instructions[name]
         if value.opcode in COLLECTIVES:
             source = fused.instructions[value.operands[0]]
-            is_given_back = source.opcode == "parameter" and source.name in root.operands
+            is_given_back = (
+                source.opcode == "parameter" and source.name in root.operands
+            )
             goes_on = root.opcode == "tuple" and is_given_back
             if goes_on or root.target == "AsyncCollectiveDone":
                 collectives.append(value)
@@ -222,8 +235,8 @@ def users_of_value(fused: Computation, name: str) -> Iterator[Instruction]:
 def replica_groups(attributes: str) -> list[list[int]]:
     """Returns the groups of devices of a collective; [] if the text does not list any.
 
-    It parses three forms: lists {{0,1},{2,3}}, grids [2,2]<=[2,2]T(1,0), and axes of a mesh
-    mesh['x'=2,'y'=2] {'x'}, whose devices may be in another order:
+    It parses three forms: lists {{0,1},{2,3}}, grids [2,2]<=[2,2]T(1,0), and axes of a
+    mesh mesh['x'=2,'y'=2] {'x'}, whose devices may be in another order:
     mesh['x'=2,'y'=2], device_ids=([2,2]T(1,0)) {'x'}.
     """
     grid = re.search(rf"replica_groups=\[([\d,]+)\]<={_GRID.pattern}", attributes)
@@ -266,7 +279,11 @@ def _mesh_groups(sizes: str, devices: str | None, names: str) -> list[list[int]]
         parts = [(int(before), int(part)) for before, part in of_axis if part]
         whole = any(not part for _, part in of_axis)
         before, part = parts[0] if parts else (1, size if whole else 1)
-        for factor, is_taken in ((before, False), (part, True), (size // before // part, False)):
+        for factor, is_taken in (
+            (before, False),
+            (part, True),
+            (size // before // part, False),
+        ):
             (inner if is_taken else outer).append(len(shape))
             shape.append(factor)
     grouped = ids.reshape(shape).transpose(outer + inner)

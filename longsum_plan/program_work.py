@@ -1,16 +1,17 @@
 """Counts the work of a compiled program from its text: products, memory traffic, collectives.
 
-XLA's ``cost_analysis`` counts the body of a loop once and does not include collectives. Here,
-computations are walked from the entry, and a loop's body is counted once per iteration. All numbers
-are per device.
+XLA's ``cost_analysis`` counts the body of a loop once and does not include collectives.
+Here, computations are walked from the entry, and a loop's body is counted once per
+iteration. All numbers are per device.
 
     products        multiplications and additions of ``dot``, ``convolution``, matrix custom calls
-                    and attention kernels, and 5 n log2 n of FFTs; elementwise operations are not
-                    counted
+                    and attention kernels, and 5 n log2 n of FFTs; elementwise
+                    operations are not counted
     bytes           bytes that instructions read from and write to the device's main memory; values
-                    in a TPU's on-chip memory (memory space S(1) and above) are not counted. If an
-                    instruction only reads slices of an operand, the slices are counted; attention
-                    kernels read keys once per block of queries, but are counted once
+                    in a TPU's on-chip memory (memory space S(1) and above) are not
+                    counted. If an instruction only reads slices of an operand, the
+                    slices are counted; attention kernels read keys once per block of
+                    queries, but are counted once
     collectives     operands, and the bytes that one device sends in a ring
 """
 
@@ -64,8 +65,8 @@ class Work(NamedTuple):
     """Work of one device in a program.
 
     Attributes:
-        products: operations by the type of the factors: "bfloat16", "float32", and "float32,
-            highest" if a higher than the default precision is requested.
+        products: operations by the type of the factors: "bfloat16", "float32", and
+            "float32, highest" if a higher than the default precision is requested.
         num_bytes: bytes read from and written to main memory.
         collectives: traffic by kind.
         open_loops: number of loops whose iteration count is not in the text.
@@ -116,9 +117,10 @@ def program_work(text: str, *, trips: int = _ONCE, devices_per_host: int = 0) ->
 
     Args:
         text: text from ``jax.stages.Compiled.as_text()``.
-        trips: iterations of loops with a data-dependent end, such as a search that may end early.
-        devices_per_host: number of devices per host, in the order of the program's partitions; 0
-            for a single host.
+        trips: iterations of loops with a data-dependent end, such as a search that may
+            end early.
+        devices_per_host: number of devices per host, in the order of the program's
+            partitions; 0 for a single host.
     """
     works = instruction_works(text, trips=trips, devices_per_host=devices_per_host)
     return reduce(Work.plus, (work for _, work in works), Work())
@@ -129,8 +131,8 @@ def instruction_works(
 ) -> Iterator[tuple[Instruction, Work]]:
     """Yields the instructions of a compiled program, each with the work of all its repetitions.
 
-    Instructions inside a fusion are part of it. Of a conditional's branches, the largest is
-    counted. The arguments are described in ``program_work``.
+    Instructions inside a fusion are part of it. Of a conditional's branches, the
+    largest is counted. The arguments are described in ``program_work``.
     """
     walk = _Walk(text, trips, devices_per_host)
     return walk.instructions(walk.entry, 1.0)
@@ -155,11 +157,15 @@ class _Walk:
             for instruction in computation.instructions.values():
                 if instruction.opcode == "fusion":
                     fused = self._computations[instruction.called[0]]
-                    names = [collective.name for collective in continued_collectives(fused)]
+                    names = [
+                        collective.name for collective in continued_collectives(fused)
+                    ]
                     result.update((fused.name, name) for name in names)
         return result
 
-    def instructions(self, name: str, times: float) -> Iterator[tuple[Instruction, Work]]:
+    def instructions(
+        self, name: str, times: float
+    ) -> Iterator[tuple[Instruction, Work]]:
         """Yields the instructions of a computation that runs ``times`` times."""
         computation = self._computations[name]
         for instruction in computation.instructions.values():
@@ -218,9 +224,14 @@ class _Walk:
             return None
         return int(constants[0].attributes)
 
-    def _collective(self, inside: Computation, instruction: Instruction) -> dict[str, Traffic]:
+    def _collective(
+        self, inside: Computation, instruction: Instruction
+    ) -> dict[str, Traffic]:
         kind = instruction.opcode.removesuffix("-start")
-        if kind not in COLLECTIVES or (inside.name, instruction.name) in self._continued:
+        if (
+            kind not in COLLECTIVES
+            or (inside.name, instruction.name) in self._continued
+        ):
             return {}
         operands = [inside.instructions[name] for name in instruction.operands]
         num_bytes = sum(operand.num_bytes for operand in operands)
@@ -231,10 +242,16 @@ class _Walk:
         others = (size - 1) / size
         if kind == "all-gather":
             num_bytes *= size
-        share = {"all-reduce": 2 * others, "collective-permute": 1.0, "collective-broadcast": 1.0}
+        share = {
+            "all-reduce": 2 * others,
+            "collective-permute": 1.0,
+            "collective-broadcast": 1.0,
+        }
         sent = num_bytes * share.get(kind, others)
         per_host = self._devices_per_host
-        is_between_hosts = per_host > 0 and len({device // per_host for device in group}) > 1
+        is_between_hosts = (
+            per_host > 0 and len({device // per_host for device in group}) > 1
+        )
         return {kind: Traffic(1.0, num_bytes, sent, sent if is_between_hosts else 0.0)}
 
     def _group(self, instruction: Instruction) -> Sequence[int]:
@@ -250,7 +267,10 @@ class _Walk:
 def _is_cut_at_once(inside: Computation, instruction: Instruction) -> bool:
     """Returns True if an all-reduce is in a fusion that keeps only the device's slice."""
     root = inside.instructions[inside.root]
-    return root.opcode == "dynamic-slice" and value_of(inside, root.operands[0]) == instruction.name
+    return (
+        root.opcode == "dynamic-slice"
+        and value_of(inside, root.operands[0]) == instruction.name
+    )
 
 
 def _size_of_branch(branch: Sequence[tuple[Instruction, Work]]) -> tuple[float, float]:

@@ -20,18 +20,30 @@ class Table(NamedTuple):
         for row in self.rows:
             first, *rest = row
             cells = [first.ljust(widths[0])]
-            cells += [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+            cells += [
+                cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)
+            ]
             lines.append("  ".join(cells).rstrip())
         return "\n".join(lines)
 
 
 def memory_table(plans: Iterable[ProgramPlan], target: Target) -> Table:
     """Returns a table of the programs' memory on one device, in GB (10^9 bytes)."""
-    names = ("parameters", "optimizer", "arguments", "results", "temporary", "idle", "total")
+    names = (
+        "parameters",
+        "optimizer",
+        "arguments",
+        "results",
+        "temporary",
+        "idle",
+        "total",
+    )
     rows = [["GB per device", *names, "of", "fits"]]
     limit = _gb(target.memory) if target.memory else "?"
     for plan in plans:
-        cells = [_gb(plan.memory[name]) if name in plan.memory else "-" for name in names]
+        cells = [
+            _gb(plan.memory[name]) if name in plan.memory else "-" for name in names
+        ]
         fits = {True: "yes", False: "NO", None: "?"}[plan.fits]
         rows.append([plan.name, *cells, limit, fits])
     return Table(rows)
@@ -39,12 +51,26 @@ def memory_table(plans: Iterable[ProgramPlan], target: Target) -> Table:
 
 def work_table(plans: Iterable[ProgramPlan]) -> Table:
     """Returns a table of operations, bytes and roofline times."""
-    rows = [["per device", "TFLOP", "GB moved", "GB sent", "at least", "bound by", "compiled in"]]
+    rows = [
+        [
+            "per device",
+            "TFLOP",
+            "GB moved",
+            "GB sent",
+            "at least",
+            "bound by",
+            "compiled in",
+        ]
+    ]
     for plan in plans:
         work, least = plan.work, plan.least_seconds
         cells = ["-"] * 3
         if work is not None:
-            cells = [f"{work.operations / 1e12:.4g}", _gb(work.num_bytes), _gb(work.sent)]
+            cells = [
+                f"{work.operations / 1e12:.4g}",
+                _gb(work.num_bytes),
+                _gb(work.sent),
+            ]
         shown = "-" if least is None else f"{milliseconds(least)} ms"
         bound = _BOUNDS.get(plan.bound, "-")
         rows.append([plan.name, *cells, shown, bound, f"{plan.compile_seconds:.0f} s"])
@@ -60,7 +86,11 @@ def parts_table(plan: ProgramPlan, count: int) -> Table | None:
         part, least = planned.part, planned.least_seconds
         times = ["-"] * 3
         if total:
-            times = [f"{milliseconds(least)} ms", f"{least / total:.0%}", _BOUNDS[planned.bound]]
+            times = [
+                f"{milliseconds(least)} ms",
+                f"{least / total:.0%}",
+                _BOUNDS[planned.bound],
+            ]
         work = part.work
         sizes = [f"{work.operations / 1e12:.4g}", _gb(work.num_bytes), _gb(work.sent)]
         names = part.module or "(no module)", part.stage

@@ -27,14 +27,20 @@ class Trial(NamedTuple):
     @property
     def flags(self) -> str:
         """The changes as flags of ``longsum train``."""
-        return shlex.join(f"--config.{key}={value}" for key, value in self.values.items())
+        return shlex.join(
+            f"--config.{key}={value}" for key, value in self.values.items()
+        )
 
     def report(self) -> dict[str, Any]:
         """Returns the trial as plain values for JSON."""
         total = self.plan.total if self.plan else None
         fits = self.plan.fits if self.plan else None
         least = self.plan.least_seconds if self.plan else None
-        values = {"changes": dict(self.values), "says": self.says, "least_seconds": least}
+        values = {
+            "changes": dict(self.values),
+            "says": self.says,
+            "least_seconds": least,
+        }
         return values | {"total_bytes": total, "fits": fits, "refusal": self.refusal}
 
 

@@ -15,9 +15,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito (2008): eight colors that can be distinguished with all kinds of color vision; line
-# styles distinguish further runs.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+# Okabe and Ito (2008): eight colors that can be distinguished with all kinds of color
+# vision; line styles distinguish further runs.
+COLORS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+    "#F0E442",
+)
 LINE_STYLES = ("-", "--", ":", "-.")
 Numbers = Sequence[float] | np.ndarray
 STYLE: dict[Any, Any] = {
@@ -68,7 +77,10 @@ def curves_figure(runs: Sequence[Run], size: tuple[float, float]) -> "Figure":
         if len(runs) > 1:
             handles = axes[0][0].get_legend_handles_labels()
             figure.legend(
-                *handles, loc="outside upper center", ncols=min(4, len(runs)), frameon=False
+                *handles,
+                loc="outside upper center",
+                ncols=min(4, len(runs)),
+                frameon=False,
             )
     return figure
 
@@ -78,7 +90,8 @@ def _draw_curve(ax: "Axes", run: Run, name: str, number: int) -> None:
     if curve is None:
         return
     color, style = _color_and_style(number)
-    marker = "o" if len(curve.steps) < 20 else None  # a single evaluation has no visible line
+    # a single evaluation has no visible line
+    marker = "o" if len(curve.steps) < 20 else None
     ax.plot(*curve, style, color=color, marker=marker, markersize=3, label=run.name)
 
 
@@ -91,7 +104,8 @@ def _color_and_style(number: int) -> tuple[str, str]:
 def _draw_baselines(ax: "Axes", runs: Sequence[Run]) -> None:
     """Draws the scores of the documents' first sentences, which do not depend on the step.
 
-    Runs that evaluate the same documents share one line; otherwise each has a line in its color.
+    Runs that evaluate the same documents share one line; otherwise each has a line in
+    its color.
     """
     ax.set_ylim(bottom=0)
     scores: dict[float, int] = {}  # score -> the first run with it
@@ -101,11 +115,15 @@ def _draw_baselines(ax: "Axes", runs: Sequence[Run]) -> None:
             scores.setdefault(lead.values[-1], number)
     is_shared = len(scores) == 1
     for score, number in scores.items():
-        label = "lead baseline" if is_shared else f"lead baseline of {runs[number].name}"
+        label = (
+            "lead baseline" if is_shared else f"lead baseline of {runs[number].name}"
+        )
         color = "0.4" if is_shared else _color_and_style(number)[0]
         ax.axhline(score, color=color, linestyle=":")
         ax.set_ylim(top=max(ax.get_ylim()[1], 1.15 * score))
-        ax.annotate(label, (0.02, score), (0, 3), ("axes fraction", "data"), "offset points")
+        ax.annotate(
+            label, (0.02, score), (0, 3), ("axes fraction", "data"), "offset points"
+        )
 
 
 def kernels_figure(kernels: Kernels, size: tuple[float, float]) -> "Figure":
@@ -121,7 +139,9 @@ def kernels_figure(kernels: Kernels, size: tuple[float, float]) -> "Figure":
     with _style():
         from matplotlib.colors import LogNorm
 
-        figure, axes = _figure(size, num_layers, 1 + num_directions, sharex="col", sharey="col")
+        figure, axes = _figure(
+            size, num_layers, 1 + num_directions, sharex="col", sharey="col"
+        )
         norm = LogNorm(top * COLOR_RANGE, top, clip=True)
         layers = zip(axes, kernels.layers, shares, kernels.magnitude, strict=True)
         for row, number, share, magnitudes in layers:
@@ -136,7 +156,12 @@ def kernels_figure(kernels: Kernels, size: tuple[float, float]) -> "Figure":
             ax.set_title(title, fontsize="medium")
         for ax in axes[-1][1:]:
             ax.set_xlabel("lag (tokens)")
-        options = {"location": "bottom", "extend": "min", "aspect": 30, "pad": 0.1 / num_layers}
+        options = {
+            "location": "bottom",
+            "extend": "min",
+            "aspect": 30,
+            "pad": 0.1 / num_layers,
+        }
         figure.colorbar(image, ax=axes[:, 1:], label="|kernel|", **options)
     return figure
 
@@ -175,7 +200,9 @@ def lines_figure(
         figure, [[ax]] = _figure(size, 1, 1)
         for number, name in enumerate(dict.fromkeys(row[by] for row in rows)):
             line = [row for row in rows if row[by] == name]
-            _draw_line(ax, [row[x] for row in line], [row[y] for row in line], name, number)
+            _draw_line(
+                ax, [row[x] for row in line], [row[y] for row in line], name, number
+            )
         ax.set(xlabel=x, ylabel=y.replace("_", " "), xscale=scale, yscale=scale)
         ax.grid(alpha=0.3, linewidth=0.5)
         ax.legend(frameon=False)
@@ -201,11 +228,17 @@ def points_figure(panels: Sequence[Panel], size: tuple[float, float]) -> "Figure
             for number, (name, (x, y)) in enumerate(panel.points.items()):
                 color, _ = _color_and_style(number)
                 ax.plot(x, y, "o", color=color, markersize=5, label=name)
-            ax.set(title=panel.title, xlabel=panel.x, ylabel=panel.y, xscale=panel.scale)
+            ax.set(
+                title=panel.title, xlabel=panel.x, ylabel=panel.y, xscale=panel.scale
+            )
             ax.margins(0.1)
             ax.grid(alpha=0.3, linewidth=0.5)
             ax.legend(
-                fontsize=6, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2
+                fontsize=6,
+                frameon=False,
+                loc="upper center",
+                bbox_to_anchor=(0.5, -0.2),
+                ncols=2,
             )
     return figure
 
@@ -236,13 +269,16 @@ def ngrams_figure(
     return figure
 
 
-def study_figure(rows: Sequence[Mapping[str, Any]], size: tuple[float, float]) -> "Figure":
+def study_figure(
+    rows: Sequence[Mapping[str, Any]], size: tuple[float, float]
+) -> "Figure":
     """Plots one line per encoder attention, with a color per cross-attention and a dot per run.
 
     There is one panel for each of ``STUDY_PANELS``.
 
     Args:
-        rows: rows with "encoder", "cross" and the keys of ``STUDY_PANELS`` (studies/study.py).
+        rows: rows with "encoder", "cross" and the keys of ``STUDY_PANELS``
+            (studies/study.py).
         size: width and height in inches.
     """
     encoders = list(dict.fromkeys(row["encoder"] for row in rows))
@@ -273,13 +309,15 @@ def probes_figure(rows: Sequence[Mapping[str, Any]], width: float) -> "Figure":
          0 +--- length      | full  |                                         |
 
     Args:
-        rows: rows of studies/probes.py, averaged over seeds, with "model", "task", "length",
-            "mean", "interval" and "mean_by_distance".
+        rows: rows of studies/probes.py, averaged over seeds, with "model", "task",
+            "length", "mean", "interval" and "mean_by_distance".
         width: width in inches; the height depends on the numbers of tasks and models.
     """
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     lengths = sorted({row["length"] for row in rows})
-    numbers = {name: i for i, name in enumerate(dict.fromkeys(row["model"] for row in rows))}
+    numbers = {
+        name: i for i, name in enumerate(dict.fromkeys(row["model"] for row in rows))
+    }
     models = {task: _models_of(rows, task) for task in tasks}
     heights = [max(1.6, 0.9 + 0.2 * len(models[task])) for task in tasks]
     with _style():
@@ -288,7 +326,9 @@ def probes_figure(rows: Sequence[Mapping[str, Any]], width: float) -> "Figure":
         figure, axes = _figure(size, len(tasks), 2, gridspec_kw=ratios)
         for (lines, map_axes), task in zip(axes, tasks, strict=True):
             rows_by_name = {
-                name: [row for row in rows if (row["task"], row["model"]) == (task, name)]
+                name: [
+                    row for row in rows if (row["task"], row["model"]) == (task, name)
+                ]
                 for name in models[task]
             }
             _draw_lengths(lines, rows_by_name, numbers)
@@ -311,15 +351,19 @@ def _short(length: int) -> str:
 
 
 def _draw_lengths(
-    ax: "Axes", rows_by_name: Mapping[str, Sequence[Mapping[str, Any]]], numbers: Mapping[str, int]
+    ax: "Axes",
+    rows_by_name: Mapping[str, Sequence[Mapping[str, Any]]],
+    numbers: Mapping[str, int],
 ) -> None:
     """Draws one line per model, in the color of its number, with its intervals."""
     for name, rows in rows_by_name.items():
         color, style = _color_and_style(numbers[name])
         x, y, interval = (
-            np.array([row[key] for row in rows]) for key in ("length", "mean", "interval")
+            np.array([row[key] for row in rows])
+            for key in ("length", "mean", "interval")
         )
-        within = np.minimum(interval, y), np.minimum(interval, 1 - y)  # clipped to 0 and 1
+        # clipped to 0 and 1
+        within = np.minimum(interval, y), np.minimum(interval, 1 - y)
         options: dict[str, Any] = {"color": color, "linestyle": style, "label": name}
         ax.errorbar(x, y, within, marker="o", markersize=3, elinewidth=0.4, **options)
     ax.set(xscale="log", ylim=(-0.05, 1.05))
@@ -334,14 +378,20 @@ def _draw_distances(
     numbers: Mapping[str, int],
 ) -> Any:
     """Draws one row per model, with a cell per length and distance, gray without a measurement."""
-    parts = max(len(row["mean_by_distance"]) for rows in rows_by_name.values() for row in rows)
+    parts = max(
+        len(row["mean_by_distance"]) for rows in rows_by_name.values() for row in rows
+    )
     cells = np.full((len(rows_by_name), len(lengths), parts), np.nan)
     for line, rows in zip(cells, rows_by_name.values(), strict=True):
         for row in rows:
             line[lengths.index(row["length"])] = row["mean_by_distance"]
     ax.set_facecolor("0.85")
     image = ax.imshow(
-        cells.reshape(len(rows_by_name), -1), aspect="auto", cmap="Blues", vmin=0, vmax=1
+        cells.reshape(len(rows_by_name), -1),
+        aspect="auto",
+        cmap="Blues",
+        vmin=0,
+        vmax=1,
     )
     for border in range(1, len(lengths)):
         ax.axvline(parts * border - 0.5, color="0.4", linewidth=0.8)
@@ -353,7 +403,9 @@ def _draw_distances(
     return image
 
 
-def plan_figure(plans: Mapping[str, Mapping[str, Any]], size: tuple[float, float]) -> "Figure":
+def plan_figure(
+    plans: Mapping[str, Mapping[str, Any]], size: tuple[float, float]
+) -> "Figure":
     """Plots one panel per plan: memory of its programs on one device, and the device's capacity.
 
     Args:
@@ -369,7 +421,9 @@ def plan_figure(plans: Mapping[str, Mapping[str, Any]], size: tuple[float, float
                 ax.barh(range(len(names)), widths, left=left, color=color, label=part)
                 left += widths
             if plan["device_memory_bytes"]:
-                ax.axvline(plan["device_memory_bytes"] / 1e9, color="0.4", linestyle=":")
+                ax.axvline(
+                    plan["device_memory_bytes"] / 1e9, color="0.4", linestyle=":"
+                )
             device = f"{plan['num_devices']} x {plan['title']}"
             ax.set(yticks=range(len(names)), yticklabels=names, xlabel="GB per device")
             ax.set_title(f"{title}: {device}", fontsize="medium")
@@ -396,7 +450,9 @@ def require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise InputError('plots need matplotlib: pip install "longsum_jax[plots]"') from error
+        raise InputError(
+            'plots need matplotlib: pip install "longsum_jax[plots]"'
+        ) from error
 
 
 def _style() -> Any:

@@ -17,9 +17,10 @@ class Kernels(NamedTuple):
 
     Attributes:
         layers: layer numbers, from 1.
-        memory: tokens after which a mode has decayed to 1/e, [layers, directions, channels, modes];
-            one direction if both share their dynamics.
-        magnitude: absolute value of the kernel at every lag, [layers, directions, channels, lags].
+        memory: tokens after which a mode has decayed to 1/e, [layers, directions,
+            channels, modes]; one direction if both share their dynamics.
+        magnitude: absolute value of the kernel at every lag, [layers, directions,
+            channels, lags].
     """
 
     layers: tuple[int, ...]
@@ -69,27 +70,34 @@ def _layer_kernels(
     ssm: DiagonalSSM, kernel: Callable[[DiagonalSSM], Array]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns memory [sets, channels, modes] and magnitude [directions, channels, lags], sorted."""
-    decay = -np.exp(ssm.log_dt)[..., None] * ssm.A_real  # [sets, channels, modes], per token
-    order = np.argsort(-decay.mean(-1), axis=-1)  # [sets, channels], fastest decay first
+    # [sets, channels, modes], per token
+    decay = -np.exp(ssm.log_dt)[..., None] * ssm.A_real
+    # [sets, channels], fastest decay first
+    order = np.argsort(-decay.mean(-1), axis=-1)
     memory = 1 / np.take_along_axis(decay, order[..., None], axis=1)
     magnitude = np.abs(np.asarray(kernel(ssm)))
     by_direction = np.broadcast_to(order, (len(magnitude), order.shape[1]))
     return memory, np.take_along_axis(magnitude, by_direction[..., None], axis=1)
 
 
-def memory_histogram(memory: np.ndarray, bins: int = 20) -> tuple[np.ndarray, np.ndarray]:
+def memory_histogram(
+    memory: np.ndarray, bins: int = 20
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the share of a layer's modes by memory length.
 
     Args:
         memory: memory of the layers' modes, in tokens, [layers, ...].
-        bins: number of bins, of equal width on a logarithmic scale, the same for all layers.
+        bins: number of bins, of equal width on a logarithmic scale, the same for all
+            layers.
 
     Returns:
-        (edges [bins + 1] in tokens, share [layers, bins] in percent, each row summing to 100).
+        (edges [bins + 1] in tokens, share [layers, bins] in percent, each row summing
+        to 100).
     """
     low, high = memory.min(), memory.max()
     margin = 1.05 if low == high else 1.0
     edges = np.geomspace(low / margin, high * margin, bins + 1)
-    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], high)  # geomspace may round inwards
+    # geomspace may round inwards
+    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], high)
     counts = np.stack([np.histogram(layer.ravel(), edges)[0] for layer in memory])
     return edges, 100 * counts / counts.sum(1, keepdims=True)

@@ -11,7 +11,8 @@ from longsum_jax.files import MAX_ROWS_BYTES, parse_json, read_bytes
 
 # Keys that a row of a study must have to be plotted.
 STUDY_KEYS = ("encoder", "cross", "seed", "bits", "mean_rouge", "tokens_per_second")
-# Parts of a program's memory in a plan; the remainder of the total is inputs and others.
+# Parts of a program's memory in a plan; the remainder of the total is inputs and
+# others.
 PLAN_PARTS = ("parameters", "optimizer", "temporary", "results", "idle")
 
 
@@ -36,16 +37,22 @@ def read_run(workdir: str | Path) -> Run:
     A last line that is still being written is ignored.
 
     Raises:
-        InputError: the file is missing, a line is not a metrics line (the message names file and
-            line), or there are no steps.
+        InputError: the file is missing, a line is not a metrics line (the message names
+            file and line), or there are no steps.
     """
     path = Path(workdir) / "metrics.jsonl"
     lines = _finished_lines(path, "the --workdir of a training run")
-    rows = [_metrics_row(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
+    rows = [
+        _metrics_row(line, f"{path}:{number}") for number, line in enumerate(lines, 1)
+    ]
     if not rows:
-        raise InputError(f"{path}: holds no step yet; wait for the run to write its first line")
+        raise InputError(
+            f"{path}: holds no step yet; wait for the run to write its first line"
+        )
     evaluations = [
-        {"step": row["step"], **row["eval"]} for row in rows if isinstance(row.get("eval"), dict)
+        {"step": row["step"], **row["eval"]}
+        for row in rows
+        if isinstance(row.get("eval"), dict)
     ]
     return Run(str(workdir), _curves(rows), _curves(evaluations))
 
@@ -56,13 +63,17 @@ def read_study(path: str | Path) -> list[dict[str, Any]]:
     A last line that is still being written is ignored.
 
     Raises:
-        InputError: the file is missing, a line is not a row of a study (the message names file and
-            line), or there are no rows.
+        InputError: the file is missing, a line is not a row of a study (the message
+            names file and line), or there are no rows.
     """
     lines = _finished_lines(Path(path), "results.jsonl of a study")
-    rows = [_study_row(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
+    rows = [
+        _study_row(line, f"{path}:{number}") for number, line in enumerate(lines, 1)
+    ]
     if not rows:
-        raise InputError(f"{path}: holds no row yet; wait for the first model of the study")
+        raise InputError(
+            f"{path}: holds no row yet; wait for the first model of the study"
+        )
     return rows
 
 
@@ -71,7 +82,9 @@ def _finished_lines(path: Path, what: str) -> list[str]:
     try:
         text = read_bytes(path, MAX_ROWS_BYTES).decode(errors="replace")
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); give {what}") from error
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); give {what}"
+        ) from error
     return text[: text.rfind("\n") + 1].splitlines()
 
 
@@ -79,9 +92,13 @@ def _metrics_row(line: str, where: str) -> dict[str, Any]:
     try:
         row = parse_json(line)
     except ValueError as error:
-        raise InputError(f"{where}: not valid JSON ({error}); delete the line") from None
+        raise InputError(
+            f"{where}: not valid JSON ({error}); delete the line"
+        ) from None
     if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-        raise InputError(f'{where}: not a line of metrics, which have a "step"; delete the line')
+        raise InputError(
+            f'{where}: not a line of metrics, which have a "step"; delete the line'
+        )
     return row
 
 
@@ -100,7 +117,10 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
     for row in rows:
         names |= {name for name, value in row.items() if isinstance(value, int | float)}
     names -= {"step"}
-    return {name: _curve([row for row in rows if name in row], name) for name in sorted(names)}
+    return {
+        name: _curve([row for row in rows if name in row], name)
+        for name in sorted(names)
+    }
 
 
 def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> Curve:
@@ -118,7 +138,11 @@ def read_plan(path: str | Path) -> dict[str, Any]:
     """
     try:
         plan = parse_json(read_bytes(path))
-        names = [row["program"] for row in plan["programs"] if row["memory_bytes"]["total"] >= 0]
+        names = [
+            row["program"]
+            for row in plan["programs"]
+            if row["memory_bytes"]["total"] >= 0
+        ]
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); give the --out of longsum plan"
@@ -141,7 +165,11 @@ def plan_bars(plan: Mapping[str, Any]) -> tuple[list[str], dict[str, np.ndarray]
     """
     names, rows = [], []
     for program in plan["programs"]:
-        sizes = f"{program['batch_size']} x {program['length']:,}" if "length" in program else ""
+        sizes = (
+            f"{program['batch_size']} x {program['length']:,}"
+            if "length" in program
+            else ""
+        )
         names.append(f"{program['program']} {sizes}".strip())
         memory = program["memory_bytes"]
         row = {part: memory.get(part, 0) for part in PLAN_PARTS}

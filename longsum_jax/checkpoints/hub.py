@@ -13,7 +13,11 @@ from longsum_jax.tokenizers.loading import TOKENIZER_FILES
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _DESCRIPTION = ["config.json", "generation_config.json"]
 # Files of sentence-transformers.
-_MODULES = ["modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"]
+_MODULES = [
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+]
 _TOKENIZER = list(TOKENIZER_FILES)
 _ADAPTER = ["adapter_config.json", "adapter_model.safetensors"]
 _SAFETENSORS = ["model*.safetensors", "model.safetensors.index.json"]
@@ -25,14 +29,17 @@ _SUBDIRECTORY = re.compile(r"\w[\w.-]*", re.ASCII)
 def local_directory(path: str | Path, revision: str | None = None) -> Path:
     """Returns the directory for ``path``.
 
-    A name that is not a local directory is fetched from the Hub, or from its local cache.
+    A name that is not a local directory is fetched from the Hub, or from its local
+    cache.
 
     Args:
-        path: path of a directory, or the name "org/name" of a Hub repository as a string.
+        path: path of a directory, or the name "org/name" of a Hub repository as a
+            string.
         revision: branch, tag or commit of the repository.
 
     Raises:
-        InputError: the directory or repository does not exist, or cannot be reached or read.
+        InputError: the directory or repository does not exist, or cannot be reached or
+            read.
     """
     if not isinstance(path, str | os.PathLike):
         raise InputError(
@@ -83,12 +90,20 @@ def _auxiliary_models(directory: Path) -> list[str]:
         segments = config["task_specific_params"]["summarization"]["segments"]
         names = [segments.get(name) for name in ("extractor", "sentence_encoder")]
     except (InputError, KeyError, TypeError, AttributeError):
-        return []  # no subdirectories, or a file that is rejected when the model is loaded
-    return [name for name in names if isinstance(name, str) and _SUBDIRECTORY.fullmatch(name)]
+        # no subdirectories, or a file that is rejected when the model is loaded
+        return []
+    return [
+        name
+        for name in names
+        if isinstance(name, str) and _SUBDIRECTORY.fullmatch(name)
+    ]
 
 
 def _snapshot(
-    name: str, revision: str | None, patterns: list[str], ignored: Sequence[str] = _SUBFOLDERS
+    name: str,
+    revision: str | None,
+    patterns: list[str],
+    ignored: Sequence[str] = _SUBFOLDERS,
 ) -> Path:
     """Fetches the files of a repository that match ``patterns``; converts errors to InputErrors."""
     try:
@@ -101,7 +116,10 @@ def _snapshot(
     at = "" if revision is None else f" at revision {revision}"
     try:
         snapshot = snapshot_download(
-            name, revision=revision, allow_patterns=patterns, ignore_patterns=list(ignored)
+            name,
+            revision=revision,
+            allow_patterns=patterns,
+            ignore_patterns=list(ignored),
         )
         return Path(snapshot)
     except errors.GatedRepoError as error:  # a subclass of RepositoryNotFoundError
@@ -119,12 +137,16 @@ def _snapshot(
             f"{name}: the repository has no revision {revision}; give a branch, tag or commit"
         ) from error
     except errors.LocalEntryNotFoundError as error:
-        remedy = "connect (without HF_HUB_OFFLINE) once, or give the directory of a copy"
+        remedy = (
+            "connect (without HF_HUB_OFFLINE) once, or give the directory of a copy"
+        )
         raise InputError(
             f"{name}{at}: no such directory, not complete in the local cache, and the Hugging "
             f"Face hub cannot be reached; {remedy}"
         ) from error
-    except Exception as error:  # huggingface_hub uses several transports with different errors
+    except (
+        Exception
+    ) as error:  # huggingface_hub uses several transports with different errors
         reason = first_line(error)
         raise InputError(
             f"{name}{at}: cannot be fetched from the Hugging Face hub ({reason}); try again later"

@@ -1,7 +1,7 @@
 """Directories in Hugging Face layout: configs, weights and tokenizer files.
 
-Nothing in a directory is ever executed: weights are safetensors, or a pickle read by torch's
-weights-only loader; config.json entries that refer to code are ignored.
+Nothing in a directory is ever executed: weights are safetensors, or a pickle read by
+torch's weights-only loader; config.json entries that refer to code are ignored.
 """
 
 import json
@@ -33,8 +33,8 @@ CONFIG, GENERATION = "config.json", "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TASKS, SUMMARIZATION = "task_specific_params", "summarization"  # in config.json
 
-# Decoding options of config.json, which preceded generation_config.json, with their default values:
-# old versions of transformers wrote all of them into every file.
+# Decoding options of config.json, which preceded generation_config.json, with their
+# default values: old versions of transformers wrote all of them into every file.
 _LEGACY_GENERATION = {
     "max_length": 20,
     "min_length": 0,
@@ -76,8 +76,8 @@ def read_config(
     """Returns the family and config of a directory.
 
     Args:
-        architecture: name of the class in transformers whose weights the directory contains, if
-            config.json has another one or none.
+        architecture: name of the class in transformers whose weights the directory
+            contains, if config.json has another one or none.
         **runtime: values of fields that checkpoints do not store (dtype, ...).
 
     Raises:
@@ -113,8 +113,12 @@ def _with_special_tokens(directory: Path, raw: dict[str, Any]) -> dict[str, Any]
     if all(raw.get(name) is not None for name in _SPECIAL_TOKENS) or not path.exists():
         return raw
     stored = read_json(path)
-    ids = {name: stored[name] for name in _SPECIAL_TOKENS if stored.get(name) is not None}
-    return ids | {key: value for key, value in raw.items() if value is not None or key not in ids}
+    ids = {
+        name: stored[name] for name in _SPECIAL_TOKENS if stored.get(name) is not None
+    }
+    return ids | {
+        key: value for key, value in raw.items() if value is not None or key not in ids
+    }
 
 
 def _document_separators(directory: Path, raw: Mapping[str, Any]) -> list[int]:
@@ -122,7 +126,11 @@ def _document_separators(directory: Path, raw: Mapping[str, Any]) -> list[int]:
 
     Empty for a tokenizer without it, or for weights without its row.
     """
-    config = read_json(directory / TOKENIZER_CONFIG) if _has(directory, TOKENIZER_CONFIG) else {}
+    config = (
+        read_json(directory / TOKENIZER_CONFIG)
+        if _has(directory, TOKENIZER_CONFIG)
+        else {}
+    )
     ids = dict(added_ids(directory, config))
     if _has(directory, TOKENIZER):
         tokens = read_json(directory / TOKENIZER, MAX_BYTES).get("added_tokens") or []
@@ -138,8 +146,8 @@ def _has(directory: Path, name: str) -> bool:
 def read_generation_config(directory: Path) -> dict[str, Any]:
     """Returns the content of generation_config.json, or the decoding options of config.json.
 
-    Old versions of transformers wrote their defaults into config.json (in particular a max_length
-    of 20); options with these values are left out.
+    Old versions of transformers wrote their defaults into config.json (in particular a
+    max_length of 20); options with these values are left out.
     """
     path = directory / GENERATION
     if path.exists():
@@ -188,9 +196,12 @@ def summary_generation_config(
 
     Args:
         generation_config: result of ``read_generation_config``.
-        summarization: result of ``read_summarization``; options for reading documents are left out.
+        summarization: result of ``read_summarization``; options for reading documents
+            are left out.
     """
-    options = {k: v for k, v in summarization.items() if k not in ("prefix", "segments")}
+    options = {
+        k: v for k, v in summarization.items() if k not in ("prefix", "segments")
+    }
     return with_options(generation_config, options)
 
 
@@ -205,24 +216,28 @@ def read_params(
     """Returns the config and parameters, from safetensors or pytorch_model.bin, single or in
     shards.
 
-    Arrays are read and placed one parameter at a time. The returned config has the fields that
-    depend on the tensors, such as tied output weights, see ``Family.infer_from_weights``.
+    Arrays are read and placed one parameter at a time. The returned config has the
+    fields that depend on the tensors, such as tied output weights, see
+    ``Family.infer_from_weights``.
 
     Args:
         directory: directory in Hugging Face layout.
         family, config: results of ``read_config``.
         dtype: dtype of the parameters, independent of the dtype in the files.
-        place: function applied to each array; by default it moves the array to the device.
+        place: function applied to each array; by default it moves the array to the
+            device.
 
     Raises:
-        InputError: no weights, a damaged file, a pickle that contains more than tensors, or tensors
-            that do not match the model.
+        InputError: no weights, a damaged file, a pickle that contains more than
+            tensors, or tensors that do not match the model.
     """
     tensors, path = read_weights(directory)
     config = family.infer_from_weights(config, tensors)
     weight_map = family.weight_map(config)
     shapes = family.parameter_shapes(config)
-    params = to_params(tensors, weight_map, shapes, str(path), dtype=jnp.dtype(dtype), place=place)
+    params = to_params(
+        tensors, weight_map, shapes, str(path), dtype=jnp.dtype(dtype), place=place
+    )
     return config, params
 
 
@@ -239,23 +254,24 @@ def write_model(
 ) -> None:
     """Writes a directory that ``longsum_jax.load`` and the published PyTorch code can read.
 
-    All files are first written to a temporary directory and moved into place at the end, with
-    checksums for ``longsum_jax.checksums`` and ``longsum verify``; transformers ignores them.
+    All files are first written to a temporary directory and moved into place at the
+    end, with checksums for ``longsum_jax.checksums`` and ``longsum verify``;
+    transformers ignores them.
 
     Args:
         directory: path that must not exist, or an empty directory.
-        params: parameter tree; None to leave out the weights (a training workdir has them in its
-            checkpoints).
+        params: parameter tree; None to leave out the weights (a training workdir has
+            them in its checkpoints).
         tokenizer: tokenizer whose files are added, if not None.
         summarization: result of ``read_summarization``.
-        subdirectories: functions that each write a subdirectory, by name: models that this model
-            needs.
-        dtype: dtype of the weights in the file (weights of state-space kernels remain float32);
-            None for the dtype of the parameters.
+        subdirectories: functions that each write a subdirectory, by name: models that
+            this model needs.
+        dtype: dtype of the weights in the file (weights of state-space kernels remain
+            float32); None for the dtype of the parameters.
 
     Raises:
-        InputError: the directory is not empty or cannot be written, or a weight is out of the range
-            of ``dtype``.
+        InputError: the directory is not empty or cannot be written, or a weight is out
+            of the range of ``dtype``.
     """
     target = Path(directory)
     check_target(target)
@@ -271,9 +287,13 @@ def write_model(
                 _write_json(work / GENERATION, dict(generation_config))
             if tokenizer is not None:
                 tokenizer.save(work)
-                _write_tokenizer_limit(work / TOKENIZER_CONFIG, config.max_source_length)
+                _write_tokenizer_limit(
+                    work / TOKENIZER_CONFIG, config.max_source_length
+                )
             if params is not None:
-                write_weights(work, to_lazy_state_dict(params, family.weight_map(config), dtype))
+                write_weights(
+                    work, to_lazy_state_dict(params, family.weight_map(config), dtype)
+                )
             for name, write in subdirectories.items():
                 write(work / name)
             checksums.write(work)
@@ -292,7 +312,9 @@ def check_target(target: Path) -> None:
             f"{target}: cannot be written ({error.strerror}); give another path"
         ) from error
     if is_taken:
-        raise InputError(f"{target}: exists and is not an empty directory; give another path")
+        raise InputError(
+            f"{target}: exists and is not an empty directory; give another path"
+        )
 
 
 def _write_tokenizer_limit(path: Path, limit: int | None) -> None:
@@ -305,9 +327,13 @@ def _read_config_json(directory: Path) -> dict[str, Any]:
     """Returns the content of config.json."""
     path = directory / CONFIG
     if not path.exists():
-        raise InputError(f"{path}: no such file; a model directory holds {CONFIG} and weights")
+        raise InputError(
+            f"{path}: no such file; a model directory holds {CONFIG} and weights"
+        )
     return read_json(path)
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8"
+    )

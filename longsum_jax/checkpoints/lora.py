@@ -84,7 +84,9 @@ class Lora:
             a stack.
     """
 
-    def __init__(self, family: Family, config: ModelConfig, options: LoraOptions) -> None:
+    def __init__(
+        self, family: Family, config: ModelConfig, options: LoraOptions
+    ) -> None:
         self.options = options
         shapes, axes = family.parameter_shapes(config), family.parameter_axes(config)
         rows = [row for row in family.weight_map(config).rows if row.layout == "linear"]
@@ -99,7 +101,9 @@ class Lora:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of all matrices by path."""
-        return {path: shape for p in self.parameters for path, shape in p.shapes.items()}
+        return {
+            path: shape for p in self.parameters for path, shape in p.shapes.items()
+        }
 
     @property
     def axes(self) -> dict[str, tuple[str | None, ...]]:
@@ -113,7 +117,9 @@ class Lora:
             (path_a, shape_a), (path_b, shape_b) = parameter.shapes.items()
             bound = 1 / math.sqrt(parameter.num_inputs)
             subkey = jax.random.fold_in(key, number)
-            matrices[path_a] = jax.random.uniform(subkey, shape_a, jnp.float32, -bound, bound)
+            matrices[path_a] = jax.random.uniform(
+                subkey, shape_a, jnp.float32, -bound, bound
+            )
             matrices[path_b] = jnp.zeros(shape_b)
         return matrices
 
@@ -342,7 +348,9 @@ class Adapter(NamedTuple):
         """The factor of B A of a module."""
         description = self.description
         rank = _pattern(description.get("rank_pattern"), module, description["r"])
-        alpha = _pattern(description.get("alpha_pattern"), module, description["lora_alpha"])
+        alpha = _pattern(
+            description.get("alpha_pattern"), module, description["lora_alpha"]
+        )
         return alpha / (math.sqrt(rank) if description.get("use_rslora") else rank)
 
 
@@ -356,7 +364,9 @@ def _pattern(patterns: Mapping[str, Any] | None, module: str, default: Any) -> A
 
 def is_adapter(directory: Path) -> bool:
     """Returns True for a directory with an adapter instead of a model."""
-    return (directory / ADAPTER_CONFIG).exists() and not (directory / "config.json").exists()
+    return (directory / ADAPTER_CONFIG).exists() and not (
+        directory / "config.json"
+    ).exists()
 
 
 def read_adapter(directory: Path) -> Adapter:
@@ -381,14 +391,18 @@ def read_adapter(directory: Path) -> Adapter:
     for name in ("r", "lora_alpha"):
         value = description.get(name)
         if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-            raise InputError(f"{where}: {name} is {shortened(value)}; give a number above 0")
+            raise InputError(
+                f"{where}: {name} is {shortened(value)}; give a number above 0"
+            )
     path = directory / ADAPTER
     if not path.exists():
         raise InputError(f"{path}: no such file; save the adapter as safetensors")
     return Adapter(directory, description, read_safetensors(path))
 
 
-def merge_adapter(params: Params, family: Family, config: ModelConfig, adapter: Adapter) -> Params:
+def merge_adapter(
+    params: Params, family: Family, config: ModelConfig, adapter: Adapter
+) -> Params:
     """Returns the parameters of a base model with an adapter merged in.
 
     One kernel (of all layers) is read, changed and placed at a time.
@@ -425,7 +439,9 @@ def merge_adapter(params: Params, family: Family, config: ModelConfig, adapter: 
         for name in _module_names(row, kernel.shape):
             if name in pairs:
                 key = name + _WEIGHT
-                state[key] = _updated(state[key], *pairs[name], adapter.scale(name), path)
+                state[key] = _updated(
+                    state[key], *pairs[name], adapter.scale(name), path
+                )
         shapes = {row.path: kernel.shape}
         tree = to_params(state, single, shapes, str(path), dtype=kernel.dtype)
         flat |= flax.traverse_util.flatten_dict(tree, sep="/")

@@ -1,7 +1,7 @@
 """Directories of sentence-transformers: an encoder, and modules that make a vector of its states.
 
-A file ``modules.json`` lists the modules: the encoder, a pooling (Reimers & Gurevych 2019, section
-3), then dense layers and normalizations in any order.
+A file ``modules.json`` lists the modules: the encoder, a pooling (Reimers & Gurevych
+2019, section 3), then dense layers and normalizations in any order.
 """
 
 import hashlib
@@ -56,7 +56,8 @@ class SentenceModules(NamedTuple):
     Attributes:
         poolings: poolings whose vectors are concatenated.
         steps: dense layers, and None for a normalization to length 1.
-        max_length: maximum tokens read of a sentence, special tokens included; None for no limit.
+        max_length: maximum tokens read of a sentence, special tokens included; None for
+            no limit.
         lowercase: True to lower-case sentences before they are tokenized.
         prompt: text before every sentence.
     """
@@ -79,7 +80,9 @@ class SentenceModules(NamedTuple):
         for step in self.steps:
             arrays = [] if step is None else [step.kernel, step.bias]
             for array in arrays:
-                digest.update(b"" if array is None else np.ascontiguousarray(array).data)
+                digest.update(
+                    b"" if array is None else np.ascontiguousarray(array).data
+                )
         activations = [step and step.activation for step in self.steps]
         digest.update(repr((self._replace(steps=()), activations)).encode())
         return digest.hexdigest()
@@ -129,8 +132,8 @@ def read_sentence_modules(directory: Path) -> tuple[Path, SentenceModules | None
     """Returns the directory of the encoder, and its modules.
 
     Args:
-        directory: model directory; without modules.json it is the encoder's, and the result has no
-            modules.
+        directory: model directory; without modules.json it is the encoder's, and the
+            result has no modules.
 
     Raises:
         InputError: a damaged file, or a module or pooling that is not supported.
@@ -157,7 +160,9 @@ def read_sentence_modules(directory: Path) -> tuple[Path, SentenceModules | None
     lengths = _optional(places[0] / _LENGTHS)
     limit = lengths.get("max_seq_length")
     if limit is not None and (type(limit) is not int or limit < 1):
-        raise InputError(f"{places[0] / _LENGTHS}: max_seq_length={limit!r} must be at least 1")
+        raise InputError(
+            f"{places[0] / _LENGTHS}: max_seq_length={limit!r} must be at least 1"
+        )
     return places[0], SentenceModules(
         _read_pooling(places[1] / "config.json"),
         tuple(steps),
@@ -177,7 +182,9 @@ def module_directories(directory: Path) -> list[str]:
     return [name for name in names if isinstance(name, str) and name]
 
 
-def write_sentence_modules(directory: Path, modules: SentenceModules, d_model: int) -> None:
+def write_sentence_modules(
+    directory: Path, modules: SentenceModules, d_model: int
+) -> None:
     """Writes modules.json and the directories of all modules except the encoder.
 
     Args:
@@ -191,7 +198,9 @@ def write_sentence_modules(directory: Path, modules: SentenceModules, d_model: i
     for index, kind in enumerate(kinds):
         place = f"{index}_{kind}" if index else ""
         module_type = f"sentence_transformers.models.{kind}"
-        entries.append({"idx": index, "name": str(index), "path": place, "type": module_type})
+        entries.append(
+            {"idx": index, "name": str(index), "path": place, "type": module_type}
+        )
         (directory / place).mkdir(exist_ok=True)
     _write(directory / MODULES, entries)
     pooling: dict[str, Any] = {"word_embedding_dimension": d_model}
@@ -200,7 +209,10 @@ def write_sentence_modules(directory: Path, modules: SentenceModules, d_model: i
     lengths = {"max_seq_length": modules.max_length, "do_lower_case": modules.lowercase}
     _write(directory / _LENGTHS, lengths)
     if modules.prompt:
-        prompts = {"prompts": {"default": modules.prompt}, "default_prompt_name": "default"}
+        prompts = {
+            "prompts": {"default": modules.prompt},
+            "default_prompt_name": "default",
+        }
         _write(directory / _PROMPTS, prompts)
     for entry, step in zip(entries[2:], modules.steps, strict=True):
         if step is not None:
@@ -233,7 +245,11 @@ def _read_pooling(path: Path) -> tuple[Pooling, ...]:
     config = read_json(path, _MAX_BYTES)
     names = config.get("pooling_mode")  # newer files
     if names is None:
-        keys = [key for key, value in config.items() if key.startswith("pooling_mode_") and value]
+        keys = [
+            key
+            for key, value in config.items()
+            if key.startswith("pooling_mode_") and value
+        ]
         by_key = {key: name for name, key in _POOLINGS.items()}
         names = [by_key.get(key, key.removeprefix("pooling_mode_")) for key in keys]
     names = [names] if isinstance(names, str) else names
@@ -243,7 +259,9 @@ def _read_pooling(path: Path) -> tuple[Pooling, ...]:
                 f'{path}: pooling "{name}" is not supported; {did_you_mean(str(name), _POOLINGS)}'
             )
     if not names:
-        raise InputError(f"{path}: no pooling is selected; set pooling_mode_mean_tokens to true")
+        raise InputError(
+            f"{path}: no pooling is selected; set pooling_mode_mean_tokens to true"
+        )
     return tuple(name for name in _POOLINGS if name in names)
 
 
@@ -255,7 +273,9 @@ def _read_prompt(path: Path) -> str:
         return ""
     prompt = prompts.get(name)
     if not isinstance(prompt, str):
-        raise InputError(f'{path}: no prompt "{name}", which default_prompt_name selects')
+        raise InputError(
+            f'{path}: no prompt "{name}", which default_prompt_name selects'
+        )
     return prompt
 
 
@@ -263,7 +283,8 @@ def _read_dense(directory: Path) -> DenseLayer:
     """Returns the layer in a directory.
 
     Raises:
-        InputError: an unknown activation, or weights that are missing or of another shape.
+        InputError: an unknown activation, or weights that are missing or of another
+            shape.
     """
     path = directory / "config.json"
     config = read_json(path, _MAX_BYTES)
@@ -274,13 +295,19 @@ def _read_dense(directory: Path) -> DenseLayer:
             f"{did_you_mean(activation, _ACTIVATIONS)}"
         )
     tensors, where = read_weights(directory)
-    arrays = {name: np.asarray(tensor).astype(np.float32) for name, tensor in tensors.items()}
+    arrays = {
+        name: np.asarray(tensor).astype(np.float32) for name, tensor in tensors.items()
+    }
     kernel, bias = arrays.get("linear.weight"), arrays.get("linear.bias")
     shape = config.get("out_features"), config.get("in_features")
     if kernel is None or kernel.shape != shape:
-        raise InputError(f"{where}: linear.weight must have shape {shape}; copy the file again")
+        raise InputError(
+            f"{where}: linear.weight must have shape {shape}; copy the file again"
+        )
     if config.get("bias", True) and (bias is None or bias.shape != shape[:1]):
-        raise InputError(f"{where}: linear.bias must have shape {shape[:1]}; copy the file again")
+        raise InputError(
+            f"{where}: linear.bias must have shape {shape[:1]}; copy the file again"
+        )
     return DenseLayer(kernel.T, bias, activation)
 
 
@@ -288,7 +315,11 @@ def _write_dense(directory: Path, layer: DenseLayer) -> None:
     inputs, outputs = layer.kernel.shape
     kinds = {"Identity": "linear.Identity"}
     kind = kinds.get(layer.activation, f"activation.{layer.activation}")
-    config = {"in_features": inputs, "out_features": outputs, "bias": layer.bias is not None}
+    config = {
+        "in_features": inputs,
+        "out_features": outputs,
+        "bias": layer.bias is not None,
+    }
     config["activation_function"] = f"torch.nn.modules.{kind}"
     _write(directory / "config.json", config)
     tensors = {"linear.weight": np.ascontiguousarray(layer.kernel.T)}

@@ -1,6 +1,7 @@
 """Conversion between parameter trees and PyTorch state dicts, by the rows of a weight map.
 
-Arrays are read, reshaped and passed on one row at a time, so that no model is in memory twice.
+Arrays are read, reshaped and passed on one row at a time, so that no model is in memory
+twice.
 """
 
 import math
@@ -32,7 +33,9 @@ class LazyArray:
     ``np.asarray`` reads it again each time, into new memory.
     """
 
-    def __init__(self, shape: Sequence[int], dtype: Any, read: Callable[[], np.ndarray]) -> None:
+    def __init__(
+        self, shape: Sequence[int], dtype: Any, read: Callable[[], np.ndarray]
+    ) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         self._read = read
@@ -74,11 +77,13 @@ def to_params(
         shapes: path ("a/b/kernel") to the shape in the model.
         where: path of the file, for error messages.
         dtype: dtype of the parameters, except for ``weight_map.exact``.
-        place: function applied to each array; by default it moves the array to the device.
+        place: function applied to each array; by default it moves the array to the
+            device.
 
     Raises:
-        InputError: lists missing, unknown and misshapen keys and keys that are not floats, or names
-            a copy that differs from its original, or a key with NaN or infinite values.
+        InputError: lists missing, unknown and misshapen keys and keys that are not
+            floats, or names a copy that differs from its original, or a key with NaN or
+            infinite values.
     """
     arrays = _rename(state, weight_map, shapes)
     _drop_ignored(arrays, weight_map, shapes)
@@ -88,7 +93,9 @@ def to_params(
     flat = {}
     for row in weight_map.rows:
         row_dtype = weight_map.dtype(row.path, dtype)
-        flat[row.path] = place(_read_row(row, shapes[row.path], arrays, row_dtype, where))
+        flat[row.path] = place(
+            _read_row(row, shapes[row.path], arrays, row_dtype, where)
+        )
     return flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
@@ -109,11 +116,12 @@ def to_lazy_state_dict(
     Args:
         params: parameter tree.
         weight_map: names of its parameters.
-        dtype: dtype of the arrays, except for ``weight_map.exact``; None for the dtype of each
-            parameter.
+        dtype: dtype of the arrays, except for ``weight_map.exact``; None for the dtype
+            of each parameter.
 
     Raises:
-        InputError: raised on reading an array with values out of the range of ``dtype``.
+        InputError: raised on reading an array with values out of the range of
+            ``dtype``.
     """
     flat = flax.traverse_util.flatten_dict(params, sep="/")
     state = {}
@@ -187,7 +195,10 @@ def _rename(
     prefix = weight_map.prefix
     if prefix and not any(key.startswith(prefix) for key in arrays):
         expected_keys = _known_keys(weight_map, shapes)
-        arrays = {_prefixed(key, prefix, expected_keys): value for key, value in arrays.items()}
+        arrays = {
+            _prefixed(key, prefix, expected_keys): value
+            for key, value in arrays.items()
+        }
     for copy, original in weight_map.tied.items():
         if original not in arrays and copy in arrays:
             arrays[original] = arrays.pop(copy)
@@ -246,7 +257,10 @@ def _drop_ignored(
 
 
 def _check(
-    arrays: Mapping[str, Any], weight_map: WeightMap, shapes: Mapping[str, Shape], where: str
+    arrays: Mapping[str, Any],
+    weight_map: WeightMap,
+    shapes: Mapping[str, Shape],
+    where: str,
 ) -> None:
     """Compares names, shapes and types without reading any array.
 
@@ -262,14 +276,22 @@ def _check(
     actual = {key: tuple(x.shape) for key, x in arrays.items() if key not in copies}
     missing, extra, misshapen = compare_trees(expected, actual)
     expected_keys = copies.union(expected)
-    not_float = [key for key, x in arrays.items() if key in expected_keys and not _is_float(x)]
+    not_float = [
+        key for key, x in arrays.items() if key in expected_keys and not _is_float(x)
+    ]
     lists = {
         "missing": missing,
         "not in this model": extra,
-        "of a wrong shape": [f"{key} {actual[key]}, not {expected[key]}" for key in misshapen],
-        "not of a floating-point type": [f"{key} {arrays[key].dtype}" for key in not_float],
+        "of a wrong shape": [
+            f"{key} {actual[key]}, not {expected[key]}" for key in misshapen
+        ],
+        "not of a floating-point type": [
+            f"{key} {arrays[key].dtype}" for key in not_float
+        ],
     }
-    problems = [f"{problem}: {first_names(keys)}" for problem, keys in lists.items() if keys]
+    problems = [
+        f"{problem}: {first_names(keys)}" for problem, keys in lists.items() if keys
+    ]
     if problems:
         raise InputError(
             f"{where} does not fit the model of its config.json; {'; '.join(problems)}"
@@ -357,7 +379,9 @@ def _torch_shape(row: WeightRow, shape: Shape) -> Shape:
     shape = tuple(shape[1:]) if _is_stacked(row) else tuple(shape)
     if row.layout == "linear":
         return math.prod(shape[row.inputs :]), math.prod(shape[: row.inputs])
-    return {"same": shape, "merged": (math.prod(shape),), "row": (1, *shape)}[row.layout]
+    return {"same": shape, "merged": (math.prod(shape),), "row": (1, *shape)}[
+        row.layout
+    ]
 
 
 def _to_flax(x: np.ndarray, row: WeightRow, shape: Shape) -> np.ndarray:
@@ -401,4 +425,6 @@ def _cast(array: LazyArray, key: str, dtype: np.dtype) -> LazyArray:
 
 def _equal(a: Any, b: Any) -> bool:
     # NaN in both raises a separate error, see ``check_finite``.
-    return a.shape == b.shape and np.array_equal(np.asarray(a), np.asarray(b), equal_nan=True)
+    return a.shape == b.shape and np.array_equal(
+        np.asarray(a), np.asarray(b), equal_nan=True
+    )

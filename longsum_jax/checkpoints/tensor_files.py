@@ -1,8 +1,8 @@
 """Single files of named tensors: reads and writes safetensors, reads PyTorch pickles.
 
-Tensors are read on demand, with plain reads rather than a memory map: a tensor that was read and
-dropped uses no memory. Nothing in a file is ever executed or trusted: names, types and offsets are
-checked first.
+Tensors are read on demand, with plain reads rather than a memory map: a tensor that was
+read and dropped uses no memory. Nothing in a file is ever executed or trusted: names,
+types and offsets are checked first.
 """
 
 import json
@@ -48,8 +48,8 @@ def read_safetensors(path: Path) -> Tensors:
     The format: https://huggingface.co/docs/safetensors, "Format".
 
     Raises:
-        InputError: a missing, truncated or malformed file; also raised later if a tensor cannot be
-            read.
+        InputError: a missing, truncated or malformed file; also raised later if a
+            tensor cannot be read.
     """
     try:
         with open_regular(path) as file:
@@ -88,7 +88,9 @@ def write_safetensors(path: Path, tensors: Mapping[str, Any]) -> None:
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in names:
-            file.write(np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8).data)
+            file.write(
+                np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8).data
+            )
 
 
 def num_bytes(tensor: Any) -> int:
@@ -99,10 +101,12 @@ def num_bytes(tensor: Any) -> int:
 def read_torch(path: Path) -> Tensors:
     """Returns the tensors of a ``pytorch_model.bin``; floats of any width become float32.
 
-    Files in torch's zip format are memory-mapped; files from before 2020 are read as a whole.
+    Files in torch's zip format are memory-mapped; files from before 2020 are read as a
+    whole.
 
     Raises:
-        InputError: torch is missing, or the file is damaged or contains anything but tensors.
+        InputError: torch is missing, or the file is damaged or contains anything but
+            tensors.
     """
     try:
         import torch
@@ -114,14 +118,20 @@ def read_torch(path: Path) -> Tensors:
     try:
         is_zip = _check_torch_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-    except Exception as error:  # a damaged or malicious pickle can make torch raise anything
+    except (
+        Exception
+    ) as error:  # a damaged or malicious pickle can make torch raise anything
         reason = first_line(error)
         raise InputError(
             f"{path}: not a file of plain tensors, nothing in it was run ({reason})"
         ) from error
 
     def is_dense(x: Any) -> bool:
-        is_plain = isinstance(x, torch.Tensor) and x.layout == torch.strided and not x.is_quantized
+        is_plain = (
+            isinstance(x, torch.Tensor)
+            and x.layout == torch.strided
+            and not x.is_quantized
+        )
         # A view may repeat a few bytes indefinitely.
         return is_plain and x.numel() * x.element_size() <= x.untyped_storage().nbytes()
 
@@ -134,8 +144,9 @@ def _check_torch_file(path: Path) -> bool:
     """Returns True if a file has torch's zip format, False for the format from before 2020.
 
     Raises:
-        ValueError: a zip archive that torch does not write: compressed, so that a few megabytes may
-            expand to any size, or with a pickle that contains more than names.
+        ValueError: a zip archive that torch does not write: compressed, so that a few
+            megabytes may expand to any size, or with a pickle that contains more than
+            names.
     """
     with open_regular(path) as file:
         if not zipfile.is_zipfile(file):
@@ -146,8 +157,13 @@ def _check_torch_file(path: Path) -> bool:
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
                 if member.compress_type != zipfile.ZIP_STORED:
-                    raise ValueError(f"{member.filename} is compressed, which torch never does")
-                if member.filename.endswith("data.pkl") and member.file_size > _MAX_HEADER:
+                    raise ValueError(
+                        f"{member.filename} is compressed, which torch never does"
+                    )
+                if (
+                    member.filename.endswith("data.pkl")
+                    and member.file_size > _MAX_HEADER
+                ):
                     raise ValueError(f"{member.filename} has {member.file_size} bytes")
     return True
 
@@ -155,7 +171,9 @@ def _check_torch_file(path: Path) -> bool:
 def _of_torch(tensor: Any) -> LazyArray:
     """Returns a torch tensor as an array."""
     if tensor.is_floating_point():
-        return LazyArray(tensor.shape, np.float32, lambda: tensor.detach().float().numpy().copy())
+        return LazyArray(
+            tensor.shape, np.float32, lambda: tensor.detach().float().numpy().copy()
+        )
     dtype = str(tensor.dtype).removeprefix("torch.")
     return LazyArray(tensor.shape, dtype, lambda: tensor.numpy().copy())
 
@@ -192,9 +210,13 @@ def _tensors_of_header(path: Path, header: Any, start: int, size: int) -> Tensor
     header.pop("__metadata__", None)
     entries = {name: _entry(name, value) for name, value in header.items()}
     end = 0
-    for name, (_, _, first, last) in sorted(entries.items(), key=lambda item: item[1][2:]):
+    for name, (_, _, first, last) in sorted(
+        entries.items(), key=lambda item: item[1][2:]
+    ):
         if first != end:
-            raise ValueError(f'tensor "{name}" begins at byte {first} of the data, not at {end}')
+            raise ValueError(
+                f'tensor "{name}" begins at byte {first} of the data, not at {end}'
+            )
         end = last
     if start + end != size:
         raise ValueError(f"its tensors need {start + end} bytes, the file has {size}")
@@ -221,7 +243,9 @@ def _entry(name: str, value: Any) -> tuple[np.dtype, list[int], int, int]:
             f'tensor "{name}" has type {value["dtype"]!r}; known: {", ".join(_DTYPES)}'
         )
     if any(type(number) is not int or number < 0 for number in numbers):
-        raise ValueError(f'tensor "{name}" has a shape or offset with other than whole numbers')
+        raise ValueError(
+            f'tensor "{name}" has a shape or offset with other than whole numbers'
+        )
     dtype = jnp.dtype(_DTYPES[value["dtype"]])
     if last - first != math.prod(shape) * dtype.itemsize:
         raise ValueError(
@@ -245,4 +269,6 @@ def _read(path: Path, shape: list[int], dtype: np.dtype, offset: int) -> np.ndar
 
 
 def _damaged(path: Path, reason: object) -> InputError:
-    return InputError(f"{path}: damaged or truncated safetensors file ({reason}); fetch it again")
+    return InputError(
+        f"{path}: damaged or truncated safetensors file ({reason}); fetch it again"
+    )

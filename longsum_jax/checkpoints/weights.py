@@ -1,6 +1,7 @@
 """The weights of a directory in Hugging Face layout: one file, or shards with an index.
 
-An index is not trusted: its shards must be in the directory and contain exactly the listed tensors.
+An index is not trusted: its shards must be in the directory and contain exactly the
+listed tensors.
 """
 
 import json
@@ -33,12 +34,13 @@ _READERS: dict[str, Callable[[Path], Tensors]] = {
 def read_weights(directory: Path) -> tuple[Tensors, Path]:
     """Returns the tensors of a directory by name, and the file or index that lists them.
 
-    Tensors are read on demand. Safetensors take precedence over pickles, and single files over
-    shards, as in transformers. Names of a model saved inside of torch's DistributedDataParallel are
-    returned without its prefix.
+    Tensors are read on demand. Safetensors take precedence over pickles, and single
+    files over shards, as in transformers. Names of a model saved inside of torch's
+    DistributedDataParallel are returned without its prefix.
 
     Raises:
-        InputError: missing or damaged weights, or an index that does not match its shards.
+        InputError: missing or damaged weights, or an index that does not match its
+            shards.
     """
     for name, read in _READERS.items():
         single, index = directory / name, directory / (name + INDEX)
@@ -72,7 +74,9 @@ def write_weights(directory: Path, tensors: Mapping[str, Any]) -> None:
     weight_map: dict[str, str] = {}
     for number, names in enumerate(shards, 1):
         file_name = f"{stem}-{number:05}-of-{len(shards):05}.safetensors"
-        write_safetensors(directory / file_name, {name: tensors[name] for name in names})
+        write_safetensors(
+            directory / file_name, {name: tensors[name] for name in names}
+        )
         weight_map |= dict.fromkeys(names, file_name)
     total = sum(num_bytes(tensor) for tensor in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
@@ -95,14 +99,21 @@ def _split(tensors: Mapping[str, Any]) -> list[list[str]]:
     return shards
 
 
-def _read_shards(directory: Path, index: Path, read: Callable[[Path], Tensors]) -> Tensors:
+def _read_shards(
+    directory: Path, index: Path, read: Callable[[Path], Tensors]
+) -> Tensors:
     """Returns the tensors of all shards of an index."""
     file_names = read_json(index).get("weight_map")
     if not isinstance(file_names, dict) or not all(
         isinstance(name, str) for name in file_names.values()
     ):
-        raise InputError(f'{index}: expected "weight_map" from tensor names to file names')
-    paths = {name: _shard_path(directory, index, name) for name in sorted(set(file_names.values()))}
+        raise InputError(
+            f'{index}: expected "weight_map" from tensor names to file names'
+        )
+    paths = {
+        name: _shard_path(directory, index, name)
+        for name in sorted(set(file_names.values()))
+    }
     absent = [name for name, path in paths.items() if not _is_file(path)]
     if absent:
         raise InputError(
@@ -136,11 +147,13 @@ def _shard_path(directory: Path, index: Path, name: str) -> Path:
     """Returns the file of a shard.
 
     Raises:
-        InputError: the file is neither in the directory nor, by a link, in the blobs of the same
-            Hub cache.
+        InputError: the file is neither in the directory nor, by a link, in the blobs of
+            the same Hub cache.
     """
     if not (_is_relative(name) and _lies_inside(directory, directory / name)):
-        raise InputError(f"{index}: shard {name!r} is outside of the directory; it is not read")
+        raise InputError(
+            f"{index}: shard {name!r} is outside of the directory; it is not read"
+        )
     return directory / name
 
 
@@ -155,7 +168,8 @@ def _is_relative(name: str) -> bool:
 def _lies_inside(directory: Path, path: Path) -> bool:
     """Returns True if a file is in a directory, following links.
 
-    A snapshot in the Hub's cache is a directory "snapshots/REVISION" of links into "blobs".
+    A snapshot in the Hub's cache is a directory "snapshots/REVISION" of links into
+    "blobs".
     """
     root = directory.resolve()
     try:

@@ -32,9 +32,9 @@ from longsum_jax.schema import LARGEST, Range, check_number, shortened
 def run(main: Callable[[Sequence[str]], int | None]) -> None:
     """Runs ``main(argv)`` and exits.
 
-    The exit code is the return value of ``main`` (None is 0), 2 with one sentence for bad input,
-    130 after Ctrl-C, otherwise 1 with a traceback. Compiled programs are cached for later commands,
-    see ``keep_compiled_programs``.
+    The exit code is the return value of ``main`` (None is 0), 2 with one sentence for
+    bad input, 130 after Ctrl-C, otherwise 1 with a traceback. Compiled programs are
+    cached for later commands, see ``keep_compiled_programs``.
     """
     keep_compiled_programs(os.environ)
     _open_closed_streams()
@@ -42,7 +42,8 @@ def run(main: Callable[[Sequence[str]], int | None]) -> None:
     for stream in streams:
         # Other programs read pipes and files: JSON and pages are UTF-8 in every locale.
         encoding = stream.encoding if stream.isatty() else "utf-8"
-        stream.reconfigure(encoding=encoding, errors="backslashreplace")  # undecodable names
+        # undecodable names
+        stream.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
         check_environment(os.environ)
         load_plugins()
@@ -101,8 +102,9 @@ def _too_little_memory(error: MemoryError) -> str:
 
 
 def _with_home(argument: str) -> str:
-    """Expands the home directory in ``--flag=~/file`` and ``-f=~/file``; shells expand it only at
-    the start of an argument."""
+    """Expands the home directory in ``--flag=~/file`` and ``-f=~/file``; shells expand
+    it only at the start of an argument.
+    """
     flag, equals, value = argument.partition("=")
     if not flag.startswith("-") or not value.startswith(("~/", "~\\")):
         return argument
@@ -112,7 +114,8 @@ def _with_home(argument: str) -> str:
 def run_process(main: Callable[[Sequence[str]], int | None]) -> None:
     """Runs a command like ``run``, but exits even if background threads are still alive.
 
-    Threads of a failed checkpoint write may block for minutes; the process does not wait for them.
+    Threads of a failed checkpoint write may block for minutes; the process does not
+    wait for them.
     """
     try:
         run(main)
@@ -153,8 +156,8 @@ def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
     """Makes JAX, before it is imported, cache compiled programs in the user's cache directory.
 
     Args:
-        environment: environment variables for JAX. JAX_COMPILATION_CACHE_DIR selects another
-            directory; JAX_ENABLE_COMPILATION_CACHE=false disables the cache.
+        environment: environment variables for JAX. JAX_COMPILATION_CACHE_DIR selects
+            another directory; JAX_ENABLE_COMPILATION_CACHE=false disables the cache.
     """
     off = environment.get("JAX_ENABLE_COMPILATION_CACHE", "").lower() in ("false", "0")
     if off or "JAX_COMPILATION_CACHE_DIR" in environment:
@@ -171,10 +174,15 @@ def keep_compiled_programs(environment: MutableMapping[str, str]) -> None:
 def _processor() -> str:
     """Returns an identifier of this processor's model.
 
-    Programs compiled for one model may not run on other machines that share the directory.
+    Programs compiled for one model may not run on other machines that share the
+    directory.
     """
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = (
+            Path("/proc/cpuinfo")
+            .read_text(encoding="utf-8", errors="replace")
+            .splitlines()
+        )
     except OSError:
         lines = []
     prefixes = ("model name", "flags", "Features")
@@ -218,8 +226,8 @@ def memory_errors(advice: str) -> Iterator[None]:
         ) from error
 
 
-# Ranges of flags whose values are not checked by a dataclass of options. Other numbers must be
-# finite, and integers must fit in 32 bits.
+# Ranges of flags whose values are not checked by a dataclass of options. Other numbers
+# must be finite, and integers must fit in 32 bits.
 _RANGES: Mapping[str, Range] = {
     "batch_size": Range(1, 2**20),
     "documents": Range(1, LARGEST),
@@ -269,8 +277,8 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one sentence, and which checks the values of all flags.
 
     Args:
-        everyday: names of the flags that --help shows, if there are more than it should show;
-            --help-all shows all of them then.
+        everyday: names of the flags that --help shows, if there are more than it should
+            show; --help-all shows all of them then.
         **options: options of ``argparse.ArgumentParser``.
     """
 
@@ -290,7 +298,9 @@ class _Parser(argparse.ArgumentParser):
                 dest=argparse.SUPPRESS,
                 default=argparse.SUPPRESS,
             )
-            self.add_argument("--help-all", action="help", help="show all flags and all examples")
+            self.add_argument(
+                "--help-all", action="help", help="show all flags and all examples"
+            )
 
     def format_help(self) -> str:
         """Returns the help of all flags."""
@@ -323,7 +333,8 @@ class _Parser(argparse.ArgumentParser):
             flag = argument.partition("=")[0]
             if flag.startswith("--") and " " not in flag and flag not in names:
                 self.error(f"unknown flag {flag}{_guess(flag, names)}")
-            if f"-{flag}" in names:  # argparse would read -out as -o with the value "ut"
+            # argparse would read -out as -o with the value "ut"
+            if f"-{flag}" in names:
                 self.error(f"unknown flag {flag}; did you mean -{flag}?")
 
 
@@ -352,7 +363,9 @@ def _check_value(action: argparse.Action, value: Any) -> None:
     name = f"--{action.dest}" if action.option_strings else action.dest
     for item in value if isinstance(value, list | tuple) else (value,):
         if isinstance(item, str) and "\0" in item:
-            raise InputError(f"{name}={shortened(item)} contains a NUL character; remove it")
+            raise InputError(
+                f"{name}={shortened(item)} contains a NUL character; remove it"
+            )
         if item == "" and (action.required or action.metavar in _PATHS):
             raise InputError(f"{name} is empty; give {action.metavar or 'a value'}")
         if isinstance(item, int | float) and not isinstance(item, bool):
@@ -368,8 +381,8 @@ def parser(
         command: name of the command.
         description: first sentence of its help.
         examples: examples at the end of its help, in blocks with an empty line between.
-        everyday: names of the flags that --help shows, for commands with many flags; --help-all
-            shows all of them then.
+        everyday: names of the flags that --help shows, for commands with many flags;
+            --help-all shows all of them then.
     """
     return _Parser(
         prog=f"longsum {command}",
@@ -381,7 +394,9 @@ def parser(
 
 def unwritable(path: str | Path, error: OSError, flag: str = "out") -> InputError:
     """Returns the error for a file or directory of a flag that cannot be written."""
-    return InputError(f"{path}: cannot be written ({error.strerror}); give another --{flag}")
+    return InputError(
+        f"{path}: cannot be written ({error.strerror}); give another --{flag}"
+    )
 
 
 def print_stdout(text: str = "", *, end: str = "\n", flush: bool = False) -> None:

@@ -41,7 +41,10 @@ _LSG_OPTIONS: dict[str, tuple[Any, str]] = {
         int,
         "tokens per block; a token attends to its block and both neighbors; default: 128",
     ),
-    "sparse_block_size": (int, "number of sparse keys on either side, 0 for none; default: 128"),
+    "sparse_block_size": (
+        int,
+        "number of sparse keys on either side, 0 for none; default: 128",
+    ),
     "sparsity_factor": (
         int,
         "tokens per sparse key, a divisor of the block size; default: 2",
@@ -64,7 +67,10 @@ _LSG_OPTIONS: dict[str, tuple[Any, str]] = {
         true_or_false,
         "true: the decoder also attends to global tokens; default: true",
     ),
-    "lsh_num_pre_rounds": (int, "with lsh: rounds of clustering before the last one; default: 1"),
+    "lsh_num_pre_rounds": (
+        int,
+        "with lsh: rounds of clustering before the last one; default: 1",
+    ),
 }
 _LSG_CHOICES: dict[str, tuple[Any, str]] = {
     "global_positional_stride": (
@@ -84,7 +90,10 @@ _LSG_CHOICES: dict[str, tuple[Any, str]] = {
         true_or_false,
         "true: add token type 0 to global tokens, if the model has types; default: true",
     ),
-    "seed": (int, "random seed for global tokens and the input of --run_test; default: 123"),
+    "seed": (
+        int,
+        "random seed for global tokens and the input of --run_test; default: 123",
+    ),
 }
 
 
@@ -93,7 +102,9 @@ def _add_lsg_flags(parser: argparse.ArgumentParser) -> None:
         "LSG attention (with --encoder_attention=lsg, or to change a model that has it)"
     )
     group.add_argument(
-        "--encoder_attention", choices=("lsg",), help="attention that replaces full attention"
+        "--encoder_attention",
+        choices=("lsg",),
+        help="attention that replaces full attention",
     )
     for name, (value_type, text) in (_LSG_OPTIONS | _LSG_CHOICES).items():
         metavar = "NAME" if value_type is str else None
@@ -163,10 +174,16 @@ def main(argv: Sequence[str]) -> None:
         )
     model = _with_encoder(original, args)
     if args.cross_attention is not None:
-        stride = {} if args.hepos_stride is None else {"hepos_stride": args.hepos_stride}
+        stride = (
+            {} if args.hepos_stride is None else {"hepos_stride": args.hepos_stride}
+        )
         model = model.with_cross_attention(args.cross_attention, **stride)
     model.save(args.target, dtype=args.dtype)
-    note = "" if model.has_tokenizer else "; it holds no tokenizer, add one with --tokenizer"
+    note = (
+        ""
+        if model.has_tokenizer
+        else "; it holds no tokenizer, add one with --tokenizer"
+    )
     console.print_stdout(
         f"{args.target}: {model.family.name}, {model.num_parameters:,} parameters{note}"
     )
@@ -193,7 +210,9 @@ def _run_test(original: Any, args: argparse.Namespace) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
-        "convert", "Writes config.json, model.safetensors and tokenizer files.", EXAMPLES
+        "convert",
+        "Writes config.json, model.safetensors and tokenizer files.",
+        EXAMPLES,
     )
     parser.add_argument(
         "source",
@@ -207,7 +226,10 @@ def _parser() -> argparse.ArgumentParser:
         help=".model file or directory of the tokenizer to save; default: SRC's",
     )
     parser.add_argument(
-        "--which", choices=("best", "latest"), default="best", help="checkpoint of a training run"
+        "--which",
+        choices=("best", "latest"),
+        default="best",
+        help="checkpoint of a training run",
     )
     parser.add_argument(
         "--base",
@@ -259,7 +281,9 @@ def _check(args: argparse.Namespace) -> None:
             "neither"
         )
     if args.run_test and args.encoder_attention != "lsg":
-        raise InputError("--run_test needs --encoder_attention=lsg; give both or neither")
+        raise InputError(
+            "--run_test needs --encoder_attention=lsg; give both or neither"
+        )
     if args.run_test and args.dtype not in (None, "float32"):
         raise InputError(
             f"--run_test compares exactly, which --dtype={args.dtype} does not allow; convert with "

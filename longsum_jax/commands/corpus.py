@@ -54,7 +54,14 @@ numpy.percentile. longsum plots bigrams shows the positions of summary words in 
 # Objectives that derive training data by rules -> objectives that read it from files.
 _READERS = {"claims": "classify_pairs", "cloze": "answer"}
 EXPORT_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
-HEADS = ("documents", "document words", "summary words", "compression", "coverage", "density")
+HEADS = (
+    "documents",
+    "document words",
+    "summary words",
+    "compression",
+    "coverage",
+    "density",
+)
 TOKEN_HEADS = ("mean", "median", "90th percentile", "largest")
 WHITESPACE = "whitespace"  # --tokenizer for pieces between white space
 
@@ -70,9 +77,15 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = console.parser("corpus", "Describes data sets, and writes JSON lines.", EXAMPLES)
-    commands = parser.add_subparsers(required=True, metavar="statistics|export|govreport|pairs")
-    describe = commands.add_parser("statistics", help="lengths, compression, coverage and density")
+    parser = console.parser(
+        "corpus", "Describes data sets, and writes JSON lines.", EXAMPLES
+    )
+    commands = parser.add_subparsers(
+        required=True, metavar="statistics|export|govreport|pairs"
+    )
+    describe = commands.add_parser(
+        "statistics", help="lengths, compression, coverage and density"
+    )
     add_data_flags(describe)
     describe.add_argument(
         "--tokenizer",
@@ -80,7 +93,9 @@ def _parser() -> argparse.ArgumentParser:
         help=".model file, tokenizer directory, bytes or whitespace: adds the lengths of documents "
         "and summaries in tokens",
     )
-    describe.add_argument("-o", "--out", metavar="FILE", help="JSON file for the statistics")
+    describe.add_argument(
+        "-o", "--out", metavar="FILE", help="JSON file for the statistics"
+    )
     describe.set_defaults(run=_statistics)
     _add_export(commands)
     govreport = commands.add_parser(
@@ -92,7 +107,9 @@ def _parser() -> argparse.ArgumentParser:
         help="the directory gov-report, which contains split_ids, crs and gao",
     )
     govreport.add_argument(
-        "target", metavar="DST", help="directory for train.jsonl, validation.jsonl and test.jsonl"
+        "target",
+        metavar="DST",
+        help="directory for train.jsonl, validation.jsonl and test.jsonl",
     )
     govreport.set_defaults(run=_govreport)
     noisy_pairs.add(commands)
@@ -102,7 +119,9 @@ def _parser() -> argparse.ArgumentParser:
 def _add_export(commands: Any) -> None:
     export = commands.add_parser("export", help="write a named data set as JSON lines")
     flags.add_task_flags(export, "fields and places")
-    export.add_argument("--split", metavar="NAME[,NAME]", help="splits of the task; default: all")
+    export.add_argument(
+        "--split", metavar="NAME[,NAME]", help="splits of the task; default: all"
+    )
     export.add_argument(
         "-o",
         "--out",
@@ -123,11 +142,17 @@ def _add_export(commands: Any) -> None:
 def add_data_flags(parser: argparse.ArgumentParser) -> None:
     """Adds data files, --document_key, --summary_key and --examples."""
     parser.add_argument(
-        "data", nargs="+", metavar="FILE", help="JSON lines, plain or compressed, or a glob"
+        "data",
+        nargs="+",
+        metavar="FILE",
+        help="JSON lines, plain or compressed, or a glob",
     )
     flags.add_data_keys(parser)
     parser.add_argument(
-        "--examples", type=int, metavar="N", help="only the first N documents of each; default: all"
+        "--examples",
+        type=int,
+        metavar="N",
+        help="only the first N documents of each; default: all",
     )
 
 
@@ -135,8 +160,13 @@ def read_pairs(path: str, args: argparse.Namespace) -> Iterator[tuple[str, str]]
     """Yields document and summary of the rows of one data set, as selected by the flags."""
     from longsum_jax.text.documents import read_json_lines
 
-    rows = read_json_lines(path, document_key=args.document_key, summary_key=args.summary_key)
-    return ((row.document, row.only_summary) for row in itertools.islice(rows, args.examples))
+    rows = read_json_lines(
+        path, document_key=args.document_key, summary_key=args.summary_key
+    )
+    return (
+        (row.document, row.only_summary)
+        for row in itertools.islice(rows, args.examples)
+    )
 
 
 class _DataSet(NamedTuple):
@@ -210,7 +240,9 @@ def _describe(
             yield row.document, summary
 
     means = mean_extractiveness(pairs())
-    tokens = {kind: length_statistics(values) for kind, values in lengths.items() if values}
+    tokens = {
+        kind: length_statistics(values) for kind, values in lengths.items() if values
+    }
     return _DataSet(path, count, means, tokens)
 
 
@@ -235,7 +267,9 @@ def _print_tokens(tokenizer: str, data_sets: Sequence[_DataSet]) -> None:
     title = f"tokens ({tokenizer})"
     width = max(map(len, [title, *rows]))
     console.print_stdout()
-    console.print_stdout(" ".join([f"{title:<{width}}", *(f"{head:>15}" for head in TOKEN_HEADS)]))
+    console.print_stdout(
+        " ".join([f"{title:<{width}}", *(f"{head:>15}" for head in TOKEN_HEADS)])
+    )
     for name, lengths in rows.items():
         cells = [f"{lengths.mean:15,.2f}", f"{lengths.median:15,.1f}"]
         cells += [f"{lengths.percentile_90:15,.1f}", f"{lengths.largest:15,}"]
@@ -266,7 +300,8 @@ def _export(args: argparse.Namespace) -> None:
                 f"--cache_dir={task.cache_dir} holds pieces of documents, without their gap "
                 "sentences; leave it out"
             )
-        task = dataclasses.replace(task, piece_words=None)  # the reader of the file will cut them
+        # the reader of the file will cut them
+        task = dataclasses.replace(task, piece_words=None)
     splits = list(task.splits) if args.split is None else args.split.split(",")
     for split in splits:
         task.source_split(split)  # raises for an unknown split
@@ -290,7 +325,9 @@ def _targets(out: str, splits: Sequence[str]) -> dict[str, Path]:
     paths = {split: Path(pattern.replace("{split}", split)) for split in splits}
     for path in paths.values():
         if path.exists():
-            raise InputError(f"{path} is there already; remove it or give another --out")
+            raise InputError(
+                f"{path} is there already; remove it or give another --out"
+            )
     return paths
 
 
@@ -332,7 +369,9 @@ def _export_split(task: "Task", split: str, path: Path, examples: int | None) ->
 def _is_complete(task: "Task", document: "DataRow") -> bool:
     has_summary = bool(document.summary and document.only_summary.strip())
     has_answer = task.objective == "cloze"  # derived from a summary
-    return bool(document.document.strip()) and (has_summary or has_answer or not task.needs_summary)
+    return bool(document.document.strip()) and (
+        has_summary or has_answer or not task.needs_summary
+    )
 
 
 def _field_names(task: "Task") -> dict[str, str]:
@@ -348,7 +387,9 @@ def _field_names(task: "Task") -> dict[str, str]:
     }
 
 
-def _write_rows(file: TextIO, documents: Iterable["DataRow"], names: Mapping[str, str]) -> int:
+def _write_rows(
+    file: TextIO, documents: Iterable["DataRow"], names: Mapping[str, str]
+) -> int:
     """Writes documents as JSON Lines, with some fields renamed, and returns their number."""
     count = 0
     for count, document in enumerate(documents, 1):  # noqa: B007
@@ -360,7 +401,9 @@ def _row(document: "DataRow", names: Mapping[str, str]) -> dict[str, Any]:
     """Returns the JSON object of a document, without absent fields."""
     values = document._asdict()
     row = {"id": values.pop("id"), **values}
-    return {names.get(key, key): value for key, value in row.items() if value is not None}
+    return {
+        names.get(key, key): value for key, value in row.items() if value is not None
+    }
 
 
 def _govreport(args: argparse.Namespace) -> None:
@@ -372,7 +415,9 @@ def _govreport(args: argparse.Namespace) -> None:
     try:
         with atomic.scratch_directory(target) as work:
             notes = {
-                split: _write_split(args.source, split, work / f"{split}.jsonl", aspects)
+                split: _write_split(
+                    args.source, split, work / f"{split}.jsonl", aspects
+                )
                 for split in SPLITS
             }
             target.mkdir(exist_ok=True)
@@ -383,8 +428,12 @@ def _govreport(args: argparse.Namespace) -> None:
         raise InputError(
             f"{target}: cannot be written ({error.strerror}); give another DST"
         ) from error
-    console.print_stdout(f"aspects of {counted(len(aspects), 'GAO summary')} in %, all splits")
-    console.print_stdout(score_table(("summaries", "sentences"), aspect_shares(aspects.values())))
+    console.print_stdout(
+        f"aspects of {counted(len(aspects), 'GAO summary')} in %, all splits"
+    )
+    console.print_stdout(
+        score_table(("summaries", "sentences"), aspect_shares(aspects.values()))
+    )
 
 
 def _write_split(
@@ -399,7 +448,8 @@ def _write_split(
         aspects: dictionary to which the sections of GAO summaries are added by id.
 
     Returns:
-        The numbers of written and skipped reports, and the mean number of sections by office.
+        The numbers of written and skipped reports, and the mean number of sections by
+        office.
 
     Raises:
         InputError: the split, or every report of it, cannot be read.
@@ -423,7 +473,9 @@ def _write_split(
         raise unreadable[0]
     for error in unreadable:
         console.print_stderr(f"left out: {error}")
-    means = [f"{statistics.fmean(counts):.1f} ({name})" for name, counts in sections.items()]
+    means = [
+        f"{statistics.fmean(counts):.1f} ({name})" for name, counts in sections.items()
+    ]
     left_out = f", {len(unreadable):,} left out" if unreadable else ""
     return f"{counted(written, 'report')}{left_out}; sections of a report: {', '.join(means)}"
 

@@ -57,7 +57,8 @@ _NOT_STARTED = re.compile(
 )
 # XLA parses its flags when the first options are created.
 _PARSE_FLAGS = (
-    "from jaxlib import _jax; _jax.CompileOptions().executable_build_options.debug_options"
+    "from jaxlib import _jax; "
+    "_jax.CompileOptions().executable_build_options.debug_options"
 )
 _FLAG_ERROR = re.compile(
     r"Unknown flags? in XLA_FLAGS: .*|Couldn't interpret value .* for flag [^\s.]+"

@@ -85,7 +85,9 @@ def main(argv: Sequence[str]) -> None:
     task = _task_without_summaries(args)
     if task is not None:
         others = [name for name in vars(args) if name not in OBJECTIVE_FLAGS]
-        flags.refuse_idle(args, parser, others, f"with --task={task.name}, which has no summaries")
+        flags.refuse_idle(
+            args, parser, others, f"with --task={task.name}, which has no summaries"
+        )
         _evaluate_objective(args, task)
         return
     with console.memory_errors(console.SUMMARY_ADVICE):
@@ -94,14 +96,20 @@ def main(argv: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
-        "evaluate", "Scores the summaries of a model against references.", EXAMPLES, EVERYDAY
+        "evaluate",
+        "Scores the summaries of a model against references.",
+        EXAMPLES,
+        EVERYDAY,
     )
     flags.add_model_flags(parser)
     parser.add_argument(
-        "--data", metavar="FILE", help="JSON lines, plain or compressed, or a glob; or give --task"
+        "--data",
+        metavar="FILE",
+        help="JSON lines, plain or compressed, or a glob; or give --task",
     )
     flags.add_task_flags(
-        parser, "sources and fields (with --data, the default fields are document, summary, query)"
+        parser,
+        "sources and fields (with --data, the default fields are document, summary, query)",
     )
     parser.add_argument("--split", help=f"split of the task; default: {DEFAULT_SPLIT}")
     parser.add_argument(
@@ -112,7 +120,10 @@ def _parser() -> argparse.ArgumentParser:
         help="directory for metrics.json and predictions.jsonl",
     )
     parser.add_argument(
-        "--examples", type=int, metavar="N", help="only the first N documents; default: all"
+        "--examples",
+        type=int,
+        metavar="N",
+        help="only the first N documents; default: all",
     )
     flags.add_batch_size_flag(parser)
     flags.add_report_flag(parser)
@@ -140,7 +151,9 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
     from longsum_jax.inference.loading import load
 
     if args.batch_size == "auto":
-        raise InputError(f"--batch_size=auto is for summaries, which --task={task.name} has not")
+        raise InputError(
+            f"--batch_size=auto is for summaries, which --task={task.name} has not"
+        )
     split = args.split or DEFAULT_SPLIT
     task.source_split(split)
     model = load(args.model, **flags.load_options(args))
@@ -154,7 +167,10 @@ def _evaluate_objective(args: argparse.Namespace, task: "Task") -> None:
             max_source_length=args.max_source_length,
             seed=args.seed,
         )
-    settings = _flags_and_model(args, model) | {"examples": args.examples, "seed": args.seed}
+    settings = _flags_and_model(args, model) | {
+        "examples": args.examples,
+        "seed": args.seed,
+    }
     out = _make_directory(Path(args.out))
     with locked(out, "evaluates", "give another --out"):
         _check_settings(out, settings)
@@ -234,9 +250,16 @@ def _systems(
     scores = [row["scores"] for row in rows]
     predictions = [row["prediction"] for row in rows]
     sampling = Sampling()
-    systems = [System("model", predictions, scores, values, intervals(metrics, scores, sampling))]
+    systems = [
+        System(
+            "model", predictions, scores, values, intervals(metrics, scores, sampling)
+        )
+    ]
     for name, texts in baseline_predictions(documents).items():
-        by_id = {pair.id: Prediction(text) for pair, text in zip(documents, texts, strict=True)}
+        by_id = {
+            pair.id: Prediction(text)
+            for pair, text in zip(documents, texts, strict=True)
+        }
         systems.append(score_system(name, by_id, documents, metrics, sampling))
     return systems
 
@@ -252,7 +275,9 @@ def _report(
     from longsum_jax.evaluation.report import ReportContent
 
     differences = compare(systems[0], systems[1:], metrics, Sampling())
-    content = ReportContent(documents, systems, metrics, differences, Sampling(), aligner=aligner)
+    content = ReportContent(
+        documents, systems, metrics, differences, Sampling(), aligner=aligner
+    )
     flags.write_report(path, content)
 
 
@@ -265,7 +290,9 @@ def _read(args: argparse.Namespace) -> dict[str, "Pair"]:
         return _read_task(args)
     for name in TASK_ONLY:
         if getattr(args, name) is not None:
-            raise InputError(f"--{name}={getattr(args, name)} is for --task; leave it out")
+            raise InputError(
+                f"--{name}={getattr(args, name)} is for --task; leave it out"
+            )
     keys = flags.given(args, DATA_KEYS)
     return read_pairs(args.data, **keys, examples=args.examples)
 
@@ -324,7 +351,8 @@ def _predict(
 ) -> None:
     """Predicts the documents that the file does not contain yet, with a progress bar.
 
-    The settings are written with the first row, so that a refused model leaves no files.
+    The settings are written with the first row, so that a refused model leaves no
+    files.
     """
     from longsum_jax.evaluation.predictions import predict
 
@@ -386,10 +414,14 @@ def _score_last(
         predictions.write_again()
 
 
-def _settings(args: argparse.Namespace, model: "Model", metrics: "Metrics") -> dict[str, Any]:
+def _settings(
+    args: argparse.Namespace, model: "Model", metrics: "Metrics"
+) -> dict[str, Any]:
     """Returns all settings that the predictions and scores depend on."""
     names = ("strategy", "segment_length", "length", "decoder_storage")
-    generation = dataclasses.asdict(model.summary_options(**flags.generation_options(args)))
+    generation = dataclasses.asdict(
+        model.summary_options(**flags.generation_options(args))
+    )
     return {
         **_flags_and_model(args, model, names),
         "generation": _as_json(generation) | {"seed": args.seed},
@@ -403,12 +435,23 @@ def _flags_and_model(
     """Returns the settings shared by all evaluations, and the flags of further ``names``."""
     from longsum_jax import __version__
 
-    names = ("model", "data", "task", *DATA_KEYS, *TASK_ONLY, "max_source_length", *names)
+    names = (
+        "model",
+        "data",
+        "task",
+        *DATA_KEYS,
+        *TASK_ONLY,
+        "max_source_length",
+        *names,
+    )
     names += flags.COMPUTATION_FLAGS
     # None if a flag was omitted, which differs from any given value.
     settings = {name: getattr(args, name) for name in names}
     if args.task is not None:
-        settings |= {"source": flags.task_of(args).source, "split": args.split or DEFAULT_SPLIT}
+        settings |= {
+            "source": flags.task_of(args).source,
+            "split": args.split or DEFAULT_SPLIT,
+        }
     return {
         **settings,
         "weights": model.fingerprint,
@@ -428,7 +471,9 @@ def _make_directory(out: Path) -> Path:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{out}: cannot be used ({error.strerror}); give another --out") from error
+        raise InputError(
+            f"{out}: cannot be used ({error.strerror}); give another --out"
+        ) from error
     return out
 
 
@@ -437,7 +482,9 @@ def _check_settings(out: Path, settings: dict[str, Any]) -> None:
     checksums.check(out)
     path = out / SETTINGS
     try:
-        before = read_json(path) if path.exists() and _holds_predictions(out) else settings
+        before = (
+            read_json(path) if path.exists() and _holds_predictions(out) else settings
+        )
         differing = _differing(before, settings)
         if differing:
             raise InputError(
@@ -446,7 +493,9 @@ def _check_settings(out: Path, settings: dict[str, Any]) -> None:
             )
         (out / checksums.SUMS).unlink(missing_ok=True)  # until everything is rewritten
     except OSError as error:
-        raise InputError(f"{out}: cannot be used ({error}); give another --out") from error
+        raise InputError(
+            f"{out}: cannot be used ({error}); give another --out"
+        ) from error
 
 
 def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -467,7 +516,9 @@ def _write(path: Path, values: dict[str, Any]) -> None:
     """Writes values as JSON, which has no NaN: unmeasured scores become null."""
     from longsum_jax.training.writers import finite
 
-    atomic.write_text(path, json.dumps(finite(values), allow_nan=False, indent=2) + "\n")
+    atomic.write_text(
+        path, json.dumps(finite(values), allow_nan=False, indent=2) + "\n"
+    )
 
 
 def _print(result: dict[str, Any], metrics: "Metrics", out: Path) -> None:

@@ -64,7 +64,9 @@ def main(argv: Sequence[str]) -> None:
             flags.refuse_idle(args, parser, ("threshold", "top_k"), f"with --{name}")
     out = Path(args.out)
     if out.exists():
-        raise InputError(f"--out={out} is there already; remove it or give another name")
+        raise InputError(
+            f"--out={out} is there already; remove it or give another name"
+        )
     documents, choose, model = _documents_and_choice(args)
     _write(out, documents, choose, _settings(args, model))
     console.print_stdout(f"{out}: {counted(len(documents), 'document')}")
@@ -72,11 +74,15 @@ def main(argv: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
-        "extract", "Cuts documents down to the sentences that an extractor chooses.", EXAMPLES
+        "extract",
+        "Cuts documents down to the sentences that an extractor chooses.",
+        EXAMPLES,
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--model", metavar="DIR", help="a training workdir or model directory of an extractor"
+        "--model",
+        metavar="DIR",
+        help="a training workdir or model directory of an extractor",
     )
     source.add_argument(
         "--oracle",
@@ -90,14 +96,23 @@ def _parser() -> argparse.ArgumentParser:
         help='select with the built-in ranker up to a length: "600 words", "20 sentences" or "5%%"',
     )
     parser.add_argument(
-        "--data", required=True, metavar="FILE", help="JSON lines, plain or compressed, or a glob"
+        "--data",
+        required=True,
+        metavar="FILE",
+        help="JSON lines, plain or compressed, or a glob",
     )
-    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="JSON lines to write")
     parser.add_argument(
-        "--document_key", default="document", help="field of the document; default: document"
+        "-o", "--out", required=True, metavar="FILE", help="JSON lines to write"
     )
     parser.add_argument(
-        "--summary_key", default="summary", help="field of the reference; default: summary"
+        "--document_key",
+        default="document",
+        help="field of the document; default: document",
+    )
+    parser.add_argument(
+        "--summary_key",
+        default="summary",
+        help="field of the reference; default: summary",
     )
     parser.add_argument(
         "--threshold",
@@ -145,7 +160,8 @@ def _documents_and_choice(
             )
             sources = [statement.sources[0] for statement in extract.statements]
             return Chosen(
-                [source.text for source in sources], [source.number for source in sources]
+                [source.text for source in sources],
+                [source.number for source in sources],
             )
 
         return documents, choose_by_ranker, None
@@ -158,7 +174,8 @@ def _documents_and_choice(
     def choose_by_model(document: "DataRow") -> Chosen:
         sentences = split_sentences(document.document)
         return _chosen(
-            sentences, model.extract([sentences], queries=[document.query], **options)[0]
+            sentences,
+            model.extract([sentences], queries=[document.query], **options)[0],
         )
 
     return documents, choose_by_model, model
@@ -173,7 +190,11 @@ def _chosen(sentences: list[str], numbers: list[int]) -> Chosen:
 def _row(document: "DataRow", selection: Chosen) -> dict[str, Any]:
     """Returns one line of the output."""
     row: dict[str, Any] = {"id": document.id, "document": " ".join(selection.texts)}
-    row |= {"summary": document.summary, "query": document.query, "sentences": selection.numbers}
+    row |= {
+        "summary": document.summary,
+        "query": document.query,
+        "sentences": selection.numbers,
+    }
     return {key: value for key, value in row.items() if value is not None}
 
 

@@ -38,7 +38,8 @@ def add_model_flags(parser: argparse.ArgumentParser, *, required: bool = True) -
         required=required,
         metavar="DIR",
         help="model directory, training workdir, or name ORG/NAME on the Hugging Face Hub "
-        "(downloaded once; extra hf)" + ("" if required else "; default: the built-in ranker"),
+        "(downloaded once; extra hf)"
+        + ("" if required else "; default: the built-in ranker"),
     )
     parser.add_argument(
         "--revision",
@@ -137,7 +138,11 @@ _FILE_FLAGS: dict[str, tuple[type, str, str]] = {
         "N",
         "maximum pages of a PDF or chapters of an EPUB; longer files are refused; default: 20,000",
     ),
-    "max_seconds": (float, "N", "maximum seconds for reading one document; default: 300"),
+    "max_seconds": (
+        float,
+        "N",
+        "maximum seconds for reading one document; default: 300",
+    ),
 }
 
 
@@ -192,7 +197,9 @@ def check_one(args: argparse.Namespace, **flags: str) -> None:
 def add_data_keys(parser: argparse.ArgumentParser) -> None:
     """Adds --document_key, --summary_key."""
     parser.add_argument(
-        "--document_key", default="document", help="field of the document; default: document"
+        "--document_key",
+        default="document",
+        help="field of the document; default: document",
     )
     parser.add_argument(
         "--summary_key",
@@ -235,7 +242,9 @@ SOURCE_FLAGS = {
 def add_task_flags(parser: argparse.ArgumentParser, title: str) -> None:
     """Adds --task and, in a group with a title, ``SOURCE_FLAGS``; see ``task_of``."""
     parser.add_argument(
-        "--task", metavar="NAME", help="named data set; longsum prepare --help-all lists all names"
+        "--task",
+        metavar="NAME",
+        help="named data set; longsum prepare --help-all lists all names",
     )
     group = parser.add_argument_group(title)
     for name, text in SOURCE_FLAGS.items():
@@ -278,7 +287,9 @@ def add_metric_flags(parser: argparse.ArgumentParser) -> None:
         help="option of a metric; may be given several times",
     )
     parser.add_argument(
-        "--stemmer", action="store_true", help="Porter stemmer in ROUGE: rouge.stemmer=true"
+        "--stemmer",
+        action="store_true",
+        help="Porter stemmer in ROUGE: rouge.stemmer=true",
     )
 
 
@@ -304,7 +315,9 @@ def metrics_of(
         path, equals, value = text.partition("=")
         name, dot, key = path.partition(".")
         if not (equals and dot):
-            raise InputError(f"--metric_option={text}: write NAME.KEY=VALUE, as rouge.stemmer=true")
+            raise InputError(
+                f"--metric_option={text}: write NAME.KEY=VALUE, as rouge.stemmer=true"
+            )
         options.setdefault(name, {})[key] = _parsed(value)
     if args.stemmer:
         options.setdefault("rouge", {})["stemmer"] = True
@@ -365,9 +378,13 @@ def check_file(flag: str, path: str | None) -> None:
     if Path(path).is_dir():
         raise InputError(f"--{flag}={path} is a directory; give a file")
     if not parent.is_dir():
-        raise InputError(f"--{flag}={path}: directory {parent} does not exist; create it first")
+        raise InputError(
+            f"--{flag}={path}: directory {parent} does not exist; create it first"
+        )
     if not os.access(parent, os.W_OK):
-        raise InputError(f"--{flag}={path}: {parent} cannot be written; give another --{flag}")
+        raise InputError(
+            f"--{flag}={path}: {parent} cannot be written; give another --{flag}"
+        )
 
 
 def print_notes(metrics: Mapping[str, "Metric"], references: Sequence[str]) -> None:
@@ -378,7 +395,9 @@ def print_notes(metrics: Mapping[str, "Metric"], references: Sequence[str]) -> N
 
 
 def write_report(
-    path: str, content: "ReportContent", show: Callable[[str], None] = console.print_stdout
+    path: str,
+    content: "ReportContent",
+    show: Callable[[str], None] = console.print_stdout,
 ) -> None:
     """Writes the page of --report, and prints its path.
 
@@ -486,7 +505,10 @@ _GENERATION_FLAGS: dict[str, tuple[Callable[[str], Any], str]] = {
         int,
         "tokens that greedy search drafts from the document at a time",
     ),
-    "repetition_penalty": (float, "values above 1 discourage tokens that were generated before"),
+    "repetition_penalty": (
+        float,
+        "values above 1 discourage tokens that were generated before",
+    ),
     "temperature": (float, "sampling temperature"),
     "top_k": (int, "sample from the k most likely tokens"),
     "top_p": (float, "sample from the most likely tokens with this total probability"),
@@ -505,7 +527,10 @@ def add_generation_flags(parser: argparse.ArgumentParser) -> None:
     for name, (value_type, text) in _GENERATION_FLAGS.items():
         group.add_argument(f"--{name}", type=value_type, help=text)
     group.add_argument(
-        "--do_sample", action="store_true", default=None, help="sample instead of searching"
+        "--do_sample",
+        action="store_true",
+        default=None,
+        help="sample instead of searching",
     )
     group.add_argument(
         "--generation_option",
@@ -515,7 +540,9 @@ def add_generation_flags(parser: argparse.ArgumentParser) -> None:
         help="any other option of generation_config.json, its value as JSON; may be given several "
         "times",
     )
-    group.add_argument("--seed", type=int, default=0, help="random seed for sampling; default: 0")
+    group.add_argument(
+        "--seed", type=int, default=0, help="random seed for sampling; default: 0"
+    )
 
 
 def add_batch_size_flag(parser: argparse.ArgumentParser) -> None:
@@ -535,7 +562,11 @@ def on_devices(
     args: argparse.Namespace, model: "Model"
 ) -> contextlib.AbstractContextManager["Model"]:
     """Returns a context with the model; on all devices if it reads several documents at once."""
-    return contextlib.nullcontext(model) if args.batch_size == 1 else model.on_all_devices()
+    return (
+        contextlib.nullcontext(model)
+        if args.batch_size == 1
+        else model.on_all_devices()
+    )
 
 
 def _batch_size(text: str) -> int | str:
@@ -558,13 +589,18 @@ def generation_options(args: argparse.Namespace) -> dict[str, Any]:
                 f"--generation_option={text}: write NAME=VALUE, as suppress_tokens=[3, 4]"
             )
         if name in (*_GENERATION_FLAGS, "do_sample"):
-            raise InputError(f"--generation_option={text}: has a flag of its own, --{name}")
+            raise InputError(
+                f"--generation_option={text}: has a flag of its own, --{name}"
+            )
         options[name] = _parsed(value)
     return options
 
 
 def refuse_idle(
-    args: argparse.Namespace, parser: argparse.ArgumentParser, names: Iterable[str], mode: str
+    args: argparse.Namespace,
+    parser: argparse.ArgumentParser,
+    names: Iterable[str],
+    mode: str,
 ) -> None:
     """Raises InputError if a flag without effect has a value other than its default.
 

@@ -14,12 +14,27 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
         *("dtype", "matmul_precision", "param_dtype", "decoder_storage"),
     ),
     "documents": ("data", "task", "split", "half", "examples"),
-    "reading": ("strategy", "segment_length", "max_source_length", "on_overflow", "join"),
+    "reading": (
+        "strategy",
+        "segment_length",
+        "max_source_length",
+        "on_overflow",
+        "join",
+    ),
     "summary": ("length", "query", "sources", "source_method", "support_model"),
     "scores": ("metrics", "metric_option", "stemmer"),
     "target": ("device", "programs", "tries", "top"),
     "output": (
-        *("out", "overwrite", "num_shards", "format", "json", "stream", "report", "align_model"),
+        *(
+            "out",
+            "overwrite",
+            "num_shards",
+            "format",
+            "json",
+            "stream",
+            "report",
+            "align_model",
+        ),
         "quiet",
     ),
     "execution": ("batch_size", "workers", "seed", "dry_run"),
@@ -72,7 +87,9 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         """Shows the value once, after all names of the flag."""
         if not action.option_strings or action.nargs == 0:
             return super()._format_action_invocation(action)
-        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        value = self._format_args(
+            action, self._get_default_metavar_for_optional(action)
+        )
         return f"{', '.join(action.option_strings)} {value}"
 
 
@@ -109,9 +126,13 @@ def everyday_help(parser: argparse.ArgumentParser, everyday: Sequence[str]) -> s
         parser: parser of the command.
         everyday: names of the flags to show, in this order.
     """
-    actions = {flag_name(action): action for action in parser._actions if action.option_strings}
+    actions = {
+        flag_name(action): action for action in parser._actions if action.option_strings
+    }
     formatter = _started(parser)
-    _add_section(formatter, parser._positionals.title, parser._positionals._group_actions)
+    _add_section(
+        formatter, parser._positionals.title, parser._positionals._group_actions
+    )
     _add_section(formatter, "everyday flags", [actions[name] for name in everyday])
     heading, *blocks = (parser.epilog or "").split("\n\n")
     examples = [heading, *(block for block in blocks if block.startswith("  #"))]
@@ -147,7 +168,9 @@ def _by_heading(
 
 
 def _add_section(
-    formatter: argparse.HelpFormatter, title: str | None, actions: Iterable[argparse.Action]
+    formatter: argparse.HelpFormatter,
+    title: str | None,
+    actions: Iterable[argparse.Action],
 ) -> None:
     formatter.start_section(title)
     formatter.add_arguments(actions)

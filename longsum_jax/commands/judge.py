@@ -50,17 +50,28 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = console.parser("judge", "Lets people and chat models judge summaries.", EXAMPLES)
-    commands = parser.add_subparsers(required=True, metavar="sheets|aggregate|prompts|answers")
-    sheets = commands.add_parser("sheets", help="blinded sheets for people, CSV and HTML")
-    _add_summaries(sheets, prompt="instructions for the judges, a text file; default: ours")
+    parser = console.parser(
+        "judge", "Lets people and chat models judge summaries.", EXAMPLES
+    )
+    commands = parser.add_subparsers(
+        required=True, metavar="sheets|aggregate|prompts|answers"
+    )
+    sheets = commands.add_parser(
+        "sheets", help="blinded sheets for people, CSV and HTML"
+    )
+    _add_summaries(
+        sheets, prompt="instructions for the judges, a text file; default: ours"
+    )
     sheets.add_argument(
         "--protocol",
         default="hepos",
         help="questions and numbers: hepos, awesome or locost; default: hepos",
     )
     sheets.add_argument(
-        "--judges", type=int, metavar="N", help="judges of every summary; default: the protocol's"
+        "--judges",
+        type=int,
+        metavar="N",
+        help="judges of every summary; default: the protocol's",
     )
     sheets.add_argument(
         "--aspects",
@@ -72,18 +83,27 @@ def _parser() -> argparse.ArgumentParser:
     aggregate = commands.add_parser(
         "aggregate", help="shares, means and agreement of filled sheets"
     )
-    aggregate.add_argument("key", metavar="KEY", help="key.json that belongs to the sheets")
-    aggregate.add_argument("answers", nargs="+", metavar="FILE", help="filled sheets, CSV")
+    aggregate.add_argument(
+        "key", metavar="KEY", help="key.json that belongs to the sheets"
+    )
+    aggregate.add_argument(
+        "answers", nargs="+", metavar="FILE", help="filled sheets, CSV"
+    )
     _add_results(aggregate)
     aggregate.set_defaults(run=_aggregate)
-    prompts = commands.add_parser("prompts", help="requests for a chat endpoint, JSON lines")
+    prompts = commands.add_parser(
+        "prompts", help="requests for a chat endpoint, JSON lines"
+    )
     _add_summaries(
         prompts,
         prompt="message to the model, a text file with {document} and {summary}, also {query} and "
         "{reference}; default: ours",
     )
     prompts.add_argument(
-        "--model", required=True, metavar="NAME", help="name of the model in the requests"
+        "--model",
+        required=True,
+        metavar="NAME",
+        help="name of the model in the requests",
     )
     prompts.add_argument(
         "--temperature",
@@ -93,8 +113,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     prompts.set_defaults(run=_prompts)
     answers = commands.add_parser("answers", help="means of a chat model's answers")
-    answers.add_argument("key", metavar="KEY", help="key.json that belongs to the requests")
-    answers.add_argument("answers", metavar="FILE", help="JSON lines with custom_id and response")
+    answers.add_argument(
+        "key", metavar="KEY", help="key.json that belongs to the requests"
+    )
+    answers.add_argument(
+        "answers", metavar="FILE", help="JSON lines with custom_id and response"
+    )
     _add_results(answers)
     answers.set_defaults(run=_answers)
     return parser
@@ -149,7 +173,10 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         help="bootstrap rounds for the intervals; default: 10000",
     )
     parser.add_argument(
-        "--level", type=float, default=0.95, help="level of confidence intervals; default: 0.95"
+        "--level",
+        type=float,
+        default=0.95,
+        help="level of confidence intervals; default: 0.95",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="random seed for the rounds; default: 0"
@@ -162,7 +189,9 @@ def _sheets(args: argparse.Namespace) -> None:
     from longsum_jax.evaluation.sheets import write_sheets
 
     prompt = read_prompt(args.prompt_file) if args.prompt_file else None
-    key, pairs, systems = _sample(args, args.protocol, judges=args.judges, aspects=args.aspects)
+    key, pairs, systems = _sample(
+        args, args.protocol, judges=args.judges, aspects=args.aspects
+    )
     out = Path(args.out)
     try:
         with atomic.new_directory(out) as work:
@@ -173,26 +202,34 @@ def _sheets(args: argparse.Namespace) -> None:
         raise console.unwritable(out, error) from error
     for page in pages:
         console.print_stdout(f"{out / 'sheets' / page.name} and {page.stem}.csv")
-    console.print_stdout(f"{out / 'key.json'} names the systems: keep it from the judges")
+    console.print_stdout(
+        f"{out / 'key.json'} names the systems: keep it from the judges"
+    )
 
 
 def _prompts(args: argparse.Namespace) -> None:
     from longsum_jax.evaluation.chat_judge import OPTIONAL, PROTOCOL, REQUIRED, requests
     from longsum_jax.evaluation.judging import read_prompt, write_key
 
-    prompt = read_prompt(args.prompt_file, REQUIRED, OPTIONAL) if args.prompt_file else None
+    prompt = (
+        read_prompt(args.prompt_file, REQUIRED, OPTIONAL) if args.prompt_file else None
+    )
     key, pairs, systems = _sample(args, PROTOCOL)
     out = Path(args.out)
     try:
         with atomic.new_directory(out) as work:
             with atomic.open_text(work / "requests.jsonl") as file:
-                rows = requests(key, pairs, systems, args.model, args.temperature, prompt)
+                rows = requests(
+                    key, pairs, systems, args.model, args.temperature, prompt
+                )
                 for request in rows:
                     file.write(json_text(request) + "\n")
             write_key(work / "key.json", key)
     except OSError as error:
         raise console.unwritable(out, error) from error
-    console.print_stdout(f"{out / 'requests.jsonl'}: {counted(len(key.items), 'request')}")
+    console.print_stdout(
+        f"{out / 'requests.jsonl'}: {counted(len(key.items), 'request')}"
+    )
 
 
 def _sample(
@@ -203,8 +240,12 @@ def _sample(
     from longsum_jax.evaluation.judging import make_key
     from longsum_jax.evaluation.predictions import read_pairs
 
-    if len({str(Path(path).resolve()) for path in args.predictions}) < len(args.predictions):
-        raise InputError(f"{' '.join(args.predictions)}: a file is named twice; give each once")
+    if len({str(Path(path).resolve()) for path in args.predictions}) < len(
+        args.predictions
+    ):
+        raise InputError(
+            f"{' '.join(args.predictions)}: a file is named twice; give each once"
+        )
     names = short_names(args.predictions)
     systems = {
         name: read_predictions(path, prediction_key=args.prediction_key)
@@ -214,7 +255,9 @@ def _sample(
         args.references, document_key=args.document_key, summary_key=args.summary_key
     )
     common = common_documents(pairs, systems, args.on_missing)
-    key = make_key(protocol, common, systems, documents=args.documents, seed=args.seed, **options)
+    key = make_key(
+        protocol, common, systems, documents=args.documents, seed=args.seed, **options
+    )
     return key, pairs, systems
 
 
@@ -228,7 +271,9 @@ def _aggregate(args: argparse.Namespace) -> None:
     absent = missing_judges(key, answers)
     _report(args, key, answers, {"missing_judges": absent})
     if absent:
-        console.print_stdout(f"no sheet of judge {', '.join(map(str, absent))} of {key.judges}")
+        console.print_stdout(
+            f"no sheet of judge {', '.join(map(str, absent))} of {key.judges}"
+        )
 
 
 def _answers(args: argparse.Namespace) -> None:
@@ -251,7 +296,11 @@ def _report(
     """Prints values, agreement and correlations, and writes them to --out."""
     from longsum_jax import __version__
     from longsum_jax.evaluation.comparison import Sampling
-    from longsum_jax.evaluation.judgements import aggregate_answers, correlations, read_scores
+    from longsum_jax.evaluation.judgements import (
+        aggregate_answers,
+        correlations,
+        read_scores,
+    )
     from longsum_jax.evaluation.tables import score_table
 
     sampling = Sampling(rounds=args.rounds, level=args.level, seed=args.seed)
@@ -267,7 +316,9 @@ def _report(
             "systems": _plain(judgements.systems),
             "aspects": _plain(judgements.aspects),
             "without_aspect": judgements.without_aspect,
-            "agreement": {name: row._asdict() for name, row in judgements.agreement.items()},
+            "agreement": {
+                name: row._asdict() for name, row in judgements.agreement.items()
+            },
             "correlations": _plain(followed),
             "sampling": {"rounds": args.rounds, "level": args.level, "seed": args.seed},
             **extra,
@@ -275,7 +326,10 @@ def _report(
         }
         _write(Path(args.out), json.dumps(result, indent=2) + "\n")
     console.print_stdout(score_table(key.systems, _rows(judgements)))
-    documents, judges = counted(len(key.documents), "document"), counted(key.judges, "judge")
+    documents, judges = (
+        counted(len(key.documents), "document"),
+        counted(key.judges, "judge"),
+    )
     console.print_stdout(f"{documents}, {judges}, {_percent(args.level)} intervals")
     if judgements.aspects:
         console.print_stdout("\nby aspect, as most judges see it")
@@ -290,7 +344,9 @@ def _report(
             f"{name}: Krippendorff's alpha {alpha}{reason} over {units}, {missing} missing"
         )
     for name, columns in followed.items():
-        console.print_stdout(f"\n{name}, over {next(iter(columns.values())).summaries} summaries")
+        console.print_stdout(
+            f"\n{name}, over {next(iter(columns.values())).summaries} summaries"
+        )
         heads = ("pearson", "spearman", "kendall")
         console.print_stdout(
             score_table(heads, {column: _cells(row) for column, row in columns.items()})
@@ -314,7 +370,9 @@ def _rows(judgements: "Judgements") -> dict[str, list[str]]:
     rows = {}
     for name, systems in judgements.systems.items():
         is_share = any(judged.majority is not None for judged in systems.values())
-        rows[f"{name} %" if is_share else name] = [_value(judged) for judged in systems.values()]
+        rows[f"{name} %" if is_share else name] = [
+            _value(judged) for judged in systems.values()
+        ]
         if is_share:
             majorities = [_number(judged.majority, 1) for judged in systems.values()]
             any_judge = [_number(judged.any_judge, 1) for judged in systems.values()]
@@ -327,7 +385,9 @@ def _aspect_rows(judgements: "Judgements") -> dict[str, list[str]]:
     rows = {}
     for aspect, systems in judgements.aspects.items():
         values = list(systems.values())
-        rows[f"{aspect}: informativeness"] = [_number(row.informativeness, 2) for row in values]
+        rows[f"{aspect}: informativeness"] = [
+            _number(row.informativeness, 2) for row in values
+        ]
         rows[f"{aspect}: sentences %"] = [_number(row.sentences, 1) for row in values]
         rows[f"{aspect}: with errors %"] = [_number(row.errors, 1) for row in values]
     counts = list(judgements.without_aspect.values())

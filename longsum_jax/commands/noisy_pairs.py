@@ -25,7 +25,16 @@ if TYPE_CHECKING:
 DEFAULT_NOISE = 0.5
 # Flags in the short help.
 EVERYDAY = (
-    *("model", "unconditional_model", "noise", "task", "source", "split", "half", "out"),
+    *(
+        "model",
+        "unconditional_model",
+        "noise",
+        "task",
+        "source",
+        "split",
+        "half",
+        "out",
+    ),
     *("examples", "batch_size"),
 )
 
@@ -56,9 +65,12 @@ def add(commands: Any) -> None:
         help=f"probability that a token is drawn from it; default: {DEFAULT_NOISE}",
     )
     flags.add_task_flags(parser, "fields and places")
-    parser.add_argument("--split", default="train", help="split of the task; default: train")
     parser.add_argument(
-        "--half", help="first or second, for this half of the split train; default: all of it"
+        "--split", default="train", help="split of the task; default: train"
+    )
+    parser.add_argument(
+        "--half",
+        help="first or second, for this half of the split train; default: all of it",
     )
     parser.add_argument(
         "-o",
@@ -68,7 +80,10 @@ def add(commands: Any) -> None:
         help="directory for SPLIT.jsonl and its settings",
     )
     parser.add_argument(
-        "--examples", type=int, metavar="N", help="only the first N documents; default: all"
+        "--examples",
+        type=int,
+        metavar="N",
+        help="only the first N documents; default: all",
     )
     flags.add_batch_size_flag(parser)
     flags.add_reading_flags(parser)
@@ -78,7 +93,9 @@ def add(commands: Any) -> None:
 
 def _run(args: argparse.Namespace) -> None:
     if not 0 <= args.noise <= 1:
-        raise InputError(f"--noise={args.noise} is a probability; give a number between 0 and 1")
+        raise InputError(
+            f"--noise={args.noise} is a probability; give a number between 0 and 1"
+        )
     task = _task(args)
 
     from longsum_jax.inference.loading import load
@@ -89,16 +106,22 @@ def _run(args: argparse.Namespace) -> None:
     model = load(args.model, **flags.load_options(args))
     unconditional = model
     if args.unconditional_model is not None:
-        options = flags.given(args, (*flags.COMPUTATION_FLAGS, "param_dtype", "decoder_storage"))
+        options = flags.given(
+            args, (*flags.COMPUTATION_FLAGS, "param_dtype", "decoder_storage")
+        )
         unconditional = load(args.unconditional_model, **options)
     summarizer = NoisySummarizer(model, unconditional, noise=args.noise)
-    generation = dataclasses.asdict(summarizer.summary_options(**flags.generation_options(args)))
+    generation = dataclasses.asdict(
+        summarizer.summary_options(**flags.generation_options(args))
+    )
     settings = _settings(args, task, model, unconditional, generation)
     out = Path(args.out)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{out}: cannot be used ({error.strerror}); give another --out") from error
+        raise InputError(
+            f"{out}: cannot be used ({error.strerror}); give another --out"
+        ) from error
     with (
         locked(out, "writes pairs", "give another --out"),
         console.memory_errors(console.SUMMARY_ADVICE),
@@ -112,7 +135,8 @@ def _task(args: argparse.Namespace) -> "Task":
     """Returns the task of the command line, which must have summaries.
 
     Raises:
-        InputError: no task, a task without summaries, or --half with a split other than train.
+        InputError: no task, a task without summaries, or --half with a split other than
+            train.
     """
     if args.task is None:
         raise InputError("give --task=NAME; longsum prepare --help-all lists the names")
@@ -159,8 +183,8 @@ def _read(args: argparse.Namespace, task: "Task") -> tuple[list["Pair"], int]:
 class PairsFile(RowsFile):
     """A file of pairs to which rows are appended one by one.
 
-    An interrupted command continues after the last row. The file PATH.settings.json next to it
-    contains all settings that the rows depend on.
+    An interrupted command continues after the last row. The file PATH.settings.json
+    next to it contains all settings that the rows depend on.
 
     Args:
         path: path of the file, which need not exist.
@@ -204,11 +228,18 @@ class PairsFile(RowsFile):
             InputError: the file cannot be written; earlier rows are kept.
         """
         query = {} if pair.query is None else {"query": pair.query}
-        row = {"id": pair.id, "document": pair.source, **query, "summary": pair.reference}
+        row = {
+            "id": pair.id,
+            "document": pair.source,
+            **query,
+            "summary": pair.reference,
+        }
         row["rejected"] = rejected
         try:
             if not self.rows:
-                atomic.write_text(self._settings_path, json.dumps(self._settings, indent=2) + "\n")
+                atomic.write_text(
+                    self._settings_path, json.dumps(self._settings, indent=2) + "\n"
+                )
         except OSError as error:
             raise self._not_written(error) from error
         self.append(row)
@@ -217,7 +248,9 @@ class PairsFile(RowsFile):
     def _check_settings(self) -> None:
         before = read_json(self._settings_path)
         differing = [
-            name for name, value in self._settings.items() if before.get(name, ...) != value
+            name
+            for name, value in self._settings.items()
+            if before.get(name, ...) != value
         ]
         if differing:
             raise InputError(
@@ -249,7 +282,8 @@ def _write_pairs(
 
         def on_row(row: dict[str, Any]) -> None:
             pair, rejected = missing[row["id"]], row["prediction"]
-            # Empty or unchanged summaries are useless for training; the next start retries them.
+            # Empty or unchanged summaries are useless for training; the next start
+            # retries them.
             if rejected.strip() and rejected != pair.reference:
                 file.add(pair, rejected)
             bar.update()
@@ -305,7 +339,9 @@ def _report(file: PairsFile, pairs: list["Pair"], without_summary: int) -> str:
         )
     report = f"{file.path}: {counted(written, 'pair')}"
     if left_out := len(pairs) - written:
-        report += f"; {left_out:,} left out, whose noisy summary is empty or the reference"
+        report += (
+            f"; {left_out:,} left out, whose noisy summary is empty or the reference"
+        )
     if without_summary:
         report += f"; {without_summary:,} without a text or a summary left out"
     return report

@@ -41,7 +41,15 @@ memory and links at the vendor's peak rates. No run can be faster.
 """
 # Flags in the short help.
 EVERYDAY = (
-    *("config", "config.KEY", "model", "device", "input_length", "batch_size", "programs"),
+    *(
+        "config",
+        "config.KEY",
+        "model",
+        "device",
+        "input_length",
+        "batch_size",
+        "programs",
+    ),
     *("tries", "out"),
 )
 PROGRAMS = ("train", "loss", "read", "search")
@@ -74,11 +82,18 @@ def main(argv: Sequence[str]) -> None:
         target = devices.find_target(args.device)
         options = {"programs": args.programs, "tries": args.tries, "top": args.top}
         described = {"config": args.config, "changes": overrides}
-        plan_run(run, target, **options, save=lambda report: _write(args.out, described | report))
+        plan_run(
+            run,
+            target,
+            **options,
+            save=lambda report: _write(args.out, described | report),
+        )
     else:
         from longsum_jax.inference.loading import load_description
 
-        model = load_description(args.model, **flags.given(args, flags.COMPUTATION_FLAGS))
+        model = load_description(
+            args.model, **flags.given(args, flags.COMPUTATION_FLAGS)
+        )
         target = devices.find_target(args.device)
         _write(args.out, {"model": args.model, **_plan_model(args, model, target)})
     if args.out:
@@ -112,7 +127,9 @@ def _parser() -> argparse.ArgumentParser:
         help="new value of a config key; default: the config's",
     )
     parser.add_argument(
-        "--model", metavar="DIR", help="model directory or training workdir; plans summaries"
+        "--model",
+        metavar="DIR",
+        help="model directory or training workdir; plans summaries",
     )
     parser.add_argument(
         "--device",
@@ -185,7 +202,9 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
 def _numbers(text: str) -> tuple[int, ...]:
     numbers = [part.replace("_", "") for part in text.split(",")]
     if not all(part.isdigit() and int(part) for part in numbers):
-        raise argparse.ArgumentTypeError(f'"{text}" is not a list of numbers such as 4096,16384')
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not a list of numbers such as 4096,16384'
+        )
     return tuple(map(int, numbers))
 
 
@@ -193,7 +212,9 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
     for name in names:
         if name not in PROGRAMS:
-            raise argparse.ArgumentTypeError(f'"{name}" must be one of {", ".join(PROGRAMS)}')
+            raise argparse.ArgumentTypeError(
+                f'"{name}" must be one of {", ".join(PROGRAMS)}'
+            )
     return names
 
 
@@ -214,19 +235,23 @@ def plan_run(
         programs: names of the programs to compile.
         tries: maximum changes of the config to compile if a program does not fit.
         top: number of parts of each program to print.
-        save: callback with the plan before changes are tried, and again with the results of the
-            changes, so that the plan is kept if a compiler crashes.
+        save: callback with the plan before changes are tried, and again with the
+            results of the changes, so that the plan is kept if a compiler crashes.
     """
     from longsum_jax.experiment.programs import evaluation_length, run_programs
     from longsum_plan.printing import print_target
 
     print_target(target, console.print_stdout)
     selected = [
-        program for program in run_programs(run, target.devices) if program.name in programs
+        program
+        for program in run_programs(run, target.devices)
+        if program.name in programs
     ]
     plans = list(_compiled(selected, target))
     _print_plans(plans, target, top)
-    if run.evaluation.max_source_length == 0 and {"read", "search"} & {p.name for p in plans}:
+    if run.evaluation.max_source_length == 0 and {"read", "search"} & {
+        p.name for p in plans
+    }:
         console.print_stdout(
             f"evaluations read whole documents, planned here with {evaluation_length(run):,} "
             "tokens; for longer ones give --config.evaluation.max_source_length=N"
@@ -244,7 +269,9 @@ def plan_run(
         if plan.name == "train" and tries and plan.fits and plan.least_seconds
         for trial in _faster(run, target, plan, tries)
     ]
-    report["trials"] = {name: [trial.report() for trial in of] for name, of in trials.items()}
+    report["trials"] = {
+        name: [trial.report() for trial in of] for name, of in trials.items()
+    }
     report["faster"] = [trial.report() for trial in faster]
     if save is not None:
         save(report)
@@ -302,14 +329,20 @@ def dry_run_summaries(
     target = find_target(HERE).first()
     print_target(target, console.print_stdout)
     documents = counted(len(lengths), "document")
-    console.print_stdout(f"{documents} of at most {max(lengths):,} tokens, {batch_size} at a time")
-    plans = plan_summaries(model, target, length=max(lengths), batch_size=batch_size, **options)
+    console.print_stdout(
+        f"{documents} of at most {max(lengths):,} tokens, {batch_size} at a time"
+    )
+    plans = plan_summaries(
+        model, target, length=max(lengths), batch_size=batch_size, **options
+    )
     _print_plans(plans, target, TOP)
     if not all(plan.fits for plan in plans):
         console.print_stdout(f"to fit: {console.SUMMARY_ADVICE}")
 
 
-def _plan_model(args: argparse.Namespace, model: "Model", target: "Target") -> dict[str, Any]:
+def _plan_model(
+    args: argparse.Namespace, model: "Model", target: "Target"
+) -> dict[str, Any]:
     from longsum_plan.printing import print_target
 
     if "segments" in model.summarization:
@@ -337,7 +370,9 @@ def _plan_model(args: argparse.Namespace, model: "Model", target: "Target") -> d
     return {**target.report(), "programs": rows, "longest": longest}
 
 
-def _longest(model: "Model", target: "Target", batch_size: int, options: Mapping[str, Any]) -> int:
+def _longest(
+    model: "Model", target: "Target", batch_size: int, options: Mapping[str, Any]
+) -> int:
     """Returns the length in tokens of the longest document that fits on the target."""
     import functools
 
@@ -352,7 +387,9 @@ def _longest(model: "Model", target: "Target", batch_size: int, options: Mapping
     def padded_bytes(length: int) -> int:
         sizes = {"length": length, "batch_size": batch_size}
         with console.spinner(f"compiling for {length:,} tokens"):
-            return max(plan.total for plan in plan_summaries(model, target, **sizes, **options))
+            return max(
+                plan.total for plan in plan_summaries(model, target, **sizes, **options)
+            )
 
     def bytes_of(length: int) -> int:
         return padded_bytes(min(input_length(model.config, length), limit))
@@ -368,24 +405,34 @@ def _summary_programs(
     from longsum_jax.decoding.options import of_whole_texts
     from longsum_jax.inference.abstract import summary_programs
     from longsum_jax.inference.kernel_cache import MAX_KERNEL_CACHE_BYTES
-    from longsum_jax.inference.padding import check_kernel_length, check_length, input_length
+    from longsum_jax.inference.padding import (
+        check_kernel_length,
+        check_length,
+        input_length,
+    )
 
     name = "--input_length"
     check_length(length, model.config.max_source_length, name)
     check_kernel_length(length, model.config, name, "give less")
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), model.params)
+    shapes = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), model.params
+    )
     return summary_programs(
         model.module,
         shapes,
         batch_size=batch_size,
         length=input_length(model.config, length),
-        options=of_whole_texts(model.summary_options(**options), options, "whole documents"),
+        options=of_whole_texts(
+            model.summary_options(**options), options, "whole documents"
+        ),
         kernel_bytes=MAX_KERNEL_CACHE_BYTES,
         storage=model.decoder_storage,
     )
 
 
-def _compiled(programs: Iterable["AbstractProgram"], target: "Target") -> Iterator["ProgramPlan"]:
+def _compiled(
+    programs: Iterable["AbstractProgram"], target: "Target"
+) -> Iterator["ProgramPlan"]:
     """Yields plans of programs, with the kernel of each attention among their notes."""
     from longsum_jax.ops.attention.fused import noted_choices
     from longsum_plan.devices import HERE
@@ -393,7 +440,10 @@ def _compiled(programs: Iterable["AbstractProgram"], target: "Target") -> Iterat
 
     name = "this machine" if target.name == HERE else target.name
     for program in programs:
-        with console.spinner(f"compiling {program.name} for {name}"), noted_choices() as choices:
+        with (
+            console.spinner(f"compiling {program.name} for {name}"),
+            noted_choices() as choices,
+        ):
             plan = plan_program(program, target)
         attention = {layer: choice._asdict() for layer, choice in choices.items()}
         yield dataclasses.replace(plan, notes={"attention": attention})
@@ -403,7 +453,10 @@ def _trials(
     run: "RunConfig", target: "Target", plan: "ProgramPlan", tries: int
 ) -> Iterator["Trial"]:
     """Prints and yields attempts to make a program of a run fit."""
-    from longsum_jax.experiment.memory_changes import evaluation_changes, training_changes
+    from longsum_jax.experiment.memory_changes import (
+        evaluation_changes,
+        training_changes,
+    )
     from longsum_plan.printing import print_trials
     from longsum_plan.trials import find_fit
 

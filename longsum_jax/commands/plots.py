@@ -57,26 +57,42 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = console.parser("plots", "Draws runs, models, data sets, studies and plans.", EXAMPLES)
-    commands = parser.add_subparsers(required=True, metavar="curves|kernels|bigrams|study|plan")
-    curves = commands.add_parser(
-        "curves", help="loss, learning rate and ROUGE over the steps of one or more runs"
+    parser = console.parser(
+        "plots", "Draws runs, models, data sets, studies and plans.", EXAMPLES
     )
-    curves.add_argument("workdirs", nargs="+", metavar="WORKDIR", help="workdir of a training run")
+    commands = parser.add_subparsers(
+        required=True, metavar="curves|kernels|bigrams|study|plan"
+    )
+    curves = commands.add_parser(
+        "curves",
+        help="loss, learning rate and ROUGE over the steps of one or more runs",
+    )
+    curves.add_argument(
+        "workdirs", nargs="+", metavar="WORKDIR", help="workdir of a training run"
+    )
     curves.set_defaults(draw=_curves)
     kernels = commands.add_parser(
         "kernels", help="memory and kernels of every state-space layer of a model"
     )
-    kernels.add_argument("model", metavar="MODEL", help="a model directory, or a training workdir")
     kernels.add_argument(
-        "--length", type=int, default=1024, help="lags to draw, in tokens; default: 1024"
+        "model", metavar="MODEL", help="a model directory, or a training workdir"
     )
     kernels.add_argument(
-        "--layers", type=_numbers, metavar="N,N", help="layers to draw, from 1; default: all"
+        "--length",
+        type=int,
+        default=1024,
+        help="lags to draw, in tokens; default: 1024",
+    )
+    kernels.add_argument(
+        "--layers",
+        type=_numbers,
+        metavar="N,N",
+        help="layers to draw, from 1; default: all",
     )
     kernels.set_defaults(draw=_kernels)
     bigrams = commands.add_parser(
-        "bigrams", help="positions in documents at which the bigrams of their summaries first occur"
+        "bigrams",
+        help="positions in documents at which the bigrams of their summaries first occur",
     )
     add_data_flags(bigrams)
     bigrams.add_argument(
@@ -86,11 +102,18 @@ def _parser() -> argparse.ArgumentParser:
     study = commands.add_parser(
         "study", help="bits per token, ROUGE and speed of a study of attentions"
     )
-    study.add_argument("results", metavar="FILE", help="results.jsonl of studies/study.py")
+    study.add_argument(
+        "results", metavar="FILE", help="results.jsonl of studies/study.py"
+    )
     study.set_defaults(draw=_study)
-    plan = commands.add_parser("plan", help="memory of the programs of one or more plans")
+    plan = commands.add_parser(
+        "plan", help="memory of the programs of one or more plans"
+    )
     plan.add_argument(
-        "plans", nargs="+", metavar="FILE", help="JSON file written by longsum plan --out"
+        "plans",
+        nargs="+",
+        metavar="FILE",
+        help="JSON file written by longsum plan --out",
     )
     plan.set_defaults(draw=_plan)
     heights = (
@@ -109,10 +132,15 @@ def _parser() -> argparse.ArgumentParser:
             help=f"picture to write: {', '.join(FORMATS)}",
         )
         command.add_argument(
-            "--width", type=float, default=7.0, help="inches; default: 7, the text width of a page"
+            "--width",
+            type=float,
+            default=7.0,
+            help="inches; default: 7, the text width of a page",
         )
         command.add_argument("--height", type=float, help=f"inches; default: {height}")
-        command.add_argument("--dpi", type=int, default=200, help="dots per inch; default: 200")
+        command.add_argument(
+            "--dpi", type=int, default=200, help="dots per inch; default: 200"
+        )
     return parser
 
 
@@ -152,10 +180,14 @@ def _kernels(args: argparse.Namespace) -> Any:
     layers = _state_space_layers(model, args)
     discretization = model.config.ssm_discretization
     result = kernels.kernels(layers, args.length, discretization=discretization)
-    return figures.kernels_figure(result, (args.width, args.height or 0.9 + len(layers)))
+    return figures.kernels_figure(
+        result, (args.width, args.height or 0.9 + len(layers))
+    )
 
 
-def _state_space_layers(model: "Model", args: argparse.Namespace) -> dict[int, Mapping[str, Any]]:
+def _state_space_layers(
+    model: "Model", args: argparse.Namespace
+) -> dict[int, Mapping[str, Any]]:
     """Returns the parameters of the state-space layers of --layers, by default of all, by index."""
     from longsum_jax.layers.layer_groups import (
         layer_attentions,
@@ -172,7 +204,9 @@ def _state_space_layers(model: "Model", args: argparse.Namespace) -> dict[int, M
         )
     encoder = model.params["encoder"]
     attentions = layer_attentions(name, num_layers(encoder))
-    selected = [layer for layer, attention in enumerate(attentions) if attention == "s4d"]
+    selected = [
+        layer for layer, attention in enumerate(attentions) if attention == "s4d"
+    ]
     if args.layers:
         _check_layers(args.layers, attentions)
         selected = [number - 1 for number in args.layers]
@@ -192,7 +226,9 @@ def _bigrams(args: argparse.Namespace) -> Any:
         f"{what} that summaries share with documents, in the first 10, 20, ... 100 % of these:"
     )
     for path, curve in curves.items():
-        console.print_stdout(f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %")
+        console.print_stdout(
+            f"{path}: {' '.join(f'{100 * value:.1f}' for value in curve)} %"
+        )
     # Complete paths are too long for the legend.
     named = dict(zip(short_names(list(curves)), curves.values(), strict=True))
     return figures.ngrams_figure(named, args.ngram, (args.width, args.height or 2.6))
@@ -223,7 +259,9 @@ def _check_layers(numbers: Sequence[int], attentions: Sequence[str]) -> None:
                 f"--layers: there is no layer {number}; the model has layers 1 to {len(attentions)}"
             )
         if attentions[number - 1] != "s4d":
-            supported = [str(i) for i, name in enumerate(attentions, 1) if name == "s4d"]
+            supported = [
+                str(i) for i, name in enumerate(attentions, 1) if name == "s4d"
+            ]
             raise InputError(
                 f"--layers: layer {number} has {attentions[number - 1]} attention; state-space "
                 f"layers are {', '.join(supported)}"

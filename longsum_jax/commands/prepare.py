@@ -39,7 +39,16 @@ that exceed the lengths are counted in OUT/metadata.json, and their number is pr
 
 # Flags in the short help.
 EVERYDAY = (
-    *("task", "source", "split", "tokenizer", "out", "objective", "document_key", "summary_key"),
+    *(
+        "task",
+        "source",
+        "split",
+        "tokenizer",
+        "out",
+        "objective",
+        "document_key",
+        "summary_key",
+    ),
     *("max_source_length", "max_target_length", "num_shards", "workers"),
 )
 TASK_OPTIONS = {
@@ -49,8 +58,14 @@ TASK_OPTIONS = {
         "gap_sentences (no summaries needed), summarize, summarize_segments or prefer",
     ),
     "rejected_key": (str, "field that contains the rejected summary"),
-    "max_source_length": (int, "maximum tokens of the source, including the end of sequence"),
-    "max_target_length": (int, "maximum tokens of the target, including the end of sequence"),
+    "max_source_length": (
+        int,
+        "maximum tokens of the source, including the end of sequence",
+    ),
+    "max_target_length": (
+        int,
+        "maximum tokens of the target, including the end of sequence",
+    ),
     "max_parts": (int, "maximum segments of a document"),
     "held_out": (
         float,
@@ -88,9 +103,18 @@ SEGMENT_OPTIONS = {
     ),
     "split_moves": (str, "unit that begins the next segment: sentence or window"),
     "target_metric": (str, "precision or f1"),
-    "target_stemmer": (true_or_false, "false: words of targets are compared without stemming"),
-    "train_tokens": (int, "maximum tokens of a document, in whole segments; 0 for no limit"),
-    "train_empty": (true_or_false, "true: train segments without a target on an empty summary"),
+    "target_stemmer": (
+        true_or_false,
+        "false: words of targets are compared without stemming",
+    ),
+    "train_tokens": (
+        int,
+        "maximum tokens of a document, in whole segments; 0 for no limit",
+    ),
+    "train_empty": (
+        true_or_false,
+        "true: train segments without a target on an empty summary",
+    ),
     "salient": (str, "important sentences: none, text or vectors"),
     "salient_order": (str, "document or current_first"),
     "salient_source": (str, "predicted or oracle"),
@@ -98,10 +122,12 @@ SEGMENT_OPTIONS = {
     "extractor": (str, "directory of the model that selects important sentences"),
     "sentence_encoder": (str, "directory of the model that compares sentences"),
 }
-# Flags that have an effect only with some objectives. Gap sentences also serve as summaries.
+# Flags that have an effect only with some objectives. Gap sentences also serve as
+# summaries.
 _OBJECTIVES = {
     **dict.fromkeys(
-        GAP_SENTENCE_OPTIONS, ("gap_sentences", "summarize_segments", "extract", "cloze")
+        GAP_SENTENCE_OPTIONS,
+        ("gap_sentences", "summarize_segments", "extract", "cloze"),
     ),
     **dict.fromkeys(SEGMENT_OPTIONS, ("summarize_segments",)),
     "summary_key": ("summarize", "summarize_segments", "extract", "cloze", "prefer"),
@@ -130,11 +156,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     task = _task(args)
     auxiliary: dict[str, Any] = {}
     if task.objective == "summarize_segments":
-        # A local import, because jax takes a second to import and other objectives do not need it.
+        # A local import, because jax takes a second to import and other objectives do
+        # not need it.
         from longsum_jax.inference.loading import load_auxiliary
 
         models = load_auxiliary(task.segments)
-        auxiliary = {"auxiliary": models.functions(), "fingerprints": models.fingerprints()}
+        auxiliary = {
+            "auxiliary": models.functions(),
+            "fingerprints": models.fingerprints(),
+        }
     metadata = write_prepared(
         args.out,
         task,
@@ -187,15 +217,27 @@ def _check_flags(args: argparse.Namespace, task: Task) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     tasks = "\n".join(map(_task_line, TASKS.values()))
-    description = "Runs the text side of a task once and writes shards that training reads fast."
-    parser = console.parser("prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}", EVERYDAY)
-    parser.add_argument("--task", required=True, help="task; --help-all lists all names")
-    parser.add_argument("--split", default="train", help="split of the task; default: train")
-    parser.add_argument(
-        "--tokenizer", required=True, help='.model file, tokenizer directory, or "bytes"'
+    description = (
+        "Runs the text side of a task once and writes shards that training reads fast."
+    )
+    parser = console.parser(
+        "prepare", description, f"{EXAMPLES}\ntasks:\n{tasks}", EVERYDAY
     )
     parser.add_argument(
-        "--vocab_size", type=int, help="rows of the model's embedding; default: the tokenizer's"
+        "--task", required=True, help="task; --help-all lists all names"
+    )
+    parser.add_argument(
+        "--split", default="train", help="split of the task; default: train"
+    )
+    parser.add_argument(
+        "--tokenizer",
+        required=True,
+        help='.model file, tokenizer directory, or "bytes"',
+    )
+    parser.add_argument(
+        "--vocab_size",
+        type=int,
+        help="rows of the model's embedding; default: the tokenizer's",
     )
     parser.add_argument(
         "-o", "--out", required=True, help="directory to create, for this split only"
@@ -210,9 +252,14 @@ def _parser() -> argparse.ArgumentParser:
         help="number of processes, which does not affect the result",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="random seed for --strategy=random; default: 0"
+        "--seed",
+        type=int,
+        default=0,
+        help="random seed for --strategy=random; default: 0",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace existing shards in --out")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace existing shards in --out"
+    )
     parser.add_argument("--quiet", action="store_true", help="print no progress")
     for title, options in GROUPS.items():
         group = parser.add_argument_group(title)
@@ -236,7 +283,9 @@ def _report(out: str, metadata: dict[str, Any]) -> str:
         pieces = f" and cut into {counts['pieces']} pieces"
     identical = ""
     if counts["identical_pairs"]:
-        identical = f"; {counted(counts['identical_pairs'], 'pair')} of identical summaries"
+        identical = (
+            f"; {counted(counts['identical_pairs'], 'pair')} of identical summaries"
+        )
     return (
         f"{counted(metadata['examples'], 'example')} in {out} "
         f"({counted(metadata['num_shards'], 'shard')}); "

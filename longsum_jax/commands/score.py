@@ -14,7 +14,12 @@ from longsum_jax.files import json_text
 from longsum_jax.readers.paths import short_names
 
 if TYPE_CHECKING:
-    from longsum_jax.evaluation.comparison import Difference, Prediction, Sampling, System
+    from longsum_jax.evaluation.comparison import (
+        Difference,
+        Prediction,
+        Sampling,
+        System,
+    )
     from longsum_jax.evaluation.predictions import Metrics, Pair
     from longsum_jax.evaluation.published import PublishedBlock
     from longsum_jax.evaluation.scrolls import ScrollsTask, Tasks
@@ -114,7 +119,9 @@ def _suite(args: argparse.Namespace) -> _Suite | None:
     if not suites:
         return None
     if len(suites) > 1:
-        raise InputError("--scrolls and --zero_scrolls are two suites; give one of them")
+        raise InputError(
+            "--scrolls and --zero_scrolls are two suites; give one of them"
+        )
     [(name, task)] = suites.items()
     suite = _Suite(name, task, SUITES[name])
     if task != "all" and task not in suite.tasks:
@@ -126,7 +133,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
         "score", "Scores predictions of any system against references.", EXAMPLES
     )
-    parser.add_argument("predictions", metavar="FILE", help="JSON lines with id and prediction")
+    parser.add_argument(
+        "predictions", metavar="FILE", help="JSON lines with id and prediction"
+    )
     parser.add_argument(
         "--references",
         metavar="FILE",
@@ -149,7 +158,9 @@ def _parser() -> argparse.ArgumentParser:
         " JSON lines with id, input and output; all: every task and the mean, from "
         "directories with TASK.json and TASK.zip",
     )
-    parser.add_argument("--zero_scrolls", metavar="TASK", help="same as --scrolls, for ZeroSCROLLS")
+    parser.add_argument(
+        "--zero_scrolls", metavar="TASK", help="same as --scrolls, for ZeroSCROLLS"
+    )
     parser.add_argument(
         "--submission",
         metavar="FILE",
@@ -157,7 +168,9 @@ def _parser() -> argparse.ArgumentParser:
         "submission instead of scoring; ids are checked if --references is given",
     )
     parser.add_argument(
-        "--split", default="validation", help="split of SCROLLS or ZeroSCROLLS; default: validation"
+        "--split",
+        default="validation",
+        help="split of SCROLLS or ZeroSCROLLS; default: validation",
     )
     flags.add_metric_flags(parser)
     parser.add_argument(
@@ -175,10 +188,16 @@ def _parser() -> argparse.ArgumentParser:
         help="significance test for differences; default: randomization",
     )
     parser.add_argument(
-        "--rounds", type=int, default=10_000, help="rounds for tests and intervals; default: 10000"
+        "--rounds",
+        type=int,
+        default=10_000,
+        help="rounds for tests and intervals; default: 10000",
     )
     parser.add_argument(
-        "--level", type=float, default=0.95, help="level of confidence intervals; default: 0.95"
+        "--level",
+        type=float,
+        default=0.95,
+        help="level of confidence intervals; default: 0.95",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="random seed for the rounds; default: 0"
@@ -207,7 +226,9 @@ def _score(args: argparse.Namespace, suite: _Suite | None) -> None:
     aligner = flags.aligner_of(args)
     paths = [args.predictions, *args.against]
     if len(set(map(os.path.realpath, paths))) < len(paths):
-        raise InputError(f"--against={','.join(args.against)} names a file twice; give each once")
+        raise InputError(
+            f"--against={','.join(args.against)} names a file twice; give each once"
+        )
     names = short_names(paths)
     files = {
         name: read_predictions(path, prediction_key=args.prediction_key)
@@ -258,7 +279,9 @@ def _score_all(args: argparse.Namespace, suite: _Suite) -> None:
     from longsum_jax.evaluation.tables import score_table
 
     if args.references is None:
-        raise InputError(f"{suite.flag} needs --references=DIR with TASK.zip of every task")
+        raise InputError(
+            f"{suite.flag} needs --references=DIR with TASK.zip of every task"
+        )
     predictions = read_all_predictions(
         args.predictions, suite.tasks, prediction_key=args.prediction_key
     )
@@ -274,10 +297,20 @@ def _score_all(args: argparse.Namespace, suite: _Suite) -> None:
     mean = sum(scores.values()) / len(scores)
     if args.out:
         columns = {task: suite.tasks[task].column for task in scores}
-        values = {"tasks": scores, "columns": columns, "mean": mean, "split": args.split}
-        values |= {"left_out": {task: counts for task, counts in left_out.items() if counts}}
+        values = {
+            "tasks": scores,
+            "columns": columns,
+            "mean": mean,
+            "split": args.split,
+        }
+        values |= {
+            "left_out": {task: counts for task, counts in left_out.items() if counts}
+        }
         _write_json(Path(args.out), values | {"longsum_jax": __version__})
-    rows = {f"{task} ({suite.tasks[task].column})": [value] for task, value in scores.items()}
+    rows = {
+        f"{task} ({suite.tasks[task].column})": [value]
+        for task, value in scores.items()
+    }
     console.print_stdout(score_table([args.split], rows | {"mean": [mean]}))
     for task, counts in left_out.items():
         if counts:
@@ -299,12 +332,18 @@ def _submit(args: argparse.Namespace, suite: _Suite) -> None:
     ids = None
     if args.references is not None:
         releases = {task: release_of(args.references, task) for task in suite.tasks}
-        ids = {task: read_ids(release, args.split) for task, release in releases.items()}
+        ids = {
+            task: read_ids(release, args.split) for task, release in releases.items()
+        }
     try:
-        count = write_submission(Path(args.submission), predictions, ids, tasks=suite.tasks)
+        count = write_submission(
+            Path(args.submission), predictions, ids, tasks=suite.tasks
+        )
     except OSError as error:
         raise console.unwritable(args.submission, error, "submission") from error
-    checked = f"ids match {args.split}" if ids else "ids not checked, without --references"
+    checked = (
+        f"ids match {args.split}" if ids else "ids not checked, without --references"
+    )
     console.print_stdout(
         f"{args.submission}: {count} predictions of {len(predictions)} tasks, {checked}"
     )
@@ -316,7 +355,9 @@ def _refuse_idle(
     """Raises InputError for flags that would have no effect."""
     keys = ("document_key", "summary_key")
     if suite is None:
-        flags.refuse_idle(args, parser, ("split",), "without --scrolls or --zero_scrolls")
+        flags.refuse_idle(
+            args, parser, ("split",), "without --scrolls or --zero_scrolls"
+        )
     else:
         flags.refuse_idle(args, parser, keys, f"with {suite.flag}")
     if args.references is None:
@@ -336,9 +377,13 @@ def _refuse_with_all(
     if args.submission is not None:
         idle += ["out"]
     for name in flags.changed(args, parser, idle):
-        raise InputError(f"--{name} does not go with {suite.flag}; score one task instead")
+        raise InputError(
+            f"--{name} does not go with {suite.flag}; score one task instead"
+        )
     if args.submission is not None and args.on_missing == "skip":
-        raise InputError("--on_missing=skip does not go with --submission, which needs all ids")
+        raise InputError(
+            "--on_missing=skip does not go with --submission, which needs all ids"
+        )
 
 
 def _metrics(args: argparse.Namespace, suite: _Suite | None) -> "Metrics":
@@ -349,7 +394,9 @@ def _metrics(args: argparse.Namespace, suite: _Suite | None) -> "Metrics":
         raise InputError(f"{suite.flag} needs --references={suite.task}.zip")
     name, column, options = suite.scoring
     if args.metrics is not None and name not in args.metrics.split(","):
-        raise InputError(f"--metrics={args.metrics} must name {name} with --{suite.name}")
+        raise InputError(
+            f"--metrics={args.metrics} must name {name} with --{suite.name}"
+        )
     metrics = flags.metrics_of(args, (name,), {name: options})
     if column not in metrics[name].columns:
         raise InputError(
@@ -374,7 +421,11 @@ def _references(
     reading = [name for name, metric in metrics.items() if metric.reads_sources]
     if args.references is None:
         if reading or args.report:
-            flag = f"--metrics={','.join(reading)}" if reading else f"--report={args.report}"
+            flag = (
+                f"--metrics={','.join(reading)}"
+                if reading
+                else f"--report={args.report}"
+            )
             raise InputError(f"{flag} needs the documents; give --references=FILE")
         return own_references(predictions, args.predictions)
     return read_pairs(
@@ -425,7 +476,10 @@ def _result(
 
 
 def _write(
-    out: Path, result: dict[str, Any], systems: Sequence["System"], pairs: Sequence["Pair"]
+    out: Path,
+    result: dict[str, Any],
+    systems: Sequence["System"],
+    pairs: Sequence["Pair"],
 ) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -458,7 +512,9 @@ def _print(
     from longsum_jax.evaluation.tables import score_table
 
     rows = {
-        column: [_cell(system, column, differences.get(system.name)) for system in systems]
+        column: [
+            _cell(system, column, differences.get(system.name)) for system in systems
+        ]
         for column in columns_of(metrics)
     }
     console.print_stdout(score_table([system.name for system in systems], rows))
@@ -474,7 +530,9 @@ def _print(
         )
     for name in ("scrolls", "zero_scrolls"):
         if name in result:
-            console.print_stdout(f"the score of {result[name]['task']} is {result[name]['column']}")
+            console.print_stdout(
+                f"the score of {result[name]['task']} is {result[name]['column']}"
+            )
     for name, system_result in result["systems"].items():
         if system_result["empty_predictions"]:
             empty = counted(system_result["empty_predictions"], "empty prediction")
@@ -498,7 +556,10 @@ def _print_published(
     for name in dict.fromkeys(block.paper for block in blocks):
         paper = read_published()[name]
         console.print_stdout(f"\n{name}: {paper.rouge}")
-        if isinstance(rouge, Rouge) and paper.stemmer not in (None, rouge.options.stemmer):
+        if isinstance(rouge, Rouge) and paper.stemmer not in (
+            None,
+            rouge.options.stemmer,
+        ):
             remedy = "give --stemmer" if paper.stemmer else "leave out --stemmer"
             console.print_stdout(
                 f"{name}: stemming differs from the paper; {remedy} for the same ROUGE"
@@ -510,12 +571,19 @@ def _print_block(block: "PublishedBlock", systems: Sequence["System"]) -> None:
     from longsum_jax.evaluation.tables import score_table
 
     split = f", {block.split}" if block.split else ""
-    console.print_stdout(f"\n{block.paper}, table {block.table}: {block.dataset}{split}")
+    console.print_stdout(
+        f"\n{block.paper}, table {block.table}: {block.dataset}{split}"
+    )
     scored = systems[0].values
     if not scored.keys().isdisjoint(block.metrics):
-        values = {system.name: system.values for system in systems} | dict(block.systems)
+        values = {system.name: system.values for system in systems} | dict(
+            block.systems
+        )
         rows = {
-            name: [f"{scores[metric]:.2f}" if metric in scores else "-" for metric in block.metrics]
+            name: [
+                f"{scores[metric]:.2f}" if metric in scores else "-"
+                for metric in block.metrics
+            ]
             for name, scores in values.items()
         }
         console.print_stdout(score_table(block.metrics, rows))
@@ -550,7 +618,9 @@ def _left_out_text(counts: Mapping[str, Any]) -> str:
     return text
 
 
-def _cell(system: "System", column: str, differences: Mapping[str, "Difference"] | None) -> str:
+def _cell(
+    system: "System", column: str, differences: Mapping[str, "Difference"] | None
+) -> str:
     """Returns a value with its interval, and a star if it differs from the first system."""
     text = f"{system.values[column]:.2f}"
     if column in system.intervals:

@@ -20,7 +20,11 @@ _COUNTS = {
     "max_queue": (64, 2**20, "maximum number of unfinished documents"),
     "max_body_bytes": (2**25, 2**40, "maximum bytes of a request"),
     "max_tokens": (2**18, 2**24, "maximum tokens of a document to read"),
-    "max_new_tokens": (2**12, 2**16, "maximum tokens of a summary that a request may set"),
+    "max_new_tokens": (
+        2**12,
+        2**16,
+        "maximum tokens of a summary that a request may set",
+    ),
     "warm_up_tokens": (
         2**12,
         2**24,
@@ -43,19 +47,26 @@ def main(argv: Sequence[str]) -> None:
     """Serves until SIGTERM or Ctrl-C; unfinished requests are answered first.
 
     Raises:
-        InputError: a flag, the model or the file of keys is invalid, or an extra is missing.
+        InputError: a flag, the model or the file of keys is invalid, or an extra is
+            missing.
     """
     args = _parser().parse_args(argv)
-    limits = {"port": 65535} | {name: largest for name, (_, largest, _) in _COUNTS.items()}
+    limits = {"port": 65535} | {
+        name: largest for name, (_, largest, _) in _COUNTS.items()
+    }
     for name, largest in limits.items():
         if not 1 <= getattr(args, name) <= largest:
-            raise InputError(f"--{name}={getattr(args, name)} must be from 1 to {largest:,}")
+            raise InputError(
+                f"--{name}={getattr(args, name)} must be from 1 to {largest:,}"
+            )
     if not 0 < args.max_request_seconds < float("inf"):
         raise InputError(
             f"--max_request_seconds={args.max_request_seconds} must be a number above 0"
         )
     if args.sandbox is False:
-        raise InputError("--no_sandbox is for files that you trust; leave it out of serve")
+        raise InputError(
+            "--no_sandbox is for files that you trust; leave it out of serve"
+        )
     keys = _keys(args.api_keys)
     options = _read_options(args)
     try:
@@ -120,7 +131,9 @@ def _keys(path: str | None) -> list[str]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeError) as error:
-        raise InputError(f"--api_keys={path} cannot be read ({error}); give a text file") from None
+        raise InputError(
+            f"--api_keys={path} cannot be read ({error}); give a text file"
+        ) from None
     keys = [line.strip() for line in lines if line.strip()]
     if not keys:
         raise InputError(f"--api_keys={path} holds no key; write one per line")
@@ -128,11 +141,16 @@ def _keys(path: str | None) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = console.parser("serve", "Answers requests for summaries over HTTP.", EXAMPLES)
+    parser = console.parser(
+        "serve", "Answers requests for summaries over HTTP.", EXAMPLES
+    )
     flags.add_model_flags(parser, required=False)
     flags.add_file_flags(parser)
     parser.add_argument(
-        "--host", default="127.0.0.1", metavar="NAME", help="address; default: this machine only"
+        "--host",
+        default="127.0.0.1",
+        metavar="NAME",
+        help="address; default: this machine only",
     )
     parser.add_argument("--port", type=int, default=8000, help="port; default: 8000")
     parser.add_argument(

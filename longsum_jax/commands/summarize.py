@@ -79,7 +79,14 @@ EVERYDAY = (
 )
 _MODEL_FLAGS = (
     *flags.LOAD_FLAGS,
-    *("max_source_length", "on_overflow", "strategy", "segment_length", "seed", "stream"),
+    *(
+        "max_source_length",
+        "on_overflow",
+        "strategy",
+        "segment_length",
+        "seed",
+        "stream",
+    ),
     "prompt",
     *("batch_size", "dry_run", "source_method"),
 )
@@ -89,7 +96,8 @@ def main(argv: Sequence[str]) -> int:
     """Summarizes every document; returns 3 if some could not be summarized.
 
     Raises:
-        InputError: the only document, or the model, cannot be read, or flags are invalid.
+        InputError: the only document, or the model, cannot be read, or flags are
+            invalid.
     """
     parser = _parser()
     args = parser.parse_args(argv)
@@ -106,13 +114,16 @@ def main(argv: Sequence[str]) -> int:
         console.print_stderr("reading the text that you type or paste; Ctrl-D ends it")
     unread: list[Failure] = []  # appended by the reading thread, once it runs
     documents = read_documents(
-        *args.files, options=options, on_failure=unread.append, exclude=output_paths(args)
+        *args.files,
+        options=options,
+        on_failure=unread.append,
+        exclude=output_paths(args),
     )
     if args.model is not None:
         from longsum_jax.checkpoints.hub import local_directory
 
-        # Report a missing model before files are read, and a missing file before jax and the model
-        # are loaded, which takes seconds.
+        # Report a missing model before files are read, and a missing file before jax
+        # and the model are loaded, which takes seconds.
         local_directory(args.model, args.revision)
     first = next(documents, None)
     if first is None:
@@ -184,7 +195,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TEXT",
         help="question or topic to focus on; a model reads it before each document or segment",
     )
-    flags.add_length_flag(parser, "the model's own length; without --model medium, 150 words")
+    flags.add_length_flag(
+        parser, "the model's own length; without --model medium, 150 words"
+    )
     parser.add_argument(
         "--join",
         action="store_true",
@@ -222,7 +235,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     flags.add_report_flag(parser)
     parser.add_argument(
-        "--format", choices=FORMATS, help="format of standard output and of files; default: text"
+        "--format",
+        choices=FORMATS,
+        help="format of standard output and of files; default: text",
     )
     parser.add_argument("--json", action="store_true", help="same as --format=jsonl")
     parser.add_argument(
@@ -248,7 +263,9 @@ def _check(args: argparse.Namespace) -> None:
     flags.generation_options(args)  # refuses invalid options
     flags.check_length(args)
     if args.json and args.format not in (None, "jsonl"):
-        raise InputError(f"--json is --format=jsonl, but --format={args.format}; give one of them")
+        raise InputError(
+            f"--json is --format=jsonl, but --format={args.format}; give one of them"
+        )
     args.format = "jsonl" if args.json else args.format or "text"
     if args.stream and (args.format != "text" or args.out):
         conflicting = "--out" if args.out else f"--format={args.format}"
@@ -261,7 +278,9 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError("--stream prints text as it comes; leave --sources out")
 
 
-def _refuse_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+def _refuse_model_flags(
+    args: argparse.Namespace, parser: argparse.ArgumentParser
+) -> None:
     """Raises InputError for a flag that needs a model, if none is given."""
     if args.model is not None:
         return
@@ -274,7 +293,9 @@ def _refuse_model_flags(args: argparse.Namespace, parser: argparse.ArgumentParse
         )
 
 
-def _dry_run(args: argparse.Namespace, model: "Model", documents: Sequence[Document]) -> int:
+def _dry_run(
+    args: argparse.Namespace, model: "Model", documents: Sequence[Document]
+) -> int:
     """Prints memory and time of the summaries; returns the number of documents."""
     from longsum_jax.commands.plan import dry_run_summaries
 
@@ -301,7 +322,11 @@ def _by_ranker(args: argparse.Namespace) -> SummaryBackend:
     from longsum_jax.ranking.selection import parse_length
 
     length = parse_length(args.length or DEFAULT_LENGTH)
-    settings = {"model": None, "weights": builtin_ranker().fingerprint, "length": str(length)}
+    settings = {
+        "model": None,
+        "weights": builtin_ranker().fingerprint,
+        "length": str(length),
+    }
     return SummaryBackend(partial(summarize_stream, length=length), settings, "words")
 
 
@@ -355,7 +380,8 @@ def _summarize(
             if args.report and (shown := run.shown()):
                 write_report(args, shown)
     except BaseException:
-        print_failures([*unread, *run.failures])  # even if another error stops the command
+        # even if another error stops the command
+        print_failures([*unread, *run.failures])
         raise
     return _exit_code([*unread, *run.failures], run.num_done)
 
@@ -369,7 +395,9 @@ def _print_summaries(
 ) -> None:
     """Prints summaries as they are completed; with --out, only their number."""
     batches = run.results(documents)
-    printer = Printer(args.format, has_summary=not args.stream, has_headings=has_several)
+    printer = Printer(
+        args.format, has_summary=not args.stream, has_headings=has_several
+    )
     with Progress(args, run.unit) as progress:
         while (batch := progress.wait_for(batches)) is not None:
             with progress.printing():

@@ -28,8 +28,8 @@ class Printer:
     Args:
         format: one of ``FORMATS``.
         has_summary: whether the summaries themselves are to be printed.
-        has_headings: whether to print the name of each document before its summary, if the format
-            is text; other formats have headings or fields for it.
+        has_headings: whether to print the name of each document before its summary, if
+            the format is text; other formats have headings or fields for it.
     """
 
     def __init__(self, format: str, *, has_summary: bool, has_headings: bool) -> None:
@@ -80,7 +80,9 @@ class Progress:
     """
 
     def __init__(self, args: argparse.Namespace, unit: str) -> None:
-        self._files = list(itertools.islice(expand(args.files, output_paths(args)), _MANY_FILES))
+        self._files = list(
+            itertools.islice(expand(args.files, output_paths(args)), _MANY_FILES)
+        )
         if args.join and len(self._files) > 1:
             self._files = [f"{self._files[0]} and others"]
         # Streamed segments show progress themselves, and extracts are instant.
@@ -96,7 +98,8 @@ class Progress:
             unit="document",
             disable=disable,
             dynamic_ncols=True,
-            smoothing=0,  # otherwise documents of an earlier run would inflate the speed
+            # otherwise documents of an earlier run would inflate the speed
+            smoothing=0,
         )
         return self
 
@@ -107,8 +110,11 @@ class Progress:
         """Returns the next batch; None after the last one."""
         if len(self._files) > 1 or self._is_quiet:
             return next(batches, None)
-        self._is_quiet = True  # most files have one document, after which the input ends
-        name = "standard input" if self._files == ["-"] else printable(str(self._files[0]))
+        # most files have one document, after which the input ends
+        self._is_quiet = True
+        name = (
+            "standard input" if self._files == ["-"] else printable(str(self._files[0]))
+        )
         with console.spinner(f"summarizing {name}"):
             return next(batches, None)
 
@@ -122,7 +128,8 @@ class Progress:
         Args:
             run: run of the command.
             num_unread: number of documents that could not be read.
-            is_end: whether all documents are finished; files may be duplicates or empty.
+            is_end: whether all documents are finished; files may be duplicates or
+                empty.
         """
         if self._bar.disable:
             return
@@ -131,7 +138,9 @@ class Progress:
         # Archives and tables contain several documents.
         self._bar.total = num_done if is_end else max(len(self._files), num_known)
         self._bar.initial = run.num_finished
-        self._bar.set_postfix_str(f"{run.tokens_per_second:,.0f} {self._unit}/s", refresh=False)
+        self._bar.set_postfix_str(
+            f"{run.tokens_per_second:,.0f} {self._unit}/s", refresh=False
+        )
         self._bar.update(num_done - self._bar.n)
 
 
@@ -147,8 +156,8 @@ def print_reading(name: str, summary: Summary, *, is_told: bool) -> None:
     Args:
         name: name of the document.
         summary: summary of the document.
-        is_told: True if a following line about the document describes how it was read; then only
-            dropped tokens are reported.
+        is_told: True if a following line about the document describes how it was read;
+            then only dropped tokens are reported.
     """
     about = _reading(summary)
     if about and (summary.dropped_tokens or not is_told):
@@ -161,7 +170,11 @@ def _reading(summary: Summary) -> str:
     count = f"{summary.read_tokens} of {summary.document_tokens} tokens were read"
     if summary.strategy != "direct":
         return f"{count} (--strategy={summary.strategy})"
-    return f"only the first {count} (--max_source_length)" if summary.dropped_tokens else ""
+    return (
+        f"only the first {count} (--max_source_length)"
+        if summary.dropped_tokens
+        else ""
+    )
 
 
 def print_empty(names: Sequence[str]) -> None:
@@ -190,7 +203,9 @@ def _problems(failures: Sequence[Failure]) -> Iterator[str]:
         table, _, number = failure.name.rpartition(":")
         prefix, problem = f"{failure.name}:", failure.problem
         if number.isdecimal() and problem.startswith(prefix):
-            numbers.setdefault((table, problem.removeprefix(prefix)), []).append(int(number))
+            numbers.setdefault((table, problem.removeprefix(prefix)), []).append(
+                int(number)
+            )
         else:
             numbers[problem, ""] = []
     for (table, problem), rows in numbers.items():
@@ -225,7 +240,9 @@ def write_report(args: argparse.Namespace, shown: Sequence[Shown]) -> None:
     from longsum_jax.evaluation.registry import make_metrics
     from longsum_jax.evaluation.report import ReportContent
 
-    pairs = [Pair(document.name, document.text, "", document.query) for document in shown]
+    pairs = [
+        Pair(document.name, document.text, "", document.query) for document in shown
+    ]
     predictions = {document.name: Prediction(document.summary) for document in shown}
     metrics, sampling = make_metrics(["support", "extractiveness"]), Sampling()
     name = Path(args.model).name if args.model else "extracts"

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from longsum_jax.evaluation.summac import SummaC
     from longsum_jax.inference.stream import Result
 
-_READING = ("keep_all", "document_key", "query_key")  # options that change a document's text
+# options that change a document's text
+_READING = ("keep_all", "document_key", "query_key")
 
 
 class SummaryBackend(NamedTuple):
@@ -86,8 +87,12 @@ class SummaryRun:
         self._judge = _judge(args)
         self._out: SummaryDirectory | None = None
         if args.out:
-            self._out = SummaryDirectory(Path(args.out), args.format, self._settings(options))
-        self._reader = _DocumentReader(self._out, args.query, keeps_texts=bool(args.report))
+            self._out = SummaryDirectory(
+                Path(args.out), args.format, self._settings(options)
+            )
+        self._reader = _DocumentReader(
+            self._out, args.query, keeps_texts=bool(args.report)
+        )
         self._shown: list[Shown] = []
         self._num_made = 0
         self._num_tokens = 0
@@ -128,8 +133,12 @@ class SummaryRun:
             self.failures.append(Failure.of(pending.document.name, result))
             return None
         try:
-            statements = self._summarizer.sources(result) if self._args.sources else None
-        except InputError as error:  # attention sources of a document that was read in parts
+            statements = (
+                self._summarizer.sources(result) if self._args.sources else None
+            )
+        except (
+            InputError
+        ) as error:  # attention sources of a document that was read in parts
             self.failures.append(Failure.of(pending.document.name, error))
             return None
         if statements and self._judge is not None:
@@ -245,8 +254,9 @@ class _PendingDocument(NamedTuple):
 class _DocumentReader:
     """Reads documents ahead of their summaries, and skips finished ones.
 
-    ``requests`` runs in a separate thread, the only one that modifies this object. Other threads
-    access a document after receiving the result of its request, and the rest after the last result.
+    ``requests`` runs in a separate thread, the only one that modifies this object.
+    Other threads access a document after receiving the result of its request, and the
+    rest after the last result.
 
     Args:
         out: output directory, which may already contain summaries, or None.
@@ -286,9 +296,15 @@ class _DocumentReader:
             stored = document if self._keeps_texts else document._replace(text="")
             self.pending.append(_PendingDocument(number, stored, files))
             yield Request(
-                document.text, document.name, document.query, document.outline, document.borders
+                document.text,
+                document.name,
+                document.query,
+                document.outline,
+                document.borders,
             )
 
 
 def _shown(number: int, document: Document, entry: Entry) -> Shown:
-    return Shown(number, document.name, document.text, document.query, entry.summary.text)
+    return Shown(
+        number, document.name, document.text, document.query, entry.summary.text
+    )

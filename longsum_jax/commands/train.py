@@ -39,8 +39,9 @@ _SIGNALS = ("SIGTERM", "SIGINT")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Trains as configured; returns 0 when done, --stopped_exit_code when stopped by a signal, 1 if
-    training diverged."""
+    """Trains as configured; returns 0 when done, --stopped_exit_code when stopped by a
+    signal, 1 if training diverged.
+    """
     from longsum_jax.experiment.config_files import read_config, split_overrides
 
     rest, overrides = split_overrides(argv)
@@ -109,7 +110,8 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
     from longsum_jax.training.optimizers import make_optimizer
     from longsum_jax.training.workdir import locked_workdir
 
-    # The model, the task and the data. Input errors are raised here, before anything is written.
+    # The model, the task and the data. Input errors are raised here, before anything is
+    # written.
     steps.check_run(run)
     steps.check_mesh(run)
     with console.spinner("reading documents"):
@@ -125,7 +127,9 @@ def _train(run: "RunConfig", workdir: str, debug_nans: bool) -> "FitResult":
     _announce(experiment, run, size)
 
     # Training
-    optimizer = make_optimizer(run.optimizer, experiment.parameter_axes, run.training.trained)
+    optimizer = make_optimizer(
+        run.optimizer, experiment.parameter_axes, run.training.trained
+    )
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked_workdir(workdir, run.description))
         steps.write_model_directory(experiment)
@@ -197,11 +201,20 @@ def _add_host_flags(parser: "argparse.ArgumentParser") -> None:
         "several processes (defaults are detected on TPUs, under Slurm and Open MPI)"
     )
     group.add_argument(
-        "--distributed", choices=("auto", "on", "off"), default="auto", help="default: auto"
+        "--distributed",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="default: auto",
     )
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0")
-    group.add_argument("--num_processes", type=int, metavar="N", help="total number of processes")
-    group.add_argument("--process_id", type=int, metavar="I", help="index of this process, from 0")
+    group.add_argument(
+        "--coordinator", metavar="HOST:PORT", help="address of process 0"
+    )
+    group.add_argument(
+        "--num_processes", type=int, metavar="N", help="total number of processes"
+    )
+    group.add_argument(
+        "--process_id", type=int, metavar="I", help="index of this process, from 0"
+    )
 
 
 def _join_hosts(args: "argparse.Namespace") -> None:
@@ -260,15 +273,16 @@ def _describe_size(experiment: "Experiment", store: "ExampleStore") -> str:
     task = experiment.setup.task
     held_out = ""
     if task.holds_out:
-        held_out = f"{counted(count_held_out(task), 'document')} held out for evaluation, "
+        held_out = (
+            f"{counted(count_held_out(task), 'document')} held out for evaluation, "
+        )
     unlabelled = ""
     if counts.unlabelled:
         unlabelled = f", {counts.unlabelled} without an answer in what is read"
     identical = ""
     if counts.identical_pairs:
-        identical = (
-            f", {counted(counts.identical_pairs, 'pair')} of identical summaries without weight"
-        )
+        pairs = counted(counts.identical_pairs, "pair")
+        identical = f", {pairs} of identical summaries without weight"
     return (
         f"{held_out}{counted(number, 'example')} from {counted(counts.read, 'document')}, "
         f"{counts.too_short} too short, {counts.dropped_source_tokens} of {counts.source_tokens} "
@@ -276,7 +290,9 @@ def _describe_size(experiment: "Experiment", store: "ExampleStore") -> str:
     )
 
 
-def _report(experiment: "Experiment", evaluator: "Evaluator | None", result: "FitResult") -> None:
+def _report(
+    experiment: "Experiment", evaluator: "Evaluator | None", result: "FitResult"
+) -> None:
     """Prints the outcome of training, the quality of the model, and the next step."""
     import jax
 
@@ -291,7 +307,8 @@ def _report(experiment: "Experiment", evaluator: "Evaluator | None", result: "Fi
         return
     evaluation = None
     if evaluator is not None:
-        # On all processes: for a run that was already complete, this evaluates on the mesh.
+        # On all processes: for a run that was already complete, this evaluates on the
+        # mesh.
         mesh = experiment.setup.run.mesh
         with activate(make_mesh(mesh), mesh.rules):
             evaluation = evaluator.at(result.step, result.state.params)

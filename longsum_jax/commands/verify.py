@@ -47,8 +47,8 @@ class _Kind(NamedTuple):
 
     Attributes:
         proof: guarantee given by a successful read.
-        read: function that reads a whole file; raises InputError, OSError, ValueError or
-            RuntimeError if it is damaged.
+        read: function that reads a whole file; raises InputError, OSError, ValueError
+            or RuntimeError if it is damaged.
     """
 
     proof: str
@@ -75,7 +75,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
-        "verify", "Compares files with their checksums, and lists files without one.", EXAMPLES
+        "verify",
+        "Compares files with their checksums, and lists files without one.",
+        EXAMPLES,
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="file or directory")
     parser.add_argument(
@@ -120,7 +122,9 @@ def _compare(directory: Path, covered: set[Path], only: str | None = None) -> in
     """
     good, damaged = [], []
     try:
-        for name, problem in checksums.compare(directory, lambda name: only in (None, name)):
+        for name, problem in checksums.compare(
+            directory, lambda name: only in (None, name)
+        ):
             covered.add(directory / name)
             if problem is None:
                 good.append(name)
@@ -147,7 +151,9 @@ def _read(root: Path, proof: str, paths: list[Path]) -> int:
 
 def _print(where: str, num_good: int, proof: str, damaged: list[str]) -> None:
     if num_good:
-        console.print_stdout(in_one_line(f"{where}: {counted(num_good, 'file')} {proof}"))
+        console.print_stdout(
+            in_one_line(f"{where}: {counted(num_good, 'file')} {proof}")
+        )
     for problem in damaged:
         console.print_stdout(in_one_line(f"DAMAGED {problem}"))
 
@@ -169,13 +175,21 @@ def _kind(path: Path) -> _Kind:
     if target.parent.name == "blobs" and _HUB_BLOB.fullmatch(target.name):
         return _Kind("as published on the Hub, by SHA-256", _read_blob)
     if path.suffix == ".safetensors":
-        return _Kind("with every tensor in its place; nothing proves the numbers", _read_tensors)
+        return _Kind(
+            "with every tensor in its place; nothing proves the numbers", _read_tensors
+        )
     if path.suffix in (".bin", ".pt", ".npz", ".zip") and zipfile.is_zipfile(path):
         return _Kind("with the checksums of their parts (zip)", _read_zip)
     if path.suffix == ".array_record":
         return _Kind("with the hashes of their records", _read_records)
-    if path.suffix == ".json" and target.exists() and target.stat().st_size > _MAX_JSON_BYTES:
-        return _Kind(f"not read: JSON of more than {_MAX_JSON_BYTES} bytes", _read_nothing)
+    if (
+        path.suffix == ".json"
+        and target.exists()
+        and target.stat().st_size > _MAX_JSON_BYTES
+    ):
+        return _Kind(
+            f"not read: JSON of more than {_MAX_JSON_BYTES} bytes", _read_nothing
+        )
     if path.suffix in (".json", ".jsonl"):
         return _Kind("whole as JSON; nothing proves the values", _read_json)
     return _Kind("not read: nothing proves the content", _read_nothing)
@@ -187,7 +201,9 @@ def _proof(path: Path) -> str:
 
 def _read_blob(path: Path) -> None:
     if checksums.digest_of(path) != Path(os.path.realpath(path)).name:
-        raise InputError("its SHA-256 is not the one of its name; delete it and fetch it again")
+        raise InputError(
+            "its SHA-256 is not the one of its name; delete it and fetch it again"
+        )
 
 
 def _read_tensors(path: Path) -> None:
@@ -206,7 +222,9 @@ def _read_zip(path: Path) -> None:
     except DAMAGED_ZIP as error:
         raise InputError(f"a damaged archive ({error}); fetch it again") from None
     if damaged is not None:
-        raise InputError(f"the checksum of its part {damaged} is another; fetch it again")
+        raise InputError(
+            f"the checksum of its part {damaged} is another; fetch it again"
+        )
 
 
 def _read_records(path: Path) -> None:

@@ -16,13 +16,13 @@ def with_cross_attention(
     The parameters are unchanged.
 
     Args:
-        cross_attention: name in ``layers.attention.registry.CROSS_ATTENTIONS``, of one without
-            additional parameters.
+        cross_attention: name in ``layers.attention.registry.CROSS_ATTENTIONS``, of one
+            without additional parameters.
         **options: fields of ``CrossAttentionOptions``, such as ``hepos_stride``.
 
     Raises:
-        InputError: a model without a decoder, an unknown cross-attention or one that needs other
-            parameters, or an option out of range.
+        InputError: a model without a decoder, an unknown cross-attention or one that
+            needs other parameters, or an option out of range.
     """
     if not family.is_encoder_decoder:
         raise InputError(

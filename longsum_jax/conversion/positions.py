@@ -26,21 +26,20 @@ def extend_positions(
 ) -> tuple[ModelConfig, Params]:
     """Returns a config and parameters with positions for ``max_source_length`` tokens.
 
-    The rows of a position table are kept. Computed positions need no new parameters. If one size in
-    config.json applies to both encoder and decoder, both tables grow.
+    The rows of a position table are kept. Computed positions need no new parameters. If
+    one size in config.json applies to both encoder and decoder, both tables grow.
 
     Args:
         max_source_length: maximum input length in tokens, more than the current one.
-        extension: kind of the added rows.
-            "tiled": copies of the table without its first ``position_offset`` rows (padding, in
-            RoBERTa and BART), as for LSG (Condevaux and Harispe 2022, section 3.4).
-            "random": random rows with a fixed seed, as in the Hepos paper (Huang et al. 2021,
-            section 6.1).
+        extension: kind of the added rows. "tiled": copies of the table without its
+            first ``position_offset`` rows (padding, in RoBERTa and BART), as for LSG
+            (Condevaux and Harispe 2022, section 3.4). "random": random rows with a
+            fixed seed, as in the Hepos paper (Huang et al. 2021, section 6.1).
             "last_row": copies of the last row, as in the published code of Hepos.
 
     Raises:
-        InputError: the model has no limit or a higher one, its blocks do not fit the new limit, or
-            the extension is unknown.
+        InputError: the model has no limit or a higher one, its blocks do not fit the
+            new limit, or the extension is unknown.
     """
     extensions = get_args(Extension)
     if extension not in extensions:
@@ -76,10 +75,15 @@ def check_length(config: ModelConfig) -> None:
     The published BART pads ids to whole blocks before it looks up positions.
 
     Raises:
-        InputError: the length is not a multiple of the block; suggests the nearest lengths.
+        InputError: the length is not a multiple of the block; suggests the nearest
+            lengths.
     """
     length = config.max_source_length
-    if config.encoder_attention != "lsg" or length is None or length % config.block_size == 0:
+    if (
+        config.encoder_attention != "lsg"
+        or length is None
+        or length % config.block_size == 0
+    ):
         return
     size = config.block_size
     below, above = length // size * size, -(-length // size) * size
@@ -99,7 +103,9 @@ def _new_rows(
 ) -> Float[Array, "count d_model"]:
     """Returns the rows that extend a table, whose first ``offset`` rows are not positions."""
     if extension == "random":
-        return jnp.asarray(_RANDOM_STD * rng.standard_normal((count, table.shape[1])), table.dtype)
+        return jnp.asarray(
+            _RANDOM_STD * rng.standard_normal((count, table.shape[1])), table.dtype
+        )
     if extension == "last_row":
         return jnp.tile(table[-1:], (count, 1))
     copies = -(-count // (len(table) - offset))

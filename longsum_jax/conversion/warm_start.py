@@ -21,24 +21,33 @@ Parts = tuple[Family, BertConfig, Params]
 
 
 def warm_start(
-    encoder: Parts, decoder: Parts, *, start_id: int | None, end_id: int | None, seed: int = 0
+    encoder: Parts,
+    decoder: Parts,
+    *,
+    start_id: int | None,
+    end_id: int | None,
+    seed: int = 0,
 ) -> tuple[Bert2BertConfig, Params]:
     """Returns an encoder-decoder with the parameters of two encoders.
 
-    The decoder also keeps its vocabulary head. Cross-attentions, the map between stacks of
-    different sizes, and a vocabulary head that the decoder lacks are initialized randomly, as by
-    ``from_encoder_decoder_pretrained`` of transformers. Fine-tune the model before you use it.
+    The decoder also keeps its vocabulary head. Cross-attentions, the map between stacks
+    of different sizes, and a vocabulary head that the decoder lacks are initialized
+    randomly, as by ``from_encoder_decoder_pretrained`` of transformers. Fine-tune the
+    model before you use it.
 
     Args:
-        encoder: family, config and parameters of the encoder, with any encoder attention.
+        encoder: family, config and parameters of the encoder, with any encoder
+            attention.
         decoder: family, config and parameters of the encoder that becomes the decoder.
-        start_id: id of the token that begins a summary; None for the encoder's bos_token_id.
-        end_id: id of the token that ends a summary; None for the encoder's eos_token_id.
+        start_id: id of the token that begins a summary; None for the encoder's
+            bos_token_id.
+        end_id: id of the token that ends a summary; None for the encoder's
+            eos_token_id.
         seed: seed of the random parameters.
 
     Raises:
-        InputError: a family that cannot be the encoder or the decoder, different vocabularies, a
-            decoder without full attention, or a missing id.
+        InputError: a family that cannot be the encoder or the decoder, different
+            vocabularies, a decoder without full attention, or a missing id.
     """
     for side, (family, _, _), families in (
         ("encoder", encoder, ENCODERS),
@@ -62,7 +71,10 @@ def warm_start(
             "tokenizer=PATH, or give start_id and end_id"
         )
     config = make_config(
-        {"encoder": (encoder[0].name, encoder[1]), "decoder": (decoder[0].name, decoder[1])},
+        {
+            "encoder": (encoder[0].name, encoder[1]),
+            "decoder": (decoder[0].name, decoder[1]),
+        },
         pad_token_id=encoder[1].pad_token_id,
         decoder_start_token_id=start_id,
         eos_token_id=end_id,

@@ -1,15 +1,16 @@
 """Batches: examples bucketed by length, padded, split over hosts, resumable at every example.
 
-Examples are taken one by one in the order of ``order.ExampleOrder`` and put into the bucket of
-their length. When a bucket has enough examples for a batch, the batch is returned:
+Examples are taken one by one in the order of ``order.ExampleOrder`` and put into the
+bucket of their length. When a bucket has enough examples for a batch, the batch is
+returned:
 
     order             3  0  7  1  5 ...          (indices of examples)
     bucket of 512     3     7       -> batch     (here of two rows)
     bucket of 1024       0     1    -> batch
 
-At the end of an epoch, the remaining examples are returned with empty rows, so that each example
-occurs exactly once per epoch. All of this is done for the global batch and depends only on the
-arguments: each host runs the same steps and takes its rows.
+At the end of an epoch, the remaining examples are returned with empty rows, so that
+each example occurs exactly once per epoch. All of this is done for the global batch and
+depends only on the arguments: each host runs the same steps and takes its rows.
 """
 
 import zlib
@@ -37,18 +38,18 @@ class Batches(Iterator[NumpyBatch]):
         rejected        [batch, target_length] int32, likewise; with ``pairs``
         reference       [batch, 2] float32, log-probabilities of ``labels`` and ``rejected`` under
                         the reference model; with ``pairs``
-    Examples with segments make [batch, segments, length], and their number of segments determines
-    the bucket; see ``padding.SegmentShape``. Each host has an equal number of adjacent rows of the
-    global batch. From a store of known length, it only reads these rows; from a stream, every host
-    has to make all examples.
+    Examples with segments make [batch, segments, length], and their number of segments
+    determines the bucket; see ``padding.SegmentShape``. Each host has an equal number
+    of adjacent rows of the global batch. From a store of known length, it only reads
+    these rows; from a stream, every host has to make all examples.
 
     Args:
         store: ExampleList, PreparedExamples or ExampleStream.
         batch_size: rows of the global batch, over all hosts.
-        source_lengths: bucket lengths in tokens (or segments), ascending; the last one must fit the
-            longest examples.
-        target_length: length of every row of labels, in tokens; 0 for examples without labels, or
-            with ``classes``.
+        source_lengths: bucket lengths in tokens (or segments), ascending; the last one
+            must fit the longest examples.
+        target_length: length of every row of labels, in tokens; 0 for examples without
+            labels, or with ``classes``.
         classes: layout of the labels of a classifier.
         segments: layout of examples with segments.
         token_types: whether examples have ``token_type_ids``.
@@ -62,9 +63,9 @@ class Batches(Iterator[NumpyBatch]):
         label_pad_id: padding of ``labels``; ignored by the loss.
 
     Raises:
-        InputError: batch_size is not divisible by host_count, there are more hosts than prepared
-            shards, the store is empty, buckets are not ascending, or an example is longer than the
-            last bucket or the target length.
+        InputError: batch_size is not divisible by host_count, there are more hosts than
+            prepared shards, the store is empty, buckets are not ascending, or an
+            example is longer than the last bucket or the target length.
     """
 
     def __init__(
@@ -103,7 +104,8 @@ class Batches(Iterator[NumpyBatch]):
         self._label_pad_id = label_pad_id
         self._check_options()
         self._lengths = getattr(store, "lengths", None)  # None for a stream
-        # Examples of a stream cannot be read twice, so examples that wait in a bucket are stored.
+        # Examples of a stream cannot be read twice, so examples that wait in a bucket
+        # are stored.
         self._held: dict[int, Example] = {}
         self._check_lengths()
         self._fingerprint = _fingerprint(store, self._lengths)
@@ -120,7 +122,9 @@ class Batches(Iterator[NumpyBatch]):
                 self._admit(index)
                 self._position += 1
                 bucket = self._full_bucket()
-            elif any(self._buckets):  # the end of an epoch: flush the buckets, one by one
+            elif any(
+                self._buckets
+            ):  # the end of an epoch: flush the buckets, one by one
                 bucket = next(i for i, indices in enumerate(self._buckets) if indices)
             else:
                 self._start_epoch()
@@ -149,16 +153,18 @@ class Batches(Iterator[NumpyBatch]):
     def restore(self, state: dict[str, Any]) -> None:
         """Continues exactly after the examples recorded in ``state``.
 
-        The state may come from another number of hosts, and from prepared shards for a stream of
-        the same documents or vice versa (unless ``shuffle`` is "all").
+        The state may come from another number of hosts, and from prepared shards for a
+        stream of the same documents or vice versa (unless ``shuffle`` is "all").
 
         Raises:
-            InputError: the state belongs to other examples, or to another order of them.
+            InputError: the state belongs to other examples, or to another order of
+                them.
         """
         _check_same("seed", state["seed"], self._seed)
         _check_same("shuffle", state["shuffle"], self._shuffle)
         for key, value in self._fingerprint.items():
-            if None not in (state.get(key), value):  # None for a stream; missing in older versions
+            # None for a stream; missing in older versions
+            if None not in (state.get(key), value):
                 _check_same(key, state[key], value)
         numbers = [state["epoch"], state["position"], *state["pending"]]
         if not all(type(number) is int and number >= 0 for number in numbers):
@@ -184,7 +190,9 @@ class Batches(Iterator[NumpyBatch]):
         source, target = self._lengths_of(index)
         if source > self._source_lengths[-1] or target > self._max_target_length:
             raise self._too_long(index, source, target)
-        bucket = next(i for i, length in enumerate(self._source_lengths) if source <= length)
+        bucket = next(
+            i for i, length in enumerate(self._source_lengths) if source <= length
+        )
         self._buckets[bucket].append(index)
 
     def _lengths_of(self, index: int) -> tuple[int, int]:
@@ -199,7 +207,9 @@ class Batches(Iterator[NumpyBatch]):
     def _max_target_length(self) -> int:
         if self._segments is not None:
             return self._segments.target_length
-        return self._target_length if self._classes is None else self._classes.num_labels
+        return (
+            self._target_length if self._classes is None else self._classes.num_labels
+        )
 
     def _start_epoch(self) -> None:
         if self._position == 0:
@@ -215,11 +225,14 @@ class Batches(Iterator[NumpyBatch]):
         indices = waiting[: self._batch_size]
         self._buckets[bucket] = waiting[self._batch_size :]
         rows = self._batch_size // self._host_count
-        # Adjacent rows: concatenating the hosts' rows gives the batch of a single host, so dropout,
-        # whose keys depend on the row, does not depend on the number of hosts.
+        # Adjacent rows: concatenating the hosts' rows gives the batch of a single host,
+        # so dropout, whose keys depend on the row, does not depend on the number of
+        # hosts.
         start = self._host_index * rows
         host_indices = indices[start : start + rows]
-        examples = [self._held[i] if i in self._held else self._store[i] for i in host_indices]
+        examples = [
+            self._held[i] if i in self._held else self._store[i] for i in host_indices
+        ]
         for index in indices:
             self._held.pop(index, None)
         return pad_batch(
@@ -238,9 +251,13 @@ class Batches(Iterator[NumpyBatch]):
     def _check_options(self) -> None:
         size, hosts = self._batch_size, self._host_count
         if size < 1 or hosts < 1 or size % hosts:
-            raise InputError(f"batch_size={size} is not a positive multiple of host_count={hosts}")
+            raise InputError(
+                f"batch_size={size} is not a positive multiple of host_count={hosts}"
+            )
         if not 0 <= self._host_index < hosts:
-            raise InputError(f"host_index={self._host_index} is not below host_count={hosts}")
+            raise InputError(
+                f"host_index={self._host_index} is not below host_count={hosts}"
+            )
         shards = getattr(self._store, "num_shards", hosts)
         if shards < hosts:
             raise InputError(
@@ -251,7 +268,9 @@ class Batches(Iterator[NumpyBatch]):
         if not lengths or lengths[0] < 1 or list(lengths) != sorted(set(lengths)):
             raise InputError(f"source_lengths={lengths} must be positive and ascending")
         if self._epochs is not None and self._epochs < 1:
-            raise InputError(f"epochs={self._epochs} must be positive, or None for no limit")
+            raise InputError(
+                f"epochs={self._epochs} must be positive, or None for no limit"
+            )
 
     def _check_lengths(self) -> None:
         if self._lengths is None:
@@ -281,10 +300,14 @@ class Batches(Iterator[NumpyBatch]):
 
 
 def _no_examples() -> InputError:
-    return InputError("the data holds no usable example; check the split and the document lengths")
+    return InputError(
+        "the data holds no usable example; check the split and the document lengths"
+    )
 
 
-def _fingerprint(store: ExampleStore, lengths: np.ndarray | None) -> dict[str, int | None]:
+def _fingerprint(
+    store: ExampleStore, lengths: np.ndarray | None
+) -> dict[str, int | None]:
     """Returns inexpensive hashes that identify the examples; None for unknown, as for a stream.
 
     Args:

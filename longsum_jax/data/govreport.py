@@ -59,25 +59,28 @@ def read_govreport(
 ) -> Iterator[DataRow]:
     """Yields the reports of a split, CRS first, with ids such as "crs/R40562".
 
-    Section titles and paragraphs are on separate lines. Summaries have no titles, as in the paper.
+    Section titles and paragraphs are on separate lines. Summaries have no titles, as in
+    the paper.
 
     Args:
         directory: directory of the release.
         split: train, validation or test.
-        unreadable: list to which the errors of unreadable reports are appended, which are then
-            skipped; None raises the first error.
-        sections: dictionary to which the number of top-level sections of each report is added, by
-            office.
-        aspects: dictionary to which the summary sections of every GAO report are added, by id; CRS
-            summaries have no titles.
+        unreadable: list to which the errors of unreadable reports are appended, which
+            are then skipped; None raises the first error.
+        sections: dictionary to which the number of top-level sections of each report is
+            added, by office.
+        aspects: dictionary to which the summary sections of every GAO report are added,
+            by id; CRS summaries have no titles.
 
     Raises:
-        InputError: a missing list of ids, or a report that is missing, damaged, of another
-            structure or without text; the message names file and key.
+        InputError: a missing list of ids, or a report that is missing, damaged, of
+            another structure or without text; the message names file and key.
     """
     directory = Path(directory)
     for office, (report_key, summary_key) in OFFICES.items():
-        names = read_text_file(directory / "split_ids" / f"{office}_{SPLITS[split]}.ids")
+        names = read_text_file(
+            directory / "split_ids" / f"{office}_{SPLITS[split]}.ids"
+        )
         for name in names.split():
             path = directory / office / f"{name}.json"
             try:
@@ -92,20 +95,25 @@ def read_govreport(
                 unreadable.append(error)
                 continue
             if sections is not None:
-                sections.setdefault(office, []).append(len(root.get("subsections") or [root]))
+                sections.setdefault(office, []).append(
+                    len(root.get("subsections") or [root])
+                )
             if aspects is not None and office == "gao":
                 aspects[f"{office}/{name}"] = _summary_sections(summary_root, path)
             yield DataRow(f"{office}/{name}", report, summary, None)
 
 
-def aspect_shares(summaries: Iterable[Sequence[SummarySection]]) -> dict[str, AspectShare]:
+def aspect_shares(
+    summaries: Iterable[Sequence[SummarySection]],
+) -> dict[str, AspectShare]:
     """Returns the shares of all aspects in summaries (Huang et al. 2021, section 4).
 
     Args:
         summaries: sections of each summary.
 
     Returns:
-        Aspect -> share, in the order of ``ASPECTS``; ``OTHER_ASPECT`` only if it occurs.
+        Aspect -> share, in the order of ``ASPECTS``; ``OTHER_ASPECT`` only if it
+        occurs.
     """
     num_summaries = 0
     with_aspect = dict.fromkeys((*ASPECTS, OTHER_ASPECT), 0)
@@ -134,7 +142,9 @@ def _summary_sections(root: Any, path: Path) -> list[SummarySection]:
     for section in [untitled, *(root.get("subsections") or [])]:
         text = _joined(_lines(section, path, titles=False))
         if text:
-            sections.append(SummarySection(_aspect(section.get("section_title") or ""), text))
+            sections.append(
+                SummarySection(_aspect(section.get("section_title") or ""), text)
+            )
     return sections
 
 
@@ -150,13 +160,17 @@ def _read_row(path: Path) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise InputError(f"{path}: not valid JSON ({error}); copy the file again") from None
+        raise InputError(
+            f"{path}: not valid JSON ({error}); copy the file again"
+        ) from None
 
 
 def _section(row: Any, key: str, path: Path) -> Any:
     """Returns a field as one section; a list may contain sections and plain paragraphs."""
     if not isinstance(row, dict) or key not in row:
-        raise InputError(f'{path}: no key "{key}"; is this a file of the GovReport release?')
+        raise InputError(
+            f'{path}: no key "{key}"; is this a file of the GovReport release?'
+        )
     value = row[key]
     if not isinstance(value, list):
         return value
@@ -174,7 +188,9 @@ def _section_text(section: Any, path: Path, titles: bool) -> str:
     """
     text = _joined(_lines(section, path, titles))
     if not text:
-        raise InputError(f"{path}: report or summary has no text; remove its id from split_ids")
+        raise InputError(
+            f"{path}: report or summary has no text; remove its id from split_ids"
+        )
     return text
 
 

@@ -21,7 +21,8 @@ SCHEME = "hf"
 CONVERTED = "refs/convert/parquet"
 _SUFFIX = ".parquet"
 _SOURCE = re.compile(
-    r"hf:(?P<repository>[\w.-]+/[\w.-]+)(/(?P<config>[\w.-]+))?(@(?P<revision>.+))?", re.ASCII
+    r"hf:(?P<repository>[\w.-]+/[\w.-]+)(/(?P<config>[\w.-]+))?(@(?P<revision>.+))?",
+    re.ASCII,
 )
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIRECTORIES = ("", "data", "default")  # of a data set with one config
@@ -97,7 +98,9 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
     info = _info(source)
     names = _names_of_split(source, info, task.source_split(split))
     paths = [_download(source, info.sha, name) for name in names]
-    yield from parquet_source.documents_of(parquet_source.with_usual_keys(task, paths[0]), paths)
+    yield from parquet_source.documents_of(
+        parquet_source.with_usual_keys(task, paths[0]), paths
+    )
 
 
 def _info(source: HubSource) -> Any:
@@ -115,7 +118,9 @@ def _info(source: HubSource) -> Any:
 def _ask(source: HubSource, revision: str | None) -> Any:
     huggingface_hub = _import_hub(source)
     with _Errors(source, revision):
-        return huggingface_hub.HfApi().dataset_info(source.repository, revision=revision)
+        return huggingface_hub.HfApi().dataset_info(
+            source.repository, revision=revision
+        )
 
 
 def _download(source: HubSource, commit: str, name: str) -> Path:
@@ -131,7 +136,9 @@ def _import_hub(source: HubSource) -> Any:
     try:
         import huggingface_hub
     except ImportError:
-        raise InputError(f"{source.name}: needs pip install 'longsum_jax[hf]'") from None
+        raise InputError(
+            f"{source.name}: needs pip install 'longsum_jax[hf]'"
+        ) from None
     return huggingface_hub
 
 
@@ -157,8 +164,13 @@ class _Errors:
                 "no such data set on the Hugging Face Hub; check the spelling, or run "
                 "`hf auth login` if it is private"
             )
-        elif isinstance(error, errors.RevisionNotFoundError) and self._revision == CONVERTED:
-            problem = "the data set has no Parquet files; download it and give json:FILE"
+        elif (
+            isinstance(error, errors.RevisionNotFoundError)
+            and self._revision == CONVERTED
+        ):
+            problem = (
+                "the data set has no Parquet files; download it and give json:FILE"
+            )
         elif isinstance(error, errors.RevisionNotFoundError):
             problem = f"no revision {self._revision}; give a branch, tag or commit"
         elif isinstance(error, ConnectionError | errors.OfflineModeIsEnabled):
@@ -219,7 +231,9 @@ def _card_patterns(info: Any, config: str | None) -> dict[str, list[str]]:
         for row in files if isinstance(files, list) else ():
             if isinstance(row, dict) and "split" in row and "path" in row:
                 paths = row["path"]
-                patterns[row["split"]] = [paths] if isinstance(paths, str) else list(paths)
+                patterns[row["split"]] = (
+                    [paths] if isinstance(paths, str) else list(paths)
+                )
     return patterns
 
 

@@ -21,8 +21,8 @@ def collect_labels(task: Task, split: str, names: Sequence[str] = ()) -> Task:
         names: names of a model's labels; empty to collect them from the split.
 
     Raises:
-        InputError: a label that is not among the names, no label at all, or a mixture of lists and
-            single labels or of numbers and names.
+        InputError: a label that is not among the names, no label at all, or a mixture
+            of lists and single labels or of numbers and names.
     """
     names = task.labels or tuple(names)
     labels: set[int | str] = set()
@@ -40,7 +40,8 @@ def collect_labels(task: Task, split: str, names: Sequence[str] = ()) -> Task:
             )
         labels.update(document_labels)
         if names:
-            label_numbers(document, names)  # raises for a label that is not among the names
+            # raises for a label that is not among the names
+            label_numbers(document, names)
     if not labels:
         raise InputError(
             f'task "{task.name}", split "{split}": no document has a label; check {task.source}'

@@ -1,6 +1,7 @@
 """Minutes of invented council meetings: generated documents that a small model learns to summarize.
 
-Members talk about plans; the summary repeats the decisions, which may be anywhere in the document.
+Members talk about plans; the summary repeats the decisions, which may be anywhere in
+the document.
 """
 
 import random
@@ -42,7 +43,10 @@ _PLANS = [
     "insulate the town hall",
     "fence the football field",
 ]
-_COSTS = [f"{amount},000 euros" for amount in (12, 15, 18, 20, 24, 30, 36, 40, 45, 52, 60, 75, 80)]
+_COSTS = [
+    f"{amount},000 euros"
+    for amount in (12, 15, 18, 20, 24, 30, 36, 40, 45, 52, 60, 75, 80)
+]
 _MONTHS = [
     "January",
     "February",
@@ -76,7 +80,9 @@ def minutes(split: str) -> Iterator[DataRow]:
     for number in range(SIZES[split]):
         name = f"{split}-{number}"
         rng = random.Random(name)
-        sentences = [_sentence(rng, rng.choice(_TALK)) for _ in range(rng.randint(10, 14))]
+        sentences = [
+            _sentence(rng, rng.choice(_TALK)) for _ in range(rng.randint(10, 14))
+        ]
         positions = sorted(rng.sample(range(1, len(sentences)), rng.randint(1, 2)))
         for position in positions:
             sentences[position] = _sentence(rng, _DECISION)

@@ -14,7 +14,8 @@ Shuffle = Literal["all"] | int | None
 class ExampleOrder:
     """A map from (epoch, position) to the index of an example.
 
-    The examples are divided into consecutive blocks, and each block is permuted separately:
+    The examples are divided into consecutive blocks, and each block is permuted
+    separately:
 
         "all"   one block with all examples (stores of known length only; 8 bytes per example)
         W       blocks of W examples; a stream and prepared shards have the same order
@@ -31,7 +32,9 @@ class ExampleOrder:
 
     def __init__(self, store: ExampleStore, *, seed: int, shuffle: Shuffle):
         if not 0 <= seed < 2**32:
-            raise InputError(f"seed={seed} does not fit: use a number from 0 to {2**32 - 1}")
+            raise InputError(
+                f"seed={seed} does not fit: use a number from 0 to {2**32 - 1}"
+            )
         self._store = store
         self._seed = seed
         self._block_size = _block_size(store, shuffle)
@@ -56,8 +59,9 @@ class ExampleOrder:
     def _draw(self, epoch: int, block: int, size: int) -> np.ndarray:
         if self._block_size == 1:
             return np.arange(size)
-        # RandomState, because NumPy guarantees that its numbers never change: a run must resume in
-        # the same order with a later NumPy. default_rng does not have this guarantee.
+        # RandomState, because NumPy guarantees that its numbers never change: a run
+        # must resume in the same order with a later NumPy. default_rng does not have
+        # this guarantee.
         return np.random.RandomState([self._seed, epoch, block]).permutation(size)
 
 
@@ -79,7 +83,9 @@ def _block_size(store: ExampleStore, shuffle: Shuffle) -> int:
         return max(1, len(cast(Sized, store)))
     size = 1 if shuffle is None else shuffle
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise InputError(f'shuffle={shuffle!r} must be "all", a positive block size or None')
+        raise InputError(
+            f'shuffle={shuffle!r} must be "all", a positive block size or None'
+        )
     if window is not None and window % size:
         raise InputError(
             f"shuffle={size} does not divide the stream's window of {window}; use shuffle={window}"

@@ -13,8 +13,9 @@ from longsum_jax.typing import IGNORED_LABEL, NumpyBatch
 class ClassLabels(NamedTuple):
     """The layout of a classifier's labels in a batch.
 
-    int32 [batch], the label index of each row; with ``multi_label`` float32 [batch, num_labels],
-    ones and zeros. Rows without an example contain the padding of token labels.
+    int32 [batch], the label index of each row; with ``multi_label`` float32 [batch,
+    num_labels], ones and zeros. Rows without an example contain the padding of token
+    labels.
     """
 
     num_labels: int
@@ -26,10 +27,10 @@ class SegmentShape(NamedTuple):
 
     Attributes:
         length: tokens of a segment; ids and mask are [batch, segments, length].
-        target_length: tokens of a segment's target; labels are [batch, segments, target_length], or
-            [batch, segments] if it is 0.
-        num_vectors: number of vectors that a segment reads: "slots" are [batch, segments, length]
-            and "reads" [batch, segments, num_vectors], see
+        target_length: tokens of a segment's target; labels are [batch, segments,
+            target_length], or [batch, segments] if it is 0.
+        num_vectors: number of vectors that a segment reads: "slots" are [batch,
+            segments, length] and "reads" [batch, segments, num_vectors], see
             ``text.segment_inputs.SegmentInputs.vectors``; 0 for none.
     """
 
@@ -73,7 +74,9 @@ def pad_batch(
         InputError: a segment or its target has more tokens than ``segments`` allows.
     """
     if segments is not None:
-        batch = _pad_segments(examples, rows, source_length, segments, pad_id, label_pad_id)
+        batch = _pad_segments(
+            examples, rows, source_length, segments, pad_id, label_pad_id
+        )
         if token_types:
             batch["token_type_ids"] = _token_types(examples, batch["attention_mask"])
         return batch
@@ -150,11 +153,15 @@ def _pad_segments(
         labels_shape = (*labels_shape, shape.target_length)
     labels = np.full(labels_shape, label_pad_id, np.int32)
     for row, example in enumerate(examples):
-        mask = _segment_mask(example["segment_lengths"], input_ids[row].shape, example["id"])
+        mask = _segment_mask(
+            example["segment_lengths"], input_ids[row].shape, example["id"]
+        )
         attention_mask[row] = mask
         input_ids[row][mask] = example["input_ids"]
         if shape.target_length:
-            mask = _segment_mask(example["label_lengths"], labels[row].shape, example["id"])
+            mask = _segment_mask(
+                example["label_lengths"], labels[row].shape, example["id"]
+            )
             labels[row][mask] = example["labels"]
         else:
             labels[row, : len(example["labels"])] = example["labels"]

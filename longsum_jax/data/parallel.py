@@ -19,7 +19,8 @@ from longsum_jax.text.segment_inputs import DEFAULT_AUXILIARY, Auxiliary
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.tokenizers.loading import load_tokenizer
 
-CHUNK = 32  # documents per message: enough to amortize its cost, also suitable for whole books
+# documents per message: enough to amortize its cost, also suitable for whole books
+CHUNK = 32
 
 _tokenizer: Tokenizer  # the tokenizer of a worker process
 
@@ -91,7 +92,8 @@ def make_chunks(
     chunks = iter(chunks)
     pool = ProcessPoolExecutor(
         workers,
-        multiprocessing.get_context("spawn"),  # forking a process that has run JAX can hang
+        # forking a process that has run JAX can hang
+        multiprocessing.get_context("spawn"),
         initializer=_load_tokenizer,
         initargs=(str(tokenizer_path),),
     )

@@ -19,17 +19,20 @@ _ROWS = 256  # rows in memory at a time
 def documents(task: Task, split: str) -> Iterator[DataRow]:
     """Yields the documents of all files of a split, file by file in sorted order.
 
-    As in JSON lines, the fields of id and query may be absent; the default id of a row is
-    "<file stem>:<row>".
+    As in JSON lines, the fields of id and query may be absent; the default id of a row
+    is "<file stem>:<row>".
 
     Args:
         task: task whose source is "parquet:GLOB".
         split: key of ``task.splits``.
 
     Raises:
-        InputError: pyarrow is not installed, a file is missing or damaged, or it lacks a field.
+        InputError: pyarrow is not installed, a file is missing or damaged, or it lacks
+            a field.
     """
-    pattern = task.source.removeprefix("parquet:").replace("{split}", task.source_split(split))
+    pattern = task.source.removeprefix("parquet:").replace(
+        "{split}", task.source_split(split)
+    )
     yield from documents_of(task, find_files(pattern))
 
 
@@ -68,7 +71,9 @@ def _opened(path: str | Path) -> Iterator[Any]:
             yield file
     except (pyarrow.ArrowException, OSError) as error:
         reason = first_line(error)
-        raise InputError(f"{path}: cannot be read as parquet ({reason}); copy it again") from None
+        raise InputError(
+            f"{path}: cannot be read as parquet ({reason}); copy it again"
+        ) from None
 
 
 def _records(task: Task, path: str | Path) -> Iterator[dict[str, Any]]:

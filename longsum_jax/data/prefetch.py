@@ -12,9 +12,9 @@ from longsum_jax.typing import BatchIterator, NumpyBatch
 class Prefetcher(Iterator[NumpyBatch]):
     """An iterator that prepares up to ``size`` batches ahead, in order.
 
-    ``state()`` refers to the batch last returned to the consumer, not to batches prepared ahead, so
-    a checkpoint never skips one. An exception in the worker is raised instead of its batch. Use it
-    as a context manager, or call ``close()``.
+    ``state()`` refers to the batch last returned to the consumer, not to batches
+    prepared ahead, so a checkpoint never skips one. An exception in the worker is
+    raised instead of its batch. Use it as a context manager, or call ``close()``.
 
     Args:
         batches: iterator that from here on must only be used by the worker thread.
@@ -84,6 +84,8 @@ class Prefetcher(Iterator[NumpyBatch]):
                 batch = next(self._batches)
                 state = self._batches.state()
                 self._ready.put((batch, state, None))
-            except BaseException as failure:  # including StopIteration: the consumer raises it
+            except (
+                BaseException
+            ) as failure:  # including StopIteration: the consumer raises it
                 self._ready.put((None, state, failure))
                 return

@@ -54,10 +54,11 @@ LENGTHS = "lengths.npy"
 _MAX_NAME = 200  # bytes; file systems allow 255, and shard names add a number
 # Keys of examples that have a different name in records.
 _RECORD_NAMES = {"segment_lengths": "part_lengths"}
-# Options of a task that do not affect examples: its name, places on this machine, and a field that
-# segments do not use.
+# Options of a task that do not affect examples: its name, places on this machine, and a
+# field that segments do not use.
 _PLACES = ("name", "data_dir", "cache_dir", "rejected_key")
-# Options of a task that determine how the text of a document without segments is processed.
+# Options of a task that determine how the text of a document without segments is
+# processed.
 _OF_TEXTS = (
     "objective",
     "prefix",
@@ -100,14 +101,15 @@ def write_prepared(
 ) -> dict[str, Any]:
     """Makes the examples of one split of a task and writes them in the order of the documents.
 
-    Everything is written to a temporary directory next to ``directory`` and renamed at the end, so
-    that a directory with the final name is complete. If the process is killed or
-    interrupted (Ctrl-C), the same call continues after the last checkpoint, one
-    of which is written per minute, with the same result; see ``data.spool``.
+    Everything is written to a temporary directory next to ``directory`` and renamed at
+    the end, so that a directory with the final name is complete. If the process is
+    killed or interrupted (Ctrl-C), the same call continues after the last checkpoint,
+    one of which is written per minute, with the same result; see ``data.spool``.
 
     Args:
         directory: directory to create, including its parents.
-        task: task to prepare; label names are collected from ``split`` unless the task has them.
+        task: task to prepare; label names are collected from ``split`` unless the task
+            has them.
         tokenizer: tokenizer that produces the ids; saved with the examples.
         split: split of the task.
         num_shards: number of files.
@@ -115,15 +117,17 @@ def write_prepared(
         workers: number of processes that make examples; does not affect the result.
         overwrite: whether to replace an existing prepared directory.
         progress: whether to show a progress bar on standard error.
-        auxiliary: functions as for ``make_examples``; picklable if there are several workers.
-        fingerprints: hashes of the models in ``auxiliary``, by their names in ``task.segments``.
+        auxiliary: functions as for ``make_examples``; picklable if there are several
+            workers.
+        fingerprints: hashes of the models in ``auxiliary``, by their names in
+            ``task.segments``.
 
     Returns:
         The content of metadata.json.
 
     Raises:
-        InputError: the directory exists or cannot be written, the split has no usable document, or
-            the data are malformed.
+        InputError: the directory exists or cannot be written, the split has no usable
+            document, or the data are malformed.
     """
     target = Path(directory).absolute()
     check_whole("num_shards", num_shards, 1)
@@ -147,8 +151,12 @@ def write_prepared(
             text = json.dumps(metadata, indent=2) + "\n"
             (work / METADATA).write_text(text, encoding="utf-8")
             checksums.write(work)
-            PreparedExamples(work, tokenizer.fingerprint)  # detects a full disk now, not much later
-    except (OSError, RuntimeError) as error:  # ArrayRecord raises RuntimeError if the disk is full
+            # detects a full disk now, not much later
+            PreparedExamples(work, tokenizer.fingerprint)
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # ArrayRecord raises RuntimeError if the disk is full
         reason = getattr(error, "strerror", None) or error
         raise InputError(
             f"cannot write {target}: {reason}; nothing was written; free up space or choose "
@@ -173,7 +181,9 @@ class _Entries:
         if not isinstance(self.tokenizer.get("fingerprint"), str):
             raise InputError("tokenizer.fingerprint is missing; prepare the data again")
         if type(self.tokenizer.get("vocab_size", 1)) is not int:
-            raise InputError("tokenizer.vocab_size is not a number of ids; prepare the data again")
+            raise InputError(
+                "tokenizer.vocab_size is not a number of ids; prepare the data again"
+            )
 
 
 class PreparedExamples(Sequence[Example]):
@@ -181,21 +191,25 @@ class PreparedExamples(Sequence[Example]):
 
     Args:
         directory: directory written by ``write_prepared``.
-        tokenizer_fingerprint: hash of the tokenizer that must have produced the ids; None for any.
+        tokenizer_fingerprint: hash of the tokenizer that must have produced the ids;
+            None for any.
 
     Attributes:
         directory: path of the directory.
         metadata: content of metadata.json.
-        lengths: int32 [n, 2], tokens of source and target; with segments see ``example_lengths``.
+        lengths: int32 [n, 2], tokens of source and target; with segments see
+            ``example_lengths``.
         counts: counts of the documents that were read.
 
     Raises:
-        InputError: not a prepared directory, another format version or tokenizer, or damaged or
-            missing files.
+        InputError: not a prepared directory, another format version or tokenizer, or
+            damaged or missing files.
     """
 
     def __init__(
-        self, directory: str | os.PathLike[str], tokenizer_fingerprint: str | None = None
+        self,
+        directory: str | os.PathLike[str],
+        tokenizer_fingerprint: str | None = None,
     ) -> None:
         self.directory = Path(directory)
         # Each record has its own checksum, which the ArrayRecord library verifies.
@@ -217,12 +231,14 @@ class PreparedExamples(Sequence[Example]):
         """Reads everything once; raises InputError if a file does not match its checksum."""
         checksums.check(self.directory)
 
-    def check_task(self, task: Task, split: str, fingerprints: Mapping[str, str]) -> None:
+    def check_task(
+        self, task: Task, split: str, fingerprints: Mapping[str, str]
+    ) -> None:
         """Raises InputError unless a run would make the same examples from its documents.
 
-        For segments, all options that affect them are compared, including the source of the
-        documents and the sentence splitter; for other examples, the options for processing a
-        document's text.
+        For segments, all options that affect them are compared, including the source of
+        the documents and the sentence splitter; for other examples, the options for
+        processing a document's text.
 
         Args:
             task: task of the run, completed with values of its model.
@@ -280,9 +296,15 @@ class PreparedExamples(Sequence[Example]):
                 f"example {index} has the lengths {actual}, but {LENGTHS} has {expected}"
             )
         ids = example["input_ids"]
-        if not (isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype == np.int32):
-            raise ValueError(f"example {index} has input_ids that are not a row of int32")
-        largest = self.metadata["tokenizer"].get("vocab_size", np.iinfo(np.int32).max) - 1
+        if not (
+            isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype == np.int32
+        ):
+            raise ValueError(
+                f"example {index} has input_ids that are not a row of int32"
+            )
+        largest = (
+            self.metadata["tokenizer"].get("vocab_size", np.iinfo(np.int32).max) - 1
+        )
         if len(ids) and not (ids.min() >= 0 and ids.max() <= largest):
             raise ValueError(f"example {index} has ids outside of 0 to {largest}")
 
@@ -359,10 +381,14 @@ class _Preparation:
                 digest = chunk.digest
                 spool.checkpoint(num_documents, digest, dataclasses.asdict(counts))
                 _show(bar, len(chunk.examples), counts)
-            spool.checkpoint(num_documents, digest, dataclasses.asdict(counts), is_complete=True)
+            spool.checkpoint(
+                num_documents, digest, dataclasses.asdict(counts), is_complete=True
+            )
         return counts
 
-    def _make(self, work: Path, chunks: Iterable[DocumentChunk]) -> Iterator[ExampleChunk]:
+    def _make(
+        self, work: Path, chunks: Iterable[DocumentChunk]
+    ) -> Iterator[ExampleChunk]:
         return make_chunks(
             self.task,
             self.tokenizer,
@@ -375,7 +401,9 @@ class _Preparation:
 
     def _bar(self, num_examples: int, is_shown: bool) -> Bar:
         name = f"preparing {self.task.name}/{self.split}"
-        return Bar(desc=name, unit=" examples", initial=num_examples, disable=not is_shown)
+        return Bar(
+            desc=name, unit=" examples", initial=num_examples, disable=not is_shown
+        )
 
 
 def _skip(chunks: Iterator[DocumentChunk], state: Progress) -> bool:
@@ -394,7 +422,9 @@ def _skip(chunks: Iterator[DocumentChunk], state: Progress) -> bool:
 
 def _show(bar: Bar, num_examples: int, counts: Counts) -> None:
     """Adds examples to a progress bar."""
-    bar.set_postfix(too_short=counts.too_short, truncated=counts.truncated_sources, refresh=False)
+    bar.set_postfix(
+        too_short=counts.too_short, truncated=counts.truncated_sources, refresh=False
+    )
     bar.update(num_examples)
 
 
@@ -420,7 +450,10 @@ def _settings(
         "task": dataclasses.asdict(task),
         "split": split,
         "seed": seed,
-        "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
+        "tokenizer": {
+            "fingerprint": tokenizer.fingerprint,
+            "vocab_size": tokenizer.vocab_size,
+        },
         "splitter": splitter_name(),
         "num_shards": num_shards,
     }
@@ -432,10 +465,13 @@ def _digest(settings: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _content(task: Mapping[str, Any], fingerprints: Mapping[str, str]) -> dict[str, Any]:
+def _content(
+    task: Mapping[str, Any], fingerprints: Mapping[str, str]
+) -> dict[str, Any]:
     """Returns the options of a task that determine its examples, in JSON types.
 
-    Places are ignored, except for the source; auxiliary models are identified by their weights.
+    Places are ignored, except for the source; auxiliary models are identified by their
+    weights.
     """
     options = {key: value for key, value in task.items() if key not in _PLACES}
     options["segments"] = {**options["segments"], **dict.fromkeys(fingerprints, "")}
@@ -453,13 +489,16 @@ def _change_of_config(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
         value = there.get(name)
         if value == here.get(name):
             continue
-        if name not in _FLAGS or value is None:  # None in a config selects the task's value
+        # None in a config selects the task's value
+        if name not in _FLAGS or value is None:
             return "change the config"
         flags.append(f"{_FLAGS[name]}={shlex.quote(str(value))}")
     return f"give {' '.join(flags)}"
 
 
-def _check_not_empty(lengths: np.ndarray, task: Task, split: str, counts: Counts) -> None:
+def _check_not_empty(
+    lengths: np.ndarray, task: Task, split: str, counts: Counts
+) -> None:
     if len(lengths) == 0:
         raise InputError(
             f'task "{task.name}", split "{split}": none of {counts.read} documents gives an '
@@ -473,14 +512,18 @@ def _check_target(target: Path, overwrite: bool) -> None:
     if not target.exists():
         return
     if not target.is_dir():
-        raise InputError(f"{target} is a file; give a directory that does not exist yet")
+        raise InputError(
+            f"{target} is a file; give a directory that does not exist yet"
+        )
     if (target / METADATA).exists():
         if not overwrite:
             raise InputError(
                 f"{target} is prepared already; use it, name another directory, or give --overwrite"
             )
     elif any(target.iterdir()):
-        raise InputError(f"{target} holds other files; give a directory that does not exist yet")
+        raise InputError(
+            f"{target} holds other files; give a directory that does not exist yet"
+        )
 
 
 def _read_metadata(directory: Path) -> dict[str, Any]:
@@ -493,7 +536,9 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
             "prepare"
         ) from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read ({error}); prepare the data again") from error
+        raise InputError(
+            f"{path} cannot be read ({error}); prepare the data again"
+        ) from error
     version = metadata.get("format_version") if isinstance(metadata, dict) else None
     if type(version) is not int or version != FORMAT_VERSION:  # True equals 1
         raise InputError(
@@ -501,15 +546,23 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
             f"{FORMAT_VERSION}; prepare the data again"
         )
     entries = [field.name for field in dataclasses.fields(_Entries)]
-    from_dict(_Entries, {name: metadata[name] for name in entries if name in metadata}, str(path))
+    from_dict(
+        _Entries,
+        {name: metadata[name] for name in entries if name in metadata},
+        str(path),
+    )
     for name in (metadata["split"], *(metadata.get("checksums") or {})):
         if Path(name).name != name or len(name.encode(errors="replace")) > _MAX_NAME:
             shown = name if len(name) < 80 else f"{name[:80]}..."
-            raise InputError(f"{path}: {shown!r} is not a file name in it; prepare the data again")
+            raise InputError(
+                f"{path}: {shown!r} is not a file name in it; prepare the data again"
+            )
     return metadata
 
 
-def _check_tokenizer(directory: Path, metadata: dict[str, Any], expected: str | None) -> None:
+def _check_tokenizer(
+    directory: Path, metadata: dict[str, Any], expected: str | None
+) -> None:
     actual = metadata["tokenizer"]["fingerprint"]
     if expected is not None and actual != expected:
         raise InputError(
@@ -533,7 +586,9 @@ def _read_lengths(directory: Path, num_examples: int) -> np.ndarray:
             f"{path} has shape {lengths.shape}, not {(num_examples, 2)}; prepare the data again"
         )
     if lengths.dtype != np.int32 or lengths.min(initial=0) < 0:
-        raise InputError(f"{path} contains numbers that are not lengths; prepare the data again")
+        raise InputError(
+            f"{path} contains numbers that are not lengths; prepare the data again"
+        )
     return lengths
 
 
@@ -542,7 +597,9 @@ def _open_shard(path: Path, num_records: int) -> Any:
 
     check_utf8_name(path)
     if not path.is_file():  # the ArrayRecord library would block on a pipe
-        raise InputError(f"{path} is missing; copy all the shards or prepare the data again")
+        raise InputError(
+            f"{path} is missing; copy all the shards or prepare the data again"
+        )
     try:
         shard = grain.sources.ArrayRecordDataSource(str(path))
     except RuntimeError as error:

@@ -26,18 +26,20 @@ def read_qmsum(
 ) -> Iterator[DataRow]:
     """Yields the queries of a split, meeting by meeting, with ids such as "Bed003/general/0".
 
-    The document is the transcript, one line per turn ("speaker: content"), the summary is the
-    answer. Turns without content are omitted; noise markers such as "{vocalsound}" are kept.
+    The document is the transcript, one line per turn ("speaker: content"), the summary
+    is the answer. Turns without content are omitted; noise markers such as
+    "{vocalsound}" are kept.
 
     Args:
         directory: clone of the repository.
         split: train, validation or test.
-        unreadable: list to which the errors of malformed meetings and queries are appended, which
-            are then skipped; None raises the first error.
+        unreadable: list to which the errors of malformed meetings and queries are
+            appended, which are then skipped; None raises the first error.
 
     Raises:
-        InputError: a directory without meetings; a meeting that cannot be read, has no text or
-            lacks a key; a query without text or answer. The message names file and key.
+        InputError: a directory without meetings; a meeting that cannot be read, has no
+            text or lacks a key; a query without text or answer. The message names file
+            and key.
     """
     folder = Path(directory) / "data" / "ALL" / SPLITS[split]
     paths = sorted(folder.glob("*.json"))
@@ -94,7 +96,9 @@ def _transcript(meeting: dict[str, Any], path: Path) -> str:
 
 def _list(meeting: dict[str, Any], key: str, path: Path) -> list[Any]:
     if not isinstance(meeting.get(key), list):
-        raise InputError(f'{path}: no list "{key}"; is this a file of the QMSum release?')
+        raise InputError(
+            f'{path}: no list "{key}"; is this a file of the QMSum release?'
+        )
     return meeting[key]
 
 
@@ -102,7 +106,8 @@ def _text(row: Any, key: str, where: str, *, may_be_blank: bool = False) -> str:
     """Returns a field as a single line.
 
     Raises:
-        InputError: the field is missing, is not a string, or is blank although it must not be.
+        InputError: the field is missing, is not a string, or is blank although it must
+            not be.
     """
     value = row.get(key) if isinstance(row, dict) else None
     if not isinstance(value, str):

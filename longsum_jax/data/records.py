@@ -18,7 +18,8 @@ def to_document(task: Task, record: Mapping[str, Any]) -> DataRow:
         record: texts as str or bytes, numbers, and lists or arrays of these.
 
     Raises:
-        InputError: fields joined by "+" that have different lengths, or an invalid label.
+        InputError: fields joined by "+" that have different lengths, or an invalid
+            label.
     """
     return DataRow(
         id=_text(record, task.id_key),
@@ -26,8 +27,12 @@ def to_document(task: Task, record: Mapping[str, Any]) -> DataRow:
         summary=_text(record, task.summary_key) if task.needs_summary else None,
         query=_text(record, task.query_key) or None,
         label=_label(record, task.label_key) if task.needs_label else None,
-        choices=tuple(_lines(record[task.choices_key])) if task.objective == "choose" else None,
-        rejected=_text(record, task.rejected_key) or None if task.objective == "prefer" else None,
+        choices=tuple(_lines(record[task.choices_key]))
+        if task.objective == "choose"
+        else None,
+        rejected=_text(record, task.rejected_key) or None
+        if task.objective == "prefer"
+        else None,
     )
 
 
@@ -65,7 +70,9 @@ def _text(record: Mapping[str, Any], key: str | None) -> str:
     columns = [_lines(record[name]) for name in key.split("+")]
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1:
-        raise InputError(f'the lists of the fields "{key}" have {lengths} items; name one of them')
+        raise InputError(
+            f'the lists of the fields "{key}" have {lengths} items; name one of them'
+        )
     lines = [": ".join(items) for items in zip(*columns, strict=True)]
     return "\n".join(lines)
 
@@ -91,7 +98,11 @@ def _single_label(value: Any, key: str) -> int | str:
         value = value.decode("utf-8")
     if isinstance(value, str) and value.strip():
         return value
-    if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 0:
+    if (
+        isinstance(value, int | np.integer)
+        and not isinstance(value, bool)
+        and value >= 0
+    ):
         return int(value)
     raise InputError(
         f'the field "{key}" holds {value!r}, which is not a label; give names or numbers from 0 '

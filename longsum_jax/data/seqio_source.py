@@ -1,7 +1,7 @@
 """TFDS data sets as seqio Tasks, for caches written by ``seqio_cache_tasks`` on a cluster.
 
-TensorFlow and seqio are imported inside the functions. Without a cache, the same documents are read
-by ``tfds_source``, which does not need seqio.
+TensorFlow and seqio are imported inside the functions. Without a cache, the same
+documents are read by ``tfds_source``, which does not need seqio.
 """
 
 import dataclasses
@@ -28,7 +28,8 @@ FIELDS = ("id", "document", "summary", "query")
 def documents(task: Task, split: str) -> Iterator[DataRow]:
     """Yields the documents (or pieces) of a seqio Task in its fixed order, unshuffled.
 
-    Reads the cache in ``task.cache_dir``; without one, runs the pipeline on the data set.
+    Reads the cache in ``task.cache_dir``; without one, runs the pipeline on the data
+    set.
 
     Raises:
         InputError: TensorFlow is not installed, or TFDS cannot load the data set.
@@ -47,8 +48,8 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
 def register(task: Task) -> str:
     """Registers the seqio Task of ``task`` with seqio, once, and returns its name.
 
-    Its examples are texts: id, document, summary, query. Costly work that does not need a
-    tokenizer, pieces and gap sentences, precedes the cache placeholder, so that
+    Its examples are texts: id, document, summary, query. Costly work that does not need
+    a tokenizer, pieces and gap sentences, precedes the cache placeholder, so that
     ``seqio_cache_tasks`` runs it on a cluster.
     """
     seqio = import_seqio()
@@ -66,7 +67,9 @@ def register(task: Task) -> str:
     seqio.TaskRegistry.add(
         name,
         source=seqio.TfdsDataSource(
-            tfds_name=tfds_name(task), tfds_data_dir=task.data_dir, splits=dict(task.splits)
+            tfds_name=tfds_name(task),
+            tfds_data_dir=task.data_dir,
+            splits=dict(task.splits),
         ),
         preprocessors=[*preprocessors, seqio.CacheDatasetPlaceholder()],
         output_features=dict.fromkeys(FIELDS, text),
@@ -106,7 +109,8 @@ def _open(task: Task, split: str) -> Any:
     seqio = import_seqio()
     if task.cache_dir is not None:
         seqio.add_global_cache_dirs([task.cache_dir])
-        task = dataclasses.replace(task, data_dir=None)  # unused, and not in the cache's name
+        # unused, and not in the cache's name
+        task = dataclasses.replace(task, data_dir=None)
     try:
         return seqio.get_mixture_or_task(register(task)).get_dataset(
             sequence_length=None,
@@ -164,7 +168,11 @@ def _reader(task: Task) -> Any:
             value = record[key]
         if value.dtype != tf.string:  # a numeric id
             value = tf.strings.as_string(value)
-        return value if value.shape.rank == 0 else tf.strings.reduce_join(value, separator="\n")
+        return (
+            value
+            if value.shape.rank == 0
+            else tf.strings.reduce_join(value, separator="\n")
+        )
 
     def read(record: dict[str, Any]) -> dict[str, Any]:
         return {field: text(record, keys.get(field)) for field in FIELDS}
@@ -197,7 +205,9 @@ def _cutter(task: Task, piece_words: int) -> Any:
         return record, columns
 
     def spread(record: dict[str, Any], columns: dict[str, Any]) -> Any:
-        return tf.data.Dataset.from_tensor_slices(columns).map(lambda piece: record | piece)
+        return tf.data.Dataset.from_tensor_slices(columns).map(
+            lambda piece: record | piece
+        )
 
     def preprocess(dataset: Any) -> Any:
         cut_records = dataset.map(cut_record, num_parallel_calls=tf.data.AUTOTUNE)
@@ -213,11 +223,13 @@ def _selector(task: Task) -> Any:
     def select(text: bytes) -> tuple[bytes, bytes]:
         document = text.decode("utf-8")
         texts = gap_sentence_texts(document, task.gap_sentences)
-        source, target = texts or (document, "")  # an empty target marks it as too short
+        # an empty target marks it as too short
+        source, target = texts or (document, "")
         return source.encode(), target.encode()
 
     def select_record(record: dict[str, Any]) -> dict[str, Any]:
-        # numpy_function, not py_function: only the former allows saving an iterator's position.
+        # numpy_function, not py_function: only the former allows saving an iterator's
+        # position.
         source, target = tf.numpy_function(
             select, [record["document"]], [tf.string] * 2, stateful=False
         )
@@ -226,4 +238,6 @@ def _selector(task: Task) -> Any:
             "summary": tf.ensure_shape(target, []),
         }
 
-    return lambda dataset: dataset.map(select_record, num_parallel_calls=tf.data.AUTOTUNE)
+    return lambda dataset: dataset.map(
+        select_record, num_parallel_calls=tf.data.AUTOTUNE
+    )

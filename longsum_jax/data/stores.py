@@ -47,22 +47,25 @@ def load_examples(
     """Reads a split into memory; takes the arguments of ``make_examples``."""
     counts = Counts()
     docs = documents(task, split)
-    examples = make_examples(task, tokenizer, docs, seed=seed, counts=counts, auxiliary=auxiliary)
+    examples = make_examples(
+        task, tokenizer, docs, seed=seed, counts=counts, auxiliary=auxiliary
+    )
     return ExampleList(examples, counts)
 
 
 class ExampleStream:
     """The examples of a split, made on the fly; one window of them is in memory at a time.
 
-    ``stream[index]`` works for the current and every later window; an earlier index restarts
-    reading from the first document, which takes time but gives the same examples. The length is
-    unknown until the end, at which ``stream[index]`` raises IndexError.
+    ``stream[index]`` works for the current and every later window; an earlier index
+    restarts reading from the first document, which takes time but gives the same
+    examples. The length is unknown until the end, at which ``stream[index]`` raises
+    IndexError.
 
     Args:
         task, tokenizer, seed, auxiliary: arguments of ``make_examples``.
         split: split of the task.
-        window: number of examples in memory; ``Batches`` can shuffle within blocks of up to this
-            size.
+        window: number of examples in memory; ``Batches`` can shuffle within blocks of
+            up to this size.
 
     Attributes:
         window: the argument of this name.

@@ -1,7 +1,8 @@
 """Reads documents from TensorFlow Datasets. TFDS and TensorFlow are imported inside functions.
 
-A data set prepared as array_record is read without TensorFlow (``tfds.data_source``); other
-formats, such as TFDS's default tfrecord, are read with ``tfds.load``, which needs TensorFlow.
+A data set prepared as array_record is read without TensorFlow (``tfds.data_source``);
+other formats, such as TFDS's default tfrecord, are read with ``tfds.load``, which needs
+TensorFlow.
 """
 
 import contextlib
@@ -22,8 +23,8 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
     """Yields the documents of a TFDS data set in TFDS's fixed order, unshuffled and uncut.
 
     Raises:
-        InputError: TFDS is not installed, cannot load the data set, or the data set lacks a field;
-            raised at the first document.
+        InputError: TFDS is not installed, cannot load the data set, or the data set
+            lacks a field; raised at the first document.
     """
     for number, record in enumerate(_open(task, split)):
         document = to_document(task, record)
@@ -34,8 +35,8 @@ def documents(task: Task, split: str) -> Iterator[DataRow]:
 def default_id(task: Task, split: str, number: int, text: str) -> str:
     """Returns the id of a document without one.
 
-    Documents that are cut into pieces are identified by their content: Beam caches records in any
-    order, so counting them would not result in the same ids everywhere.
+    Documents that are cut into pieces are identified by their content: Beam caches
+    records in any order, so counting them would not result in the same ids everywhere.
     """
     if task.piece_words is None:
         return f"{task.name}/{split}:{number}"
@@ -69,7 +70,8 @@ def keep_tensorflow_off_accelerators() -> None:
     """Reserves the accelerators for JAX: TensorFlow would allocate all of their memory."""
     import tensorflow as tf
 
-    with contextlib.suppress(RuntimeError):  # TensorFlow was already initialized by the caller
+    # TensorFlow was already initialized by the caller
+    with contextlib.suppress(RuntimeError):
         for device_type in ("GPU", "TPU"):
             tf.config.set_visible_devices([], device_type)
 
@@ -83,7 +85,9 @@ def _open(task: Task, split: str) -> Iterable[Mapping[str, Any]]:
         builder = tfds.builder(tfds_name(task), data_dir=task.data_dir, try_gcs=True)
         check_fields(task, builder.info.features)
         source_split = task.source_split(split)
-        formats = {str(format.value) for format in builder.info.available_file_formats()}
+        formats = {
+            str(format.value) for format in builder.info.available_file_formats()
+        }
         if RANDOM_ACCESS in formats:
             return builder.as_data_source(split=source_split)
         logging.getLogger(__name__).info(
@@ -126,7 +130,9 @@ def _load(task: Task, builder: Any, source_split: str) -> Iterable[Mapping[str, 
     except Exception as error:  # TFDS raises any exception of its downloaders
         if not by_hand or isinstance(error, ImportError):
             raise
-        raise _fetch_by_hand(task, builder, f"in which TFDS found {first_line(error)}") from error
+        raise _fetch_by_hand(
+            task, builder, f"in which TFDS found {first_line(error)}"
+        ) from error
     return tfds.as_numpy(builder.as_dataset(split=source_split, shuffle_files=False))
 
 

@@ -1,7 +1,7 @@
 """Beam search: the running beams, and an equal number of best finished hypotheses.
 
-Every step ranks enough candidates to refill the running beams even if the most likely continuations
-of each are all end-of-sequence tokens.
+Every step ranks enough candidates to refill the running beams even if the most likely
+continuations of each are all end-of-sequence tokens.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,8 @@ from longsum_jax.decoding.sequences import (
 from longsum_jax.errors import InputError
 from longsum_jax.typing import AnyArray
 
-# Score of hypotheses that do not exist; finite, so that differences of scores are not NaN.
+# Score of hypotheses that do not exist; finite, so that differences of scores are not
+# NaN.
 _NEVER = -1e9
 
 
@@ -61,14 +62,18 @@ class _Candidates(NamedTuple):
     ends: Bool[Array, "batch candidates"]
 
 
-def extend_beams(decoder: CachedDecoder, state: Beams, *, options: GenerationOptions) -> Beams:
+def extend_beams(
+    decoder: CachedDecoder, state: Beams, *, options: GenerationOptions
+) -> Beams:
     """Adds a token to the running beams of every row."""
     logits, cache = decoder.step(newest(state.sequences, state.step), state.cache)
     step = next_step(state.step, state.done)
     candidates = _rank_continuations(logits, state, step, options, decoder)
     finished = _keep_best_finished(candidates, state, step, options)
     # Candidates that ended are ranked below every candidate that can be continued.
-    scores, best = jax.lax.top_k(candidates.scores + candidates.ends * _NEVER, options.num_beams)
+    scores, best = jax.lax.top_k(
+        candidates.scores + candidates.ends * _NEVER, options.num_beams
+    )
     full = jnp.all(finished.exists, axis=1) & (options.early_stopping is True)
     hopeless = ~_can_improve(scores[:, :1], finished, step, options)
     return Beams(
@@ -125,8 +130,11 @@ def _rank_continuations(
     log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
     texts = decoder.documents, decoder.earlier
     log_probs = process_scores(log_probs, state.sequences, step, options, *texts)
-    accumulated = (log_probs + state.scores[:, :, None]).reshape(batch_size, beams * vocab_size)
-    scores, flat = jax.lax.top_k(accumulated, count)  # flat index: beam * vocab_size + token
+    accumulated = (log_probs + state.scores[:, :, None]).reshape(
+        batch_size, beams * vocab_size
+    )
+    # flat index: beam * vocab_size + token
+    scores, flat = jax.lax.top_k(accumulated, count)
     parents = flat // vocab_size
     tokens = flat % vocab_size
     return _Candidates(
@@ -146,7 +154,8 @@ def _keep_best_finished(
 ) -> _Hypotheses:
     """Merges ended candidates into the best finished hypotheses, in rows that are not done."""
     old = state.finished
-    # A candidate ranked below the number of beams only refills them, and may not finish.
+    # A candidate ranked below the number of beams only refills them, and may not
+    # finish.
     ends = candidates.ends & (jnp.arange(candidates.ends.shape[1]) < options.num_beams)
     divisors = _length_divisors(options)[step][:, None]
     scores = candidates.scores / divisors + ~ends * _NEVER
@@ -170,13 +179,17 @@ def _can_improve(
 ) -> Bool[Array, " batch"]:
     """Returns True for rows whose best running beam may still beat their worst finished hypothesis.
 
-    A running beam is scored by its current length; with early_stopping="never" and a length penalty
-    that favors long outputs, by the maximum length it could reach.
+    A running beam is scored by its current length; with early_stopping="never" and a
+    length penalty that favors long outputs, by the maximum length it could reach.
     """
     divisors = _length_divisors(options)
     hopeful = options.early_stopping == "never" and options.length_penalty > 0
-    best_possible = best_running / (divisors[-1] if hopeful else divisors[step][:, None])
-    worst = jnp.where(finished.exists, jnp.min(finished.scores, axis=1, keepdims=True), _NEVER)
+    best_possible = best_running / (
+        divisors[-1] if hopeful else divisors[step][:, None]
+    )
+    worst = jnp.where(
+        finished.exists, jnp.min(finished.scores, axis=1, keepdims=True), _NEVER
+    )
     return jnp.any(best_possible > worst, axis=1)
 
 

@@ -1,8 +1,9 @@
 """Pure functions that forbid, force or reweight next tokens.
 
-Throughout, ``scores`` are logits, or log-probabilities in beam search; the first ``length`` ids of
-each row of ``history`` are set (the start token counts), and the others are unspecified. Forbidden
-tokens get -inf. Options and their order follow transformers 5's generate.
+Throughout, ``scores`` are logits, or log-probabilities in beam search; the first
+``length`` ids of each row of ``history`` are set (the start token counts), and the
+others are unspecified. Forbidden tokens get -inf. Options and their order follow
+transformers 5's generate.
 """
 
 from collections.abc import Sequence
@@ -39,15 +40,19 @@ def process_scores(
             ``decoder.CachedDecoder``; None for none.
 
     Raises:
-        InputError: a forced or forbidden token id outside the vocabulary, or options that need
-            documents or segments without any.
+        InputError: a forced or forbidden token id outside the vocabulary, or options
+            that need documents or segments without any.
     """
     _check_vocabulary(options, scores.shape[-1])
     new_tokens = length[:, None, None] - 1
     if options.repetition_penalty != 1.0:
-        scores = penalize_repetition(scores, history, length, options.repetition_penalty)
+        scores = penalize_repetition(
+            scores, history, length, options.repetition_penalty
+        )
     if options.no_repeat_ngram_size > 0:
-        scores = forbid_repeated_ngrams(scores, history, length, options.no_repeat_ngram_size)
+        scores = forbid_repeated_ngrams(
+            scores, history, length, options.no_repeat_ngram_size
+        )
     looked_up = (
         ("encoder_no_repeat_ngram_size", documents, "documents"),
         ("segments_no_repeat_ngram_size", earlier, "summaries of earlier segments"),
@@ -57,7 +62,9 @@ def process_scores(
         if size == 0:
             continue
         if texts is None:
-            raise InputError(f"{name}={size}, but the decoder was given no {what}; give them, or 0")
+            raise InputError(
+                f"{name}={size}, but the decoder was given no {what}; give them, or 0"
+            )
         scores = forbid_document_ngrams(scores, history, length, texts, size)
     for word in options.bad_words_ids:
         is_end = len(word) == 1 and word[0] in options.eos_ids
@@ -101,16 +108,19 @@ def penalize_repetition(
     return jnp.where(repeats, penalized, scores)
 
 
-def forbid_repeated_ngrams(scores: Scores, history: History, length: Lengths, size: int) -> Scores:
+def forbid_repeated_ngrams(
+    scores: Scores, history: History, length: Lengths, size: int
+) -> Scores:
     """Forbids every token that would complete an n-gram of ``size`` already in the history.
 
-    Linear in the length of the history: each window of ``size`` ids is compared once with the ids
-    before the next token.
+    Linear in the length of the history: each window of ``size`` ids is compared once
+    with the ids before the next token.
     """
     windows = history.shape[-1] - size + 1
     if windows < 1:
         return scores
-    # match[w]: the ids of window w before its last one equal the newest ids of the history.
+    # match[w]: the ids of window w before its last one equal the newest ids of the
+    # history.
     match = jnp.arange(windows) <= length[:, None, None] - size
     for offset in range(size - 1):
         suffix = _at(history, length - size + 1 + offset)
@@ -149,7 +159,9 @@ def forbid_sequence(
     match = length[:, None, None] >= len(prefix)
     for back, token in enumerate(reversed(prefix), start=1):
         match = match & (_at(history, length - back) == token)
-    return jnp.where(match & _vocabulary_mask([last], scores.shape[-1]), -jnp.inf, scores)
+    return jnp.where(
+        match & _vocabulary_mask([last], scores.shape[-1]), -jnp.inf, scores
+    )
 
 
 def forbid_tokens(scores: Scores, tokens: Sequence[int]) -> Scores:
@@ -172,12 +184,14 @@ def keep_top_k(scores: Scores, k: int) -> Scores:
 def keep_top_p(scores: Scores, p: float) -> Scores:
     """Keeps the smallest set of most likely tokens whose probabilities sum to at least ``p``.
 
-    Ties with the least likely token of the set are kept, so that the result does not depend on the
-    sorting of ties. Source: nucleus sampling, Holtzman et al. 2020, section 3.1.
+    Ties with the least likely token of the set are kept, so that the result does not
+    depend on the sorting of ties. Source: nucleus sampling, Holtzman et al. 2020,
+    section 3.1.
     """
     ascending = jnp.sort(scores, axis=-1)
     below = jnp.cumsum(jax.nn.softmax(ascending, axis=-1), axis=-1)
-    # The tail below 1 - p is outside the nucleus; the most likely token is always inside.
+    # The tail below 1 - p is outside the nucleus; the most likely token is always
+    # inside.
     nucleus = (below > np.float32(1.0 - p)).at[..., -1].set(True)
     smallest = jnp.min(jnp.where(nucleus, ascending, jnp.inf), axis=-1, keepdims=True)
     return jnp.where(scores < smallest, -jnp.inf, scores)
@@ -188,7 +202,9 @@ def _at(history: History, index: Lengths) -> Int[Array, "batch beams 1"]:
     return jnp.take_along_axis(history, index[:, None, None], axis=-1, mode="clip")
 
 
-def _vocabulary_mask(tokens: Sequence[int], vocab_size: int) -> Bool[np.ndarray, " vocab"]:
+def _vocabulary_mask(
+    tokens: Sequence[int], vocab_size: int
+) -> Bool[np.ndarray, " vocab"]:
     """Returns a vocabulary mask, True for ``tokens``."""
     return np.isin(np.arange(vocab_size), tokens)
 
@@ -200,7 +216,8 @@ def _token_mask(
 ) -> Bool[Array, "batch beams vocab"]:
     """Returns a vocabulary mask, True for tokens that occur in ``ids`` where ``where`` is True."""
     batch, beams, _ = ids.shape
-    ids = jnp.where(where, ids, vocab_size)  # an out-of-bounds id, which the scatter drops
+    # an out-of-bounds id, which the scatter drops
+    ids = jnp.where(where, ids, vocab_size)
     rows = jnp.arange(batch)[:, None, None]
     columns = jnp.arange(beams)[:, None]
     mask = jnp.zeros((batch, beams, vocab_size), bool)
@@ -208,7 +225,9 @@ def _token_mask(
 
 
 def _check_vocabulary(options: GenerationOptions, vocab_size: int) -> None:
-    forced_bos = () if options.forced_bos_token_id is None else (options.forced_bos_token_id,)
+    forced_bos = (
+        () if options.forced_bos_token_id is None else (options.forced_bos_token_id,)
+    )
     named: dict[str, Sequence[int]] = {
         "decoder_start_token_id": (options.decoder_start_token_id,),
         "eos_token_id": options.eos_ids,

@@ -23,8 +23,8 @@ _Beams = Annotated[int, Range(1, 1024)]
 _Drafted = Annotated[int, Range(0, 64)]
 _TopP = Annotated[float, Range(0, 1, above=True)]
 
-# Options of transformers that are not implemented here, with the values (besides None) that have no
-# effect.
+# Options of transformers that are not implemented here, with the values (besides None)
+# that have no effect.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "assistant_early_exit": (),
     "begin_suppress_tokens": ([],),
@@ -99,17 +99,17 @@ class GenerationOptions:
     """Options of generation; hashable, so that they can be a static argument of ``jax.jit``.
 
     Names and meanings are the same as in transformers' GenerationConfig, except for
-    ``segments_no_repeat_ngram_size``, which is specific to this library: with models that read a
-    document segment by segment, n-grams of this size in the summary of an earlier segment are not
-    repeated. Lengths are in new tokens: the start token is not counted. ``temperature``, ``top_k``
-    and ``top_p`` are only used with ``do_sample``; ``top_k=0`` disables this limit.
-    ``length_penalty`` and ``early_stopping`` are only used with ``num_beams > 1``.
-    Single end-of-sequence ids become tuples; a missing ``pad_token_id`` becomes the
-    first end-of-sequence id. With ``prompt_lookup_num_tokens``, each step of greedy
-    search reads that many draft tokens in addition to the newest: the tokens that
-    follow an earlier occurrence of its last ``max_matching_ngram_size`` or fewer
-    tokens, in the document or in the sequence. It keeps the draft tokens that it
-    would have chosen.
+    ``segments_no_repeat_ngram_size``, which is specific to this library: with models
+    that read a document segment by segment, n-grams of this size in the summary of an
+    earlier segment are not repeated. Lengths are in new tokens: the start token is not
+    counted. ``temperature``, ``top_k`` and ``top_p`` are only used with ``do_sample``;
+    ``top_k=0`` disables this limit. ``length_penalty`` and ``early_stopping`` are only
+    used with ``num_beams > 1``. Single end-of-sequence ids become tuples; a missing
+    ``pad_token_id`` becomes the first end-of-sequence id. With
+    ``prompt_lookup_num_tokens``, each step of greedy search reads that many draft
+    tokens in addition to the newest: the tokens that follow an earlier occurrence of
+    its last ``max_matching_ngram_size`` or fewer tokens, in the document or in the
+    sequence. It keeps the draft tokens that it would have chosen.
 
     Raises:
         InputError: a value out of range, or incompatible options.
@@ -155,21 +155,24 @@ class GenerationOptions:
         return cast(int, self.pad_token_id)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], **overrides: Any) -> "GenerationOptions":
+    def from_config(
+        cls, config: Mapping[str, Any], **overrides: Any
+    ) -> "GenerationOptions":
         """Builds options from a mapping in the format of generation_config.json and ``overrides``.
 
         Args:
-            config: parsed file; ``max_length`` and ``min_length`` include the start token, and are
-                used if ``max_new_tokens`` and ``min_new_tokens`` are absent. Null means "not set".
-                A minimum length above the maximum is lowered to it: no sequence then ends before
-                the maximum, as in transformers.
-            **overrides: options by name; they override ``config``, and an explicit None disables an
-                option.
+            config: parsed file; ``max_length`` and ``min_length`` include the start
+                token, and are used if ``max_new_tokens`` and ``min_new_tokens`` are
+                absent. Null means "not set". A minimum length above the maximum is
+                lowered to it: no sequence then ends before the maximum, as in
+                transformers.
+            **overrides: options by name; they override ``config``, and an explicit None
+                disables an option.
 
         Raises:
-            InputError: an unknown name, a value of the wrong type or out of range, an option that
-                this library does not implement with a value that would change the output, or no
-                length limit.
+            InputError: an unknown name, a value of the wrong type or out of range, an
+                option that this library does not implement with a value that would
+                change the output, or no length limit.
         """
         _check_names(config, overrides)
         values = _merge(config, overrides)
@@ -189,7 +192,9 @@ class GenerationOptions:
             values["min_new_tokens"] = min(shortest, longest)
         fields = {f.name for f in dataclasses.fields(cls)}
         return from_dict(
-            cls, {k: v for k, v in values.items() if k in fields and v is not None}, _CONFIG
+            cls,
+            {k: v for k, v in values.items() if k in fields and v is not None},
+            _CONFIG,
         )
 
     @property
@@ -286,7 +291,9 @@ def _merge(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str,
     return {name: value for name, value in values.items() if value is not None}
 
 
-def with_options(config: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def with_options(
+    config: Mapping[str, Any], options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Returns a config whose options are replaced by ``options``.
 
     A length in one unit replaces the same length in the other unit.
@@ -294,7 +301,9 @@ def with_options(config: Mapping[str, Any], options: Mapping[str, Any]) -> dict[
     return {**_without_other_unit(config, options), **options}
 
 
-def _without_other_unit(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def _without_other_unit(
+    values: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> dict[str, Any]:
     """Returns the values without lengths that an override sets in the other unit."""
     left = dict(values)
     for length, new_tokens in _LENGTHS.items():
@@ -321,7 +330,9 @@ def _refuse_unimplemented(values: Mapping[str, Any]) -> None:
 
 def _check_values(o: GenerationOptions) -> None:
     if o.early_stopping not in (True, False, "never"):
-        raise InputError(f'early_stopping={o.early_stopping!r} must be true, false or "never"')
+        raise InputError(
+            f'early_stopping={o.early_stopping!r} must be true, false or "never"'
+        )
     if not all(word and min(word) >= 0 for word in o.bad_words_ids):
         raise InputError(
             f"bad_words_ids={o.bad_words_ids!r} must be lists of at least one token id, from 0 on"

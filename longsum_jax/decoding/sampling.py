@@ -83,10 +83,14 @@ def extend_samples(
     )
 
 
-def row_keys(rng: RandomKeys | None, batch_size: int, beams: int) -> Key[Array, "batch beams"]:
+def row_keys(
+    rng: RandomKeys | None, batch_size: int, beams: int
+) -> Key[Array, "batch beams"]:
     """Returns a typed key for every beam of every row."""
     if rng is None:
-        raise InputError("do_sample=True needs random keys; give generate rng=jax.random.key(seed)")
+        raise InputError(
+            "do_sample=True needs random keys; give generate rng=jax.random.key(seed)"
+        )
     if not jnp.issubdtype(rng.dtype, jax.dtypes.prng_key):
         rng = jax.random.wrap_key_data(rng)
     fold_in = jax.vmap(jax.random.fold_in, in_axes=(None, 0))

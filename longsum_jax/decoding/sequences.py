@@ -11,7 +11,9 @@ from longsum_jax.typing import AnyArray
 Sequences = Int[Array, "batch beams positions"]  # positions = 1 + max_new_tokens
 
 
-def empty_sequences(batch_size: int, beams: int, options: GenerationOptions) -> Sequences:
+def empty_sequences(
+    batch_size: int, beams: int, options: GenerationOptions
+) -> Sequences:
     """Returns sequences that contain only the start token."""
     shape = (batch_size, beams, 1 + options.max_new_tokens)
     padding = jnp.full(shape, options.padding_id, jnp.int32)
@@ -21,10 +23,14 @@ def empty_sequences(batch_size: int, beams: int, options: GenerationOptions) -> 
 def newest(sequences: Sequences, step: Int[Array, " batch"]) -> Tokens:
     """Returns the newest token of every beam, after ``step`` new tokens of each row."""
     index = step[:, None, None]
-    return jnp.take_along_axis(sequences, index, axis=2, mode="promise_in_bounds")[..., 0]
+    return jnp.take_along_axis(sequences, index, axis=2, mode="promise_in_bounds")[
+        ..., 0
+    ]
 
 
-def next_step(step: Int[Array, " batch"], done: Bool[Array, " batch"]) -> Int[Array, " batch"]:
+def next_step(
+    step: Int[Array, " batch"], done: Bool[Array, " batch"]
+) -> Int[Array, " batch"]:
     """Increments the number of tokens in rows that are not done."""
     return step + ~done
 
@@ -54,7 +60,9 @@ def write_several(
     return jnp.where(is_new, jnp.take_along_axis(tokens, index, axis=1), sequences)
 
 
-def is_eos(tokens: Int[AnyArray, "*any"], options: GenerationOptions) -> Bool[Array, "*any"]:
+def is_eos(
+    tokens: Int[AnyArray, "*any"], options: GenerationOptions
+) -> Bool[Array, "*any"]:
     """Returns True for tokens that end a sequence."""
     return jnp.isin(tokens, np.asarray(options.eos_ids, np.int32))
 
@@ -63,7 +71,9 @@ def pick(
     values: Float[AnyArray, "batch beams vocab"], index: Tokens
 ) -> Float[Array, "batch beams"]:
     """Returns values[..., index]."""
-    return jnp.take_along_axis(values, index[..., None], axis=-1, mode="promise_in_bounds")[..., 0]
+    return jnp.take_along_axis(
+        values, index[..., None], axis=-1, mode="promise_in_bounds"
+    )[..., 0]
 
 
 def take(

@@ -13,7 +13,8 @@ def pearson(first: np.ndarray, second: np.ndarray) -> float:
     """Returns the linear correlation of two lists of numbers, from -1 to 1.
 
     Raises:
-        InputError: lists of different or too small lengths, not finite, or with all values equal.
+        InputError: lists of different or too small lengths, not finite, or with all
+            values equal.
     """
     first, second = _two_lists(first, second)
     first = first - first.mean()
@@ -35,8 +36,9 @@ def spearman(first: np.ndarray, second: np.ndarray) -> float:
 def kendall(first: np.ndarray, second: np.ndarray) -> float:
     """Returns Kendall's tau-b of two lists of numbers, from -1 to 1.
 
-    The number of concordant pairs less the number of discordant pairs, over the geometric mean of
-    the numbers of pairs that are not tied in either list (Kendall, 1945).
+    The number of concordant pairs less the number of discordant pairs, over the
+    geometric mean of the numbers of pairs that are not tied in either list (Kendall,
+    1945).
 
     Raises:
         InputError: as ``pearson``.
@@ -58,21 +60,23 @@ CORRELATIONS = {"pearson": pearson, "spearman": spearman, "kendall": kendall}
 def krippendorff_alpha(ratings: np.ndarray, scale: Scale = "nominal") -> float:
     """Returns Krippendorff's alpha: 1 for perfect agreement, 0 for agreement by chance.
 
-    One minus the ratio of the observed disagreement to the disagreement expected if ratings are
-    assigned to units at random (Krippendorff, 2011, "Computing Krippendorff's alpha-reliability").
-    Units with fewer than two ratings are ignored.
+    One minus the ratio of the observed disagreement to the disagreement expected if
+    ratings are assigned to units at random (Krippendorff, 2011, "Computing
+    Krippendorff's alpha-reliability"). Units with fewer than two ratings are ignored.
 
     Args:
         ratings: float [raters, units]; NaN for missing ratings.
-        scale: scale of the ratings: categories as numbers, ranks, differences, or ratios to a true
-            zero.
+        scale: scale of the ratings: categories as numbers, ranks, differences, or
+            ratios to a true zero.
 
     Raises:
-        InputError: an unknown scale, no unit with two ratings, or only equal ratings, for which
-            alpha is undefined.
+        InputError: an unknown scale, no unit with two ratings, or only equal ratings,
+            for which alpha is undefined.
     """
     if scale not in get_args(Scale):
-        raise InputError(f'scale="{scale}" of ratings; {did_you_mean(scale, get_args(Scale))}')
+        raise InputError(
+            f'scale="{scale}" of ratings; {did_you_mean(scale, get_args(Scale))}'
+        )
     ratings = np.asarray(ratings, np.float64)
     if ratings.ndim != 2:
         raise InputError(f"ratings of shape {ratings.shape}; give [raters, units]")
@@ -81,11 +85,16 @@ def krippendorff_alpha(ratings: np.ndarray, scale: Scale = "nominal") -> float:
     if not values.size:
         raise InputError("no unit has ratings of two raters; alpha compares them")
     if values.size == 1:
-        raise InputError(f"all ratings are {values[0]:g}; alpha needs at least two values")
+        raise InputError(
+            f"all ratings are {values[0]:g}; alpha needs at least two values"
+        )
     counts = (ratings == values[:, None, None]).sum(1)  # [values, units]
     raters = counts.sum(0)
-    # Pairs of ratings of a unit by different raters, weighted to count each rating once.
-    coincidences = (counts / (raters - 1)) @ counts.T - np.diag((counts / (raters - 1)).sum(1))
+    # Pairs of ratings of a unit by different raters, weighted to count each rating
+    # once.
+    coincidences = (counts / (raters - 1)) @ counts.T - np.diag(
+        (counts / (raters - 1)).sum(1)
+    )
     totals = counts.sum(1)
     expected = (np.outer(totals, totals) - np.diag(totals)) / (totals.sum() - 1)
     distances = _distances(values, totals, scale)
@@ -125,9 +134,13 @@ def _two_lists(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.nd
         )
     for values in (first, second):
         if not np.isfinite(values).all():
-            raise InputError("a correlation with a number that is not finite; leave it out")
+            raise InputError(
+                "a correlation with a number that is not finite; leave it out"
+            )
         if (values == values[0]).all():
-            raise InputError(f"a correlation with numbers that are all {values[0]:g}; leave it out")
+            raise InputError(
+                f"a correlation with numbers that are all {values[0]:g}; leave it out"
+            )
     return first, second
 
 
@@ -146,7 +159,13 @@ def _distances(values: np.ndarray, totals: np.ndarray, scale: Scale) -> np.ndarr
     if scale == "interval":
         return (high - low) ** 2
     if scale == "ratio":
-        return np.divide(high - low, high + low, where=high + low != 0, out=np.zeros_like(low)) ** 2
-    # The number of ratings between two values, with each value's own ratings counted half.
+        return (
+            np.divide(
+                high - low, high + low, where=high + low != 0, out=np.zeros_like(low)
+            )
+            ** 2
+        )
+    # The number of ratings between two values, with each value's own ratings counted
+    # half.
     middle = np.cumsum(totals) - totals / 2
     return np.subtract.outer(middle, middle) ** 2

@@ -60,12 +60,13 @@ class WordAligner:
 class VectorAligner:
     """Compares sentences by vectors, see ``nearest_sentences``.
 
-    The similarity of unrelated sentences depends on the model, so the threshold is estimated from
-    the data: 3 % of the sentences about another document, the previous different one, reach it.
+    The similarity of unrelated sentences depends on the model, so the threshold is
+    estimated from the data: 3 % of the sentences about another document, the previous
+    different one, reach it.
 
     Args:
-        path: path or name of an encoder, as accepted by ``longsum_jax.load``; sentence vectors are
-            its mean states.
+        path: path or name of an encoder, as accepted by ``longsum_jax.load``; sentence
+            vectors are its mean states.
         model: model to use instead of the path.
 
     Raises:
@@ -74,7 +75,8 @@ class VectorAligner:
 
     def __init__(self, path: str = "", model: "Model | None" = None) -> None:
         self._model = UserModel("--align_model", path, model, Requirement())
-        self._about_before: np.ndarray | None = None  # sentence vectors of the previous document
+        # sentence vectors of the previous document
+        self._about_before: np.ndarray | None = None
         self._source: list[str] = []
         self._about = np.zeros((0, 0), np.float32)
         self._totals: list[float] = []  # scores of sentences about other documents
@@ -89,7 +91,8 @@ class VectorAligner:
     ) -> list[Support]:
         vectors = self._vectors([*summary_sentences, *source_sentences])
         about, source = np.split(vectors, [len(summary_sentences)])
-        if list(source_sentences) != self._source:  # not the same document with another query
+        # not the same document with another query
+        if list(source_sentences) != self._source:
             self._source = list(source_sentences)
             self._about_before, self._about = self._about, about
         if self._about_before is not None and self._about_before.size:
@@ -121,7 +124,9 @@ class VectorAligner:
         if not sentences:
             return np.zeros((0, model.config.d_model), np.float32)
         longest = longest_text(model, MAX_SENTENCE_LENGTH)
-        return unit_rows(sentence_encoder(model, max_sentence_length=longest)(sentences))
+        return unit_rows(
+            sentence_encoder(model, max_sentence_length=longest)(sentences)
+        )
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
@@ -138,9 +143,10 @@ def nearest_sentences(
 ) -> list[Support]:
     """Returns for every summary sentence the document sentences that jointly are nearest to it.
 
-    The total is the cosine of a sentence's vector with the nearest linear combination of the
-    selected sentences' vectors; with one selected sentence it is the cosine of the two. Sentences
-    that raise it the most are added greedily (orthogonal matching pursuit, positive steps only).
+    The total is the cosine of a sentence's vector with the nearest linear combination
+    of the selected sentences' vectors; with one selected sentence it is the cosine of
+    the two. Sentences that raise it the most are added greedily (orthogonal matching
+    pursuit, positive steps only).
 
     Args:
         summary, source: unit vectors, float [sentences, d_model].
@@ -150,9 +156,12 @@ def nearest_sentences(
     return [_nearest(vector, source, max_sources, min_gain) for vector in summary]
 
 
-def _nearest(vector: np.ndarray, source: np.ndarray, max_sources: int, min_gain: float) -> Support:
+def _nearest(
+    vector: np.ndarray, source: np.ndarray, max_sources: int, min_gain: float
+) -> Support:
     support = Support([], [])
-    remaining = source.astype(np.float64)  # residuals after projecting out the selected vectors
+    # residuals after projecting out the selected vectors
+    remaining = source.astype(np.float64)
     squared = 0.0
     while len(support.indices) < min(max_sources, len(source)):
         lengths = np.linalg.norm(remaining, axis=1)

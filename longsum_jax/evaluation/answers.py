@@ -16,9 +16,9 @@ _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 class Answers(Metric):
     """Answers compared with the correct ones, from 0 to 100 (Rajpurkar et al., 2016, section 6.1).
 
-    exact_match is 100 if both have the same words in the same order, answer_f1 the F-measure of
-    their common words. Case, punctuation and articles are ignored. With several correct answers,
-    the best score counts.
+    exact_match is 100 if both have the same words in the same order, answer_f1 the
+    F-measure of their common words. Case, punctuation and articles are ignored. With
+    several correct answers, the best score counts.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -32,11 +32,17 @@ class Answers(Metric):
     options: Options
 
     def score(
-        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
     ) -> list[Scores]:
         del sources
         pairs = zip(predictions, references, strict=True)
-        return [_values(self._words(prediction), self._words(right)) for prediction, right in pairs]
+        return [
+            _values(self._words(prediction), self._words(right))
+            for prediction, right in pairs
+        ]
 
     def over_references(self, scores: Sequence[Scores]) -> Scores:
         return max_scores(scores)

@@ -8,7 +8,12 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.evaluation.metric import Scores
-from longsum_jax.evaluation.model_metric import ModelMetric, Requirement, TextIds, text_ids
+from longsum_jax.evaluation.model_metric import (
+    ModelMetric,
+    Requirement,
+    TextIds,
+    text_ids,
+)
 
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
@@ -16,7 +21,9 @@ if TYPE_CHECKING:
 Direction = Literal["src_hyp", "ref_hyp", "hyp_ref"]
 DIRECTIONS: tuple[Direction, ...] = ("src_hyp", "ref_hyp", "hyp_ref")
 WRITER = Requirement(
-    "an encoder-decoder that writes text, as a BART", ("language_model",), encoder_decoder=True
+    "an encoder-decoder that writes text, as a BART",
+    ("language_model",),
+    encoder_decoder=True,
 )
 
 
@@ -24,11 +31,11 @@ class BartScore(ModelMetric):
     """BARTScore (Yuan et al., 2021): mean token log-probability of one text given another.
 
     ``bartscore_src_hyp`` scores the summary given the document (faithfulness),
-    ``bartscore_ref_hyp`` the summary given the reference (precision), ``bartscore_hyp_ref`` the
-    reference given the summary (recall); ``bartscore_f`` is the mean of the last two. All tokens
-    are weighted equally, including special tokens, as in the published code. ``bartscore_unread``
-    is the percentage of all tokens that did not fit into the model. With several references, their
-    mean counts.
+    ``bartscore_ref_hyp`` the summary given the reference (precision),
+    ``bartscore_hyp_ref`` the reference given the summary (recall); ``bartscore_f`` is
+    the mean of the last two. All tokens are weighted equally, including special tokens,
+    as in the published code. ``bartscore_unread`` is the percentage of all tokens that
+    did not fit into the model. With several references, their mean counts.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -51,7 +58,9 @@ class BartScore(ModelMetric):
     )
     options: Options
 
-    def __init__(self, options: Options | None = None, model: "Model | None" = None) -> None:
+    def __init__(
+        self, options: Options | None = None, model: "Model | None" = None
+    ) -> None:
         super().__init__(options, model)
         directions = self.options.directions
         if not directions or len(set(directions)) < len(directions):
@@ -87,9 +96,12 @@ class BartScore(ModelMetric):
             scores[f"bartscore_{direction}"] = values
         scores["bartscore_unread"] = 100 * unread / total
         if "bartscore_f" in self.columns:
-            scores["bartscore_f"] = (scores["bartscore_ref_hyp"] + scores["bartscore_hyp_ref"]) / 2
+            scores["bartscore_f"] = (
+                scores["bartscore_ref_hyp"] + scores["bartscore_hyp_ref"]
+            ) / 2
         return [
-            {name: float(scores[name][i]) for name in self.columns} for i in range(len(predictions))
+            {name: float(scores[name][i]) for name in self.columns}
+            for i in range(len(predictions))
         ]
 
     def describe(self) -> dict[str, Any]:
@@ -143,7 +155,9 @@ def mean_log_probs(
         ids, mask = pad_rows([pairs[i][0] for i in batch], batch_size, pad_id)
         # ``real`` is False on padding, whose log-probabilities are left out.
         targets, real = pad_rows([pairs[i][1] for i in batch], batch_size, pad_id)
-        log_probs = np.asarray(model.log_probs(ids, mask, targets, bucket=FINE_BUCKET), np.float64)
+        log_probs = np.asarray(
+            model.log_probs(ids, mask, targets, bucket=FINE_BUCKET), np.float64
+        )
         sums = np.where(real, log_probs, 0).sum(1)
         means[batch] = (sums / real.sum(1))[: len(batch)]
     return means

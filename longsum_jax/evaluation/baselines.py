@@ -1,9 +1,10 @@
 """Extractive baselines: the beginning of a document, and random sentences.
 
-Both select sentences until the requested length is reached: the last sentence is the one with which
-the number of words reaches ``num_words``. So at least one sentence is selected, and all of a short
-document. Text without punctuation is cut into pieces, which count as sentences. For a fair
-comparison, use the mean length of the reference summaries.
+Both select sentences until the requested length is reached: the last sentence is the
+one with which the number of words reaches ``num_words``. So at least one sentence is
+selected, and all of a short document. Text without punctuation is cut into pieces,
+which count as sentences. For a fair comparison, use the mean length of the reference
+summaries.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,9 @@ from longsum_jax.text import ngrams
 from longsum_jax.text.sentences import bounded_sentences
 
 
-def lead(document: str, *, num_words: int | None = None, num_sentences: int | None = None) -> str:
+def lead(
+    document: str, *, num_words: int | None = None, num_sentences: int | None = None
+) -> str:
     """Returns the first sentences of ``document``, one per line.
 
     Args:
@@ -56,7 +59,10 @@ def random_sentences(
 
 
 def _take(
-    sentences: Sequence[str], order: Iterable[int], num_words: int | None, num_sentences: int | None
+    sentences: Sequence[str],
+    order: Iterable[int],
+    num_words: int | None,
+    num_sentences: int | None,
 ) -> list[int]:
     """Returns the first indices of ``order`` up to the requested length."""
     if (num_words is None) == (num_sentences is None):

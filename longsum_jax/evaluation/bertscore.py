@@ -17,7 +17,8 @@ from longsum_jax.evaluation.model_metric import ModelMetric, longest_text
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-# The default layers of bert-score 0.3.13, which correlate best with human judgments on WMT16.
+# The default layers of bert-score 0.3.13, which correlate best with human judgments on
+# WMT16.
 LAYERS = {
     "bert-base-uncased": 9,
     "bert-large-uncased": 18,
@@ -80,11 +81,12 @@ PARTS = ("precision", "recall", "f1")
 class BertScore(ModelMetric):
     """BERTScore (Zhang et al., 2020) from 0 to 100: precision, recall, F1.
 
-    Every token of the summary is matched with the most similar token of the reference, by the
-    cosine of their states; the mean of these similarities is the precision, and vice versa the
-    recall. Special tokens can be matched, but have zero weight. Equal to bert-score 0.3.13, with
-    the best of several references in each column. ``bertscore_unread`` is the percentage of the
-    tokens of both texts that did not fit into the model.
+    Every token of the summary is matched with the most similar token of the reference,
+    by the cosine of their states; the mean of these similarities is the precision, and
+    vice versa the recall. Special tokens can be matched, but have zero weight. Equal to
+    bert-score 0.3.13, with the best of several references in each column.
+    ``bertscore_unread`` is the percentage of the tokens of both texts that did not fit
+    into the model.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -92,13 +94,15 @@ class BertScore(ModelMetric):
         """Options of ``ModelMetric``, and the following.
 
         Attributes:
-            layer: encoder layer whose states are compared; None for bert-score's default by the
-                name of the model (``LAYERS``).
-            idf: whether to weight tokens by inverse document frequency in the references.
-            baseline: precision, recall and F1 of unrelated texts, from 0 to 1, which are rescaled
-                to 0; or a baseline file of bert-score, with a row for every layer.
-            long_texts: "cut" at the model's number of positions, as bert-score does, or read in
-                "windows" that overlap by half.
+            layer: encoder layer whose states are compared; None for bert-score's
+                default by the name of the model (``LAYERS``).
+            idf: whether to weight tokens by inverse document frequency in the
+                references.
+            baseline: precision, recall and F1 of unrelated texts, from 0 to 1, which
+                are rescaled to 0; or a baseline file of bert-score, with a row for
+                every layer.
+            long_texts: "cut" at the model's number of positions, as bert-score does, or
+                read in "windows" that overlap by half.
         """
 
         layer: int | None = None
@@ -111,7 +115,9 @@ class BertScore(ModelMetric):
     reads_sources = False
     options: Options
 
-    def __init__(self, options: Options | None = None, model: "Model | None" = None) -> None:
+    def __init__(
+        self, options: Options | None = None, model: "Model | None" = None
+    ) -> None:
         super().__init__(options, model)
         self._layer = self._chosen_layer()
         self._baseline = self._read_baseline()
@@ -142,7 +148,9 @@ class BertScore(ModelMetric):
         return scores
 
     def over_references(self, scores: Sequence[Scores]) -> Scores:
-        best = {name: max(score[name] for score in scores) for name in self.columns[:-1]}
+        best = {
+            name: max(score[name] for score in scores) for name in self.columns[:-1]
+        }
         return super().over_references(scores) | best
 
     def describe(self) -> dict[str, Any]:
@@ -185,21 +193,26 @@ class BertScore(ModelMetric):
         """Returns the values of unrelated texts for ``PARTS``; None for no baseline.
 
         Raises:
-            InputError: a file that cannot be read or lacks the layer, or values out of range.
+            InputError: a file that cannot be read or lacks the layer, or values out of
+                range.
         """
         baseline = self.options.baseline
         if isinstance(baseline, str):
             baseline = _baseline_of_file(Path(baseline), self._layer)
         if baseline is None:
             return None
-        if len(baseline) != len(PARTS) or not all(-1 <= value < 1 for value in baseline):
+        if len(baseline) != len(PARTS) or not all(
+            -1 <= value < 1 for value in baseline
+        ):
             raise InputError(
                 f"metrics.bertscore.baseline={list(baseline)} must be precision, recall and F1, "
                 "each below 1"
             )
         return baseline
 
-    def _weights(self, reader: "_StateReader", references: Sequence[tuple[int, ...]]) -> np.ndarray:
+    def _weights(
+        self, reader: "_StateReader", references: Sequence[tuple[int, ...]]
+    ) -> np.ndarray:
         """Returns the weight of every id, float64 [vocab_size]."""
         weights = np.ones(self.user_model.config.vocab_size)
         if self.options.idf:
@@ -208,7 +221,9 @@ class BertScore(ModelMetric):
                     "metrics.bertscore.idf=true needs at least two references to count words in; "
                     "leave it out"
                 )
-            weights = idf_weights([reader.special.around(ids) for ids in references], len(weights))
+            weights = idf_weights(
+                [reader.special.around(ids) for ids in references], len(weights)
+            )
         if reader.special.before:  # as in bert-score, which gives T5's </s> a weight
             weights[[*reader.special.before, *reader.special.after]] = 0
         return weights
@@ -218,7 +233,8 @@ class BertScore(ModelMetric):
             rescaled = zip(values, self._baseline, strict=True)
             values = [(value - base) / (1 - base) for value, base in rescaled]
         scores = {
-            f"bertscore_{part}": 100 * value for part, value in zip(PARTS, values, strict=True)
+            f"bertscore_{part}": 100 * value
+            for part, value in zip(PARTS, values, strict=True)
         }
         unread = sum(side.unread for side in pair)
         total = unread + sum(len(side.read) for side in pair)
@@ -294,7 +310,9 @@ class _StateReader:
         # bert-score prepends a space only for RoBERTa's tokenizer.
         space = " " if self._model.family.name == "roberta" else ""
         stripped = [text.strip() for text in texts]
-        encoded = self._model.tokenizer.encode_batch([text and space + text for text in stripped])
+        encoded = self._model.tokenizer.encode_batch(
+            [text and space + text for text in stripped]
+        )
         if self._options.long_texts == "windows" or self._limit is None:
             return [_Ids(tuple(ids), 0) for ids in encoded]
         room = self._limit - self.special.number
@@ -317,7 +335,8 @@ class _StateReader:
 def _chunks(sizes: Sequence[int]) -> Iterator[list[int]]:
     """Yields the indices of examples of similar size, the largest first.
 
-    The sizes of a chunk sum to at most ``TOKENS_AT_ONCE``, unless it has only one example.
+    The sizes of a chunk sum to at most ``TOKENS_AT_ONCE``, unless it has only one
+    example.
     """
     chunk: list[int] = []
     tokens = 0

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 # Constants of the published code.
 MIN_LETTERS = 4  # minimum letters of a masked word of one token
-MIN_LETTERS_OF_LEAD = 2  # minimum letters of a word's first token; later ones are not masked
+# minimum letters of a word's first token; later ones are not masked
+MIN_LETTERS_OF_LEAD = 2
 UNKNOWN_LETTERS = len("[UNK]")  # letters counted for an unknown token
 MAX_TOKENS = 512  # maximum tokens of the input
 KEPT_TOKENS = 100  # minimum tokens kept of a sentence before the summary is cut
@@ -43,10 +44,11 @@ class Masked(NamedTuple):
 class Blanc(ModelMetric):
     """Accuracy gain of a masked language model from a summary (Vasilyev et al., 2020; BLANC 0.3.4).
 
-    Each document sentence is read with every ``gap``-th of its longer words masked, once after the
-    summary and once after as many dots. blanc_help is the share of masked words predicted only with
-    the summary minus the share predicted only with the dots, from -100 to 100; blanc_improve is the
-    former share, among all masked words but the latter. Both are 0 if no word can be masked.
+    Each document sentence is read with every ``gap``-th of its longer words masked,
+    once after the summary and once after as many dots. blanc_help is the share of
+    masked words predicted only with the summary minus the share predicted only with the
+    dots, from -100 to 100; blanc_improve is the former share, among all masked words
+    but the latter. Both are 0 if no word can be masked.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -128,7 +130,9 @@ class _Template:
         count = len(tokenizer.prefix_ids)
         self._before = [*around[:count], *prefix]
         self._after = around[count:]
-        self._room = longest_text(model, MAX_TOKENS) - len(self._before) - len(self._after)
+        self._room = (
+            longest_text(model, MAX_TOKENS) - len(self._before) - len(self._after)
+        )
         self.mask_id = mask_id_of(tokenizer)
         self.filler_id = tokenizer.encode(FILLER)[-1]
 
@@ -140,11 +144,14 @@ class _Template:
         """Returns the position of the sentence in its row."""
         return len(row) - len(self._after) - len(sentence)
 
-    def fitted(self, length: int, summary: Sequence[Sequence[int]]) -> tuple[int, list[int]]:
+    def fitted(
+        self, length: int, summary: Sequence[Sequence[int]]
+    ) -> tuple[int, list[int]]:
         """Returns the number of tokens to read of a sentence, and the ids to read of the summary.
 
-        The end of the sentence is cut first, down to ``KEPT_TOKENS``, then the last sentences of
-        the summary; if its first sentence is too long, only the end of that sentence is read.
+        The end of the sentence is cut first, down to ``KEPT_TOKENS``, then the last
+        sentences of the summary; if its first sentence is too long, only the end of
+        that sentence is read.
         """
         whole = [token for sentence in summary for token in sentence]
         excess = max(length + len(whole) - self._room, 0)
@@ -161,8 +168,8 @@ class _Template:
 def maskable(tokenizer: Tokenizer, sentence: str, count: int) -> np.ndarray:
     """Returns True for tokens that may be masked, bool [count].
 
-    A token continues a word if there is neither white space nor punctuation between it and the
-    token before.
+    A token continues a word if there is neither white space nor punctuation between it
+    and the token before.
     """
     spans = tokenizer.spans(sentence)[:count]
     texts = [sentence[start:end].strip() for start, end in spans]
@@ -173,7 +180,9 @@ def maskable(tokenizer: Tokenizer, sentence: str, count: int) -> np.ndarray:
     for i in range(1, len(spans)):
         start, end = spans[i - 1][1], spans[i][0]
         touches = start == end and not sentence[end : end + 1].isspace()
-        continues[i] = touches and _is_letter(texts[i - 1][-1:]) and _is_letter(texts[i][:1])
+        continues[i] = (
+            touches and _is_letter(texts[i - 1][-1:]) and _is_letter(texts[i][:1])
+        )
     is_first = ~continues[:-1]
     least = np.where(continues[1:], MIN_LETTERS_OF_LEAD, MIN_LETTERS)
     return is_first & (letters >= least)

@@ -1,7 +1,8 @@
 """Chat models as judges: requests for any endpoint, and parsed replies from a file.
 
-LOCOST prompts GPT-3.5 to rate a summary on four axes from 1 to 5 (Le Bronnec et al., 2024, appendix
-I). The prompt here has the same parts in the same order, in our own words.
+LOCOST prompts GPT-3.5 to rate a summary on four axes from 1 to 5 (Le Bronnec et al.,
+2024, appendix I). The prompt here has the same parts in the same order, in our own
+words.
 """
 
 import re
@@ -18,7 +19,8 @@ from longsum_jax.files import parse_json
 from longsum_jax.text.rows import read_rows
 
 PROTOCOL = "locost"
-REQUIRED, OPTIONAL = ("document", "summary"), ("query", "reference")  # placeholders of prompts
+# placeholders of prompts
+REQUIRED, OPTIONAL = ("document", "summary"), ("query", "reference")
 
 
 class Replies(NamedTuple):
@@ -51,7 +53,8 @@ def requests(
         systems: predictions by id, by system name.
         model: model name for the endpoint.
         temperature: sampling temperature.
-        prompt: message with the placeholders ``REQUIRED`` and ``OPTIONAL``; None for the default.
+        prompt: message with the placeholders ``REQUIRED`` and ``OPTIONAL``; None for
+            the default.
     """
     for name, item in key.items.items():
         pair = pairs[item.document]
@@ -64,7 +67,9 @@ def requests(
             "body": {
                 "model": model,
                 "temperature": temperature,
-                "messages": [{"role": "user", "content": _filled(template, pair, summary)}],
+                "messages": [
+                    {"role": "user", "content": _filled(template, pair, summary)}
+                ],
             },
         }
 
@@ -76,7 +81,9 @@ def default_prompt(key: Key, has_query: bool = False) -> str:
         parts.append("The summary should answer: {query}")
     parts.append("Summary: {summary}")
     parts.append("Reply in this form, with a number in every line:")
-    parts.append("\n".join(f"{question.name.capitalize()}:" for question in key.of_summaries))
+    parts.append(
+        "\n".join(f"{question.name.capitalize()}:" for question in key.of_summaries)
+    )
     return "\n\n".join(parts)
 
 
@@ -95,11 +102,12 @@ def _filled(template: str, pair: Pair, summary: str) -> str:
 def read_replies(path: str | Path, key: Key) -> Replies:
     """Reads the replies to ``requests``, in any order.
 
-    Rows are {"custom_id", "response"} of OpenAI's batches, in which the response or its body is a
-    chat completion, or {"custom_id", "content"} with the text of the reply.
+    Rows are {"custom_id", "response"} of OpenAI's batches, in which the response or its
+    body is a chat completion, or {"custom_id", "content"} with the text of the reply.
 
     Raises:
-        InputError: a key of judging sheets, a row without custom_id, an unknown or duplicate item.
+        InputError: a key of judging sheets, a row without custom_id, an unknown or
+            duplicate item.
     """
     if key.protocol != PROTOCOL:
         raise InputError(
@@ -133,14 +141,16 @@ def read_replies(path: str | Path, key: Key) -> Replies:
 def parse_reply(text: str, questions: Sequence[Question]) -> dict[str, float]:
     """Returns the answers in a reply; ambiguous or missing ones are omitted.
 
-    The last JSON object in the text is used, otherwise "name: number", "name = number" or
-    "**name** - number", also with "(1-5)" before or "/5" after it. A number that is not a valid
-    answer is ignored, as are two different numbers.
+    The last JSON object in the text is used, otherwise "name: number", "name = number"
+    or "**name** - number", also with "(1-5)" before or "/5" after it. A number that is
+    not a valid answer is ignored, as are two different numbers.
     """
     values = _json_values(text)
     answers = {}
     for question in questions:
-        value = values.get(question.name) if values is not None else _named(text, question)
+        value = (
+            values.get(question.name) if values is not None else _named(text, question)
+        )
         if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
             value = int(value)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -164,7 +174,8 @@ def _named(text: str, question: Question) -> float | None:
     """Returns the number after the name of a question; None unless there is exactly one."""
     name = re.escape(question.name).replace("_", "[_ ]")
     highest = question.answers[-1]
-    number = r"(-?\d+(?:\.\d+)?)(?!\d|\.\d|\s*-\s*\d)"  # but not the start of a range like 1-5
+    # but not the start of a range like 1-5
+    number = r"(-?\d+(?:\.\d+)?)(?!\d|\.\d|\s*-\s*\d)"
     scale = r"(?:\s*(?:/|out of)\s*(\d+))?"
     pattern = rf"\b{name}\b(?:\s*\([^)]*\))?[\s*]*[:=-][\s*]*{number}{scale}"
     numbers = set()

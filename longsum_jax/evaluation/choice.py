@@ -12,15 +12,18 @@ _LETTER = re.compile(r"\b[A-D]\b")
 class Choice(Metric):
     """Percentage of answers with the correct letter (Shaham et al., 2023, section 3.3).
 
-    The first A, B, C or D that is a separate word counts as the answer; an answer without one is
-    wrong. With several correct answers, each of them is accepted.
+    The first A, B, C or D that is a separate word counts as the answer; an answer
+    without one is wrong. With several correct answers, each of them is accepted.
     """
 
     columns = ("choice_accuracy",)
     reads_sources = False
 
     def score(
-        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
     ) -> list[Scores]:
         del sources
         scores = []

@@ -68,9 +68,10 @@ class Difference(NamedTuple):
     Attributes:
         difference: difference of the values.
         low, high: bounds of its confidence interval.
-        p_value: p-value of the null hypothesis of equal systems, adjusted for the number of other
-            systems (Holm).
-        smallest: smallest difference that this many documents detect with a power of 0.8.
+        p_value: p-value of the null hypothesis of equal systems, adjusted for the
+            number of other systems (Holm).
+        smallest: smallest difference that this many documents detect with a power of
+            0.8.
     """
 
     difference: float
@@ -101,21 +102,22 @@ def read_predictions(
 ) -> dict[str, Prediction]:
     """Reads predictions, which may be empty, by id.
 
-    Lone surrogates become U+FFFD, and `<n>`, which PEGASUS and others write for a line break,
-    becomes one, as in the output of the models here.
+    Lone surrogates become U+FFFD, and `<n>`, which PEGASUS and others write for a line
+    break, becomes one, as in the output of the models here.
 
-    Files are JSON lines with an id and a prediction. References are read from "references", a list,
-    or "reference", if a row has them. A file named .json is one object of predictions by id, as in
-    SCROLLS. If the directory has SHA256SUMS, the file is verified first.
+    Files are JSON lines with an id and a prediction. References are read from
+    "references", a list, or "reference", if a row has them. A file named .json is one
+    object of predictions by id, as in SCROLLS. If the directory has SHA256SUMS, the
+    file is verified first.
 
     Args:
         path: path of the file.
-        prediction_key: field of the prediction; for several comma-separated fields, the first one
-            that a row has.
+        prediction_key: field of the prediction; for several comma-separated fields, the
+            first one that a row has.
 
     Raises:
-        InputError: a row without id or prediction, a duplicate id, or a file that does not match
-            its checksum.
+        InputError: a row without id or prediction, a duplicate id, or a file that does
+            not match its checksum.
     """
     checksums.check(Path(path).parent, lambda name: name == Path(path).name)
     if Path(path).suffix == ".json":
@@ -128,7 +130,11 @@ def read_predictions(
         for key in ("id", text_key):
             if not isinstance(row.get(key), str | int) or isinstance(row[key], bool):
                 names = ", ".join(sorted(row)) or "nothing"
-                what = f"but {json.dumps(row[key])[:80]}" if key in row else f"only {names}"
+                what = (
+                    f"but {json.dumps(row[key])[:80]}"
+                    if key in row
+                    else f"only {names}"
+                )
                 raise InputError(
                     f'{where}: no text under "{key}", {what}; write rows '
                     f'{{"id": ..., "{text_key}": ...}} or give --prediction_key'
@@ -136,7 +142,9 @@ def read_predictions(
         name = replace_half_characters(str(row["id"]))
         if name in predictions:
             raise InputError(f'{where}: duplicate id "{name}"; keep one of the rows')
-        predictions[name] = Prediction(_text(str(row[text_key])), _references(row, where))
+        predictions[name] = Prediction(
+            _text(str(row[text_key])), _references(row, where)
+        )
     return predictions
 
 
@@ -145,7 +153,9 @@ def _read_object(path: str | Path) -> dict[str, Prediction]:
         content = dict(items)
         if len(content) < len(items):
             [(name, _), *_] = Counter(name for name, _ in items).most_common(1)
-            raise InputError(f'{path}: duplicate id "{name}"; keep one of its predictions')
+            raise InputError(
+                f'{path}: duplicate id "{name}"; keep one of its predictions'
+            )
         return content
 
     try:
@@ -153,17 +163,28 @@ def _read_object(path: str | Path) -> dict[str, Prediction]:
     except InputError:
         raise
     except ValueError as error:
-        raise InputError(f"{path}: not valid JSON ({error}); give an object of texts") from None
-    if not isinstance(values, dict) or not all(isinstance(text, str) for text in values.values()):
-        raise InputError(f'{path}: give an object of texts, {{"id": "prediction", ...}}')
-    return {replace_half_characters(name): Prediction(_text(text)) for name, text in values.items()}
+        raise InputError(
+            f"{path}: not valid JSON ({error}); give an object of texts"
+        ) from None
+    if not isinstance(values, dict) or not all(
+        isinstance(text, str) for text in values.values()
+    ):
+        raise InputError(
+            f'{path}: give an object of texts, {{"id": "prediction", ...}}'
+        )
+    return {
+        replace_half_characters(name): Prediction(_text(text))
+        for name, text in values.items()
+    }
 
 
 def _references(row: dict[str, Any], where: str) -> tuple[str, ...]:
     references = row.get("references")
     if references is None:
         references = [row["reference"]] if "reference" in row else []
-    if not isinstance(references, list) or not all(isinstance(text, str) for text in references):
+    if not isinstance(references, list) or not all(
+        isinstance(text, str) for text in references
+    ):
         raise InputError(f'{where}: "references" must be a list of texts')
     return tuple(map(_text, references))
 
@@ -173,7 +194,9 @@ def _text(text: str) -> str:
     return break_lines(replace_half_characters(text))
 
 
-def own_references(predictions: Mapping[str, Prediction], path: str | Path) -> dict[str, Pair]:
+def own_references(
+    predictions: Mapping[str, Prediction], path: str | Path
+) -> dict[str, Pair]:
     """Returns the references contained in a prediction file, without documents.
 
     Raises:
@@ -201,7 +224,8 @@ def common_documents(
     Args:
         pairs: documents with references, by id.
         systems: predictions by id, by system name.
-        on_missing: "error" to raise for ids that are missing in a file, "skip" to leave them out.
+        on_missing: "error" to raise for ids that are missing in a file, "skip" to leave
+            them out.
 
     Raises:
         InputError: the ids differ, or no document remains.
@@ -302,7 +326,9 @@ def compare(
     }
     values = _table(system.scores, columns)
     tables = [_table(other.scores, columns) for other in others]
-    p_values = holm(np.stack([TESTS[sampling.test](values, table, **draws) for table in tables]))
+    p_values = holm(
+        np.stack([TESTS[sampling.test](values, table, **draws) for table in tables])
+    )
     differences = {}
     for other, table, row in zip(others, tables, p_values.tolist(), strict=True):
         resampled = resampled_differences(values, table, **draws)
@@ -330,7 +356,9 @@ def _statistic(metrics: Metrics) -> Statistic:
         values: dict[str, np.ndarray] = {}
         for metric in metrics.values():
             if metric.is_function_of_means:
-                values |= metric.from_means({name: by_column[name] for name in metric.columns})
+                values |= metric.from_means(
+                    {name: by_column[name] for name in metric.columns}
+                )
         return np.stack([values[name] for name in columns], -1)
 
     return statistic

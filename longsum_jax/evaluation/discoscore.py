@@ -19,25 +19,26 @@ if TYPE_CHECKING:
 class DiscoScore(ModelMetric):
     """The noun-based variants of DiscoScore (Zhao et al., 2023): focus and sentence graphs.
 
-    ``ds_focus_nn`` compares the focus of both texts: the vector of a noun is the sum of its
-    normalized states over all its occurrences in the text, and the score is the sum of squared
-    distances of the nouns in both texts over the number of the summary's nouns. Lower is better; it
-    is 0 if no noun is shared. ``ds_sent_nn`` compares the links of sentences: the vector of a
-    sentence is the mean of its states plus the means of later sentences that share a noun with it,
-    divided by their distance; minima, means, maxima and sums of these over the text are compared by
-    their cosine, and higher is better. With several references, the mean counts. ``ds_unread`` is
-    the percentage of tokens that did not fit into the model.
+    ``ds_focus_nn`` compares the focus of both texts: the vector of a noun is the sum of
+    its normalized states over all its occurrences in the text, and the score is the sum
+    of squared distances of the nouns in both texts over the number of the summary's
+    nouns. Lower is better; it is 0 if no noun is shared. ``ds_sent_nn`` compares the
+    links of sentences: the vector of a sentence is the mean of its states plus the
+    means of later sentences that share a noun with it, divided by their distance;
+    minima, means, maxima and sums of these over the text are compared by their cosine,
+    and higher is better. With several references, the mean counts. ``ds_unread`` is the
+    percentage of tokens that did not fit into the model.
 
-    As in the published code, words are split at white space, a word counts as a noun if it is
-    spelled like a noun returned by the tagger, and the only special token is [CLS] before the text.
-    Unlike in it, all tokens are attended to: the meaning of its mask of zeros varies with the
-    transformers version.
+    As in the published code, words are split at white space, a word counts as a noun if
+    it is spelled like a noun returned by the tagger, and the only special token is
+    [CLS] before the text. Unlike in it, all tokens are attended to: the meaning of its
+    mask of zeros varies with the transformers version.
 
     Args:
         options: options of the metric.
         model: model to use instead of the one in the options.
-        tagger: tagger that returns the nouns of each sentence of a text; None for the tagger in the
-            options.
+        tagger: tagger that returns the nouns of each sentence of a text; None for the
+            tagger in the options.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -47,8 +48,8 @@ class DiscoScore(ModelMetric):
         Attributes:
             layer: encoder layer whose states are used; the last one if there are fewer.
             tagger: name in ``taggers.NOUN_TAGGERS``, or a token classification model.
-            long_texts: "cut" at the model's number of positions, or read in "windows" that overlap
-                by half. The published code fails on such texts.
+            long_texts: "cut" at the model's number of positions, or read in "windows"
+                that overlap by half. The published code fails on such texts.
         """
 
         layer: int = 8
@@ -81,7 +82,10 @@ class DiscoScore(ModelMetric):
         texts = list(dict.fromkeys([*predictions, *references]))
         read = dict(zip(texts, self._read(model, texts), strict=True))
         pairs = zip(predictions, references, strict=True)
-        return [_scores(read[prediction], read[reference]) for prediction, reference in pairs]
+        return [
+            _scores(read[prediction], read[reference])
+            for prediction, reference in pairs
+        ]
 
     def describe(self) -> dict[str, Any]:
         tagged = describe_tagger("discoscore", self._tagger_name, self._tagger)
@@ -115,8 +119,12 @@ class DiscoScore(ModelMetric):
         for part, rows, left_out in zip(parsed, states, unread, strict=True):
             nouns = noun_vectors(part.nouns, rows[special.number :])
             # The tokens before the text belong to its first sentence.
-            sentences = np.concatenate([[0] * special.number, part.sentences]).astype(np.int64)
-            vectors = sentence_vectors(rows, sentences, entity_graph(part.sentence_nouns))
+            sentences = np.concatenate([[0] * special.number, part.sentences]).astype(
+                np.int64
+            )
+            vectors = sentence_vectors(
+                rows, sentences, entity_graph(part.sentence_nouns)
+            )
             readings.append(Reading(nouns, vectors, len(part.ids), left_out))
         return readings
 
@@ -125,7 +133,11 @@ class DiscoScore(ModelMetric):
         sentences = split_sentences(text) or [""]
         sentence_nouns = tag(self._tagger, sentences)
         all_nouns = {noun for nouns in sentence_nouns for noun in nouns}
-        words = [(word, i) for i, sentence in enumerate(sentences) for word in sentence.split()]
+        words = [
+            (word, i)
+            for i, sentence in enumerate(sentences)
+            for word in sentence.split()
+        ]
         pieces = model.tokenizer.encode_batch([word for word, _ in words])
         ids: list[int] = []
         numbers: list[int] = []
@@ -195,10 +207,14 @@ def noun_vectors(
         positions: noun -> its token positions.
         states: float [tokens, d_model].
     """
-    return {noun: _unit(states[list(tokens)]).sum(0) for noun, tokens in positions.items()}
+    return {
+        noun: _unit(states[list(tokens)]).sum(0) for noun, tokens in positions.items()
+    }
 
 
-def sentence_vectors(states: np.ndarray, sentences: np.ndarray, ties: np.ndarray) -> np.ndarray:
+def sentence_vectors(
+    states: np.ndarray, sentences: np.ndarray, ties: np.ndarray
+) -> np.ndarray:
     """Returns normalized vectors of sentences, which include the sentences linked to each.
 
     Zhao et al. (2023), section 3.2: (I + A) S.
@@ -217,7 +233,9 @@ def sentence_vectors(states: np.ndarray, sentences: np.ndarray, ties: np.ndarray
 def focus_difference(prediction: Reading, reference: Reading) -> float:
     """Returns the distance of two texts over the nouns that they share; 0 without any."""
     common = prediction.nouns.keys() & reference.nouns.keys()
-    differences = [prediction.nouns[noun] - reference.nouns[noun] for noun in sorted(common)]
+    differences = [
+        prediction.nouns[noun] - reference.nouns[noun] for noun in sorted(common)
+    ]
     if not differences:
         return 0.0
     return float(np.square(differences).sum() / len(prediction.nouns))
@@ -226,7 +244,8 @@ def focus_difference(prediction: Reading, reference: Reading) -> float:
 def sentence_similarity(prediction: Reading, reference: Reading) -> float:
     """Returns the cosine of the pooled sentence vectors of two texts.
 
-    A single reference sentence is instead compared with each summary sentence, and averaged.
+    A single reference sentence is instead compared with each summary sentence, and
+    averaged.
     """
     if len(reference.sentences) == 1:
         return float((prediction.sentences @ reference.sentences[0]).mean())

@@ -15,8 +15,9 @@ from longsum_jax.text.ngrams import unicode_words
 class EntityPrecision(Metric):
     """Entities of a summary, and the percentage that occurs in the document (Nan et al., 2021).
 
-    Each distinct entity counts once; it occurs in the document if its words do so consecutively, in
-    any case. The percentage of a data set is computed over the entities of all summaries.
+    Each distinct entity counts once; it occurs in the document if its words do so
+    consecutively, in any case. The percentage of a data set is computed over the
+    entities of all summaries.
 
     Args:
         options: options of the metric.
@@ -28,8 +29,8 @@ class EntityPrecision(Metric):
         """Options of entity precision.
 
         Attributes:
-            tagger: name in ``taggers.ENTITY_TAGGERS``, or a token classification model: a
-                directory, a training workdir or a name on the Hub.
+            tagger: name in ``taggers.ENTITY_TAGGERS``, or a token classification model:
+                a directory, a training workdir or a name on the Hub.
         """
 
         tagger: str = "rules"
@@ -38,18 +39,26 @@ class EntityPrecision(Metric):
     reads_references = False
     options: Options
 
-    def __init__(self, options: Options | None = None, tagger: Tagger | None = None) -> None:
+    def __init__(
+        self, options: Options | None = None, tagger: Tagger | None = None
+    ) -> None:
         super().__init__(options)
         self._tagger_name = self.options.tagger if tagger is None else None
         self._tagger = tagger or entity_tagger(self.options.tagger, "metrics.entities")
         self.scored_last = isinstance(self._tagger, ModelTagger)
 
     def score(
-        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
     ) -> list[Scores]:
         del references
         tags = tag(self._tagger, predictions)
-        return [self._shares(names, source) for names, source in zip(tags, sources, strict=True)]
+        return [
+            self._shares(names, source)
+            for names, source in zip(tags, sources, strict=True)
+        ]
 
     def from_means(self, means: Mapping[str, Any]) -> dict[str, Any]:
         count = means["entities"]

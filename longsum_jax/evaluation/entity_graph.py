@@ -15,13 +15,14 @@ from longsum_jax.text.sentences import split_sentences
 class EntityGraph(Metric):
     """Coherence by entity graphs (Guinaudeau & Strube, 2013, as in DiscoScore, Zhao et al., 2023).
 
-    Two sentences that share a noun are linked with weight 1 / distance, the distance being their
-    difference in position. The score is the sum of weights over the number of sentences.
+    Two sentences that share a noun are linked with weight 1 / distance, the distance
+    being their difference in position. The score is the sum of weights over the number
+    of sentences.
 
     Args:
         options: options of the metric.
-        tagger: tagger that returns the nouns of each sentence of a text, which are compared as
-            strings; None for the tagger in the options.
+        tagger: tagger that returns the nouns of each sentence of a text, which are
+            compared as strings; None for the tagger in the options.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -29,8 +30,8 @@ class EntityGraph(Metric):
         """Options of entity graphs.
 
         Attributes:
-            tagger: name in ``taggers.NOUN_TAGGERS``, or a token classification model: a directory,
-                a training workdir or a name on the Hub.
+            tagger: name in ``taggers.NOUN_TAGGERS``, or a token classification model: a
+                directory, a training workdir or a name on the Hub.
         """
 
         tagger: str = "rules"
@@ -40,17 +41,26 @@ class EntityGraph(Metric):
     reads_sources = False
     options: Options
 
-    def __init__(self, options: Options | None = None, tagger: Tagger | None = None) -> None:
+    def __init__(
+        self, options: Options | None = None, tagger: Tagger | None = None
+    ) -> None:
         super().__init__(options)
         self._tagger_name = self.options.tagger if tagger is None else None
-        self._tagger = tagger or noun_tagger(self.options.tagger, "metrics.entity_graph")
+        self._tagger = tagger or noun_tagger(
+            self.options.tagger, "metrics.entity_graph"
+        )
         self.scored_last = isinstance(self._tagger, ModelTagger)
 
     def score(
-        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
     ) -> list[Scores]:
         del references, sources
-        return [{"entity_graph": self._coherence(prediction)} for prediction in predictions]
+        return [
+            {"entity_graph": self._coherence(prediction)} for prediction in predictions
+        ]
 
     def describe(self) -> dict[str, Any]:
         return describe_tagger("entity_graph", self._tagger_name, self._tagger)

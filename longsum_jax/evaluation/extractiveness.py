@@ -12,10 +12,10 @@ from longsum_jax.text.ngrams import TOKENIZERS
 class ExtractivenessMetric(Metric):
     """Extractive coverage and density, and compression ratio (Grusky et al., 2018).
 
-    coverage is the share of the summary's words in fragments shared with the document, from 0 to 1;
-    density the mean length of a word's fragment, in words; compression the ratio of the document's
-    to the summary's words. See ``text.extractive.fragments``. A summary without words has 0 for
-    each.
+    coverage is the share of the summary's words in fragments shared with the document,
+    from 0 to 1; density the mean length of a word's fragment, in words; compression the
+    ratio of the document's to the summary's words. See ``text.extractive.fragments``. A
+    summary without words has 0 for each.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,10 @@ class ExtractivenessMetric(Metric):
     options: Options
 
     def score(
-        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
     ) -> list[Scores]:
         del references
         pairs = zip(predictions, sources, strict=True)

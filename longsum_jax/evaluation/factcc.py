@@ -18,7 +18,8 @@ from longsum_jax.tokenizers.special_tokens import TokenPair
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-_PUBLISHED = 0  # index of the label CORRECT in published weights, whose labels are not named
+# index of the label CORRECT in published weights, whose labels are not named
+_PUBLISHED = 0
 
 EXAMPLES_AT_ONCE = 64
 
@@ -41,9 +42,9 @@ class _Read(NamedTuple):
 class FactCC(ModelMetric):
     """Probability that a summary sentence is correct, and the share of correct sentences.
 
-    Kryscinski et al. (2020): a classifier reads the document and one sentence. Both values are
-    percentages averaged over sentences, 0 for a summary without sentences. factcc_unread is the
-    percentage of tokens that did not fit into the model.
+    Kryscinski et al. (2020): a classifier reads the document and one sentence. Both
+    values are percentages averaged over sentences, 0 for a summary without sentences.
+    factcc_unread is the percentage of tokens that did not fit into the model.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -51,13 +52,13 @@ class FactCC(ModelMetric):
         """Options of FactCC.
 
         Attributes:
-            reads: "beginning" truncates the document to the model's positions, as published;
-                "pieces" reads the whole document in pieces, and uses the piece that best supports
-                the sentence.
-            piece_words: words of a piece; together with the sentence, they should fit into the
-                model.
-            correct: name of the model's label for correct sentences; "" to infer it from the names,
-                or for the first of two unnamed labels.
+            reads: "beginning" truncates the document to the model's positions, as
+                published; "pieces" reads the whole document in pieces, and uses the
+                piece that best supports the sentence.
+            piece_words: words of a piece; together with the sentence, they should fit
+                into the model.
+            correct: name of the model's label for correct sentences; "" to infer it
+                from the names, or for the first of two unnamed labels.
         """
 
         reads: Literal["beginning", "pieces"] = "beginning"
@@ -71,18 +72,23 @@ class FactCC(ModelMetric):
     columns = ("factcc", "factcc_correct", "factcc_unread")
     reads_references = False
     requirement: ClassVar = Requirement(
-        "a classifier of pairs, as configs/factcc.py trains it", heads=("classification",)
+        "a classifier of pairs, as configs/factcc.py trains it",
+        heads=("classification",),
     )
     options: Options
 
-    def __init__(self, options: Options | None = None, model: "Model | None" = None) -> None:
+    def __init__(
+        self, options: Options | None = None, model: "Model | None" = None
+    ) -> None:
         super().__init__(options, model)
         config: Any = self.user_model.config
         name = self.options.correct
         if not name and not config.id2label and config.num_labels == 2:
             self._correct = _PUBLISHED
         else:
-            self._correct = label_number(config, "metrics.factcc.correct", name, SUPPORTED)
+            self._correct = label_number(
+                config, "metrics.factcc.correct", name, SUPPORTED
+            )
 
     def score_with(
         self,
@@ -103,7 +109,9 @@ class FactCC(ModelMetric):
             probabilities = pair_probabilities(
                 model, [text.pairs for text in read], batch_size=size
             )
-            scores += [self._scores(*text) for text in zip(read, probabilities, strict=True)]
+            scores += [
+                self._scores(*text) for text in zip(read, probabilities, strict=True)
+            ]
         return scores
 
     def describe(self) -> dict[str, Any]:
@@ -123,9 +131,15 @@ class FactCC(ModelMetric):
         claim_ids = tokenizer.encode_batch(claims)
         piece_ids = tokenizer.encode_batch([prefix + piece for piece in pieces])
         limit = longest_text(model)
-        pairs = [tokenizer.join_pair(ids, claim, limit) for claim in claim_ids for ids in piece_ids]
+        pairs = [
+            tokenizer.join_pair(ids, claim, limit)
+            for claim in claim_ids
+            for ids in piece_ids
+        ]
         whole = [
-            len(tokenizer.join_pair(ids, claim).ids) for claim in claim_ids for ids in piece_ids
+            len(tokenizer.join_pair(ids, claim).ids)
+            for claim in claim_ids
+            for ids in piece_ids
         ]
         unread = 1 - sum(len(pair.ids) for pair in pairs) / sum(whole)
         return _Read(pairs, len(claims), len(pieces), 100 * unread)

@@ -1,7 +1,7 @@
 """Human judgments: scores of systems, agreement of judges, and correlation with metrics.
 
-Sentence labels are counted over the sentences of all summaries of a system, answers about summaries
-over summaries.
+Sentence labels are counted over the sentences of all summaries of a system, answers
+about summaries over summaries.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,8 @@ from longsum_jax.evaluation.significance import bootstrap_intervals
 from longsum_jax.schema import first_names
 from longsum_jax.text.rows import read_rows
 
-ANY_ERROR = "any_error"  # share of sentences with an error of any kind, in protocols with kinds
+# share of sentences with an error of any kind, in protocols with kinds
+ANY_ERROR = "any_error"
 
 
 class Judged(NamedTuple):
@@ -33,12 +34,13 @@ class Judged(NamedTuple):
 
     Attributes:
         units: number of judged sentences or summaries.
-        value: mean over judges and units; for shares, the percentage over all labels. None without
-            units.
+        value: mean over judges and units; for shares, the percentage over all labels.
+            None without units.
         low, high: bounds of its confidence interval, over documents.
-        majority: percentage of the sentences that more than half of the judges count; None for
-            questions about summaries.
-        any_judge: percentage of the sentences that at least one judge counts; None as above.
+        majority: percentage of the sentences that more than half of the judges count;
+            None for questions about summaries.
+        any_judge: percentage of the sentences that at least one judge counts; None as
+            above.
     """
 
     units: int
@@ -57,8 +59,8 @@ class AspectJudged(NamedTuple):
     Attributes:
         informativeness: mean over summaries and judges; None without answers.
         sentences: percentage of the sentences with an agreed aspect.
-        errors: percentage of the aspect's sentences in which more than half of the judges find an
-            error of any kind; None without sentences.
+        errors: percentage of the aspect's sentences in which more than half of the
+            judges find an error of any kind; None without sentences.
     """
 
     informativeness: float | None
@@ -70,7 +72,8 @@ class Agreement(NamedTuple):
     """The agreement of the judges on one question.
 
     Attributes:
-        alpha: Krippendorff's alpha over sentences or summaries; None if it is undefined.
+        alpha: Krippendorff's alpha over sentences or summaries; None if it is
+            undefined.
         no_alpha: reason why alpha is undefined.
         units: number of sentences or summaries.
         missing: number of missing answers, among all expected by the key.
@@ -127,7 +130,10 @@ def _ratings(key: Key, answers: Answers, questions: tuple[Question, ...]) -> _Ra
     for item in key.items.values():
         for sentence in range(1, item.sentences + 1) if of_sentences else (SUMMARY,):
             rows.setdefault((item.system, item.document, sentence), len(rows))
-    values = {question.name: np.full((key.judges, len(rows)), np.nan) for question in questions}
+    values = {
+        question.name: np.full((key.judges, len(rows)), np.nan)
+        for question in questions
+    }
     for name, by_sentence in answers.items():
         judge, document, system, _ = key.items[name]
         for sentence, row_answers in by_sentence.items():
@@ -139,7 +145,9 @@ def _ratings(key: Key, answers: Answers, questions: tuple[Question, ...]) -> _Ra
     documents = {name: number for number, name in enumerate(key.documents)}
     system_ids = [systems[system] for system, _, _ in rows]
     document_ids = [documents[document] for _, document, _ in rows]
-    return _Ratings(np.array(system_ids, np.int64), np.array(document_ids, np.int64), values)
+    return _Ratings(
+        np.array(system_ids, np.int64), np.array(document_ids, np.int64), values
+    )
 
 
 def _shares(key: Key, ratings: _Ratings) -> dict[str, np.ndarray]:
@@ -173,18 +181,22 @@ def _questions_by_aspect(key: Key) -> dict[str, list[str]]:
     columns: dict[str, list[str]] = {}
     for question in key.of_summaries:
         if question.kind == "per_aspect":
-            columns.setdefault(question.name.partition(":")[0], []).append(question.name)
+            columns.setdefault(question.name.partition(":")[0], []).append(
+                question.name
+            )
     return columns
 
 
-def aggregate_answers(key: Key, answers: Answers, sampling: Sampling | None = None) -> Judgements:
+def aggregate_answers(
+    key: Key, answers: Answers, sampling: Sampling | None = None
+) -> Judgements:
     """Aggregates the answers of all judges.
 
     Args:
         key: key of the items.
         answers: answers of all judges.
-        sampling: rounds, level and seed of the intervals, bootstrapped over documents; None for
-            the defaults.
+        sampling: rounds, level and seed of the intervals, bootstrapped over documents;
+            None for the defaults.
 
     Raises:
         InputError: there are no answers.
@@ -218,7 +230,8 @@ def _judged(
         if not columns.size:
             judged[name] = Judged(0)
             continue
-        totals = np.zeros((len(key.documents), 2))  # sum and number of answers by document
+        # sum and number of answers by document
+        totals = np.zeros((len(key.documents), 2))
         np.add.at(totals[:, 0], ratings.documents[is_own], np.nansum(columns, 0))
         np.add.at(totals[:, 1], ratings.documents[is_own], (~np.isnan(columns)).sum(0))
         totals = totals[totals[:, 1] > 0]
@@ -257,7 +270,9 @@ def _aspects(
         agreed = is_own & ~np.isnan(aspect)
         without_aspect[name] = int((is_own & is_judged & np.isnan(aspect)).sum())
         for number, label in enumerate(key.aspects, 1):
-            ratings = informativeness[f"informativeness: {label}"][:, summaries.systems == system]
+            ratings = informativeness[f"informativeness: {label}"][
+                :, summaries.systems == system
+            ]
             of_aspect = agreed & (aspect == number)
             table[label][name] = AspectJudged(
                 _mean(ratings[~np.isnan(ratings)]),
@@ -282,14 +297,18 @@ def _agreement(
         agreement[name] = _alpha(ratings, "ordinal")
     for question in key.of_summaries:
         if question.kind != "per_aspect":
-            agreement[question.name] = _alpha(summaries.answers[question.name], question.scale)
+            agreement[question.name] = _alpha(
+                summaries.answers[question.name], question.scale
+            )
     return agreement
 
 
 def _alpha(ratings: np.ndarray, scale: Scale) -> Agreement:
     missing = int(np.isnan(ratings).sum())
     try:
-        return Agreement(krippendorff_alpha(ratings, scale), None, ratings.shape[1], missing)
+        return Agreement(
+            krippendorff_alpha(ratings, scale), None, ratings.shape[1], missing
+        )
     except InputError as error:
         return Agreement(None, str(error), ratings.shape[1], missing)
 
@@ -303,7 +322,9 @@ def _means(ratings: np.ndarray) -> np.ndarray:
     present = ~np.isnan(ratings)
     counts = present.sum(0)
     totals = np.where(present, ratings, 0).sum(0)
-    return np.divide(totals, counts, where=counts > 0, out=np.full(counts.shape, np.nan))
+    return np.divide(
+        totals, counts, where=counts > 0, out=np.full(counts.shape, np.nan)
+    )
 
 
 def read_scores(path: str | Path, key: Key) -> dict[tuple[str, str], Scores]:
@@ -363,9 +384,12 @@ def correlations(
     """
     sentences = _ratings(key, answers, key.of_sentences)
     summaries = _ratings(key, answers, key.of_summaries)
-    tables = [(name, sentences, values) for name, values in _shares(key, sentences).items()]
+    tables = [
+        (name, sentences, values) for name, values in _shares(key, sentences).items()
+    ]
     tables += [
-        (name, summaries, values) for name, values in _summary_values(key, summaries).items()
+        (name, summaries, values)
+        for name, values in _summary_values(key, summaries).items()
     ]
     columns = list(next(iter(scores.values())))
     result: dict[str, dict[str, Correlation]] = {}
@@ -397,7 +421,9 @@ def _summary_means(
 
 def _correlation(metric: np.ndarray, people: np.ndarray) -> Correlation:
     try:
-        values = {name: function(metric, people) for name, function in CORRELATIONS.items()}
+        values = {
+            name: function(metric, people) for name, function in CORRELATIONS.items()
+        }
     except InputError:  # fewer than two summaries, or only equal numbers
         return Correlation(len(people))
     return Correlation(len(people), **values)

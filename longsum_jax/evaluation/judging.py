@@ -1,8 +1,9 @@
 """Protocols for human and chat-model judges, and the key of blinded summaries.
 
-An item is one summary shown to one judge. Its name reveals neither the system nor the document; the
-key maps names to both. A protocol asks some questions about every sentence of a summary and others
-about the whole summary. Definitions of the questions follow the papers, in our own words.
+An item is one summary shown to one judge. Its name reveals neither the system nor the
+document; the key maps names to both. A protocol asks some questions about every
+sentence of a summary and others about the whole summary. Definitions of the questions
+follow the papers, in our own words.
 """
 
 import hashlib
@@ -24,7 +25,8 @@ from longsum_jax.files import json_text, parse_json
 from longsum_jax.text.documents import read_text_file
 from longsum_jax.text.sentences import split_sentences
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # names of a document's summaries: at most 26 systems
+# names of a document's summaries: at most 26 systems
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Aspects of summaries by data set (Huang et al. 2021, section 4).
 ASPECTS = {
     "govreport": GAO_ASPECTS,
@@ -41,10 +43,11 @@ class Question(NamedTuple):
         answers: whole numbers to choose from; () for numbers that the key determines.
         labels: label of each answer, "" for none.
         scale: scale of the answers, for Krippendorff's alpha.
-        share: name of the share of sentences that is reported, "" for questions about summaries.
+        share: name of the share of sentences that is reported, "" for questions about
+            summaries.
         counted: answer that the share counts.
-        kind: "aspect" to select one of the protocol's aspects, "per_aspect" to answer once for each
-            aspect, "rank" for ranks from 1 to the number of systems.
+        kind: "aspect" to select one of the protocol's aspects, "per_aspect" to answer
+            once for each aspect, "rank" for ranks from 1 to the number of systems.
     """
 
     name: str
@@ -149,9 +152,15 @@ class Key(NamedTuple):
 
 
 def _likert(
-    name: str, text: str, low: str, high: str, kind: Literal["plain", "per_aspect"] = "plain"
+    name: str,
+    text: str,
+    low: str,
+    high: str,
+    kind: Literal["plain", "per_aspect"] = "plain",
 ) -> Question:
-    return Question(name, text, (1, 2, 3, 4, 5), (low, "", "", "", high), "ordinal", kind=kind)
+    return Question(
+        name, text, (1, 2, 3, 4, 5), (low, "", "", "", high), "ordinal", kind=kind
+    )
 
 
 def _binary(name: str, text: str, share: str, counted: int) -> Question:
@@ -159,7 +168,8 @@ def _binary(name: str, text: str, share: str, counted: int) -> Question:
 
 
 PROTOCOLS = {
-    # Huang et al. (2021), section 6.4: 50 documents of each of two data sets, two judges.
+    # Huang et al. (2021), section 6.4: 50 documents of each of two data sets, two
+    # judges.
     "hepos": Protocol(
         50,
         2,
@@ -302,16 +312,18 @@ def make_key(
         systems: predictions by id, by system name.
         documents: number of documents to sample; None for the protocol's number.
         judges: number of judges of every summary; None for the protocol's number.
-        aspects: a name in ``ASPECTS``, or a comma-separated list of aspects; None for the aspects
-            of GovReport.
+        aspects: a name in ``ASPECTS``, or a comma-separated list of aspects; None for
+            the aspects of GovReport.
         seed: random seed of the sample and the orders.
 
     Raises:
-        InputError: an unknown protocol, too few documents, too many systems, or aspects for a
-            protocol without aspects.
+        InputError: an unknown protocol, too few documents, too many systems, or aspects
+            for a protocol without aspects.
     """
     if protocol not in PROTOCOLS:
-        raise InputError(f"--protocol={protocol} is unknown; {did_you_mean(protocol, PROTOCOLS)}")
+        raise InputError(
+            f"--protocol={protocol} is unknown; {did_you_mean(protocol, PROTOCOLS)}"
+        )
     names = _aspects(protocol, aspects)
     published = PROTOCOLS[protocol]
     documents = documents or published.documents
@@ -322,9 +334,13 @@ def make_key(
             f"--documents={len(pairs)}"
         )
     if len(systems) > len(LETTERS):
-        raise InputError(f"{len(systems)} systems to judge; give at most {len(LETTERS)}")
+        raise InputError(
+            f"{len(systems)} systems to judge; give at most {len(LETTERS)}"
+        )
     generator = np.random.default_rng(seed)
-    sample = [pairs[row] for row in generator.choice(len(pairs), documents, replace=False)]
+    sample = [
+        pairs[row] for row in generator.choice(len(pairs), documents, replace=False)
+    ]
     system_names = tuple(systems)
     mark = _mark([protocol, names, seed], sample, systems)
     items = {}
@@ -375,7 +391,9 @@ def read_prompt(
                 f"{path}: no placeholder {{{name}}}; put it where the {name} of a request stands"
             )
     if not text.strip():
-        raise InputError(f"{path}: the file is blank; write the text that judges read into it")
+        raise InputError(
+            f"{path}: the file is blank; write the text that judges read into it"
+        )
     return text
 
 
@@ -391,7 +409,9 @@ def instructions(key: Key) -> str:
 def _aspects(protocol: str, aspects: str | None) -> tuple[str, ...]:
     if not PROTOCOLS[protocol].has_aspects:
         if aspects is not None:
-            raise InputError(f"--aspects has no effect with --protocol={protocol}; leave it out")
+            raise InputError(
+                f"--aspects has no effect with --protocol={protocol}; leave it out"
+            )
         return ()
     if aspects is None:
         return ASPECTS["govreport"]
@@ -416,7 +436,8 @@ def _mark(
     for name, predictions in systems.items():
         content.append([name, [predictions[pair.id].text for pair in sample]])
     digest = hashlib.blake2b(json.dumps(content).encode(), digest_size=8).digest()
-    # Only letters, because spreadsheets reformat anything that looks like a number or a date.
+    # Only letters, because spreadsheets reformat anything that looks like a number or a
+    # date.
     return "".join(LETTERS[byte % len(LETTERS)].lower() for byte in digest)
 
 
@@ -445,7 +466,9 @@ def read_key(path: str | Path) -> Key:
             values[name] = tuple(values[name])
         key = Key(**values)
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise InputError(f"{path}: not a key; give the key.json that longsum judge wrote") from None
+        raise InputError(
+            f"{path}: not a key; give the key.json that longsum judge wrote"
+        ) from None
     if not isinstance(key.protocol, str) or key.protocol not in PROTOCOLS:
         raise InputError(
             f'{path}: protocol "{key.protocol}"; {did_you_mean(key.protocol, PROTOCOLS)}'

@@ -15,21 +15,29 @@ def label_number(config: Any, option: str, name: str, beginnings: Sequence[str])
 
     Args:
         config: config of the model.
-        option: name of the option for the label's name, such as "metrics.summac.entailment".
-        name: name of the label; "" for the only one that begins with one of ``beginnings``.
+        option: name of the option for the label's name, such as
+            "metrics.summac.entailment".
+        name: name of the label; "" for the only one that begins with one of
+            ``beginnings``.
         beginnings: prefixes in lower case.
 
     Raises:
         InputError: there is no such label, or there are several.
     """
-    names = config.id2label or tuple(f"LABEL_{number}" for number in range(config.num_labels))
+    names = config.id2label or tuple(
+        f"LABEL_{number}" for number in range(config.num_labels)
+    )
     if name:
         if name not in names:
             raise InputError(
                 f'{option}="{name}" is not a label of the model; {did_you_mean(name, names)}'
             )
         return names.index(name)
-    matches = [i for i, label in enumerate(names) if label.lower().startswith(tuple(beginnings))]
+    matches = [
+        i
+        for i, label in enumerate(names)
+        if label.lower().startswith(tuple(beginnings))
+    ]
     if len(matches) != 1:
         count = f"{len(matches)} begin" if matches else "none begins"
         raise InputError(

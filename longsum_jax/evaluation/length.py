@@ -25,7 +25,10 @@ class LengthMetric(Metric):
     options: Options
 
     def score(
-        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
     ) -> list[Scores]:
         del sources
         tokenize = TOKENIZERS[self.options.tokenizer]

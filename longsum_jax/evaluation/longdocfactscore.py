@@ -24,23 +24,24 @@ from longsum_jax.text.sentences import split_sentences, splitter_name
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-MAX_SENTENCE_LENGTH = 128  # tokens compared of a sentence, as in the published code's encoder
+# tokens compared of a sentence, as in the published code's encoder
+MAX_SENTENCE_LENGTH = 128
 DOCUMENTS_AT_ONCE = 16  # documents whose sentences are encoded together
 
 
 class LongDocFactScore(ModelMetric):
     """LongDocFACTScore (Bishop et al., 2024): faithfulness to documents of any length.
 
-    For every summary sentence, the most similar document sentences are found by the cosine of
-    sentence vectors. The sentence's score is the best BARTScore given one of them with its
-    neighbors; the summary's score is the mean over sentences. An empty summary is scored as one
-    empty sentence.
+    For every summary sentence, the most similar document sentences are found by the
+    cosine of sentence vectors. The sentence's score is the best BARTScore given one of
+    them with its neighbors; the summary's score is the mean over sentences. An empty
+    summary is scored as one empty sentence.
 
     Args:
         options: options of the metric.
         model: BARTScore model, instead of the one in the options.
-        sentence_model: encoder whose mean states are the sentence vectors, instead of the one in
-            the options.
+        sentence_model: encoder whose mean states are the sentence vectors, instead of
+            the one in the options.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -48,12 +49,12 @@ class LongDocFactScore(ModelMetric):
         """Options of ``ModelMetric``, and the following.
 
         Attributes:
-            sentence_model: directory, training workdir or name on the Hub of the encoder for
-                sentence similarity; "" for the encoder of ``model``.
+            sentence_model: directory, training workdir or name on the Hub of the
+                encoder for sentence similarity; "" for the encoder of ``model``.
             top_k: number of document sentences to try.
-            neighbors: context of each sentence: the sentence before it, as in the published code
-                ("before"; for the first sentence, the one after it), or both neighbors, as in the
-                paper ("both").
+            neighbors: context of each sentence: the sentence before it, as in the
+                published code ("before"; for the first sentence, the one after it), or
+                both neighbors, as in the paper ("both").
         """
 
         batch_size: int = 4
@@ -79,7 +80,9 @@ class LongDocFactScore(ModelMetric):
         path = self.options.sentence_model
         if sentence_model is not None or path not in ("", self.options.model):
             option = "metrics.longdocfactscore.sentence_model"
-            self._sentence_model = UserModel(option, path, sentence_model, Requirement())
+            self._sentence_model = UserModel(
+                option, path, sentence_model, Requirement()
+            )
 
     def score_with(
         self,
@@ -105,7 +108,8 @@ class LongDocFactScore(ModelMetric):
         for (example, _), value in best.items():
             by_example[example].append(value)
         return [
-            {"longdocfactscore": float(np.mean(sentence_scores))} for sentence_scores in by_example
+            {"longdocfactscore": float(np.mean(sentence_scores))}
+            for sentence_scores in by_example
         ]
 
     def describe(self) -> dict[str, Any]:
@@ -116,7 +120,9 @@ class LongDocFactScore(ModelMetric):
             f"|neighbors:{options.neighbors}|split:{splitter_name().replace(' ', '-')}"
         )
         description = {"signature": signature} | super().describe()
-        return description | {"sentence_weights": self._sentence_model.model.fingerprint}
+        return description | {
+            "sentence_weights": self._sentence_model.model.fingerprint
+        }
 
     def _trials(
         self, model: "Model", predictions: Sequence[str], sources: Sequence[str]
@@ -131,20 +137,29 @@ class LongDocFactScore(ModelMetric):
             written = [split_sentences(predictions[i]) or [""] for i in examples]
             read = [split_sentences(sources[i]) or [""] for i in examples]
             vectors = _unit_vectors(encode, [*written, *read])
-            summary_vectors, source_vectors = vectors[: len(examples)], vectors[len(examples) :]
+            summary_vectors, source_vectors = (
+                vectors[: len(examples)],
+                vectors[len(examples) :],
+            )
             for row, i in enumerate(examples):
                 nearest = np.argsort(
                     -summary_vectors[row] @ source_vectors[row].T, axis=1, kind="stable"
                 )
-                for number, indices in enumerate(nearest[:, : self.options.top_k].tolist()):
+                for number, indices in enumerate(
+                    nearest[:, : self.options.top_k].tolist()
+                ):
                     for index in indices:
                         part = surroundings(read[row], index, self.options.neighbors)
                         yield SentencePassage(i, number, part, written[row][number])
 
 
-def _unit_vectors(encode: SentenceEncoder, texts: Sequence[Sequence[str]]) -> list[np.ndarray]:
+def _unit_vectors(
+    encode: SentenceEncoder, texts: Sequence[Sequence[str]]
+) -> list[np.ndarray]:
     """Returns unit vectors (or 0) of the sentences of every text, encoded together."""
-    vectors = unit_rows(encode([sentence for sentences in texts for sentence in sentences]))
+    vectors = unit_rows(
+        encode([sentence for sentences in texts for sentence in sentences])
+    )
     return np.split(vectors, np.cumsum([len(sentences) for sentences in texts])[:-1])
 
 
@@ -162,7 +177,9 @@ class SentencePassage(NamedTuple):
     target: str
 
 
-def surroundings(sentences: Sequence[str], index: int, neighbors: Literal["before", "both"]) -> str:
+def surroundings(
+    sentences: Sequence[str], index: int, neighbors: Literal["before", "both"]
+) -> str:
     """Returns a sentence with its neighbors, see ``LongDocFactScore.Options``."""
     stop = index + 2 if neighbors == "both" or index == 0 else index + 1
     return " ".join(sentences[max(index - 1, 0) : stop])

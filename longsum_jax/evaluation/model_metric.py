@@ -21,7 +21,8 @@ class Requirement(NamedTuple):
     """The kind of model that a metric needs.
 
     Attributes:
-        described: description with its article, for errors: "a model with a head for answers".
+        described: description with its article, for errors: "a model with a head for
+            answers".
         heads: accepted heads; () for any.
         encoder_decoder: whether the family must have a decoder; None for either.
     """
@@ -39,8 +40,8 @@ class Requirement(NamedTuple):
 class UserModel:
     """A model that the user names in an option or passes as an object.
 
-    Its kind is checked immediately, from its config; it is loaded at its first use, once for all
-    metrics with the same path.
+    Its kind is checked immediately, from its config; it is loaded at its first use,
+    once for all metrics with the same path.
 
     Args:
         option: name of the option, such as "metrics.bertscore.model".
@@ -70,7 +71,9 @@ class UserModel:
             raise InputError(
                 f"{option} names no model; give {requirement.described}, --metric_option={flag}=DIR"
             )
-        family, self.config = (model.family, model.config) if model else load_config(path)
+        family, self.config = (
+            (model.family, model.config) if model else load_config(path)
+        )
         if not requirement.is_met(self.config, family.is_encoder_decoder):
             raise InputError(
                 f"{option}: {self.label} is a {family.name} with head {self.config.head}; give "
@@ -93,7 +96,9 @@ class UserModel:
 
         model = self._loaded or load_shared(self._path)
         if not model.has_tokenizer:
-            raise InputError(f"{self._option}: {self.label} has no tokenizer; copy its files there")
+            raise InputError(
+                f"{self._option}: {self.label} has no tokenizer; copy its files there"
+            )
         return model
 
     @contextlib.contextmanager
@@ -110,7 +115,10 @@ class UserModel:
 
     def describe(self) -> dict[str, Any]:
         """Returns the hashes of weights and tokenizer, which identify the model."""
-        return {"weights": self.model.fingerprint, "tokenizer": self.model.tokenizer.fingerprint}
+        return {
+            "weights": self.model.fingerprint,
+            "tokenizer": self.model.tokenizer.fingerprint,
+        }
 
 
 class ModelMetric(Metric):
@@ -145,14 +153,19 @@ class ModelMetric(Metric):
     scored_last = True
     options: Options
 
-    def __init__(self, options: Options | None = None, model: "Model | None" = None) -> None:
+    def __init__(
+        self, options: Options | None = None, model: "Model | None" = None
+    ) -> None:
         super().__init__(options)
         check_whole(f"metrics.{self.name}.batch_size", self.options.batch_size, 1)
         option = f"metrics.{self.name}.model"
         self.user_model = UserModel(option, self.options.model, model, self.requirement)
 
     def score(
-        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
     ) -> list[Scores]:
         with self.user_model.on_device() as model:
             return self.score_with(model, predictions, references, sources)
@@ -191,15 +204,18 @@ def text_ids(model: "Model", texts: Sequence[str], limit: int | None = None) -> 
     Args:
         model: model with a tokenizer.
         texts: texts to tokenize.
-        limit: maximum tokens of each text, including special tokens; None for the number of
-            positions.
+        limit: maximum tokens of each text, including special tokens; None for the
+            number of positions.
     """
     limit = longest_text(model, limit)
     tokenizer = model.tokenizer
     encoded = tokenizer.encode_batch(list(texts))
     rows = [tokenizer.add_special_tokens(ids, limit) for ids in encoded]
     num_special = len(tokenizer.add_special_tokens([]))
-    unread = [len(ids) + num_special - len(row) for ids, row in zip(encoded, rows, strict=True)]
+    unread = [
+        len(ids) + num_special - len(row)
+        for ids, row in zip(encoded, rows, strict=True)
+    ]
     return TextIds(rows, np.array(unread, np.int64))
 
 
@@ -220,5 +236,7 @@ def longest_text(model: "Model", limit: int | None = None) -> int | None:
     """
     from longsum_jax.models.registry import max_input_length
 
-    limits = [value for value in (limit, max_input_length(model.config)) if value is not None]
+    limits = [
+        value for value in (limit, max_input_length(model.config)) if value is not None
+    ]
     return min(limits, default=None)

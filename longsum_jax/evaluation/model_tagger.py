@@ -16,8 +16,10 @@ from longsum_jax.tokenizers.base import NO_TOKEN, first_tokens
 if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
-_WORD = re.compile(r"\w+(?:[-.'\u2019&]\w+)*")  # letters and digits, with single marks inside
-_NOUN = re.compile(r"NOUN|PROPN|NNP?S?")  # labels of Universal Dependencies and the Penn Treebank
+# letters and digits, with single marks inside
+_WORD = re.compile(r"\w+(?:[-.'\u2019&]\w+)*")
+# labels of Universal Dependencies and the Penn Treebank
+_NOUN = re.compile(r"NOUN|PROPN|NNP?S?")
 _REQUIREMENT = Requirement("a model that labels words", heads=("token_classification",))
 BATCH_SIZE = 32
 
@@ -25,16 +27,17 @@ BATCH_SIZE = 32
 class ModelTagger:
     """A tagger with a token classification model, from its checkpoint.
 
-    The label of a word is the label of its first token, as in BERT (Devlin et al. 2019, section
-    5.3); labels B-... and I-... join words, and O means no entity (``tags``). With a part-of-speech
-    model, only nouns are returned.
+    The label of a word is the label of its first token, as in BERT (Devlin et al. 2019,
+    section 5.3); labels B-... and I-... join words, and O means no entity (``tags``).
+    With a part-of-speech model, only nouns are returned.
 
     Args:
         option: name of the option for the model, such as "metrics.entities.tagger".
         path: path or name of the model, as accepted by ``longsum_jax.load``.
 
     Raises:
-        InputError: the model cannot be read, has no token classifier, or its labels have no names.
+        InputError: the model cannot be read, has no token classifier, or its labels
+            have no names.
     """
 
     def __init__(self, option: str, path: str) -> None:
@@ -48,7 +51,9 @@ class ModelTagger:
                 "config.json"
             )
         nouns = {name for name in names if _NOUN.fullmatch(name)}
-        self._labels = [name if name in nouns or not nouns else OUTSIDE for name in names]
+        self._labels = [
+            name if name in nouns or not nouns else OUTSIDE for name in names
+        ]
 
     def __call__(self, texts: Sequence[str]) -> list[list[str]]:
         """Returns the tagged words or phrases of each text."""
@@ -56,16 +61,21 @@ class ModelTagger:
         with self._user_model.on_device() as model:
             phrases = iter(self._of_sentences(model, list(itertools.chain(*sentences))))
         return [
-            list(itertools.chain(*itertools.islice(phrases, len(of_text)))) for of_text in sentences
+            list(itertools.chain(*itertools.islice(phrases, len(of_text))))
+            for of_text in sentences
         ]
 
     def describe(self) -> dict[str, Any]:
         """Returns the hashes that identify this model."""
         return self._user_model.describe()
 
-    def _of_sentences(self, model: "Model", sentences: Sequence[str]) -> list[list[str]]:
+    def _of_sentences(
+        self, model: "Model", sentences: Sequence[str]
+    ) -> list[list[str]]:
         phrases = []
-        for sentence, numbers in zip(sentences, _token_labels(model, sentences), strict=True):
+        for sentence, numbers in zip(
+            sentences, _token_labels(model, sentences), strict=True
+        ):
             words = [match.span() for match in _WORD.finditer(sentence)]
             firsts = first_tokens(words, model.tokenizer.spans(sentence))
             tagged = entities([self._label(numbers, token) for token in firsts])

@@ -11,8 +11,8 @@ from longsum_jax.text.ngrams import TOKENIZERS, ngrams_of
 class Novelty(Metric):
     """Shares of a summary's distinct n-grams that do not occur in the document, in percent.
 
-    Columns are novel_1, novel_2 and so on. Sets are compared, as in SummEval (Fabbri et al., 2021);
-    the score of a summary without n-grams is 0.
+    Columns are novel_1, novel_2 and so on. Sets are compared, as in SummEval (Fabbri et
+    al., 2021); the score of a summary without n-grams is 0.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,10 @@ class Novelty(Metric):
         self.columns = tuple(f"novel_{size}" for size in self.options.sizes)
 
     def score(
-        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
     ) -> list[Scores]:
         del references
         pairs = zip(predictions, sources, strict=True)

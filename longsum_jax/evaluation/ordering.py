@@ -13,17 +13,20 @@ _OTHERS = re.compile(r"[^0-9,\s]")
 class Ordering(Metric):
     """Concordance index of lists of numbers, from 0 to 100 (Shaham et al., 2023, section 3.3).
 
-    The percentage of all pairs of numbers that are in the order of the reference: 50 for a random
-    permutation. All characters except digits, commas and white space are removed from an answer,
-    and the latter two separate its numbers; the score is 0 unless it is a permutation of the
-    reference.
+    The percentage of all pairs of numbers that are in the order of the reference: 50
+    for a random permutation. All characters except digits, commas and white space are
+    removed from an answer, and the latter two separate its numbers; the score is 0
+    unless it is a permutation of the reference.
     """
 
     columns = ("concordance_index",)
     reads_sources = False
 
     def score(
-        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
     ) -> list[Scores]:
         del sources
         pairs = zip(predictions, references, strict=True)
@@ -42,7 +45,11 @@ def _concordance(prediction: str, reference: str) -> float:
         return 0.0
     positions = {number: position for position, number in enumerate(predicted)}
     pairs = list(itertools.combinations(right, 2))
-    return 100 * sum(positions[first] < positions[second] for first, second in pairs) / len(pairs)
+    return (
+        100
+        * sum(positions[first] < positions[second] for first, second in pairs)
+        / len(pairs)
+    )
 
 
 def _numbers(answer: str) -> list[str]:

@@ -13,15 +13,19 @@ HALVING = 10.0  # percentage points by which the score halves
 class Percentage(Metric):
     """Exponential similarity, from 0 to 100 (Shaham et al., 2023, section 3.3).
 
-    100 * 2 ** (-10 * |p - q|) for the first percentages p and q, as fractions, in the answer and
-    the reference: halved for every 10 points. An answer without a percentage scores 0.
+    100 * 2 ** (-10 * |p - q|) for the first percentages p and q, as fractions, in the
+    answer and the reference: halved for every 10 points. An answer without a percentage
+    scores 0.
     """
 
     columns = ("exp_similarity",)
     reads_sources = False
 
     def score(
-        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
     ) -> list[Scores]:
         del sources
         pairs = zip(predictions, references, strict=True)

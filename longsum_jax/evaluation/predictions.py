@@ -91,7 +91,9 @@ def pairs_by_id(documents: Iterable[DataRow], name: str) -> dict[str, Pair]:
     pairs: dict[str, Pair] = {}
     for document in documents:
         if document.id in pairs:
-            raise InputError(f'{name}: duplicate id "{document.id}"; give every row a different id')
+            raise InputError(
+                f'{name}: duplicate id "{document.id}"; give every row a different id'
+            )
         pairs[document.id] = pair_of(document)
     return pairs
 
@@ -115,7 +117,9 @@ class ModelSummary(Protocol):
 class Summarizer(Protocol):
     """The method of ``inference.model.Model`` used here."""
 
-    def summaries(self, texts: Sequence[str], **options: Any) -> Sequence[ModelSummary]: ...
+    def summaries(
+        self, texts: Sequence[str], **options: Any
+    ) -> Sequence[ModelSummary]: ...
 
 
 class PredictionsFile(RowsFile):
@@ -129,7 +133,10 @@ class PredictionsFile(RowsFile):
         rows = {row["id"]: row for row in self.rows}
         for pair in pairs:
             row = rows.get(pair.id, {})
-            stored = row.get("reference", pair.reference), row.get("content", pair.content)
+            stored = (
+                row.get("reference", pair.reference),
+                row.get("content", pair.content),
+            )
             if stored != (pair.reference, pair.content):
                 raise InputError(
                     f'{self.path}: the document, query or reference of "{pair.id}" has changed '
@@ -153,7 +160,8 @@ class PredictionsFile(RowsFile):
             ) from error
 
 
-# Work lost if an evaluation is killed: batches, or documents if the model picks the batch size.
+# Work lost if an evaluation is killed: batches, or documents if the model picks the
+# batch size.
 BATCHES_AT_ONCE = 4
 DOCUMENTS_AT_ONCE = 64
 
@@ -169,13 +177,15 @@ def predict(
 ) -> list[Row]:
     """Summarizes the source of every pair and scores the summary.
 
-    With batches, the longest documents come first, so that a batch has documents of similar length;
-    the model tokenizes ahead while it decodes. Rows are completed several batches at a time.
+    With batches, the longest documents come first, so that a batch has documents of
+    similar length; the model tokenizes ahead while it decodes. Rows are completed
+    several batches at a time.
 
     Args:
         model: model that summarizes.
         pairs: documents with their references.
-        metrics: metrics by name; metrics that are ``scored_last`` are left to ``score_last``.
+        metrics: metrics by name; metrics that are ``scored_last`` are left to
+            ``score_last``.
         batch_size: documents decoded together, see ``Model.summaries``.
         on_row: callback with every finished row.
         **options: options of ``Model.summaries``.
@@ -183,7 +193,9 @@ def predict(
     Returns:
         The rows in the order of ``pairs``.
     """
-    at_once = {name: metric for name, metric in metrics.items() if not metric.scored_last}
+    at_once = {
+        name: metric for name, metric in metrics.items() if not metric.scored_last
+    }
     rows: dict[int, Row] = {}
     window, order = _documents_at_once(batch_size), list(range(len(pairs)))
     if batch_size != 1:
@@ -195,7 +207,9 @@ def predict(
         summaries = _summaries(model, batch, batch_size=batch_size, **options)
         seconds = (time.perf_counter() - began) / len(batch)
         scores = example_scores(at_once, [summary.text for summary in summaries], batch)
-        for i, pair, summary, values in zip(indices, batch, summaries, scores, strict=True):
+        for i, pair, summary, values in zip(
+            indices, batch, summaries, scores, strict=True
+        ):
             row = {
                 "id": pair.id,
                 "prediction": summary.text,
@@ -217,7 +231,9 @@ def _documents_at_once(batch_size: int | Literal["auto"]) -> int:
     return batch_size * BATCHES_AT_ONCE if batch_size > 1 else 1
 
 
-def _summaries(model: Summarizer, pairs: Sequence[Pair], **options: Any) -> Sequence[ModelSummary]:
+def _summaries(
+    model: Summarizer, pairs: Sequence[Pair], **options: Any
+) -> Sequence[ModelSummary]:
     sources = [pair.source for pair in pairs]
     names = [f'document "{pair.id}"' for pair in pairs]
     if any(pair.query for pair in pairs):
@@ -237,7 +253,8 @@ def score_last(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> 
         True if a row has changed; False if all rows already have all scores.
 
     Raises:
-        InputError: a score that is not finite, or an error of a metric; rows are then unchanged.
+        InputError: a score that is not finite, or an error of a metric; rows are then
+            unchanged.
     """
     last = {name: metric for name, metric in metrics.items() if metric.scored_last}
     columns = columns_of(last)
@@ -271,7 +288,8 @@ def example_scores(
 ) -> list[Scores]:
     """Returns one dictionary for each prediction, with its scores by all metrics.
 
-    With several references, metrics that use references combine the scores of all of them.
+    With several references, metrics that use references combine the scores of all of
+    them.
     """
     scores: list[Scores] = [{} for _ in pairs]
     for metric in metrics.values():
@@ -281,7 +299,9 @@ def example_scores(
     return scores
 
 
-def _scores_by(metric: Metric, predictions: Sequence[str], pairs: Sequence[Pair]) -> list[Scores]:
+def _scores_by(
+    metric: Metric, predictions: Sequence[str], pairs: Sequence[Pair]
+) -> list[Scores]:
     if not metric.reads_references or not any(pair.other_references for pair in pairs):
         references, sources = _texts(pairs)
         return metric.score(predictions, references, sources)
@@ -326,7 +346,9 @@ def _texts(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
     return references, sources
 
 
-def summary_of(rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics) -> dict[str, Any]:
+def summary_of(
+    rows: Sequence[Row], pairs: Sequence[Pair], metrics: Metrics
+) -> dict[str, Any]:
     """Returns scores, lengths and throughput over all rows.
 
     Args:
@@ -361,7 +383,9 @@ def _total(rows: Sequence[Row], name: str) -> Any:
     return sum(row[name] for row in rows)
 
 
-def baseline_predictions(pairs: Sequence[Pair], *, seed: int = 0) -> dict[str, list[str]]:
+def baseline_predictions(
+    pairs: Sequence[Pair], *, seed: int = 0
+) -> dict[str, list[str]]:
     """Returns the lead and random sentences of every document, as baselines.
 
     Their length is the average length of the references.
@@ -372,11 +396,15 @@ def baseline_predictions(pairs: Sequence[Pair], *, seed: int = 0) -> dict[str, l
     selections = []
     for i, pair in enumerate(pairs):
         leads.append(lead(pair.source, num_words=words))
-        selections.append(random_sentences(pair.source, num_words=words, seed=(seed, i)))
+        selections.append(
+            random_sentences(pair.source, num_words=words, seed=(seed, i))
+        )
     return {"lead": leads, "random": selections}
 
 
-def baseline_scores(pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0) -> dict[str, Scores]:
+def baseline_scores(
+    pairs: Sequence[Pair], metrics: Metrics, *, seed: int = 0
+) -> dict[str, Scores]:
     """Returns the scores of ``baseline_predictions`` by name."""
     values = {}
     for name, texts in baseline_predictions(pairs, seed=seed).items():

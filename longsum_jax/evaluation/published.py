@@ -1,9 +1,9 @@
 """Published results: all scores in the tables of the four papers, for comparison.
 
-``published.json`` was transcribed from the papers. A table has parts, each with columns and rows. A
-column has the name of this library's metric if both measure the same; a column "NAME:METRIC"
-belongs to the data set NAME, and a column that ends with "?" is ambiguous in the paper. ``missing``
-contains the reason if a table lacks numbers.
+``published.json`` was transcribed from the papers. A table has parts, each with columns
+and rows. A column has the name of this library's metric if both measure the same; a
+column "NAME:METRIC" belongs to the data set NAME, and a column that ends with "?" is
+ambiguous in the paper. ``missing`` contains the reason if a table lacks numbers.
 """
 
 import json
@@ -36,7 +36,8 @@ class PublishedPart(NamedTuple):
     Attributes:
         columns: names of the columns.
         rows: name of the system and a value for every column; None for an empty cell.
-        datasets: data sets of columns without a data set, names in ``data.tasks.TASKS``.
+        datasets: data sets of columns without a data set, names in
+            ``data.tasks.TASKS``.
         split: split of the data sets, None if the paper does not state it.
         origin: source of the numbers if they are not from the table itself.
         note: remark on the numbers.
@@ -134,7 +135,9 @@ def read_published() -> Mapping[str, PublishedPaper]:
 
 
 def _paper(values: Mapping[str, Any]) -> PublishedPaper:
-    tables = {number: _table(number, table) for number, table in values["tables"].items()}
+    tables = {
+        number: _table(number, table) for number, table in values["tables"].items()
+    }
     return PublishedPaper(
         values["title"], values["source"], values["rouge"], values["stemmer"], tables
     )
@@ -185,10 +188,12 @@ def find_published(choice: str) -> list[PublishedBlock]:
     """Returns published rows to compare scores with.
 
     Args:
-        choice: "PAPER:DATASET", as in "lsg:arxiv", or "PAPER:tableN", as in "awesome:table10".
+        choice: "PAPER:DATASET", as in "lsg:arxiv", or "PAPER:tableN", as in
+            "awesome:table10".
 
     Raises:
-        InputError: an unknown choice, or one without numbers; the message lists the choices.
+        InputError: an unknown choice, or one without numbers; the message lists the
+            choices.
     """
     papers = read_published()
     name, colon, topic = choice.partition(":")
@@ -218,7 +223,11 @@ def _reason(paper: str, topic: str) -> str:
     if choices:
         remedy = did_you_mean(topic, choices)
     else:
-        others = [f"{name}:{block.dataset}" for name in read_published() for block in _blocks(name)]
+        others = [
+            f"{name}:{block.dataset}"
+            for name in read_published()
+            for block in _blocks(name)
+        ]
         remedy = f"choices of other papers: {', '.join(dict.fromkeys(others))}"
     for table in read_published()[paper].tables.values():
         datasets = {dataset for part in table.parts for dataset in part.datasets}

@@ -67,20 +67,29 @@ def make_metrics(
         options: metric name -> its options by name.
 
     Raises:
-        InputError: no name, an unknown or duplicate one; unknown options, or an invalid value.
+        InputError: no name, an unknown or duplicate one; unknown options, or an invalid
+            value.
     """
     if not names:
-        raise InputError(f"metrics: give at least one; known: {', '.join(sorted(METRICS))}")
+        raise InputError(
+            f"metrics: give at least one; known: {', '.join(sorted(METRICS))}"
+        )
     for name in [*names, *options]:
         if name not in METRICS:
             raise InputError(f'unknown metric "{name}"; {did_you_mean(name, METRICS)}')
     for name in options:
         if name not in names:
-            raise InputError(f'options of the metric "{name}", which is not selected; add it')
+            raise InputError(
+                f'options of the metric "{name}", which is not selected; add it'
+            )
     if len(set(names)) < len(names):
-        raise InputError(f"metrics={','.join(names)} names a metric twice; give each once")
+        raise InputError(
+            f"metrics={','.join(names)} names a metric twice; give each once"
+        )
     metrics = {}
     for name in names:
         metric = METRICS[name]
-        metrics[name] = metric(from_dict(metric.Options, options.get(name, {}), f"metrics.{name}"))
+        metrics[name] = metric(
+            from_dict(metric.Options, options.get(name, {}), f"metrics.{name}")
+        )
     return metrics

@@ -12,9 +12,10 @@ from longsum_jax.text.ngrams import TOKENIZERS, ngrams_of
 class Repetition(Metric):
     """Unique and repeated n-grams of a summary, in percent.
 
-    unique_n is the number of distinct n-grams over the number of all n-grams, so higher means less
-    repetition; repeated_n is the share of distinct n-grams that occur more than once (SummEval,
-    Fabbri et al., 2021). The scores of a summary without n-grams are 0.
+    unique_n is the number of distinct n-grams over the number of all n-grams, so higher
+    means less repetition; repeated_n is the share of distinct n-grams that occur more
+    than once (SummEval, Fabbri et al., 2021). The scores of a summary without n-grams
+    are 0.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -42,10 +43,15 @@ class Repetition(Metric):
     def __init__(self, options: Options | None = None) -> None:
         super().__init__(options)
         sizes = self.options.sizes
-        self.columns = tuple(f"{kind}_{size}" for kind in ("unique", "repeated") for size in sizes)
+        self.columns = tuple(
+            f"{kind}_{size}" for kind in ("unique", "repeated") for size in sizes
+        )
 
     def score(
-        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
     ) -> list[Scores]:
         del references, sources
         return [self._shares(prediction) for prediction in predictions]

@@ -1,7 +1,7 @@
 """An HTML report with the scores of systems, and every document with its summaries.
 
-The report is a single file. It contains the documents in compressed chunks, which a browser
-decompresses when it shows them, so that thousands of documents fit.
+The report is a single file. It contains the documents in compressed chunks, which a
+browser decompresses when it shows them, so that thousands of documents fit.
 """
 
 import base64
@@ -26,7 +26,8 @@ from longsum_jax.text.markdown_marks import pieces_without_marks
 from longsum_jax.text.ngrams import num_words
 from longsum_jax.text.sentences import sentence_ends, split_sentences
 
-CHUNK_CHARACTERS = 1 << 19  # JSON characters of the documents that are compressed together
+# JSON characters of the documents that are compressed together
+CHUNK_CHARACTERS = 1 << 19
 BINS = 20  # bins of every histogram
 DIGITS = 3  # decimals of support scores
 OPENING = 120  # characters of a document that the table shows
@@ -51,9 +52,11 @@ class ReportContent(NamedTuple):
         differences: differences of the first system from each other one, from
             ``comparison.compare``.
         sampling: sampling options of intervals and tests.
-        main_column: column shown first; by default a mean of ROUGE, otherwise the first column.
+        main_column: column shown first; by default a mean of ROUGE, otherwise the first
+            column.
         aligner: aligner that finds the sources of sentences; None for ``WordAligner``.
-        published: rows of papers for a comparison, as returned by ``published.find_published``.
+        published: rows of papers for a comparison, as returned by
+            ``published.find_published``.
     """
 
     pairs: Sequence[Pair]
@@ -73,7 +76,10 @@ def write_report(path: Path, content: ReportContent) -> None:
         OSError: the file cannot be written.
         InputError: the aligner cannot determine support.
     """
-    parts = {"style": read_part("report.css"), "script": "\n".join(map(read_part, SCRIPTS))}
+    parts = {
+        "style": read_part("report.css"),
+        "script": "\n".join(map(read_part, SCRIPTS)),
+    }
     head, _, tail = fill(read_part("report.html"), **parts).partition("{{data}}")
     statistics = _Statistics(len(content.systems))
     aligner = content.aligner or WordAligner()
@@ -177,7 +183,8 @@ class _Statistics:
         # Support of every sentence of a text, by series and document.
         self._totals: list[list[list[float]]] = [[] for _ in range(1 + systems)]
         self.sentences = np.zeros((1 + systems, BINS), np.int64)  # histogram of support
-        self._used = np.zeros((1 + systems, BINS))  # sums of histograms of source positions
+        # sums of histograms of source positions
+        self._used = np.zeros((1 + systems, BINS))
         self._used_by = np.zeros((1 + systems, 1), np.int64)
 
     def add(self, document: _Document) -> None:
@@ -202,7 +209,10 @@ class _Statistics:
 
     def _add_text(self, series: int, text: _Text, positions: np.ndarray) -> None:
         # Round as the page does, so that the counts match the sentences it marks.
-        totals = [sum(round(score, DIGITS) for score in support.scores) for support in text.support]
+        totals = [
+            sum(round(score, DIGITS) for score in support.scores)
+            for support in text.support
+        ]
         self._totals[series].append(totals)
         self.sentences[series] += _histogram(np.array(totals))
         indices = [index for support in text.support for index in support.indices]
@@ -247,17 +257,22 @@ def _index(content: ReportContent, statistics: _Statistics) -> dict[str, Any]:
         "columns": columns,
         "main_column": next(name for name in main if name in columns),
         "signatures": [
-            description["signature"] for description in described if "signature" in description
+            description["signature"]
+            for description in described
+            if "signature" in description
         ],
         "sampling": content.sampling._asdict(),
-        "systems": [_system_json(system, content.differences) for system in content.systems],
+        "systems": [
+            _system_json(system, content.differences) for system in content.systems
+        ],
         "published": [block._asdict() for block in content.published],
         "has_references": any(statistics.documents["reference_words"]),
         "documents": statistics.documents,
         "words": statistics.words,
         "scores": {
             column: [
-                [round(scores[column], 4) for scores in system.scores] for system in content.systems
+                [round(scores[column], 4) for scores in system.scores]
+                for system in content.systems
             ]
             for column in columns
         },
@@ -292,7 +307,8 @@ def _system_json(
         "values": system.values,
         "intervals": system.intervals,
         "against": {
-            column: difference._asdict() for column, difference in system_differences.items()
+            column: difference._asdict()
+            for column, difference in system_differences.items()
         },
         "empty": sum(not text.strip() for text in system.predictions),
     }
@@ -313,7 +329,9 @@ class _Chunks:
 
     def add(self, document: dict[str, Any]) -> None:
         """Adds a document, and writes a chunk when it is full."""
-        self._waiting.append(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+        self._waiting.append(
+            json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        )
         if sum(map(len, self._waiting)) >= CHUNK_CHARACTERS:
             self.close()
 
@@ -321,14 +339,18 @@ class _Chunks:
         """Writes the last chunk."""
         if not self._waiting:
             return
-        _write_packed(self._file, f"chunk-{len(self.starts)}", f"[{','.join(self._waiting)}]")
+        _write_packed(
+            self._file, f"chunk-{len(self.starts)}", f"[{','.join(self._waiting)}]"
+        )
         self.starts.append(self._written)
         self._written += len(self._waiting)
         self._waiting = []
 
 
 def _write_data(file: TextIO, name: str, data: dict[str, Any]) -> None:
-    _write_packed(file, name, json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+    _write_packed(
+        file, name, json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    )
 
 
 def _write_packed(file: TextIO, name: str, text: str) -> None:

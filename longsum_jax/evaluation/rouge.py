@@ -1,6 +1,7 @@
 """ROUGE, bit-identical to rouge-score 0.1.2 and many times as fast.
 
-Scores and F-measures use that package; n-grams and common subsequences are counted here.
+Scores and F-measures use that package; n-grams and common subsequences are counted
+here.
 """
 
 import collections
@@ -30,10 +31,11 @@ EQUALED_VERSION = "0.1.2"  # of rouge-score; a test compares both
 class Rouge(Metric):
     """ROUGE of the selected types (Lin, 2004), from 0 to 100; see ``Options``.
 
-    Columns are the F-measures with the names of the types and, with ``details``, precision and
-    recall; "mean_rouge" is the mean of ROUGE-1, -2 and -Lsum (as in LOCOST), if these types are
-    selected; "geometric_rouge" is the geometric mean of ROUGE-1, -2 and -L (SCROLLS), if these
-    types are selected. For a data set, it is the geometric mean of the three means.
+    Columns are the F-measures with the names of the types and, with ``details``,
+    precision and recall; "mean_rouge" is the mean of ROUGE-1, -2 and -Lsum (as in
+    LOCOST), if these types are selected; "geometric_rouge" is the geometric mean of
+    ROUGE-1, -2 and -L (SCROLLS), if these types are selected. For a data set, it is the
+    geometric mean of the three means.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -41,17 +43,17 @@ class Rouge(Metric):
         """Options of ROUGE.
 
         Attributes:
-            types: types among rouge1, rouge2, rouge3 (n-grams), rougeL (longest common subsequence
-                of the texts) and rougeLsum (of their sentences).
+            types: types among rouge1, rouge2, rouge3 (n-grams), rougeL (longest common
+                subsequence of the texts) and rougeLsum (of their sentences).
             details: True to report precision and recall in addition to F-measures.
             stemmer: True to stem words of more than three letters (Porter, as in NLTK).
-            tokenizer: "default" is rouge-score's, which finds only a-z and 0-9; "unicode" finds
-                words in any script; "auto" uses "unicode" for references in non-Latin scripts,
-                otherwise "default".
-            splitter: splitter of ROUGE-Lsum. "sentences" splits every line into sentences; "lines"
-                treats each line as a sentence, as rouge-score does.
-            references: aggregation over several references: "max" uses the reference with the best
-                F-measure of the type, "mean" averages.
+            tokenizer: "default" is rouge-score's, which finds only a-z and 0-9;
+                "unicode" finds words in any script; "auto" uses "unicode" for
+                references in non-Latin scripts, otherwise "default".
+            splitter: splitter of ROUGE-Lsum. "sentences" splits every line into
+                sentences; "lines" treats each line as a sentence, as rouge-score does.
+            references: aggregation over several references: "max" uses the reference
+                with the best F-measure of the type, "mean" averages.
         """
 
         types: tuple[RougeType, ...] = ROUGE_TYPES
@@ -75,10 +77,15 @@ class Rouge(Metric):
 
     def __init__(self, options: Options | None = None) -> None:
         super().__init__(options)
-        self.columns = tuple(self._values({name: _NOTHING for name in self.options.types}))
+        self.columns = tuple(
+            self._values({name: _NOTHING for name in self.options.types})
+        )
 
     def score(
-        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
     ) -> list[Scores]:
         del sources
         pairs = zip(predictions, references, strict=True)
@@ -103,7 +110,9 @@ class Rouge(Metric):
         result = []
         num_others = sum(not is_latin(text) for text in references)
         if num_others and self.options.tokenizer != "unicode":
-            others = f"{num_others} of {len(references)} references are not in Latin script"
+            others = (
+                f"{num_others} of {len(references)} references are not in Latin script"
+            )
             if self.options.tokenizer == "auto":
                 result.append(f"{others}: they are split as by rouge.tokenizer=unicode")
             else:
@@ -135,7 +144,9 @@ class Rouge(Metric):
         """Returns the columns of all types with both means, if their types are selected."""
         values = dict(values)
         if set(ROUGE_TYPES) <= set(self.options.types):
-            values["mean_rouge"] = sum(values[name] for name in ROUGE_TYPES) / len(ROUGE_TYPES)
+            values["mean_rouge"] = sum(values[name] for name in ROUGE_TYPES) / len(
+                ROUGE_TYPES
+            )
         if set(SCROLLS_TYPES) <= set(self.options.types):
             product = math.prod(values[name] for name in SCROLLS_TYPES)
             values["geometric_rouge"] = product ** (1 / len(SCROLLS_TYPES))
@@ -148,9 +159,9 @@ _NOTHING = Score(0.0, 0.0, 0.0)
 def rouge(prediction: str, reference: str, *, stemmer: bool = False) -> Scores:
     """Returns the F-measures of ROUGE-1, ROUGE-2 and ROUGE-Lsum, and their mean, from 0 to 100.
 
-    ROUGE-Lsum compares sentence by sentence (Lin, 2004, section 3.2): every line of either text is
-    split into sentences. LOCOST reports values without stemming and their mean; Hepos, LSG and
-    AWESOME use stemming.
+    ROUGE-Lsum compares sentence by sentence (Lin, 2004, section 3.2): every line of
+    either text is split into sentences. LOCOST reports values without stemming and
+    their mean; Hepos, LSG and AWESOME use stemming.
 
     Args:
         prediction: generated summary; may be empty.
@@ -160,7 +171,9 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = False) -> Scores:
     Returns:
         Dictionary with rouge1, rouge2, rougeLsum, mean_rouge.
     """
-    [values] = Rouge(Rouge.Options(stemmer=stemmer)).score([prediction], [reference], [""])
+    [values] = Rouge(Rouge.Options(stemmer=stemmer)).score(
+        [prediction], [reference], [""]
+    )
     return values
 
 
@@ -174,11 +187,15 @@ def corpus_rouge(pairs: Iterable[tuple[str, str]], *, stemmer: bool = False) -> 
     Raises:
         InputError: there are no pairs.
     """
-    scores = [rouge(prediction, reference, stemmer=stemmer) for prediction, reference in pairs]
+    scores = [
+        rouge(prediction, reference, stemmer=stemmer) for prediction, reference in pairs
+    ]
     return mean_scores(scores)
 
 
-def rouge_parts(prediction: str, reference: str, options: Rouge.Options) -> dict[RougeType, Score]:
+def rouge_parts(
+    prediction: str, reference: str, options: Rouge.Options
+) -> dict[RougeType, Score]:
     """Returns precision, recall and F-measure of every type in the options.
 
     Args:
@@ -212,7 +229,11 @@ def rouge_parts(prediction: str, reference: str, options: Rouge.Options) -> dict
 
 def describe(options: Rouge.Options) -> dict[str, Any]:
     """Returns the settings that determine the values, for reports: signature, splitter, options."""
-    splitter = splitter_name().replace(" ", "-") if options.splitter == "sentences" else "lines"
+    splitter = (
+        splitter_name().replace(" ", "-")
+        if options.splitter == "sentences"
+        else "lines"
+    )
     fields = {
         "stem": "yes" if options.stemmer else "no",
         "split": splitter,
@@ -220,18 +241,26 @@ def describe(options: Rouge.Options) -> dict[str, Any]:
         "refs": options.references,
         "v": EQUALED_VERSION,
     }
-    signature = "|".join(["rouge", *(f"{key}:{value}" for key, value in fields.items())])
+    signature = "|".join(
+        ["rouge", *(f"{key}:{value}" for key, value in fields.items())]
+    )
     return {"signature": signature} | dataclasses.asdict(options)
 
 
-def _ngram_parts(predicted: Sequence[Word], expected: Sequence[Word], size: int) -> Score:
+def _ngram_parts(
+    predicted: Sequence[Word], expected: Sequence[Word], size: int
+) -> Score:
     """Returns ROUGE-n, with counts of common n-grams clipped to the smaller count."""
-    counts = [collections.Counter(ngrams_of(words, size)) for words in (predicted, expected)]
+    counts = [
+        collections.Counter(ngrams_of(words, size)) for words in (predicted, expected)
+    ]
     hits = (counts[0] & counts[1]).total()
     return _parts(hits, counts[0].total(), counts[1].total())
 
 
-def _summary_hits(predicted: Sequence[Sequence[Word]], expected: Sequence[Sequence[Word]]) -> int:
+def _summary_hits(
+    predicted: Sequence[Sequence[Word]], expected: Sequence[Sequence[Word]]
+) -> int:
     """Returns the number of reference words in common subsequences with predicted sentences.
 
     A word is counted at most as often as it occurs in the prediction.
@@ -254,7 +283,9 @@ def _parts(hits: int, predicted: int, expected: int) -> Score:
 def _sentences(text: str, splitter: str) -> list[str]:
     if splitter == "lines":
         return text.split("\n")
-    return [sentence for line in text.splitlines() for sentence in split_sentences(line)]
+    return [
+        sentence for line in text.splitlines() for sentence in split_sentences(line)
+    ]
 
 
 def _tokenizer(name: str, stemmer: bool) -> Callable[[str], Sequence[Word]]:

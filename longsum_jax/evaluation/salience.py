@@ -15,9 +15,10 @@ from longsum_jax.text.ngrams import TOKENIZERS
 class Salience(Metric):
     """The curve of salient n-grams (Huang et al., 2021, figure 2) of a summary, in percent.
 
-    salient_30 is the share of the summary's n-grams, among the ones found in the document, that
-    first occur within its first 30 percent. The last value is 100, or 0 if no n-gram occurs in the
-    document; the mean curve leaves such summaries out. See ``text.extractive.salient_ngrams``.
+    salient_30 is the share of the summary's n-grams, among the ones found in the
+    document, that first occur within its first 30 percent. The last value is 100, or 0
+    if no n-gram occurs in the document; the mean curve leaves such summaries out. See
+    ``text.extractive.salient_ngrams``.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -37,19 +38,28 @@ class Salience(Metric):
         def __post_init__(self) -> None:
             check_whole("metrics.salience.size", self.size, 1)
             if not 1 <= self.shares <= 100:
-                raise InputError(f"metrics.salience.shares={self.shares} must be from 1 to 100")
+                raise InputError(
+                    f"metrics.salience.shares={self.shares} must be from 1 to 100"
+                )
 
-    columns: tuple[str, ...] = tuple(f"salient_{percent}" for percent in range(10, 101, 10))
+    columns: tuple[str, ...] = tuple(
+        f"salient_{percent}" for percent in range(10, 101, 10)
+    )
     reads_references = False
     options: Options
 
     def __init__(self, options: Options | None = None) -> None:
         super().__init__(options)
         shares = self.options.shares
-        self.columns = tuple(f"salient_{100 * share // shares}" for share in range(1, shares + 1))
+        self.columns = tuple(
+            f"salient_{100 * share // shares}" for share in range(1, shares + 1)
+        )
 
     def score(
-        self, predictions: Sequence[str], references: Sequence[str], sources: Sequence[str]
+        self,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
     ) -> list[Scores]:
         del references
         pairs = zip(predictions, sources, strict=True)

@@ -1,8 +1,9 @@
 """The released data sets of SCROLLS and ZeroSCROLLS, and their metrics.
 
-Sources: Shaham et al., 2022; Shaham et al., 2023, section 3.3. A release is TASK.zip with
-TASK/SPLIT.jsonl, rows of id, pid, input and output. Rows with the same id are one example with
-several correct outputs. A submission is one CSV of predictions for all tasks.
+Sources: Shaham et al., 2022; Shaham et al., 2023, section 3.3. A release is TASK.zip
+with TASK/SPLIT.jsonl, rows of id, pid, input and output. Rows with the same id are one
+example with several correct outputs. A submission is one CSV of predictions for all
+tasks.
 """
 
 import csv
@@ -73,7 +74,10 @@ ZERO_SCROLLS_TASKS = {
     "book_sum_sort": ScrollsTask("ordering", "concordance_index", {}),
 }
 Tasks = Mapping[str, ScrollsTask]
-SUITES: Mapping[str, Tasks] = {"scrolls": SCROLLS_TASKS, "zero_scrolls": ZERO_SCROLLS_TASKS}
+SUITES: Mapping[str, Tasks] = {
+    "scrolls": SCROLLS_TASKS,
+    "zero_scrolls": ZERO_SCROLLS_TASKS,
+}
 _TEXTS = ("id", "input", "output")
 SUBMISSION_COLUMNS = ("Task", "ID", "Prediction")
 
@@ -86,15 +90,17 @@ def read_scrolls(path: str | Path, split: str = "validation") -> dict[str, Pair]
         split: split in a zip file or a directory.
 
     Raises:
-        InputError: no such split, invalid rows, or outputs that are not released, as for the test
-            sets.
+        InputError: no such split, invalid rows, or outputs that are not released, as
+            for the test sets.
     """
     pairs: dict[str, Pair] = {}
     for where, row in _rows(Path(path), split):
         for key in _TEXTS:
             if not isinstance(row.get(key), str):
                 hint = ", which test sets lack" if key == "output" else ""
-                raise InputError(f'{where}: no text under "{key}"{hint}; give another --split')
+                raise InputError(
+                    f'{where}: no text under "{key}"{hint}; give another --split'
+                )
         name, source, output = (replace_half_characters(row[key]) for key in _TEXTS)
         if name in pairs:
             others = (*pairs[name].other_references, output)
@@ -123,7 +129,10 @@ def read_ids(path: str | Path, split: str = "test") -> list[str]:
 
 
 def read_all_predictions(
-    directory: str | Path, tasks: Tasks = SCROLLS_TASKS, *, prediction_key: str = "prediction"
+    directory: str | Path,
+    tasks: Tasks = SCROLLS_TASKS,
+    *,
+    prediction_key: str = "prediction",
 ) -> dict[str, dict[str, Prediction]]:
     """Reads TASK.json or TASK.jsonl of every task from a directory, by task and id.
 
@@ -133,7 +142,8 @@ def read_all_predictions(
         prediction_key: field of the prediction in JSON lines.
 
     Raises:
-        InputError: a task has no file or two, or a file is invalid for ``read_predictions``.
+        InputError: a task has no file or two, or a file is invalid for
+            ``read_predictions``.
     """
     predictions = {}
     for task in tasks:
@@ -165,7 +175,8 @@ def score_task(
         task: a name in ``tasks``.
         predictions: predictions by id.
         pairs: inputs and outputs by id.
-        on_missing: "error" to raise for ids without predictions, "skip" to leave them out.
+        on_missing: "error" to raise for ids without predictions, "skip" to leave them
+            out.
         tasks: tasks of a suite.
 
     Raises:
@@ -198,12 +209,15 @@ def write_submission(
         The number of rows.
 
     Raises:
-        InputError: a task is missing, ids differ from ``ids``, or a text does not survive CSV.
+        InputError: a task is missing, ids differ from ``ids``, or a text does not
+            survive CSV.
         OSError: the file cannot be written.
     """
     absent = [task for task in tasks if task not in predictions]
     if absent:
-        raise InputError(f"no predictions of {first_names(absent)}; a submission needs all tasks")
+        raise InputError(
+            f"no predictions of {first_names(absent)}; a submission needs all tasks"
+        )
     for task, expected in (ids or {}).items():
         _check_ids(task, predictions[task], expected)
     rows = [
@@ -220,11 +234,16 @@ def write_submission(
     return len(rows)
 
 
-def _check_ids(task: str, predictions: Mapping[str, Prediction], expected: list[str]) -> None:
+def _check_ids(
+    task: str, predictions: Mapping[str, Prediction], expected: list[str]
+) -> None:
     missing = [name for name in expected if name not in predictions]
     expected_set = set(expected)
     unknown = [name for name in predictions if name not in expected_set]
-    for names, problem in ((missing, "have no prediction"), (unknown, "are not of this split")):
+    for names, problem in (
+        (missing, "have no prediction"),
+        (unknown, "are not of this split"),
+    ):
         if names:
             raise InputError(
                 f"{task}: {len(names)} ids {problem}, {first_names(names)}; give predictions of "
@@ -247,7 +266,9 @@ def _check_csv(text: str, rows: list[tuple[str, str, str]]) -> None:
                 f'{task}: the prediction of "{name}" changes if stored as CSV; correct it'
             )
     if tuple(head) != SUBMISSION_COLUMNS or len(lines) != len(rows):
-        raise InputError("the predictions change if stored as CSV; look for control characters")
+        raise InputError(
+            "the predictions change if stored as CSV; look for control characters"
+        )
 
 
 def _task_file(directory: Path, task: str, suffixes: tuple[str, ...]) -> Path:
@@ -306,7 +327,9 @@ def _parsed(line: bytes, where: str) -> Row:
     try:
         row = parse_json(line)
     except ValueError as error:
-        raise InputError(f"{where}: not valid JSON ({error}); fetch the file again") from None
+        raise InputError(
+            f"{where}: not valid JSON ({error}); fetch the file again"
+        ) from None
     if not isinstance(row, dict):
         raise InputError(f"{where}: not a JSON object; fetch the file again")
     return row

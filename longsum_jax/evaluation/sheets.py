@@ -1,7 +1,7 @@
 """Sheets for human judges, as CSV for spreadsheets and as HTML pages.
 
-A sheet has a row for every sentence of a summary, if the protocol asks about sentences, and one row
-without a sentence number for the questions about the summary.
+A sheet has a row for every sentence of a summary, if the protocol asks about sentences,
+and one row without a sentence number for the questions about the summary.
 """
 
 import csv
@@ -52,7 +52,8 @@ def write_sheets(
 ) -> list[Path]:
     """Writes a CSV and an HTML file for every judge, and instructions and documents as text files.
 
-    The pages do not need network access. The files do not contain system names or document ids.
+    The pages do not need network access. The files do not contain system names or
+    document ids.
 
     Args:
         directory: an existing directory.
@@ -90,11 +91,13 @@ def write_sheets(
 def read_sheets(paths: Sequence[str | Path], key: Key) -> Answers:
     """Reads filled sheets, which must be complete for every judge with at least one answer.
 
-    Cells may be separated by commas, semicolons or tabs, as saved by different spreadsheets.
+    Cells may be separated by commas, semicolons or tabs, as saved by different
+    spreadsheets.
 
     Raises:
-        InputError: a missing column or answer, an item or sentence that is not in the key, two rows
-            for one sentence, an invalid answer, or a ranking without a first place.
+        InputError: a missing column or answer, an item or sentence that is not in the
+            key, two rows for one sentence, an invalid answer, or a ranking without a
+            first place.
     """
     answers: Answers = {}
     rows: dict[tuple[str, int], _Row] = {}
@@ -113,7 +116,9 @@ def read_sheets(paths: Sequence[str | Path], key: Key) -> Answers:
         if item.judge in filled:
             _check_complete(key, name, answers.get(name, {}))
     _check_ranks(key, answers, filled)
-    return {name: rows for name, rows in answers.items() if key.items[name].judge in filled}
+    return {
+        name: rows for name, rows in answers.items() if key.items[name].judge in filled
+    }
 
 
 def _texts(key: Key, pair: Pair) -> dict[str, str]:
@@ -143,7 +148,9 @@ def _csv(
         summary = systems[item.system][item.document].text
         number = numbers[item.document]
         for sentence, text in enumerate(item_sentences(key.protocol, summary), 1):
-            writer.writerow([name, number, sentence, text, *of_sentences[0], *of_sentences[1]])
+            writer.writerow(
+                [name, number, sentence, text, *of_sentences[0], *of_sentences[1]]
+            )
         # Do not repeat a summary whose sentences are in the rows above.
         text = "" if item.sentences else summary
         writer.writerow([name, number, "", text, *of_summaries[0], *of_summaries[1]])
@@ -190,7 +197,9 @@ def _card(item: str, summary: str, key: Key) -> str:
     sentences = item_sentences(key.protocol, summary)
     fields = ""
     for number, sentence in enumerate(sentences, 1):
-        fields += _fieldset(item, str(number), f"{number}. {sentence}", key.of_sentences)
+        fields += _fieldset(
+            item, str(number), f"{number}. {sentence}", key.of_sentences
+        )
     text = ""
     if not sentences:
         text = f'<p class="text">{html.escape(summary) or "(empty)"}</p>'
@@ -198,7 +207,9 @@ def _card(item: str, summary: str, key: Key) -> str:
     return f"<article><h3>Summary {letter}</h3>{text}{fields}</article>"
 
 
-def _fieldset(item: str, sentence: str, legend: str, questions: Sequence[Question]) -> str:
+def _fieldset(
+    item: str, sentence: str, legend: str, questions: Sequence[Question]
+) -> str:
     """Returns a group of labeled drop-down lists."""
     controls = ""
     for question in questions:
@@ -224,14 +235,20 @@ def _rows(path: str | Path, key: Key) -> Iterator[_Row]:
     names = [question.name for question in (*key.of_sentences, *key.of_summaries)]
     try:
         absent = [
-            name for name in ("item", "sentence", *names) if name not in (reader.fieldnames or ())
+            name
+            for name in ("item", "sentence", *names)
+            if name not in (reader.fieldnames or ())
         ]
         if absent:
-            raise InputError(f"{path}: no column {first_names(absent)}; give a filled sheet as CSV")
+            raise InputError(
+                f"{path}: no column {first_names(absent)}; give a filled sheet as CSV"
+            )
         for cells in reader:
             yield _row(f"{path}:{reader.line_num}", cells, key)
     except csv.Error as error:
-        raise InputError(f"{path}: not valid CSV ({error}); save the sheet as CSV") from error
+        raise InputError(
+            f"{path}: not valid CSV ({error}); save the sheet as CSV"
+        ) from error
 
 
 def _row(location: str, cells: Mapping[str, str | None], key: Key) -> _Row:
@@ -275,7 +292,9 @@ def _unit(item: str, sentence: int) -> str:
     return f'sentence {sentence} of "{item}"' if sentence else f'summary "{item}"'
 
 
-def _check_complete(key: Key, item: str, rows: Mapping[int, Mapping[str, float]]) -> None:
+def _check_complete(
+    key: Key, item: str, rows: Mapping[int, Mapping[str, float]]
+) -> None:
     """Raises InputError for the first missing answer about an item."""
     for sentence in [*range(1, key.items[item].sentences + 1), SUMMARY]:
         for question in key.of_sentences if sentence else key.of_summaries:

@@ -1,9 +1,9 @@
 """Confidence intervals of scores, and significance tests for two systems on the same documents.
 
-All functions take one column of scores, [documents], or several columns, [documents, columns], and
-use the same random rounds for every column. They compare means over documents, or a ``statistic``
-of the means, such as the geometric mean of several columns: a function from means [rounds, columns]
-to values [rounds, values].
+All functions take one column of scores, [documents], or several columns, [documents,
+columns], and use the same random rounds for every column. They compare means over
+documents, or a ``statistic`` of the means, such as the geometric mean of several
+columns: a function from means [rounds, columns] to values [rounds, values].
 """
 
 import statistics
@@ -30,10 +30,10 @@ def randomization_test(
 ) -> np.ndarray:
     """Tests whether two systems differ, by paired approximate randomization.
 
-    Each round swaps the scores of each document with probability 1/2. The p-value is the share of
-    rounds whose difference is at least as large as the observed one, which counts as a round itself
-    (Noreen, 1989). If there are at most ``rounds`` ways to swap, all of them are enumerated, and
-    the p-value is exact.
+    Each round swaps the scores of each document with probability 1/2. The p-value is
+    the share of rounds whose difference is at least as large as the observed one, which
+    counts as a round itself (Noreen, 1989). If there are at most ``rounds`` ways to
+    swap, all of them are enumerated, and the p-value is exact.
 
     Args:
         first, second: scores of two systems, [documents] or [documents, columns].
@@ -52,15 +52,20 @@ def randomization_test(
     both = np.concatenate(tables, 1)
 
     def difference_of(unswapped: np.ndarray) -> np.ndarray:
-        # Sums instead of differences, so that means of nonnegative scores are nonnegative.
+        # Sums instead of differences, so that means of nonnegative scores are
+        # nonnegative.
         sums = unswapped @ both + (1 - unswapped) @ np.roll(both, columns, 1)
         means = sums / count
-        return _apply(statistic, means[:, :columns]) - _apply(statistic, means[:, columns:])
+        return _apply(statistic, means[:, :columns]) - _apply(
+            statistic, means[:, columns:]
+        )
 
     observed = np.abs(difference_of(np.ones((1, count)))) - _rounding(tables, statistic)
     exact = count < 63 and 2**count <= rounds
     choices = _all_choices(count) if exact else _random_choices(count, rounds, seed)
-    hits = sum((np.abs(difference_of(unswapped)) >= observed).sum(0) for unswapped in choices)
+    hits = sum(
+        (np.abs(difference_of(unswapped)) >= observed).sum(0) for unswapped in choices
+    )
     p_values = hits / 2**count if exact else (hits + 1) / (rounds + 1)
     return _shaped(p_values, first)
 
@@ -75,10 +80,11 @@ def bootstrap_test(
 ) -> np.ndarray:
     """Tests whether two systems differ, by the paired bootstrap.
 
-    The p-value is the share of resamples of the documents whose difference deviates from the
-    observed one at least as far as that one does from zero, with the observed one counted as a
-    resample (Efron & Tibshirani, 1993, section 16.4; one-sided in Berg-Kirkpatrick et al., 2012).
-    With a single document, all resamples are equal, and the p-value is 1.
+    The p-value is the share of resamples of the documents whose difference deviates
+    from the observed one at least as far as that one does from zero, with the observed
+    one counted as a resample (Efron & Tibshirani, 1993, section 16.4; one-sided in
+    Berg-Kirkpatrick et al., 2012). With a single document, all resamples are equal, and
+    the p-value is 1.
 
     Args:
         first, second: scores of two systems, [documents] or [documents, columns].
@@ -162,7 +168,8 @@ def bootstrap_intervals(
         Lower and upper bounds, float64 [2] or [2, values].
 
     Raises:
-        InputError: no documents, scores that are not finite, or a level outside of (0, 1).
+        InputError: no documents, scores that are not finite, or a level outside of (0,
+            1).
     """
     values = _apply(statistic, _resampled_means(_table(scores), rounds, seed))
     ends = percentile_interval(values, level)
@@ -176,7 +183,9 @@ def percentile_interval(values: np.ndarray, level: float = 0.95) -> np.ndarray:
         InputError: a level outside of (0, 1).
     """
     if not 0 < level < 1:
-        raise InputError(f"level={level} of intervals must lie between 0 and 1, as 0.95")
+        raise InputError(
+            f"level={level} of intervals must lie between 0 and 1, as 0.95"
+        )
     outside = 50 * (1 - level)
     return np.percentile(values, [outside, 100 - outside], axis=0)
 
@@ -184,8 +193,8 @@ def percentile_interval(values: np.ndarray, level: float = 0.95) -> np.ndarray:
 def holm(p_values: np.ndarray) -> np.ndarray:
     """Returns p-values adjusted for the number of tests (Holm, 1979).
 
-    Rejecting every null hypothesis whose adjusted p-value is below a level bounds the family-wise
-    error rate, the probability of any false rejection, by that level.
+    Rejecting every null hypothesis whose adjusted p-value is below a level bounds the
+    family-wise error rate, the probability of any false rejection, by that level.
 
     Args:
         p_values: [tests] or [tests, columns]; each column is adjusted separately.
@@ -194,7 +203,8 @@ def holm(p_values: np.ndarray) -> np.ndarray:
     order = np.argsort(p_values, axis=0)
     ascending = np.take_along_axis(p_values, order, 0)
     remaining = np.arange(len(p_values), 0, -1).reshape(-1, *[1] * (p_values.ndim - 1))
-    # Step-down: the i-th smallest p-value is multiplied by the number of tests not yet rejected.
+    # Step-down: the i-th smallest p-value is multiplied by the number of tests not yet
+    # rejected.
     stepped = np.minimum(np.maximum.accumulate(remaining * ascending, axis=0), 1)
     adjusted = np.empty_like(stepped)
     np.put_along_axis(adjusted, order, stepped, 0)
@@ -206,12 +216,13 @@ def smallest_difference(
 ) -> np.ndarray:
     """Returns the smallest difference that a test detects with this power.
 
-    By the normal approximation: (z(1 - level / 2) + z(power)) standard errors. A significant
-    difference below it was detected by chance.
+    By the normal approximation: (z(1 - level / 2) + z(power)) standard errors. A
+    significant difference below it was detected by chance.
 
     Args:
-        standard_error: standard error of the difference; for means, the standard deviation of the
-            differences over the square root of the number of documents.
+        standard_error: standard error of the difference; for means, the standard
+            deviation of the differences over the square root of the number of
+            documents.
         level: two-sided significance level.
         power: probability of detecting the difference.
     """
@@ -256,7 +267,9 @@ def _table(scores: np.ndarray) -> np.ndarray:
         )
     if not np.isfinite(scores).all():
         document = int(np.argwhere(~np.isfinite(scores))[0][0])
-        raise InputError(f"the score of document {document} is not finite; leave it out")
+        raise InputError(
+            f"the score of document {document} is not finite; leave it out"
+        )
     return scores.reshape(len(scores), -1)
 
 

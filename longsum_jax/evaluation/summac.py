@@ -25,7 +25,23 @@ MAX_TOKENS = 500  # maximum length of a pair
 MAX_CLAIMS = 10  # maximum number of summary sentences for SummaC-Conv
 # Bin edges of the published weights: percentiles of entailment over many summaries.
 PERCENTILES = (
-    *(0.0, 0.01, 0.02, 0.03, 0.04, 0.07, 0.13, 0.37, 0.90, 0.91, 0.92, 0.93, 0.94, 0.95, 0.955),
+    *(
+        0.0,
+        0.01,
+        0.02,
+        0.03,
+        0.04,
+        0.07,
+        0.13,
+        0.37,
+        0.90,
+        0.91,
+        0.92,
+        0.93,
+        0.94,
+        0.95,
+        0.955,
+    ),
     *(0.96, 0.965, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 1.0),
 )
 
@@ -33,12 +49,13 @@ PERCENTILES = (
 class SummaC(ModelMetric):
     """Consistency of a summary with its document by an entailment model (Laban et al., 2022).
 
-    Every document sentence is the premise of every summary sentence. SummaC-ZS takes for each
-    summary sentence the largest probability of entailment minus the largest probability of
-    contradiction, and averages them, from -100 to 100. SummaC-Conv, from 0 to 100, applies a
-    learned layer to histograms of entailment, for the first ten sentences of a summary. As in the
-    published code, sentences of up to ten characters and document sentences after the hundredth are
-    ignored; summac_unread is the percentage of the latter.
+    Every document sentence is the premise of every summary sentence. SummaC-ZS takes
+    for each summary sentence the largest probability of entailment minus the largest
+    probability of contradiction, and averages them, from -100 to 100. SummaC-Conv, from
+    0 to 100, applies a learned layer to histograms of entailment, for the first ten
+    sentences of a summary. As in the published code, sentences of up to ten characters
+    and document sentences after the hundredth are ignored; summac_unread is the
+    percentage of the latter.
     """
 
     @dataclasses.dataclass(frozen=True)
@@ -46,10 +63,12 @@ class SummaC(ModelMetric):
         """Options of SummaC.
 
         Attributes:
-            conv_weights: file with the published layers of SummaC-Conv, .bin or .safetensors; ""
-                for SummaC-ZS only.
-            conv_bins: bins of the histograms: "percentile", or "even50" for fifty equal ones.
-            entailment, contradiction: names of the model's labels; "" to infer them from the names.
+            conv_weights: file with the published layers of SummaC-Conv, .bin or
+                .safetensors; "" for SummaC-ZS only.
+            conv_bins: bins of the histograms: "percentile", or "even50" for fifty equal
+                ones.
+            entailment, contradiction: names of the model's labels; "" to infer them
+                from the names.
         """
 
         conv_weights: str = ""
@@ -60,10 +79,14 @@ class SummaC(ModelMetric):
     name = "summac"
     columns: tuple[str, ...] = ("summac_zs", "summac_unread")
     reads_references = False
-    requirement: ClassVar = Requirement("a classifier of entailment", heads=("classification",))
+    requirement: ClassVar = Requirement(
+        "a classifier of entailment", heads=("classification",)
+    )
     options: Options
 
-    def __init__(self, options: Options | None = None, model: "Model | None" = None) -> None:
+    def __init__(
+        self, options: Options | None = None, model: "Model | None" = None
+    ) -> None:
         super().__init__(options, model)
         values = self.options
         label_names = {
@@ -77,7 +100,9 @@ class SummaC(ModelMetric):
         self._conv = None
         if self.options.conv_weights:
             self.columns = ("summac_zs", "summac_conv", "summac_unread")
-            self._conv = read_conv(Path(self.options.conv_weights), self.options.conv_bins)
+            self._conv = read_conv(
+                Path(self.options.conv_weights), self.options.conv_bins
+            )
 
     def score_with(
         self,
@@ -92,13 +117,18 @@ class SummaC(ModelMetric):
         sentences = [_sentences(source) for source in sources]
         premises = [of_source[:MAX_SENTENCES] for of_source in sentences]
         hypotheses = [_sentences(prediction) for prediction in predictions]
-        groups = (_pairs(model, *texts) for texts in zip(premises, hypotheses, strict=True))
-        pair_values = pair_probabilities(model, groups, batch_size=self.options.batch_size)
+        groups = (
+            _pairs(model, *texts) for texts in zip(premises, hypotheses, strict=True)
+        )
+        pair_values = pair_probabilities(
+            model, groups, batch_size=self.options.batch_size
+        )
         scores = []
         rows = zip(pair_values, premises, hypotheses, sentences, strict=True)
         for probabilities, first, second, whole in rows:
             image = probabilities[:, self._labels].reshape(len(first), len(second), 2)
-            # As published, a text without sentences is neither entailed nor contradicted.
+            # As published, a text without sentences is neither entailed nor
+            # contradicted.
             if not image.size:
                 image = np.zeros((1, 1, 2))
             values = self._scores(image)
@@ -109,9 +139,10 @@ class SummaC(ModelMetric):
     def judge(self, statements: Sequence[Statement]) -> list[Statement]:
         """Returns the sentences of a summary with their SummaC-ZS score as their support.
 
-        Premises are the sources of a sentence: each separately, and all of them together in
-        document order, since some sentences follow only from several sources. A sentence that is
-        more probably contradicted than entailed, or has no sources, is unsupported.
+        Premises are the sources of a sentence: each separately, and all of them
+        together in document order, since some sentences follow only from several
+        sources. A sentence that is more probably contradicted than entailed, or has no
+        sources, is unsupported.
 
         Args:
             statements: sentences with their sources.
@@ -125,9 +156,13 @@ class SummaC(ModelMetric):
                 for texts, statement in zip(premises, statements, strict=True)
                 if texts
             ]
-            probabilities = pair_probabilities(model, groups, batch_size=self.options.batch_size)
+            probabilities = pair_probabilities(
+                model, groups, batch_size=self.options.batch_size
+            )
             support = [
-                float(_zero_shot(next(probabilities)[:, None, self._labels])[0]) if texts else 0.0
+                float(_zero_shot(next(probabilities)[:, None, self._labels])[0])
+                if texts
+                else 0.0
                 for texts in premises
             ]
         return [
@@ -152,8 +187,9 @@ class SummaC(ModelMetric):
 
 
 def _zero_shot(image: np.ndarray) -> np.ndarray:
-    """Returns the score of each hypothesis, from probabilities of entailment and contradiction
-    [premises, hypotheses, 2]."""
+    """Returns the score of each hypothesis, from probabilities of entailment and
+    contradiction [premises, hypotheses, 2].
+    """
     entailment, contradiction = np.moveaxis(image.max(0), -1, 0)
     return entailment - contradiction
 
@@ -164,8 +200,8 @@ class Conv(NamedTuple):
     Attributes:
         edges: bin edges, [bins + 1].
         weight, bias: parameters of the layer over a histogram, [bins] and a scalar.
-        output_weight, output_bias: parameters of the layer over three statistics, [2, 3] and [2];
-            as published, all three are the mean over the sentences.
+        output_weight, output_bias: parameters of the layer over three statistics, [2,
+            3] and [2]; as published, all three are the mean over the sentences.
     """
 
     edges: np.ndarray
@@ -181,7 +217,8 @@ class Conv(NamedTuple):
             entailment: probabilities, [document sentences, summary sentences].
         """
         histograms = [
-            np.histogram(column, bins=self.edges)[0] for column in entailment.T[:MAX_CLAIMS]
+            np.histogram(column, bins=self.edges)[0]
+            for column in entailment.T[:MAX_CLAIMS]
         ]
         mean = (np.stack(histograms) @ self.weight + self.bias).mean()
         no, yes = self.output_weight @ np.full(3, mean) + self.output_bias
@@ -206,8 +243,14 @@ def read_conv(path: Path, bins: str) -> Conv:
             "leave the option out"
         )
     read = read_safetensors if path.suffix == ".safetensors" else read_torch
-    tensors: dict[str, Any] = {name: np.asarray(value) for name, value in read(path).items()}
-    edges = np.array(PERCENTILES) if bins == "percentile" else np.append(np.arange(50) / 50, 1)
+    tensors: dict[str, Any] = {
+        name: np.asarray(value) for name, value in read(path).items()
+    }
+    edges = (
+        np.array(PERCENTILES)
+        if bins == "percentile"
+        else np.append(np.arange(50) / 50, 1)
+    )
     expected = {
         "mlp.weight": (1, len(edges) - 1),
         "mlp.bias": (1,),
@@ -230,7 +273,9 @@ def read_conv(path: Path, bins: str) -> Conv:
     )
 
 
-def _pairs(model: "Model", premises: Sequence[str], hypotheses: Sequence[str]) -> list[TokenPair]:
+def _pairs(
+    model: "Model", premises: Sequence[str], hypotheses: Sequence[str]
+) -> list[TokenPair]:
     """Returns every pair of a premise and a hypothesis."""
     tokenizer, prefix = model.tokenizer, model.summarization.get("prefix", "")
     premise_ids = tokenizer.encode_batch([prefix + premise for premise in premises])
@@ -253,4 +298,8 @@ def _number(source: SourceSentence) -> int:
 
 
 def _sentences(text: str) -> list[str]:
-    return [sentence for sentence in split_sentences(text) if len(sentence) >= MIN_CHARACTERS]
+    return [
+        sentence
+        for sentence in split_sentences(text)
+        if len(sentence) >= MIN_CHARACTERS
+    ]

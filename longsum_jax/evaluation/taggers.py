@@ -1,9 +1,9 @@
 """Taggers that find entities or nouns of texts, for metrics that count them.
 
-A tagger takes texts and returns a list of strings for each. Two taggers use rules on words and
-capitalization, for English; they do not need a model, but are less accurate. The others use a model
-given by the user. Reports record the tagger, because scores of different taggers are not
-comparable.
+A tagger takes texts and returns a list of strings for each. Two taggers use rules on
+words and capitalization, for English; they do not need a model, but are less accurate.
+The others use a model given by the user. Reports record the tagger, because scores of
+different taggers are not comparable.
 """
 
 import itertools
@@ -14,7 +14,12 @@ from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.evaluation.model_tagger import ModelTagger
-from longsum_jax.text.entities import ADJECTIVES, DETERMINERS, FUNCTION_WORDS, find_entities
+from longsum_jax.text.entities import (
+    ADJECTIVES,
+    DETERMINERS,
+    FUNCTION_WORDS,
+    find_entities,
+)
 from longsum_jax.text.sentences import split_sentences
 
 Tagger = Callable[[Sequence[str]], Sequence[Sequence[str]]]
@@ -25,7 +30,9 @@ _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _NOUN_ENDING = re.compile(
     r"(?:tion|sion|ment|ness|ity|ism|ist|ance|ence|ship|hood|dom|ure|ology|graphy|ician)s?$"
 )
-_ADJECTIVE_ENDING = re.compile(r"(?:al|ive|ous|ful|less|ic|able|ible|ed|ing|ary|ly|ish|ern)$")
+_ADJECTIVE_ENDING = re.compile(
+    r"(?:al|ive|ous|ful|less|ic|able|ible|ed|ing|ary|ly|ish|ern)$"
+)
 
 
 def rule_entities(texts: Sequence[str]) -> list[list[str]]:
@@ -34,14 +41,18 @@ def rule_entities(texts: Sequence[str]) -> list[list[str]]:
     See ``text.entities``.
     """
     documents = [find_entities(split_sentences(text)) for text in texts]
-    return [[entity.text for entity in itertools.chain(*sentences)] for sentences in documents]
+    return [
+        [entity.text for entity in itertools.chain(*sentences)]
+        for sentences in documents
+    ]
 
 
 def rule_nouns(sentences: Sequence[str]) -> list[list[str]]:
     """Returns the nouns of each sentence of an English text, singular and in lower case.
 
-    A word counts as a noun throughout the text if at least once it follows a determiner (except for
-    words with adjective endings), is capitalized within a sentence, or has a noun ending.
+    A word counts as a noun throughout the text if at least once it follows a determiner
+    (except for words with adjective endings), is capitalized within a sentence, or has
+    a noun ending.
     """
     words = [_WORD.findall(_POSSESSIVE.sub("", sentence)) for sentence in sentences]
     nouns = {noun for line in words for noun in _evident_nouns(line)}
@@ -83,7 +94,10 @@ class ModelNounTagger(ModelTagger):
     """A ``ModelTagger`` that returns singular nouns in lower case, like ``rule_nouns``."""
 
     def __call__(self, texts: Sequence[str]) -> list[list[str]]:
-        return [[_singular(entity.lower()) for entity in tags] for tags in super().__call__(texts)]
+        return [
+            [_singular(entity.lower()) for entity in tags]
+            for tags in super().__call__(texts)
+        ]
 
 
 ENTITY_TAGGERS: dict[str, Tagger] = {"rules": rule_entities}
@@ -94,8 +108,8 @@ def entity_tagger(name: str, where: str) -> Tagger:
     """Returns the entity tagger of this name, or a tagger with the model at this path.
 
     Args:
-        name: name in ``ENTITY_TAGGERS``, or a token classification model: a directory, a training
-            workdir or a name on the Hub, with a slash.
+        name: name in ``ENTITY_TAGGERS``, or a token classification model: a directory,
+            a training workdir or a name on the Hub, with a slash.
         where: name of the metric for errors, "metrics.entities".
 
     Raises:
@@ -136,7 +150,9 @@ def tag(tagger: Tagger, texts: Sequence[str]) -> list[list[str]]:
         isinstance(tag, str) for tags in tagged for tag in tags
     ):
         name = getattr(tagger, "__name__", tagger)
-        raise InputError(f"tagger {name}: give a list of strings for each of {len(texts)} texts")
+        raise InputError(
+            f"tagger {name}: give a list of strings for each of {len(texts)} texts"
+        )
     return tagged
 
 

@@ -37,9 +37,10 @@ class TokenizerOptions:
     """Options for loading or training the tokenizer.
 
     Attributes:
-        path: .model file, directory, or "bytes"; empty to train a tokenizer on the task's
-            documents.
-        extra_ids: number of sentinels of a trained tokenizer, included in the model's vocab_size.
+        path: .model file, directory, or "bytes"; empty to train a tokenizer on the
+            task's documents.
+        extra_ids: number of sentinels of a trained tokenizer, included in the model's
+            vocab_size.
     """
 
     path: str = ""
@@ -54,15 +55,16 @@ class DataOptions:
     """Options for reading and batching examples.
 
     Attributes:
-        reader: "memory" makes all examples at the start, "stream" makes them during training,
-            "prepared" reads the directory ``prepared``, written by the prepare command.
+        reader: "memory" makes all examples at the start, "stream" makes them during
+            training, "prepared" reads the directory ``prepared``, written by the
+            prepare command.
         prepared: directory of prepared examples.
         split: split of the task to train on.
         batch_size: rows per step, over all devices and micro-batches.
-        source_lengths: padded lengths (buckets) in tokens, or in sentences for extraction,
-            ascending; empty for the task's maximum.
-        shuffle: "all" (not for streams), "block" (within blocks of ``shuffle_block`` examples), or
-            "none".
+        source_lengths: padded lengths (buckets) in tokens, or in sentences for
+            extraction, ascending; empty for the task's maximum.
+        shuffle: "all" (not for streams), "block" (within blocks of ``shuffle_block``
+            examples), or "none".
         shuffle_block: examples in a block, and in the window of a stream.
         epochs: passes over the data; None for as many as the steps require.
         prefetch: number of batches prepared ahead.
@@ -87,10 +89,11 @@ class LossOptions:
     """Options of the loss.
 
     Attributes:
-        label_smoothing: probability mass spread over the vocabulary, for summaries only.
-        beta: factor of the log-probability ratios between model and reference, for the objective
-            "prefer" only, which needs a value above 0; a larger one keeps the model closer to the
-            reference.
+        label_smoothing: probability mass spread over the vocabulary, for summaries
+            only.
+        beta: factor of the log-probability ratios between model and reference, for the
+            objective "prefer" only, which needs a value above 0; a larger one keeps the
+            model closer to the reference.
     """
 
     label_smoothing: Rate = 0.0
@@ -105,9 +108,10 @@ class MaskingOptions:
     """The selection of masked tokens, for masked language models.
 
     Attributes:
-        probability: probability with which a token is selected; special tokens are never selected.
-        masked, random: shares of selected tokens that are replaced by the mask or a random token;
-            the remaining ones are kept.
+        probability: probability with which a token is selected; special tokens are
+            never selected.
+        masked, random: shares of selected tokens that are replaced by the mask or a
+            random token; the remaining ones are kept.
     """
 
     probability: Annotated[float, Range(0, 1, above=True)] = 0.15
@@ -130,16 +134,18 @@ class EvaluationOptions:
     Attributes:
         split: split of the task.
         examples: number of documents, 0 for no evaluation.
-        batch_size: documents (pieces of documents, for masked language models) per forward pass.
-        max_source_length: maximum tokens read of a document to summarize; None for the length in
-            training, 0 for all.
+        batch_size: documents (pieces of documents, for masked language models) per
+            forward pass.
+        max_source_length: maximum tokens read of a document to summarize; None for the
+            length in training, 0 for all.
         stemmer: True to stem the words of ROUGE.
         rouge_types: types of ROUGE, see ``evaluation.rouge.Rouge.Options``.
         metrics: names in ``evaluation.registry.METRICS``, for summaries.
         seed: random seed of the masks of masked language models, and of sampling.
-        max_new_tokens, num_beams, ...: generation options for summaries, by their names in
-            ``decoding.options.GenerationOptions``, in evaluations and as defaults of the trained
-            model; None uses the start model's value.
+        max_new_tokens, num_beams, ...: generation options for summaries, by their names
+        in
+            ``decoding.options.GenerationOptions``, in evaluations and as defaults of
+            the trained model; None uses the start model's value.
     """
 
     split: str = "validation"
@@ -172,8 +178,12 @@ class EvaluationOptions:
 
     def __post_init__(self) -> None:
         check_ranges(self, "evaluation")
-        # Values from the start model are unknown here; the ids do not affect the checks.
-        options: dict[str, Any] = {"max_new_tokens": MAX_NEW_TOKENS, "decoder_start_token_id": 0}
+        # Values from the start model are unknown here; the ids do not affect the
+        # checks.
+        options: dict[str, Any] = {
+            "max_new_tokens": MAX_NEW_TOKENS,
+            "decoder_start_token_id": 0,
+        }
         options |= self.generation()
         try:
             GenerationOptions(**options)
@@ -187,7 +197,8 @@ class EvaluationOptions:
         return {name: value for name, value in values.items() if value is not None}
 
 
-Fresh = Literal["", "encoder_attention"]  # parts of ``init_from`` that are reinitialized
+# parts of ``init_from`` that are reinitialized
+Fresh = Literal["", "encoder_attention"]
 
 
 @dataclass(frozen=True)
@@ -196,15 +207,18 @@ class RunConfig:
 
     Attributes:
         family: model family, named in the section "model".
-        model: config of the family as specified, before the data are read; an objective adds labels
-            and a head.
+        model: config of the family as specified, before the data are read; an objective
+            adds labels and a head.
         task: task as specified; an objective completes it as well.
-        training: options for the length of the run, logging, evaluation and checkpoints.
-        init_from: model directory, training workdir or name on the Hub, whose parameters (and
-            tokenizer, unless one is specified) initialize the run; empty to start from scratch.
+        training: options for the length of the run, logging, evaluation and
+            checkpoints.
+        init_from: model directory, training workdir or name on the Hub, whose
+            parameters (and tokenizer, unless one is specified) initialize the run;
+            empty to start from scratch.
         init_fresh: part of the start model that is reinitialized: nothing (""), or
             "encoder_attention", so that another attention can replace the original one.
-        description: nested plain dictionaries from which the config was read, for run.json.
+        description: nested plain dictionaries from which the config was read, for
+            run.json.
     """
 
     family: Family
@@ -224,7 +238,8 @@ class RunConfig:
     description: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
-# Section of a config file -> its dataclass. The keys of "model" and "task" depend on their names.
+# Section of a config file -> its dataclass. The keys of "model" and "task" depend on
+# their names.
 SECTIONS: Mapping[str, type] = {
     "tokenizer": TokenizerOptions,
     "data": DataOptions,
@@ -254,9 +269,10 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
     """Builds the typed config of a run.
 
     Args:
-        description: nested plain dictionaries: "model", "task", the sections of ``SECTIONS``,
-            "init_from" and "init_fresh". In "model", None selects a default; for a dropout rate,
-            None selects the rate of the model in "init_from".
+        description: nested plain dictionaries: "model", "task", the sections of
+            ``SECTIONS``, "init_from" and "init_fresh". In "model", None selects a
+            default; for a dropout rate, None selects the rate of the model in
+            "init_from".
 
     Raises:
         InputError: unknown sections, keys or values, or a missing section.
@@ -264,14 +280,20 @@ def run_config(description: Mapping[str, Any]) -> RunConfig:
     _check_sections(description)
     family, model = model_config(description["model"], "config.model")
     # None in the task section selects the default of the named task.
-    task = {key: value for key, value in description["task"].items() if value is not None}
+    task = {
+        key: value for key, value in description["task"].items() if value is not None
+    }
     sections: dict[str, Any] = {
         name: from_dict(cls, description.get(name, {}), f"config.{name}")
         for name, cls in SECTIONS.items()
     }
-    init_from, init_fresh = (description.get(name, "") for name in ("init_from", "init_fresh"))
+    init_from, init_fresh = (
+        description.get(name, "") for name in ("init_from", "init_fresh")
+    )
     if init_fresh not in typing.get_args(Fresh):
-        raise InputError(f'config.init_fresh="{init_fresh}"; give "encoder_attention", or nothing')
+        raise InputError(
+            f'config.init_fresh="{init_fresh}"; give "encoder_attention", or nothing'
+        )
     if init_fresh and not init_from:
         raise InputError(
             f"config.init_fresh={init_fresh} has no effect without config.init_from; leave it out"
@@ -326,7 +348,8 @@ def _check_loss(loss: LossOptions, task: Task) -> None:
 def allowed_words(key: str) -> dict[str, Any]:
     """Returns the words that a key accepts in addition to numbers, with their values.
 
-    Examples are {"epoch": "epoch"} for "training.eval_every", and "true", "false" and "never".
+    Examples are {"epoch": "epoch"} for "training.eval_every", and "true", "false" and
+    "never".
 
     Args:
         key: section and name joined by a dot; the result is {} for an unknown key.
@@ -363,7 +386,11 @@ def _check_sections(description: Mapping[str, Any]) -> None:
     sections = {"model", "task", "init_from", "init_fresh", *SECTIONS}
     for name in description:
         if name not in sections:
-            raise InputError(f'config: unknown section "{name}"; {did_you_mean(name, sections)}')
+            raise InputError(
+                f'config: unknown section "{name}"; {did_you_mean(name, sections)}'
+            )
     for name in ("model", "task", "training"):
         if not isinstance(description.get(name), Mapping):
-            raise InputError(f'config: the section "{name}" is missing; see configs/common.py')
+            raise InputError(
+                f'config: the section "{name}" is missing; see configs/common.py'
+            )

@@ -1,10 +1,11 @@
 """Config files: Python files with ``get_config(mode)``, and command-line overrides.
 
-``configs/locost_c4.py`` is the file's default mode, ``configs/locost_c4.py:tiny`` another one, and
-``configs/locost_c4.py:tiny,data.batch_size=8`` a mode with overrides;
-``--config.data.batch_size=8`` does the same. A file may declare arguments, ``ARGUMENTS = ("model",
-"data")``: ``configs/finetune.py:model=DIR,data=FILE`` then calls ``get_config(mode, model="DIR",
-data="FILE")``. Commas inside quotes or brackets belong to the value: ``:data="a,b.jsonl"``.
+``configs/locost_c4.py`` is the file's default mode, ``configs/locost_c4.py:tiny``
+another one, and ``configs/locost_c4.py:tiny,data.batch_size=8`` a mode with overrides;
+``--config.data.batch_size=8`` does the same. A file may declare arguments, ``ARGUMENTS
+= ("model", "data")``: ``configs/finetune.py:model=DIR,data=FILE`` then calls
+``get_config(mode, model="DIR", data="FILE")``. Commas inside quotes or brackets belong
+to the value: ``:data="a,b.jsonl"``.
 """
 
 import ast
@@ -30,14 +31,15 @@ def read_config(spec: str, overrides: Mapping[str, str]) -> dict[str, Any]:
     """Returns the config as nested plain dictionaries.
 
     Args:
-        spec: ``FILE[:mode][,key=value]...``, in which a key is an argument of the file or a dotted
-            key of its config; a FILE that is not in the working directory is looked up among the
-            configs shipped with the package (``configs/quickstart.py``).
+        spec: ``FILE[:mode][,key=value]...``, in which a key is an argument of the file
+            or a dotted key of its config; a FILE that is not in the working directory
+            is looked up among the configs shipped with the package
+            (``configs/quickstart.py``).
         overrides: text by dotted key, applied last.
 
     Raises:
-        InputError: the file is missing, cannot be run or lacks ``get_config``; or an unknown mode,
-            argument or key, or a value of a wrong type.
+        InputError: the file is missing, cannot be run or lacks ``get_config``; or an
+            unknown mode, argument or key, or a value of a wrong type.
     """
     name, _, argument = spec.partition(":")
     mode, *pairs = _PART.findall(argument) or [""]
@@ -71,7 +73,9 @@ def split_overrides(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         if not equals:
             following = next(arguments, None)
             if following is None:
-                raise InputError(f"{argument}: the value is missing; write {argument}=VALUE")
+                raise InputError(
+                    f"{argument}: the value is missing; write {argument}=VALUE"
+                )
             text = following
         overrides[key] = text
     return rest, overrides
@@ -103,7 +107,9 @@ def set_value(config: dict[str, Any], key: str, text: str) -> None:
 def _check_known(name: str, node: Mapping[str, Any], where: str) -> None:
     if name not in node:
         location = f"config.{where}" if where else "config"
-        raise InputError(f'{location}: unknown key "{name}"; {did_you_mean(name, node)}')
+        raise InputError(
+            f'{location}: unknown key "{name}"; {did_you_mean(name, node)}'
+        )
 
 
 def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:
@@ -121,17 +127,29 @@ def _parse(text: str, old: Any, where: str, words: Mapping[str, Any]) -> Any:
         return choices[text.lower()]
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError):  # TypeError: an unhashable element of a set
-        value = text if isinstance(old, list | tuple) else _WORDS.get(text.lower(), text)
+    except (
+        ValueError,
+        SyntaxError,
+        TypeError,
+    ):  # TypeError: an unhashable element of a set
+        value = (
+            text if isinstance(old, list | tuple) else _WORDS.get(text.lower(), text)
+        )
     if old is None or value is None:
         return value
-    if isinstance(old, float) and isinstance(value, int) and not isinstance(value, bool):
+    if (
+        isinstance(old, float)
+        and isinstance(value, int)
+        and not isinstance(value, bool)
+    ):
         return float(value)
     if isinstance(old, list | tuple):
         value = value.split(",") if isinstance(value, str) else value
         return tuple(value) if isinstance(value, list | tuple) else (value,)
     if type(value) is not type(old):
-        raise InputError(f'{where}: "{text}" is not of type {type(old).__name__} like {old!r}')
+        raise InputError(
+            f'{where}: "{text}" is not of type {type(old).__name__} like {old!r}'
+        )
     return value
 
 
@@ -141,7 +159,9 @@ def _find(name: str) -> Path:
     for path in (Path(name), shipped.parent / name):
         if path.is_file():
             return path
-    files = [f"configs/{path.name}" for path in shipped.glob("*.py") if _is_config(path)]
+    files = [
+        f"configs/{path.name}" for path in shipped.glob("*.py") if _is_config(path)
+    ]
     raise InputError(
         f"--config={name}: no such file, neither here nor in {shipped}; {did_you_mean(name, files)}"
     )
@@ -162,7 +182,9 @@ def _call_get_config(path: Path, mode: str, values: dict[str, str]) -> dict[str,
         modes = getattr(module, "MODES", ())
         mode = mode or (modes[0] if modes else "")
         if modes and mode not in modes:
-            raise InputError(f'{path}: unknown mode "{mode}"; {did_you_mean(mode, modes)}')
+            raise InputError(
+                f'{path}: unknown mode "{mode}"; {did_you_mean(mode, modes)}'
+            )
         names = getattr(module, "ARGUMENTS", ())
         arguments = {name: values.pop(name) for name in names if name in values}
         config = _to_dict(module.get_config(mode, **arguments))
@@ -172,11 +194,16 @@ def _call_get_config(path: Path, mode: str, values: dict[str, str]) -> dict[str,
         raise
     except Exception as error:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise InputError(f"{path}: cannot be run as a config ({problem}); fix the file") from error
+        raise InputError(
+            f"{path}: cannot be run as a config ({problem}); fix the file"
+        ) from error
 
 
 def _check_arguments(
-    values: Mapping[str, str], names: Sequence[str], config: Mapping[str, Any], path: Path
+    values: Mapping[str, str],
+    names: Sequence[str],
+    config: Mapping[str, Any],
+    path: Path,
 ) -> None:
     """Raises InputError for a key that is neither an argument of the file nor in its config."""
     for key in values:
@@ -191,8 +218,12 @@ def _check_arguments(
 def _run(path: Path) -> ModuleType:
     """Executes the file with its directory importable, as Python does for scripts."""
     if path.suffix != ".py":
-        raise InputError(f"--config={path} is not a Python file; give one that ends in .py")
-    spec = importlib.util.spec_from_file_location(f"longsum_jax_config_{path.stem}", path)
+        raise InputError(
+            f"--config={path} is not a Python file; give one that ends in .py"
+        )
+    spec = importlib.util.spec_from_file_location(
+        f"longsum_jax_config_{path.stem}", path
+    )
     assert spec is not None  # because the file ends in .py
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -41,7 +41,12 @@ from longsum_jax.experiment.objectives.registry import OBJECTIVES
 from longsum_jax.experiment.reference import ReferencedExamples, add_reference
 from longsum_jax.experiment.warm_start import WarmStart
 from longsum_jax.inference.auxiliary import AuxiliaryModels
-from longsum_jax.inference.loading import TRAINING_MODEL, load, load_auxiliary, load_config
+from longsum_jax.inference.loading import (
+    TRAINING_MODEL,
+    load,
+    load_auxiliary,
+    load_config,
+)
 from longsum_jax.inference.model import Model
 from longsum_jax.layers.dense import LowRank, low_rank_updates
 from longsum_jax.layers.layer_groups import parse_hybrid
@@ -98,7 +103,10 @@ def check_run(run: RunConfig) -> None:
             f'config.model.family "{run.family.name}" has {", ".join(run.model.heads)}; change '
             "either"
         )
-    if getattr(run.model, "has_memory", False) and run.task.objective != "summarize_segments":
+    if (
+        getattr(run.model, "has_memory", False)
+        and run.task.objective != "summarize_segments"
+    ):
         raise InputError(
             f'config.model has a memory, which config.task.objective "{run.task.objective}" would '
             'never fill; train "summarize_segments", or leave memory and salient_vectors out'
@@ -181,13 +189,15 @@ def make_experiment(run: RunConfig, workdir: str | Path) -> Experiment:
         workdir: directory of the run; a resumed run reuses the tokenizer in it.
 
     Raises:
-        InputError: labels, a start model or a tokenizer that are unsuitable, or that differ from
-            the start of the run.
+        InputError: labels, a start model or a tokenizer that are unsuitable, or that
+            differ from the start of the run.
     """
     workdir = Path(workdir)
     objective = OBJECTIVES[run.task.objective]
     task, config = objective.resolve(run)
-    config = with_start_dropouts(run, config, workdir if has_checkpoint(workdir) else run.init_from)
+    config = with_start_dropouts(
+        run, config, workdir if has_checkpoint(workdir) else run.init_from
+    )
     start = _warm_start(run, config, workdir)
     tokenizer = _tokenizer(run, start, workdir)
     if has_checkpoint(workdir):
@@ -246,7 +256,9 @@ def with_start_dropouts(run: RunConfig, config: Any, start: str | Path) -> Any:
     family, start_config = load_config(start)
     if family is not run.family:
         return config  # comparing the parameters raises the error
-    return dataclasses.replace(config, **{name: getattr(start_config, name) for name in names})
+    return dataclasses.replace(
+        config, **{name: getattr(start_config, name) for name in names}
+    )
 
 
 def _warm_start(run: RunConfig, config: Any, workdir: Path) -> WarmStart | None:
@@ -277,7 +289,9 @@ def _tokenizer(run: RunConfig, start: WarmStart | None, workdir: Path) -> Tokeni
     return train_sentencepiece(texts, num_pieces, extra_ids=extra_ids, rows=vocab_size)
 
 
-def _check_continued(run: RunConfig, config: Any, tokenizer: Tokenizer, workdir: Path) -> None:
+def _check_continued(
+    run: RunConfig, config: Any, tokenizer: Tokenizer, workdir: Path
+) -> None:
     """Raises InputError unless ids and labels have the same meaning as at the start of the run."""
     model = workdir / TRAINING_MODEL
     _, began = load_config(model)
@@ -300,7 +314,9 @@ def _check_continued(run: RunConfig, config: Any, tokenizer: Tokenizer, workdir:
         )
 
 
-def _generation_config(run: RunConfig, start: WarmStart | None, workdir: Path) -> dict[str, Any]:
+def _generation_config(
+    run: RunConfig, start: WarmStart | None, workdir: Path
+) -> dict[str, Any]:
     """Returns the generation options of the trained model."""
     if has_checkpoint(workdir):
         return huggingface.read_generation_config(workdir / TRAINING_MODEL)
@@ -310,14 +326,17 @@ def _generation_config(run: RunConfig, start: WarmStart | None, workdir: Path) -
 
 
 def generation_options(
-    run: RunConfig, generation_config: Mapping[str, Any], summarization: Mapping[str, Any]
+    run: RunConfig,
+    generation_config: Mapping[str, Any],
+    summarization: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns the generation options of a run: the start model's, overridden by its own.
 
     Args:
         run: config with overrides in the section "evaluation".
         generation_config: general options of the start model.
-        summarization: options of the start model for summaries, which override the general ones.
+        summarization: options of the start model for summaries, which override the
+            general ones.
     """
     options = huggingface.summary_generation_config(generation_config, summarization)
     if run.evaluation.max_new_tokens is not None:
@@ -331,8 +350,8 @@ def make_store(experiment: Experiment) -> ExampleStore:
     """Reads the training examples, or opens their stream or prepared directory.
 
     Raises:
-        InputError: missing or invalid documents, or examples without a training signal; for a
-            stream, both are raised while it is read.
+        InputError: missing or invalid documents, or examples without a training signal;
+            for a stream, both are raised while it is read.
     """
     setup = experiment.setup
     data, seed = setup.run.data, setup.run.training.seed
@@ -373,7 +392,9 @@ def _open_prepared(experiment: Experiment) -> PreparedExamples:
     """Opens prepared examples, after checking that they match the run."""
     setup = experiment.setup
     store = PreparedExamples(setup.run.data.prepared, setup.tokenizer.fingerprint)
-    store.check_task(setup.task, setup.run.data.split, experiment.auxiliary.fingerprints())
+    store.check_task(
+        setup.task, setup.run.data.split, experiment.auxiliary.fingerprints()
+    )
     if setup.task.objective == "summarize_segments":
         store.check_content()
     return store
@@ -402,10 +423,12 @@ def make_batches(experiment: Experiment, store: ExampleStore) -> Batches:
 def with_run_length(run: RunConfig, batches: Batches) -> RunConfig:
     """Returns the run with its number of steps, if limited by ``data.epochs``.
 
-    A schedule that ends with the run (``optimizer.total_steps`` None) gets the same number.
+    A schedule that ends with the run (``optimizer.total_steps`` None) gets the same
+    number.
 
     Raises:
-        InputError: such a schedule with the epochs of a stream, whose length is unknown.
+        InputError: such a schedule with the epochs of a stream, whose length is
+            unknown.
     """
     steps = run.training.steps
     if run.data.epochs is not None:
@@ -419,12 +442,15 @@ def with_run_length(run: RunConfig, batches: Batches) -> RunConfig:
                 'data.reader="memory" or "prepared"'
             )
     training = dataclasses.replace(run.training, steps=steps)
-    return dataclasses.replace(run, training=training, optimizer=run.optimizer.for_run(steps))
+    return dataclasses.replace(
+        run, training=training, optimizer=run.optimizer.for_run(steps)
+    )
 
 
 def count_held_out(task: Task) -> int:
     """Returns the number of documents in the task's files that are excluded from training."""
-    split = next(split for split in task.splits if split != "train")  # the others are equal
+    # the others are equal
+    split = next(split for split in task.splits if split != "train")
     return sum(1 for _ in documents(task, split))
 
 
@@ -432,7 +458,8 @@ class Evaluator:
     """The evaluation function of a run, which caches its last result.
 
     Raises:
-        InputError: there are no evaluation documents. Raised on construction, not during training.
+        InputError: there are no evaluation documents. Raised on construction, not
+            during training.
     """
 
     def __init__(self, objective: Objective, lora: Lora | None = None) -> None:
@@ -500,12 +527,13 @@ def write_model_directory(experiment: Experiment) -> None:
     target = setup.workdir / TRAINING_MODEL
     if jax.process_index() or (target.exists() and has_checkpoint(setup.workdir)):
         return
-    shutil.rmtree(target, ignore_errors=True)  # left by a run that never wrote a checkpoint
+    # left by a run that never wrote a checkpoint
+    shutil.rmtree(target, ignore_errors=True)
     model = setup.make_model(None)
     start = experiment.start
     if start is not None and "segments" in start.summarization:
-        # Of the start model's summarization settings, only "segments" is inherited. Lengths and
-        # other generation options come from this run's evaluation.
+        # Of the start model's summarization settings, only "segments" is inherited.
+        # Lengths and other generation options come from this run's evaluation.
         if "segments" not in model.summarization:
             model.auxiliary = start.auxiliary
         segments = {"segments": start.summarization["segments"]}

@@ -13,17 +13,19 @@ HEPOS_STRIDE = 4
 Change = tuple[Mapping[str, Any], str]
 
 
-def training_changes(run: RunConfig, num_devices: int, devices_per_host: int) -> Iterator[Change]:
+def training_changes(
+    run: RunConfig, num_devices: int, devices_per_host: int
+) -> Iterator[Change]:
     """Yields changes of the training step.
 
-    Changes of the mesh are complete: a later one replaces an earlier one. All changes except the
-    last compute the same update.
+    Changes of the mesh are complete: a later one replaces an earlier one. All changes
+    except the last compute the same update.
 
     Args:
         run: config of the run.
         num_devices: number of devices of the mesh.
-        devices_per_host: devices of the mesh per host; devices that share a document are on one
-            host.
+        devices_per_host: devices of the mesh per host; devices that share a document
+            are on one host.
     """
     if not run.model.remat:
         yield {"model.remat": True}, "layers are computed again for their gradients"
@@ -72,12 +74,17 @@ def evaluation_changes(run: RunConfig) -> Iterator[Change]:
     """Yields changes of the programs that generate summaries for an evaluation."""
     batch_size = run.evaluation.batch_size // 2
     while batch_size:
-        yield {"evaluation.batch_size": batch_size}, "fewer documents are summarized together"
+        yield (
+            {"evaluation.batch_size": batch_size},
+            "fewer documents are summarized together",
+        )
         batch_size //= 2
     yield from _hepos(run)
 
 
-def with_changes(description: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def with_changes(
+    description: Mapping[str, Any], values: Mapping[str, Any]
+) -> dict[str, Any]:
     """Returns the nested dictionaries of a config with new values at dotted keys."""
     changed = copy.deepcopy(dict(description))
     for path, value in values.items():
@@ -88,7 +95,10 @@ def with_changes(description: Mapping[str, Any], values: Mapping[str, Any]) -> d
 
 def _mesh(preset: str, sequence: int) -> dict[str, Any]:
     sizes = {"batch": 1, "fsdp": -1, "tensor": 1, "sequence": sequence}
-    return {"mesh.preset": preset, **{f"mesh.{axis}": size for axis, size in sizes.items()}}
+    return {
+        "mesh.preset": preset,
+        **{f"mesh.{axis}": size for axis, size in sizes.items()},
+    }
 
 
 def _hepos(run: RunConfig) -> Iterator[Change]:

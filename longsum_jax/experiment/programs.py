@@ -33,7 +33,9 @@ from longsum_jax.typing import NumpyBatch
 from longsum_plan.program import AbstractProgram
 
 
-def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[AbstractProgram]:
+def run_programs(
+    run: RunConfig, devices: Sequence[jax.Device]
+) -> Iterator[AbstractProgram]:
     """Yields the programs that a run compiles, for its longest bucket.
 
         train       one update
@@ -41,16 +43,17 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
         read        encodes documents to summarize in an evaluation, and computes their keys
         search      the search for their summaries
 
-    The last two exist for models with a decoder that read documents in one input. No array is
-    created, and documents are only read to collect the names of their labels.
+    The last two exist for models with a decoder that read documents in one input. No
+    array is created, and documents are only read to collect the names of their labels.
 
     Args:
         run: config from ``run_config``.
         devices: devices of the mesh.
 
     Raises:
-        InputError: config sections that do not fit together or the devices, or a missing start
-            model from which the config takes dropout rates or options for summaries.
+        InputError: config sections that do not fit together or the devices, or a
+            missing start model from which the config takes dropout rates or options for
+            summaries.
     """
     steps.check_run(run)
     steps.check_mesh(run, devices)
@@ -58,8 +61,12 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
     objective = _objective(run, devices)
     schedule = run.optimizer.for_run(run.training.steps)
     lora = steps.make_lora(objective.setup, None)
-    experiment = steps.Experiment(objective.setup, objective, None, AuxiliaryModels(), lora)
-    optimizer = make_optimizer(schedule, experiment.parameter_axes, run.training.trained)
+    experiment = steps.Experiment(
+        objective.setup, objective, None, AuxiliaryModels(), lora
+    )
+    optimizer = make_optimizer(
+        schedule, experiment.parameter_axes, run.training.trained
+    )
     init = experiment.init
     rng = initialization_key(run.training.seed)
     state, _ = plan_state(init, optimizer, mesh, run.mesh.rules, rng)
@@ -94,8 +101,9 @@ def run_programs(run: RunConfig, devices: Sequence[jax.Device]) -> Iterator[Abst
 def evaluation_length(run: RunConfig) -> int:
     """Returns the maximum tokens that evaluations read of a document, according to the config.
 
-    Whole documents, ``evaluation.max_source_length=0``, are as long as the model's positions; for a
-    model without a limit, they are assumed to be as long as in training.
+    Whole documents, ``evaluation.max_source_length=0``, are as long as the model's
+    positions; for a model without a limit, they are assumed to be as long as in
+    training.
     """
     length = run.evaluation.max_source_length
     if length == 0:
@@ -123,7 +131,9 @@ def _evaluation_programs(
 ) -> Iterator[AbstractProgram]:
     config, evaluation = objective.setup.config, run.evaluation
     started = load_generation(run.init_from) if run.init_from else ({}, {})
-    stored = run.family.generation_config(config, steps.generation_options(run, *started))
+    stored = run.family.generation_config(
+        config, steps.generation_options(run, *started)
+    )
     options = GenerationOptions.from_config(stored)
     with activate(mesh, run.mesh.rules):
         generator = summary_programs(
@@ -137,7 +147,9 @@ def _evaluation_programs(
         programs = list(generator)
     for program in programs:
         idle = program.idle, state.opt_state
-        yield program._replace(lower=partial(_inside, mesh, run, program.lower), idle=idle)
+        yield program._replace(
+            lower=partial(_inside, mesh, run, program.lower), idle=idle
+        )
 
 
 def _lower(mesh: Mesh, run: RunConfig, jitted: Any, *arguments: Any) -> Lowered:
@@ -152,5 +164,6 @@ def _inside(mesh: Mesh, run: RunConfig, lower: Callable[[], Lowered]) -> Lowered
 def _on_mesh(batch: NumpyBatch, mesh: Mesh) -> dict[str, jax.ShapeDtypeStruct]:
     sharding = NamedSharding(mesh, P(BATCH_AXES))
     return {
-        name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding) for name, x in batch.items()
+        name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+        for name, x in batch.items()
     }

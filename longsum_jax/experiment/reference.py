@@ -1,7 +1,7 @@
 """The frozen reference model of preference training: its log-probabilities, computed once.
 
-They replace the model in every step, so that a run does not store a second set of parameters. They
-are stored in the run's directory:
+They replace the model in every step, so that a run does not store a second set of
+parameters. They are stored in the run's directory:
 
     reference.json    hash of the reference's weights, hash of the examples, log-probabilities
 """
@@ -43,8 +43,9 @@ class ReferencedExamples(Sequence[Example]):
 
     Attributes:
         lengths, counts: attributes of ``store`` with these names.
-        log_probs: float32 [examples, 2], log-probabilities of the chosen and rejected targets; None
-            before they are computed, in which case examples do not contain them.
+        log_probs: float32 [examples, 2], log-probabilities of the chosen and rejected
+            targets; None before they are computed, in which case examples do not
+            contain them.
     """
 
     def __init__(self, store: ExampleList | PreparedExamples) -> None:
@@ -90,12 +91,13 @@ def add_reference(
         objective: objective of the run.
         store: training examples of the run.
         weights: hash of the reference model's weights.
-        initial_params: initial parameters of the run; None for random ones. Ignored if the run has
-            a checkpoint.
+        initial_params: initial parameters of the run; None for random ones. Ignored if
+            the run has a checkpoint.
 
     Raises:
-        InputError: the run is resumed, and its log-probabilities are missing, damaged, or from
-            another reference or other examples; or the reference's values are not finite.
+        InputError: the run is resumed, and its log-probabilities are missing, damaged,
+            or from another reference or other examples; or the reference's values are
+            not finite.
     """
     path = objective.setup.workdir / REFERENCE
     goes_on = has_checkpoint(objective.setup.workdir)
@@ -146,7 +148,8 @@ def _compute(
             # Each host reads its share of the rows.
             num_rows = rows // feed.count
             examples = [
-                store[i] for i in indices[feed.index * num_rows : (feed.index + 1) * num_rows]
+                store[i]
+                for i in indices[feed.index * num_rows : (feed.index + 1) * num_rows]
             ]
             batch = pad_batch(
                 examples,
@@ -166,7 +169,8 @@ def _place(objective: Preferences, initial_params: Params | None) -> Params:
     setup = objective.setup
     init, mesh = setup.family.init_params(setup.config), setup.run.mesh
     key = initialization_key(setup.run.training.seed)
-    optimizer = optax.identity()  # no moments, since only the parameters of the state are used
+    # no moments, since only the parameters of the state are used
+    optimizer = optax.identity()
     abstract, _ = plan_state(init, optimizer, make_mesh(mesh), mesh.rules, key)
     return create_state(abstract, init, optimizer, key, initial_params).params
 
@@ -219,9 +223,14 @@ def _read(path: Path) -> _Saved:
 
 
 def _write(path: Path, saved: _Saved) -> None:
-    # A flat list, because nested lists would exceed the limit of containers in a JSON file.
+    # A flat list, because nested lists would exceed the limit of containers in a JSON
+    # file.
     numbers = [float(value) for value in saved.log_probs.reshape(-1)]
-    content = {"weights": saved.weights, "examples": saved.examples, "log_probs": numbers}
+    content = {
+        "weights": saved.weights,
+        "examples": saved.examples,
+        "log_probs": numbers,
+    }
     assert all(map(math.isfinite, numbers))  # JSON has only finite numbers
     try:
         atomic.write_text(path, json.dumps(content) + "\n")

@@ -28,8 +28,8 @@ def objective_of(
 ) -> Objective:
     """Returns the objective of a task for a trained model, with a split's documents read.
 
-    Its ``evaluate`` takes the parameters of the model. Documents get the prefix with which the
-    model was trained.
+    Its ``evaluate`` takes the parameters of the model. Documents get the prefix with
+    which the model was trained.
 
     Args:
         model: model with the head that the objective trains, and with a tokenizer.
@@ -37,14 +37,14 @@ def objective_of(
         split: split of the task.
         examples: number of documents, taken from the start; None for all.
         batch_size: documents per forward pass.
-        max_source_length: maximum tokens to read of a document (of a sentence for extraction, of a
-            document with a choice for multiple choice); None for the model's number of positions,
-            or its length in training.
+        max_source_length: maximum tokens to read of a document (of a sentence for
+            extraction, of a document with a choice for multiple choice); None for the
+            model's number of positions, or its length in training.
         seed: random seed of masks and of random baselines.
 
     Raises:
-        InputError: a model without the head, the labels or a tokenizer, or missing or invalid
-            documents.
+        InputError: a model without the head, the labels or a tokenizer, or missing or
+            invalid documents.
     """
     objective = OBJECTIVES[task.objective]
     _check_head(model, task, objective)
@@ -111,8 +111,13 @@ def _trained_length(model: Model, task: Task, positions: int | None) -> int:
         return model.config.max_sentence_length
     if positions is None:
         return task.max_source_length
-    # The document is repeated for each choice: using all positions would multiply the work.
-    return min(task.max_source_length, positions) if task.objective == "choose" else positions
+    # The document is repeated for each choice: using all positions would multiply the
+    # work.
+    return (
+        min(task.max_source_length, positions)
+        if task.objective == "choose"
+        else positions
+    )
 
 
 def _with_label_names(config: Any) -> Any:
@@ -122,7 +127,9 @@ def _with_label_names(config: Any) -> Any:
     """
     if config.head not in _LABEL_HEADS or config.id2label:
         return config
-    return dataclasses.replace(config, id2label=tuple(map(str, range(config.num_labels))))
+    return dataclasses.replace(
+        config, id2label=tuple(map(str, range(config.num_labels)))
+    )
 
 
 def _check_labels(model: Model, task: Task, config: Any) -> None:

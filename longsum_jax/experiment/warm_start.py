@@ -1,6 +1,7 @@
 """The model from which a training run is initialized.
 
-It is a directory or workdir that may lack a head, or this library's additions to a family.
+It is a directory or workdir that may lack a head, or this library's additions to a
+family.
 """
 
 from collections.abc import Mapping
@@ -49,19 +50,20 @@ class WarmStart:
         family: family of the model to train.
         config: config of the model to train.
         seed: random seed of the parameters that are missing in ``path``.
-        draws_attention: whether to reinitialize the encoder's attention even if ``path`` has one;
-            its family may then be another one whose other layers are the same.
+        draws_attention: whether to reinitialize the encoder's attention even if
+            ``path`` has one; its family may then be another one whose other layers are
+            the same.
 
     Attributes:
         generation_config: generation options of the start model, from its directory.
         summarization: summarization settings of the start model, from its config.json.
         auxiliary: auxiliary models of the start model, for reading segments.
-        fresh: paths of new parameters: of the head, of additions to the family's published class
-            (attention or memories), or of the whole encoder attention.
+        fresh: paths of new parameters: of the head, of additions to the family's
+            published class (attention or memories), or of the whole encoder attention.
 
     Raises:
-        InputError: the model cannot be loaded, is of another family, has other parameters that
-            differ, or uses them in another computation.
+        InputError: the model cannot be loaded, is of another family, has other
+            parameters that differ, or uses them in another computation.
     """
 
     def __init__(
@@ -102,14 +104,19 @@ class WarmStart:
         """The parameters, with the parameters in ``fresh`` reinitialized."""
         loaded = self._loaded_params()
         drawn = self._draw_fresh() if self.fresh else {}
-        flat = {name: drawn[name] if name in drawn else loaded[name] for name in self._shapes}
+        flat = {
+            name: drawn[name] if name in drawn else loaded[name]
+            for name in self._shapes
+        }
         return flax.traverse_util.unflatten_dict(flat, sep="/")
 
     def _compare(self, path: str) -> list[str]:
         """Returns the names of fresh parameters; InputError if any other parameter differs."""
         expected = self._shapes
         unpublished = self._family.unpublished_parameters(self._config)
-        shapes = {name: x.shape for name, x in jax.eval_shape(self._loaded_params).items()}
+        shapes = {
+            name: x.shape for name, x in jax.eval_shape(self._loaded_params).items()
+        }
         difference = compare_trees(expected, shapes)
         differing = sorted(name for names in difference for name in names)
         foreign = [
@@ -134,18 +141,23 @@ class WarmStart:
             )
         new = self._drawn
         if self._model.config.head != self._config.head or self._has_other_labels():
-            new = (*new, *HEAD)  # other heads and labels may share the names of parameters
+            # other heads and labels may share the names of parameters
+            new = (*new, *HEAD)
         return [name for name in expected if name.startswith(new) or name in differing]
 
     def _has_other_labels(self) -> bool:
         """Returns True if the head's rows are for other labels, or for another order of labels."""
-        there, here = (getattr(c, "id2label", ()) for c in (self._model.config, self._config))
+        there, here = (
+            getattr(c, "id2label", ()) for c in (self._model.config, self._config)
+        )
         return bool(there and here) and tuple(there) != tuple(here)
 
     def _check_computation(self, path: str) -> None:
         """Raises InputError for a field that changes the computation with the parameters."""
         for name in _COMPUTATION:
-            there, here = (getattr(c, name, None) for c in (self._model.config, self._config))
+            there, here = (
+                getattr(c, name, None) for c in (self._model.config, self._config)
+            )
             if there != here:
                 raise InputError(
                     f"config.init_from: {path} computes with {name}={there!r}, config.model with "

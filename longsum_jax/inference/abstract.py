@@ -30,20 +30,23 @@ def summary_programs(
 ) -> Iterator[AbstractProgram]:
     """Yields the programs that summarize documents: "read" and "search", for the target's devices.
 
-    The target's devices are the devices of the active mesh, otherwise ``jax.default_device``, see
-    ``ops.platform``; they must also be active when the programs are lowered.
+    The target's devices are the devices of the active mesh, otherwise
+    ``jax.default_device``, see ``ops.platform``; they must also be active when the
+    programs are lowered.
 
-    On one device, several documents are read one by one and searched in slots, see ``continuous``;
-    on a mesh, they are read and searched together.
+    On one device, several documents are read one by one and searched in slots, see
+    ``continuous``; on a mesh, they are read and searched together.
 
     Args:
         module: module of the model.
-        params: shapes of the parameters, from ``jax.eval_shape`` of the family's ``init_params`` or
-            of loaded parameters.
-        batch_size: documents that are summarized together, at least one per device of a mesh.
+        params: shapes of the parameters, from ``jax.eval_shape`` of the family's
+            ``init_params`` or of loaded parameters.
+        batch_size: documents that are summarized together, at least one per device of a
+            mesh.
         length: tokens of a padded document.
         options: generation options.
-        kernel_bytes: maximum bytes of state-space kernels that are cached between calls.
+        kernel_bytes: maximum bytes of state-space kernels that are cached between
+            calls.
         storage: storage type of the decoder's weights and keys, see ``Model``.
     """
     programs = Programs(module, storage)
@@ -51,22 +54,28 @@ def summary_programs(
     variables = {"params": params}
     # Cached kernels are arguments of the read program.
     if kernel_bytes:
-        variables |= KernelCache(module, kernel_bytes, programs.kernels).shapes(params, length)
+        variables |= KernelCache(module, kernel_bytes, programs.kernels).shapes(
+            params, length
+        )
     kernels = {name: tree for name, tree in variables.items() if name != "params"}
     layers = programs.search.weight_shapes(params)
     # Copied weights are on the device in addition to the parameters.
     search_params, copies = params, layers
-    if layers is not None and storage == "float32":  # the layers are views of the parameters
+    # the layers are views of the parameters
+    if layers is not None and storage == "float32":
         search_params = {**params, "decoder": jax.tree.map(_nothing, params["decoder"])}
         copies = None
     keys = None
     # Only shapes of the per-row keys [batch] are needed.
     if options.do_sample:
-        keys = jax.eval_shape(lambda: jnp.broadcast_to(jax.random.key(0), (batch_size,)))
+        keys = jax.eval_shape(
+            lambda: jnp.broadcast_to(jax.random.key(0), (batch_size,))
+        )
 
     def documents(rows: int) -> tuple[Any, ...]:
         ids, mask = (
-            jax.ShapeDtypeStruct((rows, length), dtype) for dtype in (jnp.int32, jnp.bool_)
+            jax.ShapeDtypeStruct((rows, length), dtype)
+            for dtype in (jnp.int32, jnp.bool_)
         )
         return variables, ids, mask, {}
 
@@ -80,7 +89,8 @@ def summary_programs(
         lower_search = partial(programs.search.program.lower, *search, **sizes)
         slots: Any = ()
     else:
-        # Slots: one document is read at a time, while the slots' state stays on the device.
+        # Slots: one document is read at a time, while the slots' state stays on the
+        #     device.
         stored = {"stores_states": source.states is not None}
         state = programs.slots.begin.eval_shape(params, source, **sizes)
         read = documents(1)
@@ -93,7 +103,9 @@ def summary_programs(
     held = (search_params, *search[1:])
     # While one program runs, the arrays of the other stay on the device.
     yield AbstractProgram("read", lower_read, {}, arguments=read, idle=(slots, copies))
-    yield AbstractProgram("search", lower_search, {}, options.max_new_tokens, held, kernels)
+    yield AbstractProgram(
+        "search", lower_search, {}, options.max_new_tokens, held, kernels
+    )
 
 
 def _nothing(leaf: Any) -> jax.ShapeDtypeStruct:

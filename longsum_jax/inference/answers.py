@@ -28,7 +28,9 @@ class Answer(NamedTuple):
     score: float
 
 
-def best_span(logits: np.ndarray, positions: slice, max_length: int) -> tuple[int, int, float]:
+def best_span(
+    logits: np.ndarray, positions: slice, max_length: int
+) -> tuple[int, int, float]:
     """Returns the first and last token of the highest-scoring span, and its score.
 
     The score is the sum of the start and end logits (Devlin et al. 2019, section 4.2).
@@ -43,13 +45,17 @@ def best_span(logits: np.ndarray, positions: slice, max_length: int) -> tuple[in
     # Padding of -inf excludes spans that extend beyond the document.
     padded_ends = np.pad(ends, (0, longest - 1), constant_values=-np.inf)
     # [first token, additional tokens]: linear in the length of a text
-    scores = starts[:, None] + np.lib.stride_tricks.sliding_window_view(padded_ends, longest)
+    scores = starts[:, None] + np.lib.stride_tricks.sliding_window_view(
+        padded_ends, longest
+    )
     first, more = np.unravel_index(scores.argmax(), scores.shape)
     start = positions.start + int(first)
     return start, start + int(more), float(scores[first, more])
 
 
-def span_text(text: str, spans: Sequence[tuple[int, int]], first: int, last: int) -> str:
+def span_text(
+    text: str, spans: Sequence[tuple[int, int]], first: int, last: int
+) -> str:
     """Returns the text from token ``first`` to token ``last``, see ``Tokenizer.spans``."""
     return text[spans[first][0] : spans[last][1]].strip()
 
@@ -64,8 +70,8 @@ def answer(
 ) -> list[Answer]:
     """Finds the answer to each question in its document.
 
-    A document longer than the model's positions is read in windows that overlap by half; the
-    highest-scoring answer of all windows is returned.
+    A document longer than the model's positions is read in windows that overlap by
+    half; the highest-scoring answer of all windows is returned.
 
     Args:
         model: model with a question answering head.
@@ -74,8 +80,9 @@ def answer(
         batch_size: windows read together.
 
     Raises:
-        InputError: a model of another kind, no tokenizer, a value that is not a text, an empty
-            document, a question that leaves no room for the document, an option out of range.
+        InputError: a model of another kind, no tokenizer, a value that is not a text,
+            an empty document, a question that leaves no room for the document, an
+            option out of range.
     """
     if model.config.head != "question_answering":
         raise InputError(
@@ -93,7 +100,9 @@ def answer(
             f"{counted(len(documents), 'document')}; give one each"
         )
     # Check all inputs before computing anything.
-    for number, (question, document) in enumerate(zip(questions, documents, strict=True), 1):
+    for number, (question, document) in enumerate(
+        zip(questions, documents, strict=True), 1
+    ):
         if not isinstance(question, str):
             kind = type(question).__name__
             raise InputError(f"question {number} is of type {kind}; give a string")
@@ -118,7 +127,9 @@ class _QuestionWindow(NamedTuple):
     pair: TokenPair
 
 
-def _windows(model: ReadingModel, question: str, document: str) -> list[_QuestionWindow]:
+def _windows(
+    model: ReadingModel, question: str, document: str
+) -> list[_QuestionWindow]:
     """Returns the question paired with every window of the document."""
     tokenizer = model.tokenizer
     ids = tokenizer.encode(document)
@@ -132,10 +143,12 @@ def _windows(model: ReadingModel, question: str, document: str) -> list[_Questio
     num_around = len(tokenizer.join_pair(question_ids, []).ids)
     windows = text_windows(len(ids), None if limit is None else limit - num_around)
     pairs = [
-        tokenizer.join_pair(question_ids, ids[window.start : window.stop]) for window in windows
+        tokenizer.join_pair(question_ids, ids[window.start : window.stop])
+        for window in windows
     ]
     return [
-        _QuestionWindow(window.start, pair) for window, pair in zip(windows, pairs, strict=True)
+        _QuestionWindow(window.start, pair)
+        for window, pair in zip(windows, pairs, strict=True)
     ]
 
 

@@ -13,7 +13,12 @@ from longsum_jax.errors import InputError
 from longsum_jax.inference.padding import padded_length
 from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.layers.attention.cross import SourceAttention
-from longsum_jax.ops.attention.dense import Scale, masked_softmax, repeat_heads, scaled_scores
+from longsum_jax.ops.attention.dense import (
+    Scale,
+    masked_softmax,
+    repeat_heads,
+    scaled_scores,
+)
 from longsum_jax.ops.losses import shift_right
 from longsum_jax.text.alignment import MAX_SOURCES
 from longsum_jax.text.prompts import PromptedIds
@@ -25,28 +30,33 @@ if TYPE_CHECKING:
     from longsum_jax.inference.model import Model
 
 LEAST_SHARE = 0.1  # minimum share of the attention for all sources except the first
-_GROUPS_AT_ONCE = 8  # the number of summary sentences is rounded up to a multiple of this
+# the number of summary sentences is rounded up to a multiple of this
+_GROUPS_AT_ONCE = 8
 _WEIGHTS = "cross_attention_weights"
 
 
 def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
     """Returns each sentence of a summary with the document sentences that the model attended to.
 
-    The decoder runs once more over the summary. The score of a document sentence is the share of
-    cross-attention that its tokens receive, averaged over layers, heads and the tokens of the
-    summary sentence. Support and flags are copied from ``Summary.sources``, which uses words.
+    The decoder runs once more over the summary. The score of a document sentence is the
+    share of cross-attention that its tokens receive, averaged over layers, heads and
+    the tokens of the summary sentence. Support and flags are copied from
+    ``Summary.sources``, which uses words.
 
     Args:
         model: model with ``full`` cross-attention.
         summary: summary by that model, with its document, which it read in one input.
 
     Raises:
-        InputError: a model of another kind, or a document that it cannot read in one input.
+        InputError: a model of another kind, or a document that it cannot read in one
+            input.
     """
     check_attends(model)
     request = summary.request
     if request is None:
-        raise InputError("the summary has no document; summarize the document with this model")
+        raise InputError(
+            "the summary has no document; summarize the document with this model"
+        )
     if summary.strategy != "direct":
         raise InputError(
             "sources by attention need a document that was read in one piece, but this one was "
@@ -62,7 +72,9 @@ def attended_sources(model: "Model", summary: Summary) -> list[Statement]:
     for number, statement in enumerate(summary.sources):
         inside = owners >= 0
         # Attention to each document sentence, without prefix and query.
-        mass = np.bincount(owners[inside], weights[number][inside], len(placed.sentences))
+        mass = np.bincount(
+            owners[inside], weights[number][inside], len(placed.sentences)
+        )
         sources = _strongest(mass / max(mass.sum(), 1e-12), placed)
         statements.append(statement._replace(sources=sources))
     return statements
@@ -127,7 +139,8 @@ def _read_summary(model: "Model", summary: Summary) -> tuple[np.ndarray, np.ndar
     groups = np.zeros((len(ids), len(ends)), np.float32)
     start = len(tokenizer.prefix_ids)
     for row, owner in enumerate(owners[: len(ids) - start], start):
-        groups[row, owner] = owner >= 0  # tokens without characters belong to no sentence
+        # tokens without characters belong to no sentence
+        groups[row, owner] = owner >= 0
     return np.array(ids, np.int32), groups / np.maximum(groups.sum(0), 1)
 
 
@@ -139,10 +152,14 @@ def _owners(token_ends: Sequence[int], ends: np.ndarray) -> np.ndarray:
     return np.where(lasts > 0, owners, -1)
 
 
-def _strongest(shares: np.ndarray, placed: PlacedSentences) -> tuple[SourceSentence, ...]:
+def _strongest(
+    shares: np.ndarray, placed: PlacedSentences
+) -> tuple[SourceSentence, ...]:
     # The first source, and others with at least the minimum share.
     order = np.argsort(-shares, kind="stable")[:MAX_SOURCES].tolist()
-    selected = order[:1] + [number for number in order[1:] if shares[number] >= LEAST_SHARE]
+    selected = order[:1] + [
+        number for number in order[1:] if shares[number] >= LEAST_SHARE
+    ]
     return tuple(placed.source(number, float(shares[number])) for number in selected)
 
 
@@ -155,10 +172,12 @@ def cross_attention_weights(
         model: encoder-decoder with ``full`` cross-attention.
         ids: int [batch, length].
         targets: int [batch, target_length], teacher-forced decoder outputs.
-        groups: [batch, target_length, groups], weights of the target tokens in each group.
+        groups: [batch, target_length, groups], weights of the target tokens in each
+            group.
 
     Returns:
-        float32 [batch, groups, length], attention weights averaged over layers and heads.
+        float32 [batch, groups, length], attention weights averaged over layers and
+        heads.
 
     Raises:
         InputError: a process that was forked after the model was loaded.
@@ -192,14 +211,22 @@ def _weights(
 ) -> Array:
     c = module.config
     # Teacher forcing: the decoder reads the summary shifted by one.
-    decoder_ids = shift_right(targets, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
+    decoder_ids = shift_right(
+        targets, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id
+    )
     with nn.intercept_methods(partial(_keep_weights, groups)):
         _, intermediates = module.apply(
             variables, ids, mask, decoder_ids, mutable=["intermediates"], **inputs
         )
     # One [batch, groups, keys] per layer; stacked layers have leading axes.
-    layers = [leaf for path, leaf in jax.tree.leaves_with_path(intermediates) if _is_kept(path)]
-    return jnp.concatenate([layer.reshape(-1, *layer.shape[-3:]) for layer in layers]).mean(0)
+    layers = [
+        leaf
+        for path, leaf in jax.tree.leaves_with_path(intermediates)
+        if _is_kept(path)
+    ]
+    return jnp.concatenate(
+        [layer.reshape(-1, *layer.shape[-3:]) for layer in layers]
+    ).mean(0)
 
 
 def _is_kept(path: Any) -> bool:
@@ -213,15 +240,23 @@ def _keep_weights(
     module = context.module
     if isinstance(module, SourceAttention) and context.method_name == "attend":
         x, keys = args[:2]
-        weights = _group_weights(module.q(x), keys, kwargs["mask"], groups, module.scale)
+        weights = _group_weights(
+            module.q(x), keys, kwargs["mask"], groups, module.scale
+        )
         # The method of the base class, which is called inside, would store them again.
         module.sow(
-            "intermediates", _WEIGHTS, weights, reduce_fn=lambda _, new: new, init_fn=lambda: None
+            "intermediates",
+            _WEIGHTS,
+            weights,
+            reduce_fn=lambda _, new: new,
+            init_fn=lambda: None,
         )
     return call(*args, **kwargs)
 
 
-def _group_weights(q: Array, k: Array, mask: Array, groups: Array, scale: Scale) -> Array:
+def _group_weights(
+    q: Array, k: Array, mask: Array, groups: Array, scale: Scale
+) -> Array:
     """Returns the weights of groups of queries, [batch, groups, length], averaged over heads.
 
     Args:
@@ -233,12 +268,17 @@ def _group_weights(q: Array, k: Array, mask: Array, groups: Array, scale: Scale)
 
     repeated = repeat_heads(k, q.shape[2])
 
-    def of_head(arrays: tuple[Array, Array]) -> Array:  # one head at a time to save memory
+    # one head at a time to save memory
+    def of_head(arrays: tuple[Array, Array]) -> Array:
         queries, keys = arrays
         # [batch, queries, keys]
-        scores = jnp.einsum("btk,blk->btl", queries, keys, preferred_element_type=jnp.float32)
+        scores = jnp.einsum(
+            "btk,blk->btl", queries, keys, preferred_element_type=jnp.float32
+        )
         weights = masked_softmax(scaled_scores(scores, scale), mask[:, 0])
         return jnp.einsum("btl,btg->bgl", weights, groups)
 
-    by_head = jax.lax.map(of_head, (jnp.moveaxis(q, 2, 0), jnp.moveaxis(repeated, 2, 0)))
+    by_head = jax.lax.map(
+        of_head, (jnp.moveaxis(q, 2, 0), jnp.moveaxis(repeated, 2, 0))
+    )
     return by_head.mean(0)

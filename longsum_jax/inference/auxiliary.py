@@ -30,10 +30,12 @@ LoadModel = Callable[[], SavedModel]
 class AuxiliaryModels(NamedTuple):
     """Functions that load the auxiliary models of a model; None if no weights are needed.
 
-    The field names match ``SegmentInputOptions`` and the subdirectories of a model directory.
+    The field names match ``SegmentInputOptions`` and the subdirectories of a model
+    directory.
 
     Attributes:
-        extractor: loader of a model that selects important sentences; None for central ones.
+        extractor: loader of a model that selects important sentences; None for central
+            ones.
         sentence_encoder: loader of a model that embeds sentences; None for TF-IDF.
     """
 
@@ -54,10 +56,14 @@ class AuxiliaryModels(NamedTuple):
 
         Models are loaded at the first call, and stay on the device until ``release``.
         """
-        models = {name: _OnDemand(load) for name, load in self._asdict().items() if load}
+        models = {
+            name: _OnDemand(load) for name, load in self._asdict().items() if load
+        }
         functions: dict[str, Callable[..., Any]] = {}
         if "sentence_encoder" in models:
-            functions["encode_sentences"] = partial(_encode_sentences, models["sentence_encoder"])
+            functions["encode_sentences"] = partial(
+                _encode_sentences, models["sentence_encoder"]
+            )
         if "extractor" in models:
             functions["extract"] = partial(_extract, models["extractor"])
         if models:
@@ -67,12 +73,16 @@ class AuxiliaryModels(NamedTuple):
     def fingerprints(self) -> dict[str, str]:
         """Loads the models; returns hashes of weights and tokenizers by name."""
         loaders = self._asdict().items()
-        return {name: _fingerprint(load()) for name, load in loaders if load is not None}
+        return {
+            name: _fingerprint(load()) for name, load in loaders if load is not None
+        }
 
     def writers(self) -> dict[str, Callable[[Path], None]]:
         """Returns functions that save the models, by the names of their subdirectories."""
         loaders = self._asdict().items()
-        return {name: partial(_save, load) for name, load in loaders if load is not None}
+        return {
+            name: partial(_save, load) for name, load in loaders if load is not None
+        }
 
     def named_inside(self, summarization: Mapping[str, Any]) -> dict[str, Any]:
         """Returns ``summarization`` with each model name replaced by its subdirectory."""
@@ -103,7 +113,9 @@ def _encode_sentences(model: _OnDemand, sentences: Sequence[str]) -> np.ndarray:
     return sentence_encoder(model.use())(sentences)
 
 
-def _extract(model: _OnDemand, sentences: Sequence[str], query: str | None) -> list[int]:
+def _extract(
+    model: _OnDemand, sentences: Sequence[str], query: str | None
+) -> list[int]:
     return extract(model.use(), [sentences], queries=[query])[0]
 
 

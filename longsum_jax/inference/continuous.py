@@ -1,14 +1,16 @@
 """Continuous batching: when a document is finished, the next one takes its slot.
 
-A few slots are decoded together. When one is done, its summary is returned, the next document is
-encoded into the slot, and the same compiled program continues with all slots:
+A few slots are decoded together. When one is done, its summary is returned, the next
+document is encoded into the slot, and the same compiled program continues with all
+slots:
 
     slot 0   document 0 -----------> document 4 --------> ...
     slot 1   document 1 --> document 3 ------------> document 5 -> ...
     slot 2   document 2 -----------------> document 6 ---> ...
 
-The longest documents come first. All slots have the same length: the longest length among their
-documents, rounded up to a power of two. So there are few programs, and slots get shorter over time.
+The longest documents come first. All slots have the same length: the longest length
+among their documents, rounded up to a power of two. So there are few programs, and
+slots get shorter over time.
 """
 
 import itertools
@@ -33,17 +35,20 @@ Pad = Callable[[np.ndarray, np.ndarray], PaddedInputs]
 # (index of a document that is not finished, its sequences so far on the host)
 OnProgress = Callable[[int, Generated], None]
 # (indices in slots, number of slots) -> indices of cancelled documents, new (ids, mask)
-Arrivals = Callable[[Sequence[int], int], tuple[set[int], Sequence[tuple[np.ndarray, np.ndarray]]]]
+Arrivals = Callable[
+    [Sequence[int], int], tuple[set[int], Sequence[tuple[np.ndarray, np.ndarray]]]
+]
 # On CPUs, a matrix product with 32 rows takes twice as long as one with 16.
 MAX_SLOTS = 16
-_STEPS_BETWEEN_ARRIVALS = 8  # decoding steps after which documents that arrived meanwhile enter
+# decoding steps after which documents that arrived meanwhile enter
+_STEPS_BETWEEN_ARRIVALS = 8
 
 
 def num_slots(config: Any, lengths: Sequence[int]) -> int:
     """Returns the number of documents to decode together, a power of two.
 
-    It is at most ``MAX_SLOTS``, and small enough to store the keys and values of the longest
-    document in every slot.
+    It is at most ``MAX_SLOTS``, and small enough to store the keys and values of the
+    longest document in every slot.
 
     Args:
         config: config of the model.
@@ -65,10 +70,12 @@ class ContinuousBatch:
         programs: programs of the model.
         params: parameters of the model.
         pad: function that pads ids and masks.
-        variables: function from padded inputs to the parameters and cached kernels of their length.
+        variables: function from padded inputs to the parameters and cached kernels of
+            their length.
         batch_size: number of slots.
         options: generation options.
-        seed: random seed for sampling; a document's samples do not depend on when it enters.
+        seed: random seed for sampling; a document's samples do not depend on when it
+            enters.
     """
 
     def __init__(
@@ -93,7 +100,8 @@ class ContinuousBatch:
         if options.do_sample:
             # The same key for all slots, so that samples do not depend on the slot.
             self._keys = jnp.broadcast_to(jax.random.key(seed), (batch_size,))
-        self._shapes: dict[int, DecoderSource] = {}  # shapes of the encoded slots by slot length
+        # shapes of the encoded slots by slot length
+        self._shapes: dict[int, DecoderSource] = {}
 
     def decode(
         self, documents: Sequence[tuple[np.ndarray, np.ndarray]]
@@ -106,9 +114,12 @@ class ContinuousBatch:
         # Pad first, because slot lengths depend on the padded lengths.
         rows = [self._pad(ids, mask) for ids, mask in documents]
         lengths = self._slot_lengths([row.ids.shape[1] for row in rows])
-        # Keys and values of the longest documents may be too large to store, see ``Decoder``. These
-        # documents use other programs, so all of them must finish before others enter.
-        kinds = itertools.groupby(range(len(rows)), lambda i: self._stores_states(lengths[i]))
+        # Keys and values of the longest documents may be too large to store, see
+        # ``Decoder``. These documents use other programs, so all of them must finish
+        # before others enter.
+        kinds = itertools.groupby(
+            range(len(rows)), lambda i: self._stores_states(lengths[i])
+        )
         for _, same_kind in kinds:
             yield from self._decode_kind(rows, lengths, deque(same_kind))
 
@@ -120,19 +131,20 @@ class ContinuousBatch:
     ) -> Iterator[tuple[int, Generated]]:
         """Decodes documents that arrive while others are decoded, until no document remains.
 
-        Documents enter within ``_STEPS_BETWEEN_ARRIVALS`` tokens if a slot is free. The slots keep
-        their length.
+        Documents enter within ``_STEPS_BETWEEN_ARRIVALS`` tokens if a slot is free. The
+        slots keep their length.
 
         Args:
             length: slot length in tokens, at least the padded length of every document.
-            arrivals: function from the indices of the documents in slots and the number of slots
-                to the indices of cancelled documents, and to the ids and masks [1, length] of
-                new documents, which are numbered in order of arrival.
+            arrivals: function from the indices of the documents in slots and the number
+                of slots to the indices of cancelled documents, and to the ids and masks
+                [1, length] of new documents, which are numbered in order of arrival.
             on_progress: callback for each unfinished document after some steps;
                 beam search has no sequences before a document is finished.
 
         Yields:
-            Indices of documents with their sequences on the host, in order of completion.
+            Indices of documents with their sequences on the host, in order of
+            completion.
         """
         yield from self._decode_kind([], [], deque(), arrivals, length, on_progress)
 
@@ -159,12 +171,15 @@ class ContinuousBatch:
         batch_size = self._batch_size
         length = lengths[waiting[0]] if waiting else length
         # All slots are empty at first.
-        source = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._shapes_of(length))
+        source = jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype), self._shapes_of(length)
+        )
         state = slots.begin(self._params, source, batch_size=batch_size, **sizes)
         inside: dict[int, int] = {}  # slot -> document
         cancelled: set[int] = set()  # slots that still decode a cancelled document
         num_arrived = 0
-        new_rows: dict[int, PaddedInputs] = {}  # documents that arrived and have no slot yet
+        # documents that arrived and have no slot yet
+        new_rows: dict[int, PaddedInputs] = {}
         while True:
             if arrivals is not None:
                 dropped, arrived = arrivals(list(inside.values()), batch_size)
@@ -190,10 +205,17 @@ class ContinuousBatch:
             for slot in free[: len(waiting)]:
                 inside[slot] = waiting.popleft()
                 cancelled.discard(slot)
-                row = rows[inside[slot]] if arrivals is None else new_rows.pop(inside[slot])
+                row = (
+                    rows[inside[slot]]
+                    if arrivals is None
+                    else new_rows.pop(inside[slot])
+                )
                 read = self._read(row, stores_states=source.states is not None)
-                source, state = slots.enter(source, state, read, np.int32(slot), **sizes)
-            # Stop as soon as one slot is done; if no document is waiting, only when all are.
+                source, state = slots.enter(
+                    source, state, read, np.int32(slot), **sizes
+                )
+            # Stop as soon as one slot is done; if no document is waiting, only when all
+            # are.
             num_running = len(inside) + len(cancelled)
             stops_early = waiting or arrivals is not None
             num_done = batch_size - num_running + 1 if stops_early else batch_size
@@ -211,7 +233,9 @@ class ContinuousBatch:
                 yield inside.pop(slot), self._of_slot(out, slot)
 
     def _read(self, row: PaddedInputs, *, stores_states: bool) -> DecoderSource:
-        return self._programs.read(self._variables(row), *row, stores_states=stores_states)
+        return self._programs.read(
+            self._variables(row), *row, stores_states=stores_states
+        )
 
     def _of_slot(self, out: Generated, slot: int) -> Generated:
         count = self._options.num_return_sequences

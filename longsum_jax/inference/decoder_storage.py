@@ -8,8 +8,8 @@ from longsum_jax.errors import InputError
 from longsum_jax.ops.storage import STORAGES, Storage, Stored, store
 from longsum_jax.typing import Array
 
-# Maps that decoding steps apply, with the number of axes they contract. The encoder's key and
-# value maps and the maps of memories are not converted.
+# Maps that decoding steps apply, with the number of axes they contract. The encoder's
+# key and value maps and the maps of memories are not converted.
 _STORED_MAPS = {
     **{("self_attention", name): 1 for name in ("q", "k", "v")},
     **{(attention, "o"): 2 for attention in ("self_attention", "cross_attention")},
@@ -44,9 +44,13 @@ def check_storage(config: Any, storage: str) -> None:
     if config.head != "language_model":
         raise InputError(f"{where} is for models that write text; leave it out")
     if config.dtype != "float32":
-        raise InputError(f'{where} computes in float32; leave out dtype="{config.dtype}"')
+        raise InputError(
+            f'{where} computes in float32; leave out dtype="{config.dtype}"'
+        )
     if config.has_memory:
-        raise InputError(f"{where} is not for models with a memory of segments; leave it out")
+        raise InputError(
+            f"{where} is not for models with a memory of segments; leave it out"
+        )
     if config.decoder_stack.cross.cross_attention == "nearest":
         raise InputError(
             f'{where} is not for cross_attention "nearest", which chooses keys by exact scores; '
@@ -54,7 +58,9 @@ def check_storage(config: Any, storage: str) -> None:
         )
 
 
-def stored_decoder(layers: tuple[Any, ...], table: Array, storage: Storage) -> StoredDecoder:
+def stored_decoder(
+    layers: tuple[Any, ...], table: Array, storage: Storage
+) -> StoredDecoder:
     """Copies the weights that a decoding step reads to a storage type.
 
     Args:

@@ -7,7 +7,13 @@ from collections.abc import Iterator, Sequence
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from longsum_jax.training.mesh import BATCH_AXES, PRESETS, MeshOptions, activate, make_mesh
+from longsum_jax.training.mesh import (
+    BATCH_AXES,
+    PRESETS,
+    MeshOptions,
+    activate,
+    make_mesh,
+)
 from longsum_jax.typing import Params
 
 
@@ -25,8 +31,11 @@ def on_devices(params: Params, devices: Sequence[jax.Device]) -> Iterator[Params
 
 
 def rows_on_devices(rows: int) -> int:
-    """Returns ``rows``, rounded up to a number that the active mesh can split evenly; without a
-    mesh, returns ``rows``."""
+    """Returns ``rows``, rounded up to a number that the active mesh can split evenly;
+    without a mesh, returns ``rows``.
+    """
     mesh = jax.sharding.get_abstract_mesh()
-    num_devices = math.prod(mesh.shape[axis] for axis in BATCH_AXES if axis in mesh.shape)
+    num_devices = math.prod(
+        mesh.shape[axis] for axis in BATCH_AXES if axis in mesh.shape
+    )
     return -(-rows // num_devices) * num_devices

@@ -14,7 +14,13 @@ from longsum_jax.errors import InputError, counted
 from longsum_jax.inference.continuous import ContinuousBatch, num_slots
 from longsum_jax.inference.devices import rows_on_devices
 from longsum_jax.inference.padding import check_kernel_length, padded_rows
-from longsum_jax.inference.summary import BatchSize, Overflow, Request, Summary, check_text
+from longsum_jax.inference.summary import (
+    BatchSize,
+    Overflow,
+    Request,
+    Summary,
+    check_text,
+)
 from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 from longsum_jax.text.prompts import NO_PROMPT, Prompt
 from longsum_jax.tokenizers.base import Tokenizer
@@ -45,7 +51,12 @@ def check_counts(number: int, **lists: Sequence[Any]) -> None:
 
 
 def check_overflow(
-    name: str, total: int, limit: int, on_overflow: Overflow, *, is_longest: bool = False
+    name: str,
+    total: int,
+    limit: int,
+    on_overflow: Overflow,
+    *,
+    is_longest: bool = False,
 ) -> None:
     """Raises InputError if a document exceeds the limit and must not be truncated.
 
@@ -54,7 +65,8 @@ def check_overflow(
         total: number of tokens of the document.
         limit: maximum number of tokens.
         on_overflow: "error" to raise.
-        is_longest: True if the model reads no longer input, so that the limit cannot be raised.
+        is_longest: True if the model reads no longer input, so that the limit cannot be
+            raised.
     """
     if total <= limit or on_overflow != "error":
         return
@@ -62,7 +74,9 @@ def check_overflow(
         problem = f"this model reads at most {limit} at once; choose strategy=auto"
     else:
         problem = f"more than max_source_length={limit}; raise it"
-    raise InputError(f"{name} has {total} tokens, {problem}, or allow on_overflow=truncate")
+    raise InputError(
+        f"{name} has {total} tokens, {problem}, or allow on_overflow=truncate"
+    )
 
 
 class TokenizedDocument(NamedTuple):
@@ -84,7 +98,8 @@ class DocumentSummarizer:
         config: config of the model.
         tokenizer: tokenizer of the model.
         generate: function that decodes a batch.
-        make_slots: factory of decoding slots; None to decode batches that start and end together.
+        make_slots: factory of decoding slots; None to decode batches that start and end
+            together.
     """
 
     def __init__(
@@ -127,7 +142,9 @@ class DocumentSummarizer:
         read = prompt.source(self._tokenizer, prompted)
         total = len(read)
         if limit is not None and total > limit:
-            check_overflow(request.name, total, limit, on_overflow, is_longest=is_longest)
+            check_overflow(
+                request.name, total, limit, on_overflow, is_longest=is_longest
+            )
             read = prompt.source(self._tokenizer, prompted, limit)
         return TokenizedDocument(read, total)
 
@@ -157,18 +174,23 @@ class DocumentSummarizer:
             batch_size: documents decoded together.
             options: generation options.
             seed: random seed for sampling.
-            padded_length: function from the longest length of a batch to its padded length.
+            padded_length: function from the longest length of a batch to its padded
+                length.
         """
         if batch_size == "auto":
             documents = list(documents)
-            batch_size = num_slots(self._config, [len(document.ids) for document in documents])
+            batch_size = num_slots(
+                self._config, [len(document.ids) for document in documents]
+            )
         batch_size = rows_on_devices(batch_size)
-        # On a mesh, each device decodes its share of the rows, and all rows start and end together.
+        # On a mesh, each device decodes its share of the rows, and all rows start and
+        # end together.
         is_on_mesh = jax.sharding.get_abstract_mesh().size > 1
         together = batch_size == 1 or is_on_mesh or self._make_slots is None
         if not together:
             documents = list(documents)
-            # Slots without a document would still be decoded, so use no more than needed.
+            # Slots without a document would still be decoded, so use no more than
+            # needed.
             batch_size = padded_rows(len(documents), batch_size)
             together = batch_size == 1
         decode: Callable[..., Any] = self._in_batches if together else self._in_slots
@@ -177,7 +199,9 @@ class DocumentSummarizer:
 
     def decode_arriving(
         self,
-        arrivals: Callable[[Sequence[int], int], tuple[set[int], list[TokenizedDocument]]],
+        arrivals: Callable[
+            [Sequence[int], int], tuple[set[int], list[TokenizedDocument]]
+        ],
         *,
         slot_length: int,
         batch_size: int,
@@ -191,9 +215,9 @@ class DocumentSummarizer:
         others and one program reads all lengths.
 
         Args:
-            arrivals: function from the indices of the documents in slots and the number of slots
-                to the indices of cancelled documents, and to new documents, which are numbered
-                in order of arrival.
+            arrivals: function from the indices of the documents in slots and the number
+                of slots to the indices of cancelled documents, and to new documents,
+                which are numbered in order of arrival.
             slot_length: length to which documents are padded, at least their
                 own; the model may pad it further.
             batch_size: number of slots.
@@ -213,7 +237,9 @@ class DocumentSummarizer:
             for document in arrived:
                 documents[num_arrived] = document
                 num_arrived += 1
-            rows = [self._rows([document], lambda _: slot_length) for document in arrived]
+            rows = [
+                self._rows([document], lambda _: slot_length) for document in arrived
+            ]
             return cancelled, rows
 
         def on_progress(index: int, out: Generated) -> None:
@@ -252,7 +278,8 @@ class DocumentSummarizer:
         remaining = iter(documents)
         start = 0
         while batch := list(itertools.islice(remaining, batch_size)):
-            # Pad the last batch with copies, so that it has the shape that is already compiled.
+            # Pad the last batch with copies, so that it has the shape that is already
+            # compiled.
             filled = batch + batch[-1:] * (batch_size - len(batch))
             ids, mask = self._rows(filled, padded_length)
             out = jax.device_get(self._generate(ids, mask, options, seed))
@@ -261,7 +288,9 @@ class DocumentSummarizer:
             start += len(batch)
 
     def _rows(
-        self, documents: Sequence[TokenizedDocument], padded_length: Callable[[int], int]
+        self,
+        documents: Sequence[TokenizedDocument],
+        padded_length: Callable[[int], int],
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns ids and mask of a batch, [batch, padded length]."""
         longest = max(len(document.ids) for document in documents)
@@ -279,7 +308,9 @@ class DocumentSummarizer:
         ids = out.sequences[row, 1 : 1 + int(out.lengths[row])]
         return self._tokenizer.decode(ids.tolist())
 
-    def _summary(self, document: TokenizedDocument, out: Generated, row: int) -> Summary:
+    def _summary(
+        self, document: TokenizedDocument, out: Generated, row: int
+    ) -> Summary:
         length = int(out.lengths[row])
         read = len(document.ids)
         return Summary(

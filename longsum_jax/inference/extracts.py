@@ -26,22 +26,25 @@ def summarize(
 ) -> Summary:
     """Summarizes a document extractively, with the ranker bundled with the package.
 
-    No model is loaded and nothing is downloaded. For abstractive summaries, see ``load``.
+    No model is loaded and nothing is downloaded. For abstractive summaries, see
+    ``load``.
 
     Args:
         text: document of any length. The ranker was trained on English.
-        length: length of the summary: "short" (75 words), "medium" (150), "long" (400), "250
-            words", "7 sentences" or "5%" of the document's words; a number counts words.
-            Summaries do not exceed it, unless every sentence of the document does.
+        length: length of the summary: "short" (75 words), "medium" (150), "long" (400),
+            "250 words", "7 sentences" or "5%" of the document's words; a number counts
+            words. Summaries do not exceed it, unless every sentence of the document
+            does.
         query: topic of the summary; None for the whole document.
         outline: headings and pages, for references to sources; None for none.
 
     Returns:
-        The summary, one sentence per line; its ``sources`` contain the location of each sentence.
+        The summary, one sentence per line; its ``sources`` contain the location of each
+        sentence.
 
     Raises:
-        InputError: an empty document, a file name instead of a text, a blank query, or an invalid
-            length.
+        InputError: an empty document, a file name instead of a text, a blank query, or
+            an invalid length.
     """
     outline = NO_OUTLINE if outline is None else outline
     request = Request(text, "the document", query, outline)
@@ -65,7 +68,9 @@ def summarize_stream(
     return _results(requests, builtin_ranker(), parse_length(length))
 
 
-def _results(requests: Iterable[Request], ranker: Ranker, length: Length) -> Iterator[list[Result]]:
+def _results(
+    requests: Iterable[Request], ranker: Ranker, length: Length
+) -> Iterator[list[Result]]:
     for index, request in enumerate(map(check_request, requests)):
         try:
             yield [(index, _summary(request, ranker, length))]

@@ -59,7 +59,9 @@ def logits(
 ) -> Array:
     """Returns the logits of the model's head, see ``Model.logits``."""
     if runner.config.head == "multiple_choice":
-        return _choice_logits(runner, input_ids, attention_mask, decoder_ids, inputs, bucket)
+        return _choice_logits(
+            runner, input_ids, attention_mask, decoder_ids, inputs, bucket
+        )
     ids, mask = check_inputs(input_ids, attention_mask, runner.config)
     if runner.config.head != "language_model":
         return _head_logits(runner, ids, mask, decoder_ids, inputs, bucket)
@@ -80,12 +82,16 @@ def log_probs(
 ) -> Array:
     """Returns the log-probability of every target token, see ``Model.log_probs``."""
     if runner.config.head != "language_model":
-        raise InputError(f"this model ({runner.name}) generates no text; use encode or logits")
+        raise InputError(
+            f"this model ({runner.name}) generates no text; use encode or logits"
+        )
     ids, mask = check_inputs(input_ids, attention_mask, runner.config)
     targets = _checked_targets(runner, target_ids, "target_ids", len(ids))
     padded = runner.padded(ids, mask, inputs, bucket)
     padded_targets = _padded_targets(runner, targets, bucket)
-    outputs = runner.programs.log_probs(runner.variables(padded), *padded, padded_targets)
+    outputs = runner.programs.log_probs(
+        runner.variables(padded), *padded, padded_targets
+    )
     return _first_tokens(outputs, targets.shape[1])
 
 
@@ -93,7 +99,9 @@ def _checked_targets(runner: Runner, ids: Any, name: str, rows: int) -> np.ndarr
     """Returns decoder ids, int32 [rows, target_length]."""
     ids = check_ids(ids, name, runner.config.vocab_size)
     if len(ids) != rows:
-        raise InputError(f"{name} has {len(ids)} rows, input_ids {rows}; they must agree")
+        raise InputError(
+            f"{name} has {len(ids)} rows, input_ids {rows}; they must agree"
+        )
     check_target_length(ids.shape[1], runner.config.max_target_length, name)
     return ids
 
@@ -130,7 +138,9 @@ def _choice_logits(
     # Every choice is a row: [batch * choices, length].
     ids, mask = check_inputs(choices.reshape(-1, shape[-1]), mask, runner.config)
     inputs = {name: rows(name, value) for name, value in inputs.items()}
-    return _head_logits(runner, ids, mask, decoder_ids, inputs, bucket).reshape(shape[:-1])
+    return _head_logits(runner, ids, mask, decoder_ids, inputs, bucket).reshape(
+        shape[:-1]
+    )
 
 
 def _head_logits(
@@ -151,7 +161,9 @@ def _head_logits(
         check_global_tokens(ids, mask, config)
     padded = runner.padded(ids, mask, inputs, bucket)
     outputs = runner.programs.logits(runner.variables(padded), *padded)
-    return _first_tokens(outputs, ids.shape[1]) if config.head in TOKEN_HEADS else outputs
+    return (
+        _first_tokens(outputs, ids.shape[1]) if config.head in TOKEN_HEADS else outputs
+    )
 
 
 def _check_head(runner: Runner, decoder_ids: Any) -> None:
@@ -163,7 +175,9 @@ def _check_head(runner: Runner, decoder_ids: Any) -> None:
             "from input_ids only; leave it out"
         )
     if head == "extraction":
-        raise InputError("this model gives a score to every sentence of a document; use extract")
+        raise InputError(
+            "this model gives a score to every sentence of a document; use extract"
+        )
     if head in ("none", "pooler"):
         raise InputError("this model has no head, so it gives no logits; use encode")
 

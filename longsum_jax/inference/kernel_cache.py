@@ -24,14 +24,14 @@ class _CachedKernels(NamedTuple):
 class KernelCache:
     """Caches state-space kernels by length; a module is applied to them and its parameters.
 
-    Kernels depend only on parameters and length. The least recently used lengths are evicted first,
-    and all lengths if the parameters are replaced. Kernels of 12 layers with 768 channels take 74
-    KB per token of the length.
+    Kernels depend only on parameters and length. The least recently used lengths are
+    evicted first, and all lengths if the parameters are replaced. Kernels of 12 layers
+    with 768 channels take 74 KB per token of the length.
 
     Args:
         module: module with the methods of ``models.encoder_decoder``.
-        limit: maximum bytes to cache; kernels of a length that takes more are recomputed in every
-            call.
+        limit: maximum bytes to cache; kernels of a length that takes more are
+            recomputed in every call.
         make: program from ``kernel_program``; None for a new one.
     """
 
@@ -42,14 +42,15 @@ class KernelCache:
         attentions = [name for name, _ in parse_hybrid(module.config.encoder_attention)]
         self._has_kernels = "s4d" in attentions
         self._lock = threading.Lock()
-        self._leaves: list[Any] = []  # leaves of the parameters that the entries belong to
+        # leaves of the parameters that the entries belong to
+        self._leaves: list[Any] = []
         self._entries: OrderedDict[int, _CachedKernels] = OrderedDict()  # by length
 
     def __call__(self, params: Params, length: int) -> Mapping[str, Any]:
         """Returns variables for inputs of ``length`` padded tokens: {KERNELS: ...}, or {}.
 
-        Returns {} for models without state-space layers, for kernels beyond the limit, and on a
-        mesh, on which every device computes the kernels of its own channels.
+        Returns {} for models without state-space layers, for kernels beyond the limit,
+        and on a mesh, on which every device computes the kernels of its own channels.
         """
         if not self._is_used:
             return {}
@@ -96,7 +97,10 @@ class KernelCache:
             self._entries[length] = _CachedKernels({}, 0)
             return
         # Evict the least recently used entries until the new one fits.
-        while sum(entry.num_bytes for entry in self._entries.values()) + num_bytes > self.limit:
+        while (
+            sum(entry.num_bytes for entry in self._entries.values()) + num_bytes
+            > self.limit
+        ):
             self._entries.popitem(last=False)
         self._entries[length] = _CachedKernels(self._make(params, length), num_bytes)
 
@@ -113,7 +117,9 @@ def kernel_program(module: Any) -> Any:
     def kernels(params: Params, length: int) -> Mapping[str, Any]:
         # The values do not matter: kernels depend only on the length.
         ids = jnp.zeros((1, length), jnp.int32)
-        _, arrays = module.apply({"params": params}, ids, ids, method="encode", mutable=[KERNELS])
+        _, arrays = module.apply(
+            {"params": params}, ids, ids, method="encode", mutable=[KERNELS]
+        )
         return arrays
 
     return jax.jit(kernels, static_argnums=1)

@@ -38,7 +38,8 @@ from longsum_jax.training.lora import LoraOptions
 from longsum_jax.training.trees import check_names, describe
 from longsum_jax.typing import Params
 
-# Subdirectory of a training workdir with the model's files; weights are in checkpoints/.
+# Subdirectory of a training workdir with the model's files; weights are in
+# checkpoints/.
 TRAINING_MODEL = "model"
 
 
@@ -59,30 +60,33 @@ def load(
     Hub.
 
     Args:
-        path: a directory in Hugging Face layout (as published, or written by ``save`` or
-            ``convert``), the workdir of a training run, a LoRA adapter in
-            PEFT's layout, which is merged into its base model, or the name
-            "org/name" of a repository.
+        path: a directory in Hugging Face layout (as published, or written by ``save``
+            or ``convert``), the workdir of a training run, a LoRA adapter in PEFT's
+            layout, which is merged into its base model, or the name "org/name" of a
+            repository.
         dtype: dtype of the computation.
-        matmul_precision: precision of float32 matmuls, see ``models.config.ModelConfig``.
-        param_dtype: dtype of the parameters; "bfloat16" halves their memory (state-space kernels
-            stay float32).
+        matmul_precision: precision of float32 matmuls, see
+            ``models.config.ModelConfig``.
+        param_dtype: dtype of the parameters; "bfloat16" halves their memory
+            (state-space kernels stay float32).
         tokenizer: .model file or directory to use instead of the tokenizer in ``path``.
-        which: checkpoint of a training run: the best one by its evaluation, or the latest.
+        which: checkpoint of a training run: the best one by its evaluation, or the
+            latest.
         revision: branch, tag or commit of a repository.
-        architecture: transformers class of the weights in ``path``, if its config.json names the
-            wrong class or none.
+        architecture: transformers class of the weights in ``path``, if its config.json
+            names the wrong class or none.
         base: base model of an adapter, as for ``path``; by default the one
             that its adapter_config.json names.
-        decoder_storage: storage type, on one CPU, of the decoder's weights, the output embeddings
-            and the document's keys and values in decoding; computation is in float32. "bfloat16"
-            rounds each weight by at most 2^-8 and halves the bytes read per token; "int8" rounds by
-            at most 1/254 of the largest weight of an output, or value of a key, and quarters them.
-            The copies are made at the first summary, in addition to the parameters.
+        decoder_storage: storage type, on one CPU, of the decoder's weights, the output
+            embeddings and the document's keys and values in decoding; computation is in
+            float32. "bfloat16" rounds each weight by at most 2^-8 and halves the bytes
+            read per token; "int8" rounds by at most 1/254 of the largest weight of an
+            output, or value of a key, and quarters them. The copies are made at the
+            first summary, in addition to the parameters.
 
     Raises:
-        InputError: a file is missing, damaged or does not fit, and the error names it; no device
-            starts.
+        InputError: a file is missing, damaged or does not fit, and the error names it;
+            no device starts.
     """
     if param_dtype not in ("float32", "bfloat16"):
         raise InputError(
@@ -107,7 +111,9 @@ def load(
         model.params = merge_adapter(model.params, model.family, model.config, adapter)
         return model
     if base is not None:
-        raise InputError(f"base={base} is for adapters, but {path} is a model; leave it out")
+        raise InputError(
+            f"base={base} is for adapters, but {path} is a model; leave it out"
+        )
     directory = _model_directory(path)
     is_run = directory != path
     directory, modules = read_sentence_modules(directory)
@@ -119,7 +125,9 @@ def load(
         if is_run:
             params = _trained_params(path, family, config, which, param_dtype)
         else:
-            config, params = huggingface.read_params(directory, family, config, dtype=param_dtype)
+            config, params = huggingface.read_params(
+                directory, family, config, dtype=param_dtype
+            )
         summarization = huggingface.read_summarization(directory)
         return Model(
             family,
@@ -151,7 +159,9 @@ def load_generation(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         InputError: as ``load``.
     """
     directory = _model_directory(local_directory(path))
-    return huggingface.read_generation_config(directory), huggingface.read_summarization(directory)
+    return huggingface.read_generation_config(
+        directory
+    ), huggingface.read_summarization(directory)
 
 
 def _model_directory(path: Path) -> Path:
@@ -222,11 +232,14 @@ def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:
     """Returns the models named by ``options``, each loaded once, at its first use.
 
     Args:
-        options: options whose ``extractor`` and ``sentence_encoder`` are accepted by ``load``.
+        options: options whose ``extractor`` and ``sentence_encoder`` are accepted by
+            ``load``.
     """
     paths = {name: getattr(options, name) for name in AuxiliaryModels._fields}
     loaders: dict[str, Any] = {
-        name: functools.partial(load_shared, path) for name, path in paths.items() if path
+        name: functools.partial(load_shared, path)
+        for name, path in paths.items()
+        if path
     }
     return AuxiliaryModels(**loaders)
 
@@ -234,7 +247,8 @@ def load_auxiliary(options: SegmentInputOptions) -> AuxiliaryModels:
 def _auxiliary_of(directory: Path, summarization: Mapping[str, Any]) -> AuxiliaryModels:
     """Returns the models named by config.json in a model directory."""
     segments = summarization.get("segments")
-    if not isinstance(segments, Mapping):  # missing, or invalid, which is reported on use
+    # missing, or invalid, which is reported on use
+    if not isinstance(segments, Mapping):
         return AuxiliaryModels()
     paths = {name: segments.get(name) for name in AuxiliaryModels._fields}
     loaders: dict[str, Any] = {
@@ -248,7 +262,8 @@ def _auxiliary_of(directory: Path, summarization: Mapping[str, Any]) -> Auxiliar
 def _load_named(directory: Path, name: str, path: str) -> Model:
     """Loads a model named by config.json, but never from the Hub, as the user did not name it.
 
-    Paths are relative to the model directory or, in older files, to the working directory.
+    Paths are relative to the model directory or, in older files, to the working
+    directory.
     """
     for candidate in (directory / path, Path(path)):
         if candidate.is_dir():
@@ -277,7 +292,11 @@ def _load_once(path: str | Path) -> Model:
 
 
 def _trained_params(
-    workdir: Path, family: Family, config: Any, which: Literal["best", "latest"], dtype: str
+    workdir: Path,
+    family: Family,
+    config: Any,
+    which: Literal["best", "latest"],
+    dtype: str,
 ) -> Params:
     """Returns the parameters of a training run after comparing them with the config."""
     # Imported here because orbax takes a second to import.
@@ -285,12 +304,16 @@ def _trained_params(
 
     params = restore_params(workdir, which=which)
     if has_matrices(params):
-        lora = from_dict(LoraOptions, read_meta(workdir, which)["config"]["lora"], "lora")
+        lora = from_dict(
+            LoraOptions, read_meta(workdir, which)["config"]["lora"], "lora"
+        )
         params = merged_params(params, lora.scale)
     shapes = family.parameter_shapes(config)
     expected = {name: [list(shape), ""] for name, shape in shapes.items()}
     # The workdir may contain checkpoints of another config.
-    check_names(expected, describe(params), str(workdir), "parameters of the checkpoint")
+    check_names(
+        expected, describe(params), str(workdir), "parameters of the checkpoint"
+    )
     weight_map = family.weight_map(config)
     flat = flax.traverse_util.flatten_dict(params, sep="/")
     for name, value in flat.items():
@@ -299,7 +322,9 @@ def _trained_params(
     return flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
-def _tokenizer(path: str | Path | None, directory: Path, vocab_size: int) -> Tokenizer | None:
+def _tokenizer(
+    path: str | Path | None, directory: Path, vocab_size: int
+) -> Tokenizer | None:
     if path is None and not has_tokenizer(directory):
         return None
     return load_tokenizer(directory if path is None else path, vocab_size=vocab_size)

@@ -18,7 +18,8 @@ class LsgCheck(NamedTuple):
 
     Attributes:
         length: tokens of the long input, whose outputs are finite.
-        equal_length: tokens of the input on which both models agree; 0 if they need not agree.
+        equal_length: tokens of the input on which both models agree; 0 if they need not
+            agree.
         difference: largest difference on that input, relative to the largest output.
     """
 
@@ -38,17 +39,22 @@ class LsgCheck(NamedTuple):
 
 
 def check_lsg(
-    original: Model, converted: Model, *, first_id: int | None, use_token_ids: bool, seed: int
+    original: Model,
+    converted: Model,
+    *,
+    first_id: int | None,
+    use_token_ids: bool,
+    seed: int,
 ) -> LsgCheck:
     """Runs a converted model on random tokens, and compares it with its original.
 
-    Up to two blocks, LSG attention equals full attention, and the first global token is initialized
-    from the first token's embedding. So if the global token replaces the first token
-    (``mask_first_token``), outputs for a text that begins with this token must not change, whatever
-    the options of the conversion. Exempt are models whose texts have no fixed first token, models
-    with T5's bias, which does not apply to global tokens, causal models, whose global tokens attend
-    to nothing, originals with LSG attention, and global tokens without the token type of other
-    tokens.
+    Up to two blocks, LSG attention equals full attention, and the first global token is
+    initialized from the first token's embedding. So if the global token replaces the
+    first token (``mask_first_token``), outputs for a text that begins with this token
+    must not change, whatever the options of the conversion. Exempt are models whose
+    texts have no fixed first token, models with T5's bias, which does not apply to
+    global tokens, causal models, whose global tokens attend to nothing, originals with
+    LSG attention, and global tokens without the token type of other tokens.
 
     Args:
         original, converted: models before and after ``Model.to_lsg``.
@@ -62,8 +68,12 @@ def check_lsg(
     first_id = first_token(original.config, first_id)
     block = converted.config.block_size
     length = (converted.config.max_source_length or _BLOCKS * block) - 1
-    if not np.isfinite(_outputs(converted, _draw(converted, rng, length, first_id))).all():
-        raise InputError(f"run_test: outputs for {length} tokens are not finite; check the source")
+    if not np.isfinite(
+        _outputs(converted, _draw(converted, rng, length, first_id))
+    ).all():
+        raise InputError(
+            f"run_test: outputs for {length} tokens are not finite; check the source"
+        )
     if first_id is None or not _must_agree(original, use_token_ids):
         return LsgCheck(length)
     # A single global token replaces the first token.
@@ -92,7 +102,9 @@ def _must_agree(original: Model, use_token_ids: bool) -> bool:
     return (use_token_ids or not config.has_token_types) and not config.reference_quirks
 
 
-def _draw(model: Model, rng: np.random.Generator, length: int, first_id: int | None) -> np.ndarray:
+def _draw(
+    model: Model, rng: np.random.Generator, length: int, first_id: int | None
+) -> np.ndarray:
     """Returns random tokens, int [1, length], with the first and last token of a text, if any."""
     config = model.config
     special = {first_id, config.pad_token_id, config.eos_token_id}

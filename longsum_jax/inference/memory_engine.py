@@ -32,10 +32,11 @@ class _Segmented(NamedTuple):
 class MemoryEngine:
     """Summarizes segment by segment, as the model was trained to.
 
-    Segments are read in order if they carry a memory or may not repeat the summaries of earlier
-    ones; a batch then has one segment from each of as many documents as it has rows. Otherwise
-    segments of any document are decoded as soon as a slot is free. Sampled segments are also read
-    in order, because their random keys depend on their index in the document.
+    Segments are read in order if they carry a memory or may not repeat the summaries of
+    earlier ones; a batch then has one segment from each of as many documents as it has
+    rows. Otherwise segments of any document are decoded as soon as a slot is free.
+    Sampled segments are also read in order, because their random keys depend on their
+    index in the document.
 
     Args:
         segments: summarizer that reads segments in order.
@@ -71,7 +72,9 @@ class MemoryEngine:
     def summaries(self, requests: Sequence[Request]) -> list[Summary]:
         """Returns a summary of every document, read batch by batch."""
         if self._any_order:
-            done = dict(self._in_any_order(map(self._read, requests), self._options.batch_size))
+            done = dict(
+                self._in_any_order(map(self._read, requests), self._options.batch_size)
+            )
             return [done[i] for i in range(len(requests))]
         rows = self._rows(self._options.batch_size)
         results: list[Summary] = []
@@ -85,14 +88,19 @@ class MemoryEngine:
 
         Reading moves extractors and sentence encoders to the device and off it again.
         """
-        return StreamFunctions(self._read, self._length, self._summarize, reads_on_device=True)
+        return StreamFunctions(
+            self._read, self._length, self._summarize, reads_on_device=True
+        )
 
     @property
     def _any_order(self) -> bool:
         generation = self._generation
         in_order = self._on_segment is not None or generation.do_sample
         # These segments need the memory or summaries of earlier ones.
-        depends = self._segments.carries_memory or generation.segments_no_repeat_ngram_size > 0
+        depends = (
+            self._segments.carries_memory
+            or generation.segments_no_repeat_ngram_size > 0
+        )
         return not (in_order or depends)
 
     def _in_any_order(
@@ -129,7 +137,10 @@ class MemoryEngine:
 
     def _read(self, request: Request) -> _Segmented:
         inputs = self._segments.read(
-            request, self._prompt, self._options.max_source_length, self._options.on_overflow
+            request,
+            self._prompt,
+            self._options.max_source_length,
+            self._options.on_overflow,
         )
         return _Segmented(request, inputs)
 
@@ -173,8 +184,9 @@ class MemoryEngine:
         return dataclasses.replace(summary, summary_tokens=len(ids))
 
     def _joiner(self, document: _Segmented) -> Joiner:
-        """Returns the joiner of segment summaries, which only concatenates if no length is
-        requested."""
+        """Returns the joiner of segment summaries, which only concatenates if no length
+        is requested.
+        """
         if self._options.length is None:
             return Joiner(merges=False)
         inputs = document.inputs

@@ -18,7 +18,11 @@ from longsum_jax.inference.programs import NoisySearch
 from longsum_jax.inference.segments import SegmentSummarizer
 from longsum_jax.inference.summarizer import make_engine, summarize_all
 from longsum_jax.inference.summary import BatchSize, Overflow, Strategy, Summary
-from longsum_jax.inference.summary_options import SummaryOptions, check_arguments, make_requests
+from longsum_jax.inference.summary_options import (
+    SummaryOptions,
+    check_arguments,
+    make_requests,
+)
 from longsum_jax.text.prompts import Prompt
 from longsum_jax.tokenizers.base import Tokenizer
 from longsum_jax.typing import Params
@@ -27,28 +31,32 @@ from longsum_jax.typing import Params
 class NoisySummarizer:
     """Summarizes documents by ``decoding.noise``: a share of the tokens ignores the document.
 
-    A summary depends on the document, the seed and the options, not on the other documents of a
-    batch. The unconditional model reads an empty document in its prompt.
+    A summary depends on the document, the seed and the options, not on the other
+    documents of a batch. The unconditional model reads an empty document in its prompt.
 
     Args:
         model: model that reads the documents.
-        unconditional: model that the noise is drawn from, with the same tokenizer; None for
-            ``model``. SCOPE uses the model before fine-tuning.
+        unconditional: model that the noise is drawn from, with the same tokenizer; None
+            for ``model``. SCOPE uses the model before fine-tuning.
         noise: probability with which a token is drawn from ``unconditional``.
 
     Attributes:
         config, params, summarization: attributes of ``model`` with these names.
 
     Raises:
-        InputError: a probability outside [0, 1], a model without a decoder or that reads segment by
-            segment, or another tokenizer or vocabulary.
+        InputError: a probability outside [0, 1], a model without a decoder or that
+            reads segment by segment, or another tokenizer or vocabulary.
     """
 
     trained_strategy: Strategy = "direct"
 
-    def __init__(self, model: Model, unconditional: Model | None = None, *, noise: float) -> None:
+    def __init__(
+        self, model: Model, unconditional: Model | None = None, *, noise: float
+    ) -> None:
         if not 0 <= noise <= 1:
-            raise InputError(f"noise={noise} is a probability; give a number between 0 and 1")
+            raise InputError(
+                f"noise={noise} is a probability; give a number between 0 and 1"
+            )
         self._model = model
         self.config: Any = model.config
         self.params: Params = model.params
@@ -113,15 +121,21 @@ class NoisySummarizer:
 
     @property
     def segment_summarizer(self) -> SegmentSummarizer:
-        raise InputError("noisy decoding reads documents in one piece, not segment by segment")
+        raise InputError(
+            "noisy decoding reads documents in one piece, not segment by segment"
+        )
 
     @property
     def segment_decoder(self) -> DocumentSummarizer:
-        raise InputError("noisy decoding reads documents in one piece, not segment by segment")
+        raise InputError(
+            "noisy decoding reads documents in one piece, not segment by segment"
+        )
 
     def summary_options(self, **options: Any) -> GenerationOptions:
         """Returns generation options with sampling enabled."""
-        return self._model.summary_options(**{"do_sample": True, "num_beams": 1} | options)
+        return self._model.summary_options(
+            **{"do_sample": True, "num_beams": 1} | options
+        )
 
     @cached_property
     def _search(self) -> NoisySearch:
@@ -138,7 +152,9 @@ class NoisySummarizer:
         self, ids: np.ndarray, mask: np.ndarray, options: GenerationOptions, seed: int
     ) -> Generated:
         if not options.do_sample:
-            raise InputError("do_sample=False, but noisy decoding samples; leave it out")
+            raise InputError(
+                "do_sample=False, but noisy decoding samples; leave it out"
+            )
         # The unconditional model reads the same empty document in every row.
         empty = np.tile(np.array(self._empty_ids, np.int32), (len(ids), 1))
         return self._search(
@@ -154,7 +170,10 @@ class NoisySummarizer:
 def _document_keys(ids: np.ndarray, mask: np.ndarray, seed: int) -> jax.Array:
     """Returns a key for every document [batch], which depends on its ids and the seed only."""
     # Hash the ids, so that a summary does not depend on the batch.
-    numbers = [zlib.crc32(row[is_token].tobytes()) for row, is_token in zip(ids, mask, strict=True)]
+    numbers = [
+        zlib.crc32(row[is_token].tobytes())
+        for row, is_token in zip(ids, mask, strict=True)
+    ]
     fold_in = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
     return fold_in(jax.random.key(seed), jnp.array(numbers, jnp.uint32))
 
@@ -173,7 +192,10 @@ def _check_model(model: Model) -> None:
 
 def _check_same_tokens(model: Model, unconditional: Model) -> None:
     """Raises InputError unless the ids of both models stand for the same tokens."""
-    tokens, other_tokens = model.tokenizer.fingerprint, unconditional.tokenizer.fingerprint
+    tokens, other_tokens = (
+        model.tokenizer.fingerprint,
+        unconditional.tokenizer.fingerprint,
+    )
     if tokens != other_tokens:
         raise InputError(
             f"the unconditional model has the tokenizer {other_tokens}, the model {tokens}; give "

@@ -15,7 +15,8 @@ from longsum_jax.ops.ssm.kernel import MAX_LENGTH
 
 BUCKET = 64  # tokens; lengths are rounded up to a multiple of this
 FINE_BUCKET = 8  # for many short rows, which reuse the same programs
-# Limit of padding in a batch: a share, or a number of tokens that is cheaper than another batch.
+# Limit of padding in a batch: a share, or a number of tokens that is cheaper than
+# another batch.
 MAX_PADDING = 1 / 8
 FEW_TOKENS = 64
 
@@ -44,7 +45,9 @@ def bucket_length(length: int, bucket: int = BUCKET) -> int:
     return -(-length // step) * step
 
 
-def padded_length(length: int, limit: int | None, multiple: int, bucket: int = BUCKET) -> int:
+def padded_length(
+    length: int, limit: int | None, multiple: int, bucket: int = BUCKET
+) -> int:
     """Returns the padded length of an input.
 
     Args:
@@ -54,7 +57,9 @@ def padded_length(length: int, limit: int | None, multiple: int, bucket: int = B
         bucket: bucket size, see ``bucket_length``.
     """
     # Round up to a multiple that the attention requires, or to a bucket.
-    padded = -(-length // multiple) * multiple if multiple else bucket_length(length, bucket)
+    padded = (
+        -(-length // multiple) * multiple if multiple else bucket_length(length, bucket)
+    )
     return padded if limit is None else max(length, min(padded, limit))
 
 
@@ -76,7 +81,8 @@ def batches_by_length(lengths: Sequence[Any], batch_size: int) -> Iterator[list[
     """
     # Longest first, so that the first row of a batch sets its length.
     order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
-    inputs = np.atleast_2d(np.transpose([lengths[i] for i in order]))  # int [inputs, rows]
+    # int [inputs, rows]
+    inputs = np.atleast_2d(np.transpose([lengths[i] for i in order]))
     start = 0
     while start < len(order):
         count = _rows_of_batch(inputs[:, start : start + batch_size], batch_size)
@@ -88,7 +94,8 @@ def _rows_of_batch(lengths: np.ndarray, batch_size: int) -> int:
     """Returns the number of leading rows, with lengths int [inputs, rows], that make a batch."""
     counts = np.arange(1, lengths.shape[1] + 1)
     filled = np.array([padded_rows(count, batch_size) for count in counts.tolist()])
-    # Tokens after padding, [counts]: rows times the longest length so far, over all inputs.
+    # Tokens after padding, [counts]: rows times the longest length so far, over all
+    # inputs.
     tokens = filled * np.maximum.accumulate(lengths, 1).sum(0)
     padding = tokens - lengths.sum(0).cumsum()
     fits = padding <= np.maximum(tokens * MAX_PADDING, FEW_TOKENS)
@@ -139,13 +146,15 @@ def pad_inputs(
     Args:
         ids: int32 [batch, length].
         mask: bool [batch, length].
-        inputs: "global_attention_mask" or "token_type_ids", under their Hugging Face names.
+        inputs: "global_attention_mask" or "token_type_ids", under their Hugging Face
+            names.
         config: config of the model.
         family: name of the model family, for errors.
         bucket: bucket size, see ``bucket_length``.
 
     Raises:
-        InputError: an input that this model does not take, a mismatched shape, or a bucket below 1.
+        InputError: an input that this model does not take, a mismatched shape, or a
+            bucket below 1.
     """
     check_whole("bucket", bucket, 1)
     attention = get_encoder_attention(config)
@@ -187,15 +196,19 @@ def document_inputs(
 ) -> Mapping[str, np.ndarray]:
     """Returns the further inputs for several documents that are read as one.
 
-    The first token and the separators after documents get global attention (PRIMERA, section 3.1),
-    in models whose attention supports global tokens.
+    The first token and the separators after documents get global attention (PRIMERA,
+    section 3.1), in models whose attention supports global tokens.
 
     Args:
         ids: int32 [batch, length].
-        document_id: id of the separator after each document; None for models without one.
+        document_id: id of the separator after each document; None for models without
+            one.
         config: config of the model.
     """
-    if document_id is None or "global_indices" not in get_encoder_attention(config).inputs:
+    if (
+        document_id is None
+        or "global_indices" not in get_encoder_attention(config).inputs
+    ):
         return {}
     is_global = ids == document_id
     if not is_global.any():
@@ -244,9 +257,14 @@ def check_global_tokens(ids: np.ndarray, mask: np.ndarray, config: Any) -> None:
         return
     is_behind = (ids == config.sep_token_id).cumsum(-1) > 0
     # The tokens up to the first separator: the question, or the text before the choice.
-    first, has_end = (~is_behind).sum(-1, keepdims=True), is_behind.any(-1, keepdims=True)
+    first, has_end = (
+        (~is_behind).sum(-1, keepdims=True),
+        is_behind.any(-1, keepdims=True),
+    )
     # Tokens of a question precede a separator, tokens of a choice follow it.
-    is_global = ~is_behind if kind == "question" else np.arange(ids.shape[1]) > first + 1
+    is_global = (
+        ~is_behind if kind == "question" else np.arange(ids.shape[1]) > first + 1
+    )
     counts = (is_global & has_end & mask).sum(-1)
     if counts.max() > config.max_global_tokens:
         raise InputError(
@@ -260,7 +278,9 @@ def like_ids(ids: np.ndarray, value: Any, name: str) -> np.ndarray:
     """Returns ``value`` as int32; raises InputError if its shape differs from ``ids``."""
     value = rectangular(value, name)
     if value.shape != ids.shape:
-        raise InputError(f"{name} has shape {value.shape}, input_ids {ids.shape}; they must agree")
+        raise InputError(
+            f"{name} has shape {value.shape}, input_ids {ids.shape}; they must agree"
+        )
     return value.astype(np.int32)
 
 
@@ -297,12 +317,15 @@ def check_ids(ids: Any, name: str, vocab_size: int) -> np.ndarray:
     return ids.astype(np.int32)
 
 
-def check_inputs(input_ids: Any, attention_mask: Any, config: Any) -> tuple[np.ndarray, np.ndarray]:
+def check_inputs(
+    input_ids: Any, attention_mask: Any, config: Any
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns ids int32 and mask bool, [batch, length], for a model's encoder.
 
     Args:
         input_ids: int [batch, length].
-        attention_mask: [batch, length], nonzero on real tokens; None for all except padding ids.
+        attention_mask: [batch, length], nonzero on real tokens; None for all except
+            padding ids.
         config: config of the model.
 
     Raises:

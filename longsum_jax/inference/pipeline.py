@@ -76,7 +76,9 @@ class SummarizationPipeline:
         self.model = model
         self._parameters = parameters
 
-    def __call__(self, documents: str | Sequence[str], **parameters: Any) -> list[dict[str, str]]:
+    def __call__(
+        self, documents: str | Sequence[str], **parameters: Any
+    ) -> list[dict[str, str]]:
         """Returns ``[{"summary_text": ...}]``, one dictionary for each document.
 
         Args:
@@ -93,7 +95,9 @@ class SummarizationPipeline:
         return [{"summary_text": summary.text} for summary in summaries]
 
 
-def pipeline(task: str, model: "str | Path | Model", **parameters: Any) -> SummarizationPipeline:
+def pipeline(
+    task: str, model: "str | Path | Model", **parameters: Any
+) -> SummarizationPipeline:
     """Returns a summarization pipeline with the interface of transformers 4.
 
     Args:

@@ -1,9 +1,9 @@
 """The compiled programs of a loaded model.
 
-Generation is two programs: ``read`` encodes documents and computes their keys and values, the other
-one searches. In a single program, XLA would choose one layout of the keys for both and copy them at
-every token. The documents of a batch are searched together (``Search``), or enter and leave one by
-one (``SlotPrograms``).
+Generation is two programs: ``read`` encodes documents and computes their keys and
+values, the other one searches. In a single program, XLA would choose one layout of the
+keys for both and copy them at every token. The documents of a batch are searched
+together (``Search``), or enter and leave one by one (``SlotPrograms``).
 """
 
 import operator
@@ -43,7 +43,8 @@ from longsum_jax.typing import AnyArray, Array, Params
 
 Variables = Mapping[str, Any]  # parameters, and cached state-space kernels
 Inputs = Mapping[str, AnyArray]  # optional inputs of some encoders
-# Weights that steps read besides the parameters: one tree per layer, or None to slice them.
+# Weights that steps read besides the parameters: one tree per layer, or None to slice
+# them.
 Weights = tuple[Any, ...] | StoredDecoder | None
 
 
@@ -54,15 +55,18 @@ class Programs:
 
     Args:
         module: module of a model.
-        storage: storage type of the decoder's weights and the document's keys in decoding.
+        storage: storage type of the decoder's weights and the document's keys in
+            decoding.
 
     Attributes:
-        encode: (variables, ids, mask, inputs, layer=None) -> encoder states [batch, length,
-            d_model], after ``layer`` layers if it is set.
-        logits: (variables, ids, mask, inputs, *decoder_ids) -> logits, see ``Model.logits``.
-        log_probs: (variables, ids, mask, inputs, targets) -> log-probabilities of the targets, see
-            ``Model.log_probs``.
-        read: (variables, ids, mask, inputs) -> the encoded documents, a ``DecoderSource``.
+        encode: (variables, ids, mask, inputs, layer=None) -> encoder states [batch,
+            length, d_model], after ``layer`` layers if it is set.
+        logits: (variables, ids, mask, inputs, *decoder_ids) -> logits, see
+            ``Model.logits``.
+        log_probs: (variables, ids, mask, inputs, targets) -> log-probabilities of the
+            targets, see ``Model.log_probs``.
+        read: (variables, ids, mask, inputs) -> the encoded documents, a
+            ``DecoderSource``.
         search, slots: decode encoded documents, see ``Search`` and ``SlotPrograms``.
         kernels: see ``kernel_cache.kernel_program``.
     """
@@ -71,7 +75,9 @@ class Programs:
         self.encode = Program(partial(_encode, module), static_argnames="layer")
         self.logits = Program(partial(_logits, module))
         self.log_probs = Program(partial(_log_probs, module))
-        self.read = Program(partial(_read, module, storage), static_argnames="stores_states")
+        self.read = Program(
+            partial(_read, module, storage), static_argnames="stores_states"
+        )
         self.search = Search(module, storage)
         self.slots = SlotPrograms(module)
         self.kernels = kernel_program(module)
@@ -96,7 +102,12 @@ class Programs:
         read = partial(self.read, variables, ids, mask, inputs)
         shapes = self.read.eval_shape(variables, ids, mask, inputs)
         return self.search.after_reading(
-            read, shapes, variables["params"], keys, batch_size=len(ids), options=options
+            read,
+            shapes,
+            variables["params"],
+            keys,
+            batch_size=len(ids),
+            options=options,
         )
 
 
@@ -140,12 +151,15 @@ class Program:
         signature = _signature(arguments, sizes)
         if signature in self._checked:
             return None
-        # Trace in this thread, because JAX's contexts, such as the mesh, are local to it.
+        # Trace in this thread, because JAX's contexts, such as the mesh, are local to
+        # it.
         lowered = self.lower(*arguments, **sizes)
 
         def compile_and_check() -> None:
             # The following call finds it in the compilation cache.
-            check_memory(lowered.compile(), "reading or summarizing these documents", _ADVICE)
+            check_memory(
+                lowered.compile(), "reading or summarizing these documents", _ADVICE
+            )
             self._checked.add(signature)
 
         return compile_and_check
@@ -181,8 +195,8 @@ class Search:
             params: parameters of the module.
 
         Raises:
-            InputError: a storage type other than float32 for parameters on an accelerator or a
-                mesh.
+            InputError: a storage type other than float32 for parameters on an
+                accelerator or a mesh.
         """
         if self._storage == "float32":
             return layer_views(params["decoder"])
@@ -206,13 +220,19 @@ class Search:
             InputError: a storage type other than float32, and the target is not a CPU.
         """
         if self._storage == "float32":
-            return jax.eval_shape(unstacked_layers, params["decoder"]) if is_on_one_cpu() else None
+            return (
+                jax.eval_shape(unstacked_layers, params["decoder"])
+                if is_on_one_cpu()
+                else None
+            )
         if not is_on_one_cpu():
             raise self._not_on_cpu()
 
         def stored(params: Params) -> StoredDecoder:
             layers = unstacked_layers(params["decoder"])
-            return stored_decoder(layers, params[self._module.logits_parameter], self._storage)
+            return stored_decoder(
+                layers, params[self._module.logits_parameter], self._storage
+            )
 
         return jax.eval_shape(stored, params)
 
@@ -267,14 +287,19 @@ class Search:
         return self.program(params, layers, source, keys, None, **sizes)
 
     @contextmanager
-    def _compiling(self, arguments: tuple[Any, ...], sizes: Mapping[str, Any]) -> Iterator[None]:
+    def _compiling(
+        self, arguments: tuple[Any, ...], sizes: Mapping[str, Any]
+    ) -> Iterator[None]:
         """Compiles the program for ``arguments`` in a thread during the body of the ``with``.
 
-        Does nothing if it is already compiled, nor on accelerators and meshes (which have no
-        ``layer_views``): there, the program depends on the devices of its arguments.
+        Does nothing if it is already compiled, nor on accelerators and meshes (which
+        have no ``layer_views``): there, the program depends on the devices of its
+        arguments.
         """
         _, layers, *_ = arguments
-        compile_program = None if layers is None else self.program.prepare(*arguments, **sizes)
+        compile_program = (
+            None if layers is None else self.program.prepare(*arguments, **sizes)
+        )
         if compile_program is None:
             yield
             return
@@ -328,7 +353,8 @@ class NoisySearch:
             conditional: the documents, encoded by the module that reads them.
             unconditional: as many empty documents, encoded by the other module.
             keys: PRNG keys of the rows.
-            noise: probability with which a token is sampled from the unconditional module.
+            noise: probability with which a token is sampled from the unconditional
+                module.
             batch_size: number of documents.
             options: generation options with sampling.
         """
@@ -340,13 +366,15 @@ class SlotPrograms:
     """The programs of continuous batching: documents enter and leave the search one by one.
 
     Attributes:
-        begin: (params, source, batch_size=, options=) -> the state of a search, all slots free.
-        enter: (source, state, row, slot, options=) -> source and state with the encoded document
-            ``row`` in a slot.
-        shrink: (source, state, batch_size=, shapes=) -> both, truncated to the smaller ``shapes``.
-        advance: (params, layers, source, state, keys, num_done, max_steps, options=) -> the state
-            once ``num_done`` slots are done or free, or after ``max_steps`` steps (None for no
-            limit), and the sequences of all slots.
+        begin: (params, source, batch_size=, options=) -> the state of a search, all
+            slots free.
+        enter: (source, state, row, slot, options=) -> source and state with the encoded
+            document ``row`` in a slot.
+        shrink: (source, state, batch_size=, shapes=) -> both, truncated to the smaller
+            ``shapes``.
+        advance: (params, layers, source, state, keys, num_done, max_steps, options=) ->
+            the state once ``num_done`` slots are done or free, or after ``max_steps``
+            steps (None for no limit), and the sequences of all slots.
     """
 
     def __init__(self, module: Any) -> None:
@@ -357,7 +385,9 @@ class SlotPrograms:
         self.enter = Program(_enter, static_argnames="options", donate_argnames=donated)
         self.shrink = Program(_shrink, static_argnames=("batch_size", "shapes"))
         self.advance = Program(
-            partial(_advance, module), static_argnames="options", donate_argnames="state"
+            partial(_advance, module),
+            static_argnames="options",
+            donate_argnames="state",
         )
 
 
@@ -374,8 +404,8 @@ def layer_views(params: Params) -> tuple[Any, ...] | None:
         params: parameters of a decoder.
 
     Returns:
-        Arrays that share the memory of ``params``; None on accelerators and meshes, where sharing
-        is impossible and programs slice the stacked parameters.
+        Arrays that share the memory of ``params``; None on accelerators and meshes,
+        where sharing is impossible and programs slice the stacked parameters.
     """
     if not all(map(lies_on_one_cpu, jax.tree.leaves(params))):
         return None
@@ -406,15 +436,27 @@ def _encode(
 
 
 def _logits(
-    module: Any, variables: Variables, ids: Array, mask: Array, inputs: Inputs, *decoder_ids: Array
+    module: Any,
+    variables: Variables,
+    ids: Array,
+    mask: Array,
+    inputs: Inputs,
+    *decoder_ids: Array,
 ) -> Array:
     return module.apply(variables, ids, mask, *decoder_ids, **inputs)
 
 
 def _log_probs(
-    module: Any, variables: Variables, ids: Array, mask: Array, inputs: Inputs, targets: Array
+    module: Any,
+    variables: Variables,
+    ids: Array,
+    mask: Array,
+    inputs: Inputs,
+    targets: Array,
 ) -> Array:
-    scores = module.apply(variables, ids, mask, targets, method="score_targets", **inputs)
+    scores = module.apply(
+        variables, ids, mask, targets, method="score_targets", **inputs
+    )
     # Losses are negative log-probabilities.
     return -scores.losses
 
@@ -453,7 +495,12 @@ def _search(
     cache = constrain_rows(_empty_cache(module, params, source, options))
     decoder = _decoder(module, params, layers, source)
     out = generate(
-        decoder, cache, batch_size=batch_size, options=options, rng=keys, is_done=is_done
+        decoder,
+        cache,
+        batch_size=batch_size,
+        options=options,
+        rng=keys,
+        is_done=is_done,
     )
     return _replicated(out)
 
@@ -494,7 +541,9 @@ def _replicated(out: Generated) -> Generated:
     return jax.lax.with_sharding_constraint(out, PartitionSpec())
 
 
-def _decoder(module: Any, params: Params, layers: Weights, source: DecoderSource) -> CachedDecoder:
+def _decoder(
+    module: Any, params: Params, layers: Weights, source: DecoderSource
+) -> CachedDecoder:
     variables = {"params": params}
     if layers is None:
         layers = unstacked_layers(params["decoder"])
@@ -572,7 +621,8 @@ def _shrink(
 
     # Truncate the source and the cache alike.
     source = jax.tree.map(lambda x, like: cut(x, like.shape), source, shapes)
-    num_rows = len(source.mask)  # documents, or pages of documents; the cache has as many rows
+    # documents, or pages of documents; the cache has as many rows
+    num_rows = len(source.mask)
 
     # Scalars, such as the step, have no rows.
     def cut_rows(x: Array) -> Array:
@@ -584,7 +634,9 @@ def _shrink(
 def _fit(x: Array, shape: tuple[int, ...]) -> Array:
     """Truncates or zero-pads every axis at its end."""
     x = x[tuple(map(slice, shape))]
-    return jnp.pad(x, [(0, target - size) for target, size in zip(shape, x.shape, strict=True)])
+    return jnp.pad(
+        x, [(0, target - size) for target, size in zip(shape, x.shape, strict=True)]
+    )
 
 
 def _advance(

@@ -16,8 +16,11 @@ from longsum_jax.inference.documents import TokenizedDocument
 from longsum_jax.inference.strategies import StepInput
 from longsum_jax.inference.summary import Summary
 
-# (inputs, max_new_tokens or None) -> indices of inputs with their summaries, as they finish
-Decode = Callable[[Iterable[TokenizedDocument], int | None], Iterator[tuple[int, Summary]]]
+# (inputs, max_new_tokens or None) -> indices of inputs with their summaries, as they
+# finish
+Decode = Callable[
+    [Iterable[TokenizedDocument], int | None], Iterator[tuple[int, Summary]]
+]
 
 
 class Plan:
@@ -30,7 +33,9 @@ class Plan:
         pieces: inputs of the next round.
     """
 
-    def __init__(self, steps: Generator[list[StepInput], list[Summary], Summary]) -> None:
+    def __init__(
+        self, steps: Generator[list[StepInput], list[Summary], Summary]
+    ) -> None:
         self._steps = steps
         self.pieces = next(steps)
         self._found: dict[int, Summary] = {}
@@ -75,7 +80,8 @@ def run_plans(plans: Iterable[Plan], decode: Decode) -> Iterator[tuple[int, Summ
     """Yields document indices in ``plans`` with their summaries, in order of completion.
 
     Args:
-        plans: plans of the documents; may be a generator, which is consumed during the first round.
+        plans: plans of the documents; may be a generator, which is consumed during the
+            first round.
         decode: function that summarizes inputs.
     """
     waiting: Iterable[_PendingInput] = _pending_inputs(enumerate(plans))
@@ -85,7 +91,8 @@ def run_plans(plans: Iterable[Plan], decode: Decode) -> Iterator[tuple[int, Summ
             if not pending.plan.take(pending.number, summary):
                 continue
             done = pending.plan.advance()
-            # Not finished: its next round is decoded with the rounds of other documents.
+            # Not finished: its next round is decoded with the rounds of other
+            # documents.
             if done is None:
                 following.append((pending.document, pending.plan))
             else:
@@ -93,7 +100,9 @@ def run_plans(plans: Iterable[Plan], decode: Decode) -> Iterator[tuple[int, Summ
         if not following:
             return
         # Inputs with the same limit must be adjacent to be batched together.
-        waiting = sorted(_pending_inputs(following), key=lambda pending: pending.limit or 0)
+        waiting = sorted(
+            _pending_inputs(following), key=lambda pending: pending.limit or 0
+        )
 
 
 def _pending_inputs(plans: Iterable[tuple[int, Plan]]) -> Iterator[_PendingInput]:

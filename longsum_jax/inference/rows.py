@@ -31,7 +31,12 @@ class ReadingModel(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
     def logits(
-        self, input_ids: Any, attention_mask: Any = None, *, bucket: int = ..., **inputs: Any
+        self,
+        input_ids: Any,
+        attention_mask: Any = None,
+        *,
+        bucket: int = ...,
+        **inputs: Any,
     ) -> Array: ...
 
 
@@ -53,11 +58,12 @@ def row_logits(
         model: model with a head, see ``Model.logits``.
         rows: rows of ids, including special tokens.
         batch_size: maximum number of rows of similar length that are read together.
-        reduce: function applied to the logits of a batch on its device, such as an argmax over the
-            axis.
+        reduce: function applied to the logits of a batch on its device, such as an
+            argmax over the axis.
 
     Returns:
-        For every row [length, outputs], or [outputs] if the head applies to the whole text.
+        For every row [length, outputs], or [outputs] if the head applies to the whole
+        text.
     """
     return _logits(model, rows, None, batch_size, reduce)
 
@@ -84,10 +90,14 @@ def _logits(
     is_by_token = model.config.head in TOKEN_HEADS
     lengths = [bucket_length(len(row), FINE_BUCKET) for row in rows]
     for batch in batches_by_length(lengths, batch_size):
-        ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
+        ids, mask = pad_rows(
+            [rows[i] for i in batch], batch_size, model.config.pad_token_id
+        )
         inputs: dict[str, Any] = {"bucket": FINE_BUCKET}
         if types is not None:
-            inputs["token_type_ids"], _ = pad_rows([types[i] for i in batch], batch_size, 0)
+            inputs["token_type_ids"], _ = pad_rows(
+                [types[i] for i in batch], batch_size, 0
+            )
         # [batch, length, outputs] for token heads, else [batch, outputs]
         logits = np.asarray(reduce(model.logits(ids, mask, **inputs)))
         # Drop the rows that fill up the batch, and each row's padding.

@@ -30,7 +30,8 @@ class Runner:
         family: family of the model.
         config: config of the module.
         params: parameters of the module.
-        storage: storage type of the decoder's weights and the document's keys in decoding.
+        storage: storage type of the decoder's weights and the document's keys in
+            decoding.
 
     Attributes:
         family, config: the arguments of these names.
@@ -39,7 +40,11 @@ class Runner:
     """
 
     def __init__(
-        self, family: Family, config: Any, params: Params | None, storage: Storage = "float32"
+        self,
+        family: Family,
+        config: Any,
+        params: Params | None,
+        storage: Storage = "float32",
     ) -> None:
         self.family = family
         self.config = config
@@ -84,7 +89,9 @@ class Runner:
     ) -> PaddedInputs:
         """Returns padded inputs of the module; see ``padding.pad_inputs``."""
         family = self.family.name
-        return pad_inputs(ids, mask, inputs, config=self.config, family=family, bucket=bucket)
+        return pad_inputs(
+            ids, mask, inputs, config=self.config, family=family, bucket=bucket
+        )
 
     def variables(self, padded: PaddedInputs) -> Mapping[str, Any]:
         """Returns the parameters and the cached state-space kernels of this length."""
@@ -110,15 +117,19 @@ class Runner:
         Raises:
             InputError: ids outside the vocabulary, mismatched shapes.
         """
-        padded = self.padded(*check_inputs(input_ids, attention_mask, self.config), inputs)
+        padded = self.padded(
+            *check_inputs(input_ids, attention_mask, self.config), inputs
+        )
         keys = None
         if options.do_sample:
-            # All rows have the same key, so a row's samples do not depend on its position in the
-            # batch.
+            # All rows have the same key, so a row's samples do not depend on its
+            # position in the batch.
             keys = jnp.broadcast_to(jax.random.key(seed), (len(padded.ids),))
         ids, mask, extra = padded
         variables = self.variables(padded)
-        return self.programs.generate(variables, ids, mask, extra, keys, options=options)
+        return self.programs.generate(
+            variables, ids, mask, extra, keys, options=options
+        )
 
     def encoded(self, padded: PaddedInputs) -> EncodedDocuments:
         """Returns encoded documents for a search.
@@ -128,7 +139,9 @@ class Runner:
         """
         programs = self.programs
         source = programs.read(self.variables(padded), *padded)
-        return EncodedDocuments(self.params, programs.search.weights(self.params), source)
+        return EncodedDocuments(
+            self.params, programs.search.weights(self.params), source
+        )
 
     def slots(self, pad: Pad, **sizes: Any) -> ContinuousBatch:
         """Returns slots in which documents are decoded one by one.

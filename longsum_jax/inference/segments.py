@@ -1,19 +1,21 @@
 """Summarizes documents of any length in constant device memory, segment by segment.
 
-The same three compiled programs process every segment, using the memory of the segments before it:
+The same three compiled programs process every segment, using the memory of the segments
+before it:
 
     memory 0 -> read segment 0 -> search for summary 0 -> write summary 0 -> memory 1
     memory 1 -> read segment 1 -> search for summary 1 -> write summary 1 -> memory 2
     ...
 
-Reading encodes a segment. Searching does not change the memory. Writing runs the decoder once more
-over the summary that the search returned, and adds it to the memory. The summaries of a document's
-segments are joined (AWESOME, section 3).
+Reading encodes a segment. Searching does not change the memory. Writing runs the
+decoder once more over the summary that the search returned, and adds it to the memory.
+The summaries of a document's segments are joined (AWESOME, section 3).
 
-Segments of a model without memories are independent. They are decoded like documents, in slots
-(``continuous``): see ``SegmentSummarizer.steps``. With ``segments_no_repeat_ngram_size`` they are
-not: a search then also takes the summaries of earlier segments, in arrays for the next power of two
-of segments, each of which is compiled once.
+Segments of a model without memories are independent. They are decoded like documents,
+in slots (``continuous``): see ``SegmentSummarizer.steps``. With
+``segments_no_repeat_ngram_size`` they are not: a search then also takes the summaries
+of earlier segments, in arrays for the next power of two of segments, each of which is
+compiled once.
 """
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
@@ -33,7 +35,11 @@ from longsum_jax.inference.strategies import StepInput
 from longsum_jax.inference.summary import Overflow, Request, Summary, check_text
 from longsum_jax.layers.decoder_cache import DecoderSource
 from longsum_jax.models.encoder_decoder import DocumentMemory, EncoderDecoder
-from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
+from longsum_jax.models.salient_vectors import (
+    empty_vectors,
+    gather_vectors,
+    store_vectors,
+)
 from longsum_jax.ops.storage import Storage
 from longsum_jax.schema import from_dict
 from longsum_jax.text.joining import Joiner
@@ -59,7 +65,9 @@ def segment_options(summarization: Mapping[str, Any]) -> SegmentInputOptions:
     Raises:
         InputError: an unknown option, or one out of range.
     """
-    return from_dict(SegmentInputOptions, summarization["segments"], "config.json: segments")
+    return from_dict(
+        SegmentInputOptions, summarization["segments"], "config.json: segments"
+    )
 
 
 class SegmentSummarizer:
@@ -71,7 +79,8 @@ class SegmentSummarizer:
         options: options for cutting documents into segments.
         pad: function that pads ids and masks.
         auxiliary: functions that compare sentences and find important ones.
-        storage: storage type of the decoder's weights and the segment's keys in decoding.
+        storage: storage type of the decoder's weights and the segment's keys in
+            decoding.
     """
 
     def __init__(
@@ -86,7 +95,8 @@ class SegmentSummarizer:
     ) -> None:
         self._config = module.config
         self._tokenizer = tokenizer
-        self._num_special = len(tokenizer.add_special_tokens([]))  # counted once per document
+        # counted once per document
+        self._num_special = len(tokenizer.add_special_tokens([]))
         self._options = options
         self._pad = pad
         self._auxiliary = auxiliary
@@ -95,7 +105,9 @@ class SegmentSummarizer:
             partial(_read_segment, module, storage), donate_argnames="memory"
         )
         self._search = Search(module, storage)
-        self._write_segment = jax.jit(partial(_write_segment, module), donate_argnames="memory")
+        self._write_segment = jax.jit(
+            partial(_write_segment, module), donate_argnames="memory"
+        )
         self._keep = jax.jit(partial(_keep, module), donate_argnames="vectors")
 
     def read(
@@ -146,7 +158,9 @@ class SegmentSummarizer:
         self, document: SegmentInputs, joiner: Joiner
     ) -> Generator[list[StepInput], list[Summary], Summary]:
         """Summarizes a document with independent segments, in a single round."""
-        summaries = yield [StepInput(TokenizedDocument(ids, len(ids))) for ids in document.sources]
+        summaries = yield [
+            StepInput(TokenizedDocument(ids, len(ids))) for ids in document.sources
+        ]
         for index, summary in enumerate(summaries):
             ended = summary.ended == "eos"
             self._join(document, index, summary.text.strip(), ended, joiner)
@@ -173,16 +187,19 @@ class SegmentSummarizer:
             generation: generation options for every segment.
             seed: random seed for sampling.
             joiners: joiner of the segment summaries of each document.
-            on_segment: callback with the index of a document in the batch and the summary of its
-                next segment, as soon as it is decoded.
+            on_segment: callback with the index of a document in the batch and the
+                summary of its next segment, as soon as it is decoded.
         """
         self.release_auxiliary()
         num_segments = max(len(document.sources) for document in documents)
-        # Pad the last batch with copies, so that it has the shape that is already compiled.
+        # Pad the last batch with copies, so that it has the shape that is already
+        # compiled.
         filled = [*documents, *[documents[-1]] * (batch_size - len(documents))]
         segments = [self._segment(filled, index) for index in range(num_segments)]
         length = segments[0]["ids"].shape[1]
-        memory, vectors = self._start(params, batch_size, length, generation.max_new_tokens)
+        memory, vectors = self._start(
+            params, batch_size, length, generation.max_new_tokens
+        )
         if self._options.salient == "vectors":
             # Segments read vectors of any other segment, so all are stored first.
             for segment in segments:
@@ -204,10 +221,13 @@ class SegmentSummarizer:
             out = self._search(
                 params,
                 source,
-                _segment_keys(seed, index, batch_size) if generation.do_sample else None,
+                _segment_keys(seed, index, batch_size)
+                if generation.do_sample
+                else None,
                 batch_size=batch_size,
                 options=generation,
-                is_done=np.logical_not(mask.any(1)),  # documents without a segment at this index
+                # documents without a segment at this index
+                is_done=np.logical_not(mask.any(1)),
             )
             # Dispatched before device_get, to keep the device busy.
             memory = self._write_segment(params, out, states, mask, memory)
@@ -228,22 +248,32 @@ class SegmentSummarizer:
         return summaries
 
     def _join(
-        self, document: SegmentInputs, index: int, text: str, ended: bool, joiner: Joiner
+        self,
+        document: SegmentInputs,
+        index: int,
+        text: str,
+        ended: bool,
+        joiner: Joiner,
     ) -> str:
         """Adds the summary of a segment to the earlier ones; returns the part that was kept."""
         up_to_here = document.document.segments[: index + 1]
         # The share read so far limits the length of the summary so far.
-        share = sum(segment.num_tokens for segment in up_to_here) / max(document.read_tokens, 1)
+        share = sum(segment.num_tokens for segment in up_to_here) / max(
+            document.read_tokens, 1
+        )
         return joiner.add(text, share, ended=ended)
 
-    def _segment(self, documents: Sequence[SegmentInputs], index: int) -> dict[str, np.ndarray]:
+    def _segment(
+        self, documents: Sequence[SegmentInputs], index: int
+    ) -> dict[str, np.ndarray]:
         """Returns the arrays of segment ``index`` of all documents.
 
         Rows of documents without a segment at this index are padding.
 
         Returns:
-            ids int32 and mask bool [batch, length]; with vectors also slots int32 [batch, length]
-            and reads int32 [batch, num_vectors], see ``SegmentInputs.vectors``.
+            ids int32 and mask bool [batch, length]; with vectors also slots int32
+            [batch, length] and reads int32 [batch, num_vectors], see
+            ``SegmentInputs.vectors``.
         """
         options = self._options
         shape = len(documents), options.segment_length
@@ -304,9 +334,10 @@ def _said(
 
     Args:
         outputs: outputs of the segments up to now.
-        batch_size, num_segments, max_new_tokens: sizes of the batch, which determine the shape.
-        special_ids: tokens at the start or end of summaries. They are omitted, so that several
-            summaries may start or end alike.
+        batch_size, num_segments, max_new_tokens: sizes of the batch, which determine
+            the shape.
+        special_ids: tokens at the start or end of summaries. They are omitted, so that
+            several summaries may start or end alike.
     """
     row_length = max_new_tokens + 1  # a summary and a zero after it
     # A power of two, so that few shapes are compiled.
@@ -330,7 +361,11 @@ def _segment_keys(seed: int, index: int, batch_size: int) -> Array:
 
 
 def _start(
-    module: EncoderDecoder, params: Params, batch_size: int, length: int, target_length: int
+    module: EncoderDecoder,
+    params: Params,
+    batch_size: int,
+    length: int,
+    target_length: int,
 ) -> tuple[DocumentMemory, Array]:
     """Returns the memory and the vectors of important tokens before the first segment."""
     sizes = batch_size, length, target_length
@@ -339,10 +374,17 @@ def _start(
 
 
 def _keep(
-    module: EncoderDecoder, params: Params, vectors: Array, ids: Array, mask: Array, slots: Array
+    module: EncoderDecoder,
+    params: Params,
+    vectors: Array,
+    ids: Array,
+    mask: Array,
+    slots: Array,
 ) -> Array:
     """Returns the vectors of important tokens after adding one more segment."""
-    return module.apply({"params": params}, vectors, ids, mask, slots, method=store_vectors)
+    return module.apply(
+        {"params": params}, vectors, ids, mask, slots, method=store_vectors
+    )
 
 
 def _read_segment(
@@ -361,14 +403,17 @@ def _read_segment(
         storage: storage type of the segment's keys and values.
         ids, mask: ids and mask of the segment, [batch, length].
         memory: memory before the segment.
-        salient: vectors of important tokens of other segments, and the indices that this segment
-            reads; None for models without them.
+        salient: vectors of important tokens of other segments, and the indices that
+            this segment reads; None for models without them.
 
     Returns:
-        Encoder states, the memory after reading, and the encoded segment for the decoder.
+        Encoder states, the memory after reading, and the encoded segment for the
+        decoder.
     """
     apply = partial(module.apply, {"params": params})
-    inputs: Mapping[str, Any] = {} if salient is None else {"salient": gather_vectors(*salient)}
+    inputs: Mapping[str, Any] = (
+        {} if salient is None else {"salient": gather_vectors(*salient)}
+    )
     states, memory = apply(ids, mask, memory, method="read_segment", **inputs)
     source = apply(states, mask, memory, method="read_source")
     return states, memory, source.stored(storage).with_ids(ids, mask)

@@ -44,13 +44,14 @@ def sentence_encoder(
 ) -> SentenceEncoder:
     """Returns a function from sentences to vectors float32 [n, size], for ``segment_document``.
 
-    For models from directories of sentence-transformers, the vectors are made by their modules;
-    otherwise they are means of encoder states, not normalized, and ``size`` is ``d_model``.
+    For models from directories of sentence-transformers, the vectors are made by their
+    modules; otherwise they are means of encoder states, not normalized, and ``size`` is
+    ``d_model``.
 
     Args:
         model: encoder, or encoder-decoder, of which the encoder is used.
-        max_sentence_length: maximum tokens read of a sentence, including special tokens; the limit
-            of the model's modules applies too.
+        max_sentence_length: maximum tokens read of a sentence, including special
+            tokens; the limit of the model's modules applies too.
         batch_size: sentences encoded together.
 
     Raises:
@@ -101,7 +102,11 @@ def extract(
 
 
 def _sentences(document: str | Sequence[str], name: str) -> list[str]:
-    sentences = split_sentences(document) if isinstance(document, str) else listed(document, name)
+    sentences = (
+        split_sentences(document)
+        if isinstance(document, str)
+        else listed(document, name)
+    )
     if not sentences:
         raise InputError(f"{name} is empty; give it some text or leave it out")
     for sentence in sentences:
@@ -118,8 +123,8 @@ def taken_sentences(
 ) -> list[int]:
     """Selects sentences by an extractor's scores, and returns their indices in ascending order.
 
-    Selects the sentences with a probability above ``threshold``, or the ``top_k`` best if there are
-    none.
+    Selects the sentences with a probability above ``threshold``, or the ``top_k`` best
+    if there are none.
 
     Args:
         scores: float [sentences], logits.
@@ -204,7 +209,9 @@ def _sentence_vectors(
     # Documents have few sentences each, so lengths are padded coarsely.
     lengths = [bucket_length(len(row)) for row in ids]
     for batch in batches_by_length(lengths, batch_size):
-        padded, mask = pad_rows([ids[i] for i in batch], batch_size, model.config.pad_token_id)
+        padded, mask = pad_rows(
+            [ids[i] for i in batch], batch_size, model.config.pad_token_id
+        )
         states = without_globals(model.encode(padded, mask), padded.shape[1])
         vectors[batch] = modules.vectors(np.asarray(states), mask)[: len(batch)]
     return vectors

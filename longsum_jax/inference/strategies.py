@@ -1,13 +1,14 @@
 """Strategies for summarizing a document that may exceed the model's maximum input length.
 
-A strategy is a generator. It yields rounds of inputs to be summarized, in any order and together
-with the inputs of other documents. It receives their summaries, and finally returns a draft:
+A strategy is a generator. It yields rounds of inputs to be summarized, in any order and
+together with the inputs of other documents. It receives their summaries, and finally
+returns a draft:
 
     hierarchical    yield [segment 0, segment 1, ...]  ->  yield [their joined summaries]  ->  draft
 
-So strategies do not depend on batches and devices, and all of them share compiled programs
-(``inference.rounds``). Models with memories read documents differently (``inference.segments``),
-which is strategy "memory".
+So strategies do not depend on batches and devices, and all of them share compiled
+programs (``inference.rounds``). Models with memories read documents differently
+(``inference.segments``), which is strategy "memory".
 """
 
 import dataclasses
@@ -32,7 +33,11 @@ from longsum_jax.text.joining import BLANK_LINE, Joiner, split_documents
 from longsum_jax.text.ngrams import num_words, unicode_words
 from longsum_jax.text.prompts import NO_PROMPT, Prompt
 from longsum_jax.text.segmentation import SegmentOptions, segment_document
-from longsum_jax.text.sentences import join_wrapped_lines, sentence_ends, split_sentences
+from longsum_jax.text.sentences import (
+    join_wrapped_lines,
+    sentence_ends,
+    split_sentences,
+)
 from longsum_jax.tokenizers.base import Tokenizer
 
 SEGMENT_LENGTH = 1024  # tokens of an input, for models without a maximum length
@@ -62,7 +67,8 @@ class Draft(NamedTuple):
         text: text of the summary.
         tokens: token count of the summary.
         ended: True if the summary is complete.
-        read_tokens: tokens read of the document, including prompt and query; None for all.
+        read_tokens: tokens read of the document, including prompt and query; None for
+            all.
     """
 
     text: str
@@ -80,7 +86,8 @@ class Budget(NamedTuple):
     Attributes:
         limit: maximum length in words or sentences.
         cost: function that returns the length of a sentence in the same unit.
-        tokens: token count that corresponds to the limit, by the document's tokens per word.
+        tokens: token count that corresponds to the limit, by the document's tokens per
+            word.
     """
 
     limit: float
@@ -98,12 +105,15 @@ def budget_of(length: Length, text: str, num_tokens: int) -> Budget:
     Args:
         length: requested length.
         text: text of the document.
-        num_tokens: token count of the text, which gives the tokens per word or sentence.
+        num_tokens: token count of the text, which gives the tokens per word or
+            sentence.
     """
     if length.unit == "sentences":
         # Assume that summary sentences are as long as the document's.
         per_sentence = num_tokens / len(split_sentences(text))
-        return Budget(length.value, lambda sentence: 1, math.ceil(length.value * per_sentence))
+        return Budget(
+            length.value, lambda sentence: 1, math.ceil(length.value * per_sentence)
+        )
     words = num_words(text)
     limit = length.value
     if length.unit == "percent":
@@ -119,8 +129,10 @@ class Reader:
     Attributes:
         tokenizer: tokenizer of the model.
         prompt: text around the document in every input.
-        longest_whole: maximum tokens of a document that "auto" reads whole; None for no limit.
-        longest_input: tokens of an input when documents are cut, including special tokens.
+        longest_whole: maximum tokens of a document that "auto" reads whole; None for no
+            limit.
+        longest_input: tokens of an input when documents are cut, including special
+            tokens.
         is_longest_input: True if the model cannot read longer inputs.
         max_new_tokens: maximum tokens of a summary if no length is requested.
         longest_summary: maximum tokens that the model can write; None for no limit.
@@ -172,7 +184,9 @@ class StrategyInput:
     @cached_property
     def parts(self) -> list[str]:
         """The documents that are read as one; usually a single one."""
-        parts = split_documents(self.request.text, self.request.borders, self.reader.separator)
+        parts = split_documents(
+            self.request.text, self.request.borders, self.reader.separator
+        )
         return [part for part in parts if part.strip()]
 
     @cached_property
@@ -187,7 +201,9 @@ class StrategyInput:
         """The length limit of the summary; None leaves the length to the model."""
         if self.reader.length is None:
             return None
-        return budget_of(self.reader.length, self.whole.text, self.document.total_tokens)
+        return budget_of(
+            self.reader.length, self.whole.text, self.document.total_tokens
+        )
 
     @cached_property
     def room(self) -> int:
@@ -238,7 +254,8 @@ class StrategyInput:
 
     def _allowed(self, tokens: int) -> int:
         longest = min(self.reader.longest_summary or MAX_NEW_TOKENS, MAX_NEW_TOKENS)
-        return min(coarse_length(tokens), longest)  # coarse, so that few programs are compiled
+        # coarse, so that few programs are compiled
+        return min(coarse_length(tokens), longest)
 
     def is_input(self, text: str) -> bool:
         """Returns True if a text with prompt and query fits into one input."""
@@ -250,19 +267,27 @@ class StrategyInput:
         return StepInput(TokenizedDocument(ids, len(ids)), max_new_tokens)
 
     def cut(
-        self, texts: Sequence[str] | None = None, *, reserve: int = 0, overlaps: bool = False
+        self,
+        texts: Sequence[str] | None = None,
+        *,
+        reserve: int = 0,
+        overlaps: bool = False,
     ) -> list[str]:
         """Returns segments that each fit into an input, without segments that have no words.
 
         Args:
-            texts: texts to cut, by default the document's parts. No segment spans two texts.
+            texts: texts to cut, by default the document's parts. No segment spans two
+                texts.
             reserve: tokens of an input that are reserved for other text.
-            overlaps: whether a segment begins with the last sentences of the previous one.
+            overlaps: whether a segment begins with the last sentences of the previous
+                one.
         """
         texts = self.parts if texts is None else texts
         if len(texts) == 1 and self.is_input(texts[0]):
             return [texts[0].strip()]
-        pieces = [piece for text in texts for piece in self._cut(text, reserve, overlaps)]
+        pieces = [
+            piece for text in texts for piece in self._cut(text, reserve, overlaps)
+        ]
         # Drop segments without words, but return at least one.
         return [piece for piece in pieces if unicode_words(piece)] or pieces[:1]
 
@@ -285,12 +310,14 @@ class StrategyInput:
     def _segments(self, text: str, room: int) -> list[str]:
         """Returns the text cut into segments of at most ``room`` tokens, at headings if possible.
 
-        The lengths have the proportions of the defaults of SegmentOptions. A segment may have more
-        tokens than the sum over its sentences; it is then cut again.
+        The lengths have the proportions of the defaults of SegmentOptions. A segment
+        may have more tokens than the sum over its sentences; it is then cut again.
         """
         options = SegmentOptions(room // 2, room * 3 // 4, room)
         headings = self.headings
-        document = segment_document(text, self.reader.tokenizer, options, headings=headings)
+        document = segment_document(
+            text, self.reader.tokenizer, options, headings=headings
+        )
         pieces = []
         for index in range(len(document.segments)):
             segment = document.segment_text(index)
@@ -301,8 +328,8 @@ class StrategyInput:
     def _length(self, text: str) -> int:
         """Returns the number of tokens that a text takes up in an input.
 
-        Surrounding white space is stripped first: a word without the space before it may have more
-        tokens.
+        Surrounding white space is stripped first: a word without the space before it
+        may have more tokens.
         """
         return len(self._ids(text.strip())) - self._lead
 
@@ -320,7 +347,9 @@ class StrategyInput:
         """Returns a joiner that concatenates summaries up to the requested length."""
         return Joiner(self.budget.limit, self.budget.cost) if self.budget else Joiner()
 
-    def joined_draft(self, summaries: Sequence[Summary], shares: Iterable[float]) -> Draft:
+    def joined_draft(
+        self, summaries: Sequence[Summary], shares: Iterable[float]
+    ) -> Draft:
         """Returns the joined summaries of segments, up to the requested length."""
         joiner = self.joiner()
         for summary, share in zip(summaries, shares, strict=False):
@@ -417,7 +446,8 @@ def hierarchical(source: StrategyInput) -> Steps:
         is_short = source.budget is not None and source.budget.holds(joined.text)
         # The joined summaries are the text of the next round.
         following = source.cut([joined.text]) if joined.text else []
-        if is_short or not following or len(following) >= len(texts):  # no further progress
+        # no further progress
+        if is_short or not following or len(following) >= len(texts):
             shares = itertools.repeat(1.0) if is_short else _shares(pieces)
             return source.joined_draft(summaries, shares)
         texts = following
@@ -435,7 +465,8 @@ def refine(source: StrategyInput) -> Steps:
     running = ""
     for number, text in enumerate(texts, 1):
         together = f"{running}{BLANK_LINE}{text}" if running else text
-        while running and not source.is_input(together):  # decoded text may retokenize longer
+        # decoded text may retokenize longer
+        while running and not source.is_input(together):
             running = " ".join(split_sentences(running)[:-1])
             together = f"{running}{BLANK_LINE}{text}" if running else text
         piece = source.piece(together, limit)
@@ -480,11 +511,11 @@ STRATEGIES: dict[str, Callable[[StrategyInput], Steps]] = {
 def choose(source: StrategyInput) -> Strategy:
     """Returns the strategy that "auto" selects.
 
-    A document that fits is read whole. Longer ones are read with "hierarchical": of the strategies
-    that read the whole document, it retains the most content (docs/results/strategies.md), and the
-    summary is as long as the model was trained to write. "segments" grows with the document, and
-    "refine" needs sequential calls. "extract" retains as much at lower cost, but does not read most
-    of the document.
+    A document that fits is read whole. Longer ones are read with "hierarchical": of the
+    strategies that read the whole document, it retains the most content
+    (docs/results/strategies.md), and the summary is as long as the model was trained to
+    write. "segments" grows with the document, and "refine" needs sequential calls.
+    "extract" retains as much at lower cost, but does not read most of the document.
     """
     return "direct" if source.fits else "hierarchical"
 

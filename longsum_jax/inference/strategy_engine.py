@@ -11,7 +11,12 @@ from longsum_jax.decoding.options import GenerationOptions
 from longsum_jax.errors import InputError
 from longsum_jax.inference.documents import DocumentSummarizer, TokenizedDocument
 from longsum_jax.inference.rounds import Plan, run_plans
-from longsum_jax.inference.strategies import Reader, StrategyInput, choose, summarize_steps
+from longsum_jax.inference.strategies import (
+    Reader,
+    StrategyInput,
+    choose,
+    summarize_steps,
+)
 from longsum_jax.inference.stream import StreamFunctions, coarse_length
 from longsum_jax.inference.summary import BatchSize, Request, Summary
 from longsum_jax.inference.summary_options import SummaryOptions
@@ -45,22 +50,27 @@ class StrategyEngine:
     def summaries(self, requests: Sequence[Request]) -> list[Summary]:
         """Returns a summary of every document.
 
-        A thread reads ahead while earlier documents are decoded; it also ends if an error is
-        raised.
+        A thread reads ahead while earlier documents are decoded; it also ends if an
+        error is raised.
         """
         with (
             ThreadPoolExecutor(1, "tokenizer") as thread,
-            contextlib.closing(cast(Generator[Plan], thread.map(self.plan, requests))) as read,
+            contextlib.closing(
+                cast(Generator[Plan], thread.map(self.plan, requests))
+            ) as read,
         ):
             plans: Iterable[Plan] = read
-            if self._options.length is not None:  # decode inputs with the same limit together
+            # decode inputs with the same limit together
+            if self._options.length is not None:
                 plans = list(read)
             summaries = dict(run_plans(plans, self._decode))
         return [summaries[i] for i in range(len(requests))]
 
     def work(self) -> StreamFunctions:
         """Returns the functions for ``summarize_stream``."""
-        return StreamFunctions(self.plan, lambda plan: plan.num_tokens, self._summarize, False)
+        return StreamFunctions(
+            self.plan, lambda plan: plan.num_tokens, self._summarize, False
+        )
 
     def source(self, request: Request) -> tuple[str, StrategyInput]:
         """Returns the strategy for a document, and the part of the document that is read.
@@ -98,7 +108,9 @@ class StrategyEngine:
         """
         strategy, source = self.source(request)
         length = len(source.document.ids)
-        return length if strategy == "direct" else min(length, self._reader.longest_input)
+        return (
+            length if strategy == "direct" else min(length, self._reader.longest_input)
+        )
 
     def _beginning(self, request: Request, document: TokenizedDocument) -> Request:
         """Returns the beginning of a document, up to the last token that is read."""
@@ -149,7 +161,10 @@ class StrategyEngine:
         self, documents: Iterable[TokenizedDocument], limit: int | None, **sizes: Any
     ) -> Iterator[tuple[int, Summary]]:
         generation = self.generation(limit)
-        sizes = {"batch_size": self._options.batch_size, "seed": self._options.seed} | sizes
+        sizes = {
+            "batch_size": self._options.batch_size,
+            "seed": self._options.seed,
+        } | sizes
         return self._documents.decode(documents, options=generation, **sizes)
 
     def _summarize(
@@ -163,6 +178,8 @@ class StrategyEngine:
             coarse = coarse_length(length)
             return coarse if limit is None else max(length, min(coarse, limit))
 
-        decode = partial(self._decode, batch_size=batch_size, padded_length=padded_length)
+        decode = partial(
+            self._decode, batch_size=batch_size, padded_length=padded_length
+        )
         for done in run_plans(plans, decode):
             yield [done]

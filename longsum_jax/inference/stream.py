@@ -1,6 +1,7 @@
 """Summarizes a stream of documents: a thread tokenizes the next ones while the device decodes.
 
-requests -> thread: read, tokenize -> window of some documents -> batches of similar length
+requests -> thread: read, tokenize -> window of some documents -> batches of similar
+length
 """
 
 import contextlib
@@ -16,7 +17,8 @@ from longsum_jax.inference.summary import BatchSize, Request, Summary, check_req
 T = TypeVar("T")
 
 _WINDOW = 64  # documents that are sorted by length together if batch_size="auto"
-# Batches in a window if batch_size is a number; a crash loses the window's unwritten summaries.
+# Batches in a window if batch_size is a number; a crash loses the window's unwritten
+# summaries.
 _BATCHES_IN_WINDOW = 4
 
 
@@ -24,12 +26,14 @@ class StreamFunctions(NamedTuple):
     """The functions with which a model summarizes, with the options of one call.
 
     Attributes:
-        read: function that tokenizes a document; raises InputError for one that does not fit.
-        length: function that returns the token count of a document, by which documents are batched.
-        summarize: function from documents and a batch size to the indices of finished documents
-            with their summaries, until all are done.
-        reads_on_device: True if ``read`` itself runs models; it is then not run in the thread, in
-            which it would compete for the device.
+        read: function that tokenizes a document; raises InputError for one that does
+            not fit.
+        length: function that returns the token count of a document, by which documents
+            are batched.
+        summarize: function from documents and a batch size to the indices of finished
+            documents with their summaries, until all are done.
+        reads_on_device: True if ``read`` itself runs models; it is then not run in the
+            thread, in which it would compete for the device.
     """
 
     read: Callable[[Request], Any]
@@ -58,7 +62,8 @@ def summarize_stream(
 
     Args:
         work: functions of the model.
-        requests: documents to summarize; a thread prefetches at most one window of them.
+        requests: documents to summarize; a thread prefetches at most one window of
+            them.
         batch_size: documents that are decoded together.
 
     Raises:
@@ -88,8 +93,8 @@ def coarse_length(length: int) -> int:
 def ahead(values: Iterable[T], size: int) -> Iterator[Iterator[T]]:
     """Prefetches up to ``size`` values of an iterable in a thread.
 
-    An exception in the thread is raised by the iterator in place of the value. The thread ends when
-    the ``with`` block ends.
+    An exception in the thread is raised by the iterator in place of the value. The
+    thread ends when the ``with`` block ends.
     """
     # A bounded queue limits the values in memory.
     ready: queue.Queue[tuple[str, Any]] = queue.Queue(max(1, size))

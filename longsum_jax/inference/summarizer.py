@@ -1,7 +1,7 @@
 """Summarizes documents with any strategy, all at once or as a stream.
 
-``make_engine`` returns the engine for the options of one call: a ``StrategyEngine``, or a
-``MemoryEngine`` for models that were trained to read segment by segment.
+``make_engine`` returns the engine for the options of one call: a ``StrategyEngine``, or
+a ``MemoryEngine`` for models that were trained to read segment by segment.
 """
 
 import dataclasses
@@ -111,15 +111,18 @@ def make_engine(
 
 
 def summarize_all(
-    engine: StrategyEngine | MemoryEngine, requests: Sequence[Request], *, longest_first: bool
+    engine: StrategyEngine | MemoryEngine,
+    requests: Sequence[Request],
+    *,
+    longest_first: bool,
 ) -> list[Summary]:
     """Returns a summary of every document, in the order of ``requests``.
 
     Args:
         engine: engine made by ``make_engine``.
         requests: documents to summarize.
-        longest_first: whether to read the longest first, so that running out of memory happens
-            early.
+        longest_first: whether to read the longest first, so that running out of memory
+            happens early.
     """
     order = list(range(len(requests)))
     if longest_first:

@@ -11,12 +11,20 @@ from typing import Any, Literal, NamedTuple
 from longsum_jax.errors import InputError, counted
 from longsum_jax.text.documents import check_characters
 from longsum_jax.text.prompts import NO_PROMPT, Prompt
-from longsum_jax.text.statements import NO_OUTLINE, Outline, Reason, SourceSentence, Statement
+from longsum_jax.text.statements import (
+    NO_OUTLINE,
+    Outline,
+    Reason,
+    SourceSentence,
+    Statement,
+)
 
 # Behavior for documents beyond the limit: read their beginning, or raise InputError.
 Overflow = Literal["truncate", "error"]
 # Strategy for reading a document, see ``inference.strategies``.
-Strategy = Literal["auto", "direct", "extract", "segments", "hierarchical", "refine", "memory"]
+Strategy = Literal[
+    "auto", "direct", "extract", "segments", "hierarchical", "refine", "memory"
+]
 # Documents decoded together; "auto" picks the fastest number.
 BatchSize = int | Literal["auto"]
 _READERS = "longsum_jax.readers.read_documents(path) reads files"
@@ -31,7 +39,8 @@ class Request(NamedTuple):
         name: name of the document in error messages.
         query: text to look for in the document, or None.
         outline: headings and pages of the document, for references to sources.
-        borders: offsets in the text at which all but the first of several documents begin.
+        borders: offsets in the text at which all but the first of several documents
+            begin.
     """
 
     text: str
@@ -60,7 +69,8 @@ def listed(texts: Any, name: str) -> list[Any]:
     """
     if isinstance(texts, str):
         return [texts]
-    # Iterating over dictionaries, sets or named tuples (``readers.Document``) yields no texts.
+    # Iterating over dictionaries, sets or named tuples (``readers.Document``) yields no
+    # texts.
     is_record = isinstance(texts, bytes | Mapping | Set) or hasattr(texts, "_fields")
     if is_record or not isinstance(texts, Iterable):
         raise InputError(
@@ -70,8 +80,9 @@ def listed(texts: Any, name: str) -> list[Any]:
 
 
 def check_text(request: Request) -> None:
-    """Raises InputError for an empty document, and for a document or query that is not a text or
-    contains a lone surrogate."""
+    """Raises InputError for an empty document, and for a document or query that is not
+    a text or contains a lone surrogate.
+    """
     if not isinstance(request.text, str):
         raise InputError(
             f"{request.name} is of type {type(request.text).__name__}; give its text, a string: "
@@ -92,7 +103,9 @@ def check_no_file_name(request: Request) -> None:
     """Raises InputError for a file name instead of a text."""
     name = request.text if isinstance(request.text, str) else ""
     if len(name) <= _LONGEST_NAME and PurePath(name).suffix and os.path.isfile(name):
-        raise InputError(f"{request.name} is {name}, the name of a file; give its text: {_READERS}")
+        raise InputError(
+            f"{request.name} is {name}, the name of a file; give its text: {_READERS}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,15 +114,16 @@ class Summary:
 
     Attributes:
         text: text of the summary.
-        document_tokens: tokens of the document, including the end of sequence, as in all lengths.
+        document_tokens: tokens of the document, including the end of sequence, as in
+            all lengths.
         read_tokens: tokens that the model read.
-        dropped_tokens: tokens that it did not read: beyond the limit, or not selected by strategy
-            "extract".
+        dropped_tokens: tokens that it did not read: beyond the limit, or not selected
+            by strategy "extract".
         summary_tokens: tokens of the summary.
-        ended: "eos" if the model ended the summary, "limit" if it was cut at ``max_new_tokens`` or
-            at the requested length.
-        unit: unit of the token counts: the model's tokens or, without a model, words separated by
-            white space.
+        ended: "eos" if the model ended the summary, "limit" if it was cut at
+            ``max_new_tokens`` or at the requested length.
+        unit: unit of the token counts: the model's tokens or, without a model, words
+            separated by white space.
         strategy: strategy that read the document, one of ``inference.strategies``.
         coverage: share of each tenth of the document that supports the summary.
         request: the document, in which sources are found.
@@ -140,8 +154,9 @@ class Summary:
     def sources(self) -> Sequence[Statement]:
         """The sentences of the summary with the document sentences that support them.
 
-        Extracted sentences are their own sources. Otherwise sources are found by shared n-grams on
-        first access (``text.support.find_statements``); () for a summary without its document.
+        Extracted sentences are their own sources. Otherwise sources are found by shared
+        n-grams on first access (``text.support.find_statements``); () for a summary
+        without its document.
         """
         if self.statements is not None:
             return self.statements
@@ -193,11 +208,13 @@ def place_of(source: SourceSentence) -> str:
 def problems_of(statement: Statement) -> list[str]:
     """Returns the warnings about a sentence of a summary, one phrase each.
 
-    Entities that are missing only from its sources are omitted: a third of human-written sentences
-    has some.
+    Entities that are missing only from its sources are omitted: a third of
+    human-written sentences has some.
     """
     problems = [] if statement.is_supported else ["unsupported"]
-    missing = [f'"{flag.text}"' for flag in statement.flags if flag.missing == "document"]
+    missing = [
+        f'"{flag.text}"' for flag in statement.flags if flag.missing == "document"
+    ]
     if missing:
         problems.append(f"not in the document: {', '.join(missing)}")
     return problems
@@ -219,7 +236,9 @@ def explanation_of(statement: Statement) -> list[str]:
     for term in terms:
         sign = "-" if term.contribution < 0 else "+"
         added.append(f"{sign} {abs(term.contribution):.3f} {term.name}")
-    return [f"score {explanation.score:.3f} = {explanation.mean_score:.3f} mean {' '.join(added)}"]
+    return [
+        f"score {explanation.score:.3f} = {explanation.mean_score:.3f} mean {' '.join(added)}"
+    ]
 
 
 def lines_with_sources(statements: Sequence[Statement]) -> str:
@@ -244,12 +263,16 @@ _DOUBTFUL = "text-decoration: underline dotted #c33; text-underline-offset: 0.2e
 
 
 def card(
-    text: str, about: str, title: str | None = None, statements: Sequence[Statement] = ()
+    text: str,
+    about: str,
+    title: str | None = None,
+    statements: Sequence[Statement] = (),
 ) -> str:
     """Returns a summary as self-contained HTML.
 
-    Sentences with sources are followed by their number, which refers to a collapsed list below.
-    Unsupported sentences and sentences with entities missing from the document are underlined.
+    Sentences with sources are followed by their number, which refers to a collapsed
+    list below. Unsupported sentences and sentences with entities missing from the
+    document are underlined.
 
     Args:
         text: text of the summary.
@@ -263,7 +286,9 @@ def card(
         body = _marked(text, statements)
         items = "".join(f"<li>{_listed(statement)}</li>" for statement in statements)
         summary = "<summary>Sources</summary>"
-        sources = f'<details style="font-size: smaller">{summary}<ol>{items}</ol></details>'
+        sources = (
+            f'<details style="font-size: smaller">{summary}<ol>{items}</ol></details>'
+        )
     foot = f'<small style="{_FAINT}">{html.escape(about)}</small>'
     return f'<div style="{_CARD}">{head}<p dir="auto">{body}</p>{sources}{foot}</div>'
 
@@ -281,7 +306,9 @@ def _marked(text: str, statements: Sequence[Statement]) -> str:
         parts.append(_escaped(text[end : statement.start]))
         end = statement.end
         problems = "; ".join(problems_of(statement))
-        style = f' style="{_DOUBTFUL}" title="{html.escape(problems)}"' if problems else ""
+        style = (
+            f' style="{_DOUBTFUL}" title="{html.escape(problems)}"' if problems else ""
+        )
         parts.append(f"<span{style}>{_escaped(text[statement.start : end])}</span>")
         parts.append(f'<sup style="{_FAINT}">{number}</sup>')
     return "".join(parts) + _escaped(text[end:])

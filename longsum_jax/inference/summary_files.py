@@ -1,7 +1,8 @@
 """A directory of summaries: NAME_summary.txt and NAME_summary.json for each document.
 
-The JSON file also contains the summary and is written first, atomically. After an interruption,
-each document is therefore either finished or not, and a restart summarizes only unfinished ones.
+The JSON file also contains the summary and is written first, atomically. After an
+interruption, each document is therefore either finished or not, and a restart
+summarizes only unfinished ones.
 """
 
 import hashlib
@@ -27,7 +28,8 @@ from longsum_jax.text.statements import Statement
 
 _ENDING = "_summary"
 _UNSAFE = re.compile(r"[^\w.()+ -]+")
-_LONGEST_STEM = 80  # characters of up to four bytes each; file names have at most 255 bytes
+# characters of up to four bytes each; file names have at most 255 bytes
+_LONGEST_STEM = 80
 _TEXT_OF_JSON = ("json", "jsonl")
 
 
@@ -84,7 +86,9 @@ class SummaryDirectory:
         # The real path identifies a document in any working directory.
         source = printable(os.path.realpath(document.path)) + _member(document)
         content = _digest(document.text)
-        key = _digest(json.dumps([content, document.query, self._settings], sort_keys=True))
+        key = _digest(
+            json.dumps([content, document.query, self._settings], sort_keys=True)
+        )
         # Names are UTF-8 on disk in any locale, in the form that os.listdir returns.
         name = os.fsdecode(_stem(document).encode("utf-8", "surrogateescape"))
         # Try NAME, NAME-2, ... until the files are new or belong to this document.
@@ -94,7 +98,9 @@ class SummaryDirectory:
             # Another document claimed this name in this run.
             if self._claimed.get(claimed, source) != source:
                 continue
-            files = OutputFiles(self._spellings.get(claimed, stem), source, content, key)
+            files = OutputFiles(
+                self._spellings.get(claimed, stem), source, content, key
+            )
             sidecar = self._sidecar(files)
             if sidecar is None and self._readable(files).exists():
                 continue  # a file that was not written by this class
@@ -128,7 +134,8 @@ class SummaryDirectory:
             "key": files.key,
         }
         text = json_text(sidecar, indent=2) + "\n"
-        # Remove readable files of all formats first, so that none is older than the JSON file.
+        # Remove readable files of all formats first, so that none is older than the
+        # JSON file.
         previous = self._sidecar(files) or {}
         is_ours = previous.get("source") == files.source
         suffixes: set[str] = set()
@@ -162,7 +169,9 @@ class SummaryDirectory:
     def _write_readable(self, files: OutputFiles, entry: Entry) -> None:
         shown = FORMATS["text" if self._format in _TEXT_OF_JSON else self._format]
         try:
-            atomic.write_text(self._readable(files), shown.begin + shown.show(entry) + shown.end)
+            atomic.write_text(
+                self._readable(files), shown.begin + shown.show(entry) + shown.end
+            )
         except OSError as error:
             raise InputError(_not_written(self._path, error)) from None
 
@@ -205,7 +214,11 @@ def _stem(document: Document) -> str:
         path = path.with_suffix("")
     member = _member(document)
     # The member is a path in an archive, or the row of a table.
-    inner = Path(member).stem if member.startswith("/") else member.removeprefix(":").strip()
+    inner = (
+        Path(member).stem
+        if member.startswith("/")
+        else member.removeprefix(":").strip()
+    )
     stem = path.stem + (f"_{inner}" if inner else "")
     # Without leading dots, which would hide the files.
     return _UNSAFE.sub(_replacement, stem).strip(". ")[:_LONGEST_STEM] or "document"
@@ -238,7 +251,9 @@ def _member(document: Document) -> str:
 
 
 def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        text.encode(errors="surrogatepass"), digest_size=16
+    ).hexdigest()
 
 
 def _not_read(path: Path, error: OSError) -> str:

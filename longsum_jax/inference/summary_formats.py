@@ -25,7 +25,8 @@ class Entry(NamedTuple):
         notes: notes about omitted parts of the document.
         summary: summary of the document.
         seconds: time of the summary; for a batch, the time of the whole batch.
-        statements: sentences of the summary with their sources; None if sources are not shown.
+        statements: sentences of the summary with their sources; None if sources are not
+            shown.
         id: row id of a document from a table, or None.
     """
 
@@ -77,7 +78,8 @@ class Format(NamedTuple):
     Attributes:
         suffix: suffix of output files.
         show: function that formats one entry.
-        begin, between, end: text before, between and after the entries of a stream or file.
+        begin, between, end: text before, between and after the entries of a stream or
+            file.
     """
 
     suffix: str
@@ -104,7 +106,9 @@ def _markdown(entry: Entry) -> str:
 
 def _item(statement: Statement) -> str:
     """Returns a sentence as a list item, with its sources as nested items."""
-    return "\n".join(["1. " + statement.text, *(f"   - {note}" for note in notes_on(statement))])
+    return "\n".join(
+        ["1. " + statement.text, *(f"   - {note}" for note in notes_on(statement))]
+    )
 
 
 def _html(entry: Entry) -> str:
@@ -127,7 +131,8 @@ FORMATS = {
     "text": Format(".txt", _text, between="\n"),
     "markdown": Format(".md", _markdown, between="\n"),
     "html": Format(".html", _html, begin=_PAGE, end="</body></html>\n"),
-    # Files in these formats contain plain text, because the sidecar file has all of the JSON.
+    # Files in these formats contain plain text, because the sidecar file has all of the
+    # JSON.
     "json": Format(".txt", _json, begin="[", between=",\n ", end="]\n"),
     "jsonl": Format(".txt", _json_line),
 }

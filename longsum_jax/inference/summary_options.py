@@ -67,7 +67,9 @@ class SummaryOptions:
         if not isinstance(self.batch_size, str):
             check_whole("batch_size", self.batch_size, 1)
         elif self.batch_size != "auto":
-            raise InputError(f'batch_size="{self.batch_size}"; give a number, or "auto"')
+            raise InputError(
+                f'batch_size="{self.batch_size}"; give a number, or "auto"'
+            )
         if self.max_source_length is not None:
             # At least one token and the end of the sequence.
             check_whole("max_source_length", self.max_source_length, 2)
@@ -91,14 +93,15 @@ def make_requests(
 
     Args:
         texts: one or more documents.
-        names: document names for error messages; default: "document 1", "document 2", ...
+        names: document names for error messages; default: "document 1", "document 2",
+            ...
         queries: query or None for each document.
-        separator: separator of documents that are read as one, with the first name and query; None
-            to read each document separately.
+        separator: separator of documents that are read as one, with the first name and
+            query; None to read each document separately.
 
     Raises:
-        InputError: a wrong number of names or queries; a document or query that is not a text, an
-            empty document, or a file name instead of a text.
+        InputError: a wrong number of names or queries; a document or query that is not
+            a text, an empty document, or a file name instead of a text.
     """
     texts = listed(texts, "texts")
     names = names or [f"document {i}" for i in range(1, len(texts) + 1)]

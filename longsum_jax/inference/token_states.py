@@ -79,9 +79,14 @@ def text_windows(length: int, size: int | None) -> list[Window]:
     # The last window is moved back to end with the text.
     starts = [*range(0, length - size, max(size // 2, 1)), length - size]
     # Split the overlap of two windows in the middle.
-    middles = [(previous + size + start) // 2 for previous, start in itertools.pairwise(starts)]
+    middles = [
+        (previous + size + start) // 2 for previous, start in itertools.pairwise(starts)
+    ]
     ranges = itertools.pairwise([0, *middles, length])
-    return [Window(start, start + size, *ends) for start, ends in zip(starts, ranges, strict=True)]
+    return [
+        Window(start, start + size, *ends)
+        for start, ends in zip(starts, ranges, strict=True)
+    ]
 
 
 def token_states(
@@ -112,30 +117,39 @@ def token_states(
     for number, text in enumerate(texts):
         # An empty text of a model without special tokens has no states.
         if len(text) + special.number:
-            numbered_windows += [(number, window) for window in text_windows(len(text), size)]
-    rows = [special.around(texts[i][window.start : window.stop]) for i, window in numbered_windows]
+            numbered_windows += [
+                (number, window) for window in text_windows(len(text), size)
+            ]
+    rows = [
+        special.around(texts[i][window.start : window.stop])
+        for i, window in numbered_windows
+    ]
     # Including the states of special tokens around the text.
     shapes = [(len(ids) + special.number, model.config.d_model) for ids in texts]
     states = [np.zeros(shape, np.float32) for shape in shapes]
     # Read windows of similar length together.
     lengths = [bucket_length(len(row), FINE_BUCKET) for row in rows]
     for batch in batches_by_length(lengths, batch_size):
-        ids, mask = pad_rows([rows[i] for i in batch], batch_size, model.config.pad_token_id)
+        ids, mask = pad_rows(
+            [rows[i] for i in batch], batch_size, model.config.pad_token_id
+        )
         encoded = np.asarray(model.encode(ids, mask, layer=layer, bucket=FINE_BUCKET))
         window_states = without_globals(encoded, ids.shape[1])
         # Without the rows that fill up the batch.
         for index, read in zip(batch, window_states[: len(batch)], strict=True):
             number, window = numbered_windows[index]
             part = _window_rows(window, len(texts[number]), special)
-            states[number][part] = read[part.start - window.start : part.stop - window.start]
+            states[number][part] = read[
+                part.start - window.start : part.stop - window.start
+            ]
     return states
 
 
 def _window_rows(window: Window, length: int, special: SurroundingTokens) -> slice:
     """Returns the rows of a text's states that a window provides.
 
-    The first window also provides the special tokens before the text, the last one the special
-    tokens after it.
+    The first window also provides the special tokens before the text, the last one the
+    special tokens after it.
     """
     before, after = len(special.before), len(special.after)
     first = before + window.first if window.first else 0

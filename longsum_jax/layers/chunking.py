@@ -33,18 +33,20 @@ def map_over_length(
 
     Args:
         module: module whose parameters ``fn`` uses.
-        fn: function (module, *arrays [batch, chunk, ...]) -> [batch, chunk, ...], or a pytree of
-            such arrays; it must access parameters and dropout through its argument.
-        chunk: maximum number of positions of a chunk; 0 or at least the length computes all of them
-            at once. On a CPU chunks have at most CPU_ROWS rows, so that the values between two maps
-            stay in its caches.
+        fn: function (module, *arrays [batch, chunk, ...]) -> [batch, chunk, ...], or a
+            pytree of such arrays; it must access parameters and dropout through its
+            argument.
+        chunk: maximum number of positions of a chunk; 0 or at least the length computes
+            all of them at once. On a CPU chunks have at most CPU_ROWS rows, so that the
+            values between two maps stay in its caches.
         arrays: inputs of ``fn``.
-        is_trained: True if the values between maps are saved for gradients, and leave the caches
-            anyway: CPUs then have no smaller chunks, each of which would be copied to the saved
-            values.
-        recompute: True to recompute every chunk for the gradients, which then hold the values
-            between two maps for only one chunk. On one device a chunk then has at most
-            RECOMPUTED_ROWS rows.
+        is_trained: True if the values between maps are saved for gradients, and leave
+            the caches
+            anyway: CPUs then have no smaller chunks, each of which would be copied to
+            the saved values.
+        recompute: True to recompute every chunk for the gradients, which then hold the
+            values between two maps for only one chunk. On one device a chunk then has
+            at most RECOMPUTED_ROWS rows.
 
     Returns:
         The outputs of ``fn`` at all positions.
@@ -56,7 +58,9 @@ def map_over_length(
     if sharding is not None and length % sharding.num_shards == 0:
         num_shards = sharding.num_shards
     shard_length = length // num_shards
-    chunk = _chunk_length(chunk, batch, shard_length, is_trained=is_trained, recompute=recompute)
+    chunk = _chunk_length(
+        chunk, batch, shard_length, is_trained=is_trained, recompute=recompute
+    )
     # Parameters must be created outside of the scan.
     if length <= chunk * num_shards or module.is_initializing():
         return fn(module, *arrays)
@@ -74,14 +78,20 @@ def map_over_length(
 
 
 def _chunk_length(
-    chunk: int, batch: int, length: int, *, is_trained: bool = False, recompute: bool = False
+    chunk: int,
+    batch: int,
+    length: int,
+    *,
+    is_trained: bool = False,
+    recompute: bool = False,
 ) -> int:
     """Returns the number of positions per chunk, such that chunks are about equal."""
     rows = 0
     if is_on_one_cpu():
         rows = 0 if is_trained else CPU_ROWS
     elif recompute and jax.sharding.get_abstract_mesh().size <= 1:
-        # On a mesh every chunk would gather its weights and reduce their gradients again.
+        # On a mesh every chunk would gather its weights and reduce their gradients
+        # again.
         rows = RECOMPUTED_ROWS
     if rows:
         chunk = min(chunk or length, max(1, rows // batch))
@@ -93,8 +103,11 @@ def _chunk_length(
 def _split_chunks(x: AnyArray, chunk: int, num_shards: int) -> Array:
     """Splits [batch, length, ...] into [chunks, batch, shards * chunk, ...], padded with zeros."""
     x = x.reshape(x.shape[0], num_shards, -1, *x.shape[2:])
-    x = jnp.pad(x, ((0, 0), (0, 0), (0, -x.shape[2] % chunk)) + ((0, 0),) * (x.ndim - 3))
-    x = x.reshape(*x.shape[:2], -1, chunk, *x.shape[3:])  # [batch, shards, chunks, chunk, ...]
+    x = jnp.pad(
+        x, ((0, 0), (0, 0), (0, -x.shape[2] % chunk)) + ((0, 0),) * (x.ndim - 3)
+    )
+    # [batch, shards, chunks, chunk, ...]
+    x = x.reshape(*x.shape[:2], -1, chunk, *x.shape[3:])
     x = jnp.moveaxis(x, 2, 0)
     return x.reshape(*x.shape[:2], num_shards * chunk, *x.shape[4:])
 

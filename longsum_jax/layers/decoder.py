@@ -1,8 +1,9 @@
 """The transformer decoder: one layer, its cache, and the stack of layers.
 
-Training and scoring process all target positions at once (``Decoder.__call__``), with scanned
-layers. Generation processes one token at a time, layer by layer: every array belongs to one layer,
-parameters included, because slices of stacked arrays would be copied in every step.
+Training and scoring process all target positions at once (``Decoder.__call__``), with
+scanned layers. Generation processes one token at a time, layer by layer: every array
+belongs to one layer, parameters included, because slices of stacked arrays would be
+copied in every step.
 
     source = read_source(encoder states)        once: keys and values of the document
     cache = init_cache(source)                  empty: keys and values of decoded tokens
@@ -35,7 +36,12 @@ from longsum_jax.layers.decoder_cache import (
 )
 from longsum_jax.layers.dense import Dropout
 from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, stack_of
-from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_groups, unstacked_layers
+from longsum_jax.layers.layer_groups import (
+    LayerGroup,
+    LayerSpec,
+    layer_groups,
+    unstacked_layers,
+)
 from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.stack import StackConfig
@@ -51,8 +57,8 @@ MAX_CROSS_CACHE_BYTES = 2**31  # see ``max_cross_cache_bytes``
 def max_cross_cache_bytes() -> int:
     """Returns the size above which keys and values of the encoder are not stored.
 
-    Every step then attends to the encoder states instead. Accelerators with much memory store up to
-    an eighth of it.
+    Every step then attends to the encoder states instead. Accelerators with much memory
+    store up to an eighth of it.
     """
     if target_platform() == "cpu":
         return MAX_CROSS_CACHE_BYTES
@@ -109,7 +115,8 @@ class DecoderLayer(Layer):
             distances = jnp.arange(length) - jnp.arange(length)[:, None]
             mask = mask & _in_window(distances, window)
             options = {"bias": bias, "mask": mask}
-        # With a memory, its keys are prepended, so that the causal mask must be explicit.
+        # With a memory, its keys are prepended, so that the causal mask must be
+        # explicit.
         if extra is not None:
             extra_arrays = *self.self_attention.project_extra(extra), extra.valid
             k, v, mask, bias = prepend_keys(k, v, mask, bias, extra_arrays)
@@ -121,7 +128,9 @@ class DecoderLayer(Layer):
         # Cross-attention
         k, v = self.cross_attention.project_kv(encoder_states)
         u = self.sublayer_input(self.cross_norm, x)
-        y = self.cross_attention.attend(u, k, v, mask=cross_mask, deterministic=deterministic)
+        y = self.cross_attention.attend(
+            u, k, v, mask=cross_mask, deterministic=deterministic
+        )
         x = self.add_residual(self.cross_norm, x, y, deterministic)
 
         # Feed-forward
@@ -143,19 +152,22 @@ class DecoderLayer(Layer):
         """Returns the layer's cached inputs from a document.
 
         Args:
-            encoder_states: states of the source, or None to store no keys and values of them.
+            encoder_states: states of the source, or None to store no keys and values of
+                them.
             memory: state of the memory, () without a memory.
         """
         cross_kv = None
         if encoder_states is not None:
-            cross_kv = KeyValueCache.of(*self.cross_attention.project_kv(encoder_states))
+            cross_kv = KeyValueCache.of(
+                *self.cross_attention.project_kv(encoder_states)
+            )
         return LayerSource(cross_kv, self._memory_source(memory) if memory else ())
 
     def _memory_source(self, memory: MemoryState) -> tuple[KeyValueCache, AnyArray]:
         memories, extra = self.replay_memory(memory)
         slots = memories[-1]
-        # An attentive memory has its own projections, a compressive one uses the projections of
-        # self-attention.
+        # An attentive memory has its own projections, a compressive one uses the
+        # projections of self-attention.
         if extra is None:
             k, v = self.memory.project_kv(slots)
         else:
@@ -183,19 +195,21 @@ class DecoderLayer(Layer):
             source: cached inputs from the document.
             states: encoder states, if the source has no keys and values of them.
             bias: bias of the self-attention scores.
-            mask: mask of the columns of ``self_kv`` that each beam reads, including its new one.
+            mask: mask of the columns of ``self_kv`` that each beam reads, including its
+                new one.
             cross_mask: mask of the source keys that may be read.
-            column: column of ``self_kv`` at which the first of these tokens is written, one for all
-                rows or one per row.
-            positions: positions of the tokens, one per row for all beams or one per token.
+            column: column of ``self_kv`` at which the first of these tokens is written,
+                one for all rows or one per row.
+            positions: positions of the tokens, one per row for all beams or one per
+                token.
             distances: position of each column's token relative to the tokens of ``x``.
 
         Returns:
-            The states after the layer; the keys and values of self-attention including these
-            tokens.
+            The states after the layer; the keys and values of self-attention including
+            these tokens.
         """
-        # No operation here may copy a weight or the keys of the source; a test checks the compiled
-        # program for it.
+        # No operation here may copy a weight or the keys of the source; a test checks
+        # the compiled program for it.
         u = self.sublayer_input(self.self_norm, x)
         positions = jnp.broadcast_to(positions, x.shape[:2])
         k, v = self.self_attention.project_kv(u, positions)
@@ -203,8 +217,8 @@ class DecoderLayer(Layer):
         if self_kv.k.ndim == 3:
             k, v = k[0], v[0]
         self_kv = self_kv.write(k, v, column)
-        # Beams replace target positions: they share one set of keys, of the tokens of all beams, of
-        # the memory and of the encoder.
+        # Beams replace target positions: they share one set of keys, of the tokens of
+        # all beams, of the memory and of the encoder.
         is_compressive = self.stack.memory.memory == "compressive"
         extra = source.memory_kv if is_compressive else ()
         if self.window:
@@ -246,19 +260,25 @@ class DecoderLayer(Layer):
         if not memory:
             return attention.attend(u, k, v, mask=mask, bias=bias, positions=positions)
         memory_kv, valid = memory
-        sets = [KeySet(*memory_kv.read(), valid[:, None, None]), KeySet(k, v, mask, bias)]
+        sets = [
+            KeySet(*memory_kv.read(), valid[:, None, None]),
+            KeySet(k, v, mask, bias),
+        ]
         q = attention.q(u, positions)
         return attention.o(attend_jointly(q, sets, scale=attention.scale))
 
 
-def _in_window(distances: Int[AnyArray, "*shape"], window: int) -> Bool[Array, "*shape"]:
+def _in_window(
+    distances: Int[AnyArray, "*shape"], window: int
+) -> Bool[Array, "*shape"]:
     """Returns True at keys that are less than ``window`` positions before the query."""
     return jnp.asarray(distances > -window)
 
 
 class Decoder(nn.Module):
-    """A stack of decoder layers, with T5's relative position bias and a final norm if the stack has
-    them."""
+    """A stack of decoder layers, with T5's relative position bias and a final norm if
+    the stack has them.
+    """
 
     stack: StackConfig
 
@@ -282,8 +302,9 @@ class Decoder(nn.Module):
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        """Groups of consecutive equal layers: same window and rotary positions, and all or none
-        with a memory."""
+        """Groups of consecutive equal layers: same window and rotary positions, and all
+        or none with a memory.
+        """
         stack = self.stack
         with_memory = memory_layers(stack.memory, stack.num_layers)
         windows = stack.windows or (0,) * stack.num_layers
@@ -312,7 +333,8 @@ class Decoder(nn.Module):
             layer,
             variable_axes={"params": 0, LOSSES: 0, "intermediates": 0},
             split_rngs={"params": True, "dropout": True},
-            # ``state`` has a row for each layer, and ``bias`` may; the other arguments are shared.
+            # ``state`` has a row for each layer, and ``bias`` may; the other arguments
+            # are shared.
             in_axes=(
                 nn.broadcast,
                 0 if self.stack.bias_per_layer else nn.broadcast,
@@ -358,7 +380,9 @@ class Decoder(nn.Module):
         batch, length = x.shape[:2]
         memory = self.empty_memory(batch, length)
         valid = jnp.ones((batch, length), bool)
-        states, _ = self.with_memory(x, valid, encoder_states, encoder_mask, memory, deterministic)
+        states, _ = self.with_memory(
+            x, valid, encoder_states, encoder_mask, memory, deterministic
+        )
         return states
 
     def with_memory(
@@ -391,7 +415,9 @@ class Decoder(nn.Module):
         for group, state in zip(self.groups, memory, strict=True):
             layers = getattr(self, group.name)
             rows = group.rows(bias) if self.stack.bias_per_layer else bias
-            x, state = layers(x, encoder_states, rows, cross_mask, deterministic, state, valid)
+            x, state = layers(
+                x, encoder_states, rows, cross_mask, deterministic, state, valid
+            )
             next_memory.append(state)
         x = self.output_dropout(self._normalize(x), deterministic=deterministic)
         return x, tuple(next_memory)
@@ -413,20 +439,31 @@ class Decoder(nn.Module):
             encoder_states: states of the source.
             encoder_mask: True on real tokens of the source.
             memory: memories after the previous segment, shared by all beams.
-            stores_states: True to store the states instead of keys and values; None to do so if the
-                latter would be too large.
+            stores_states: True to store the states instead of keys and values; None to
+                do so if the latter would be too large.
         """
         stack = self.stack
         batch, source_length = encoder_states.shape[:2]
         num_keys = self.cross.num_keys(stack, source_length)
         # Keys and values of all layers, in bytes.
-        size = 2 * stack.num_layers * batch * num_keys * self.cross.stored_heads(stack) * stack.d_kv
+        size = (
+            2
+            * stack.num_layers
+            * batch
+            * num_keys
+            * self.cross.stored_heads(stack)
+            * stack.d_kv
+        )
         is_large = size * jnp.dtype(stack.dtype).itemsize > max_cross_cache_bytes()
         encoder_states, mask = self._prepare_source(encoder_states, encoder_mask)
         stores_states = is_large if stores_states is None else stores_states
-        to_project, to_store = (None, encoder_states) if stores_states else (encoder_states, None)
+        to_project, to_store = (
+            (None, encoder_states) if stores_states else (encoder_states, None)
+        )
         memory = self.empty_memory(batch, 0) if memory is None else memory
-        rows = zip(self._single_layers, self._unstacked(), self._by_layer(memory), strict=True)
+        rows = zip(
+            self._single_layers, self._unstacked(), self._by_layer(memory), strict=True
+        )
         layers = []
         for layer, params, state in rows:
             read = nn.apply(DecoderLayer.read_source, layer)
@@ -448,15 +485,17 @@ class Decoder(nn.Module):
             source: encoded documents to decode.
             beams: number of beams per row.
             length: capacity in tokens.
-            drafted: number of draft tokens that a step of a single beam reads after a confirmed
-                token; 0 for steps that read one token of every beam.
+            drafted: number of draft tokens that a step of a single beam reads after a
+                confirmed token; 0 for steps that read one token of every beam.
         """
         batch = len(source.mask)
         positions = jnp.zeros(batch, jnp.int32)
         if drafted:
             # Columns for the sequence, followed by a confirmed token and its draft.
             offsets = jnp.broadcast_to(jnp.arange(1 + drafted), (batch, 1 + drafted))
-            return DraftCache(positions, offsets, self._empty_columns(batch, length + 1 + drafted))
+            return DraftCache(
+                positions, offsets, self._empty_columns(batch, length + 1 + drafted)
+            )
         sources = jnp.zeros((batch, beams, length), jnp.int32)
         layers = self._empty_columns(batch, length * beams)
         return DecoderCache(jnp.zeros((), jnp.int32), positions, layers, sources)
@@ -479,12 +518,13 @@ class Decoder(nn.Module):
         """Decodes one token of every beam, or several of one sequence.
 
         Args:
-            x: embeddings of the newest tokens; with a ``DraftCache``, several tokens of one
-                sequence.
+            x: embeddings of the newest tokens; with a ``DraftCache``, several tokens of
+                one sequence.
             cache: the cache before these tokens.
             source: the encoded documents, see ``read_source``.
-            layers: parameters of every layer (``layer_groups.unstacked_layers``), for programs that
-                run steps in a loop; by default slices of this module's parameters.
+            layers: parameters of every layer (``layer_groups.unstacked_layers``), for
+                programs that run steps in a loop; by default slices of this module's
+                parameters.
 
         Returns:
             The states of the tokens; the cache including them.
@@ -533,7 +573,9 @@ class Decoder(nn.Module):
     def _map_embeddings(self, x: AnyArray) -> AnyArray:
         return x if self.embedding_map is None else self.embedding_map(x)
 
-    def _prepare_source(self, states: AnyArray, mask: AnyArray) -> tuple[AnyArray, AnyArray]:
+    def _prepare_source(
+        self, states: AnyArray, mask: AnyArray
+    ) -> tuple[AnyArray, AnyArray]:
         """Returns the states and the mask that all layers read, computed once per document."""
         if self.source_map is not None:
             states = self.source_map(states)

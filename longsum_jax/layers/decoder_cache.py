@@ -46,14 +46,16 @@ class KeyValueCache(NamedTuple):
         def write_row(cached: AnyArray, new: AnyArray, start: AnyArray) -> Array:
             return lax.dynamic_update_slice_in_dim(cached, new, start, new.ndim - 1)
 
-        # With one start index the update is a slice; vmap over start indices makes it a scatter.
+        # With one start index the update is a slice; vmap over start indices makes it a
+        # scatter.
         write = write_row if start.ndim == 0 else jax.vmap(write_row)
         k, v = jnp.moveaxis(k, -3, -1), jnp.moveaxis(v, -3, -1)
         return KeyValueCache(write(self.k, k, start), write(self.v, v, start))
 
     def stored(self, storage: Storage) -> "StoredKeyValues":
         """Rounds keys and values to a storage type, with one scale for each head and key."""
-        # Values [..., heads, num_keys, head_dim], because their products sum over the keys.
+        # Values [..., heads, num_keys, head_dim], because their products sum over the
+        # keys.
         v = self.v.swapaxes(-1, -2)
         return StoredKeyValues(store(self.k, storage, (-2,)), store(v, storage, (-1,)))
 
@@ -66,8 +68,8 @@ class StoredKeyValues(NamedTuple):
     v: Stored
 
 
-# Keys and values of a memory [batch, slots, ...] and a bool mask of its filled slots [batch,
-# slots]; () without a memory.
+# Keys and values of a memory [batch, slots, ...] and a bool mask of its filled slots
+# [batch, slots]; () without a memory.
 MemorySource = tuple[KeyValueCache, AnyArray] | tuple[()]
 
 
@@ -75,8 +77,8 @@ class LayerSource(NamedTuple):
     """The encoded document as read by one layer, shared by all beams.
 
     Attributes:
-        cross_kv: keys and values of the encoder states, [batch, ...]; None if steps attend to the
-            states themselves.
+        cross_kv: keys and values of the encoder states, [batch, ...]; None if steps
+            attend to the states themselves.
         memory_kv: keys and values of the layer's memory.
     """
 
@@ -87,18 +89,20 @@ class LayerSource(NamedTuple):
 class DecoderSource(NamedTuple):
     """The encoded document as read by a decoder: the constant part of the decoding state.
 
-    Made by ``Decoder.read_source``. The document is stored as cross-attention keys and values of
-    every layer or, if they would take too much memory, only as its encoder states. A head may have
-    fewer keys than the source has tokens, see ``layers.attention.cross``.
+    Made by ``Decoder.read_source``. The document is stored as cross-attention keys and
+    values of every layer or, if they would take too much memory, only as its encoder
+    states. A head may have fewer keys than the source has tokens, see
+    ``layers.attention.cross``.
 
     Attributes:
         layers: keys and values of each layer.
         states: encoder states, None if keys and values are stored.
         mask: mask of the keys of the document that may be read.
-        ids: ids of the document's tokens plus one, so that the zeros of padding are not tokens;
-            None if neither drafts nor forbidden n-grams are looked up in the document.
-        said: ids of the summaries of earlier segments plus one, with zeros between and after them;
-            None if their n-grams may be repeated.
+        ids: ids of the document's tokens plus one, so that the zeros of padding are not
+            tokens; None if neither drafts nor forbidden n-grams are looked up in the
+            document.
+        said: ids of the summaries of earlier segments plus one, with zeros between and
+            after them; None if their n-grams may be repeated.
     """
 
     layers: tuple[LayerSource, ...]
@@ -108,7 +112,9 @@ class DecoderSource(NamedTuple):
     said: Int[AnyArray, "documents said"] | None = None
 
     def with_ids(
-        self, ids: Int[AnyArray, "documents length"], mask: Shaped[AnyArray, "documents length"]
+        self,
+        ids: Int[AnyArray, "documents length"],
+        mask: Shaped[AnyArray, "documents length"],
     ) -> "DecoderSource":
         """Returns the document with its tokens: ``ids`` where ``mask`` is nonzero."""
         return self._replace(ids=jnp.where(jnp.asarray(mask).astype(bool), ids + 1, 0))
@@ -137,25 +143,27 @@ class DecoderSource(NamedTuple):
 class DecoderCache(NamedTuple):
     """The self-attention cache of the decoded tokens, made by ``Decoder.init_cache``.
 
-    When beam search replaces a beam by a copy of another, keys and values are not moved:
-    ``sources`` records for every beam the columns of its tokens. Three beams, of which the last two
-    continue the first one after two tokens, at the third:
+    When beam search replaces a beam by a copy of another, keys and values are not
+    moved: ``sources`` records for every beam the columns of its tokens. Three beams, of
+    which the last two continue the first one after two tokens, at the third:
 
         column   0  1  2 | 3  4  5 | 6  7  8          sources   0 0 0
         token    a  b  c | d  e  f | g  h  i                    0 0 1      beam 1 reads a d h
         written by beams 0, 1, 2 at each position               0 0 2
 
-    The cache is a ring buffer: after the last slot, the first is overwritten. A row that starts a
-    new document does so at the slot that all rows write next, and attends to nothing before it.
+    The cache is a ring buffer: after the last slot, the first is overwritten. A row
+    that starts a new document does so at the slot that all rows write next, and attends
+    to nothing before it.
 
     Attributes:
         place: index of the slot to which the next tokens are written.
         positions: number of tokens decoded so far in each row.
-        layers: keys and values of each layer [batch, ...], with capacity for all tokens of all
-            beams; column p * beams + r was written by beam r at slot p. For a batch of one there is
-            no batch axis: XLA would drop it in products, keep the cache in both shapes, and copy
-            one to the other in every step.
-        sources: index of the beam that wrote the tokens that each beam reads at each slot.
+        layers: keys and values of each layer [batch, ...], with capacity for all tokens
+            of all beams; column p * beams + r was written by beam r at slot p. For a
+            batch of one there is no batch axis: XLA would drop it in products, keep the
+            cache in both shapes, and copy one to the other in every step.
+        sources: index of the beam that wrote the tokens that each beam reads at each
+            slot.
     """
 
     place: Int[Array, ""]
@@ -175,7 +183,9 @@ class DecoderCache(NamedTuple):
         """
         # All pages of a document continue the same beams.
         index = _of_pages(beams, len(self.sources))[:, :, None]
-        sources = jnp.take_along_axis(self.sources, index, axis=1, mode="promise_in_bounds")
+        sources = jnp.take_along_axis(
+            self.sources, index, axis=1, mode="promise_in_bounds"
+        )
         return self._replace(sources=sources)
 
     @property
@@ -218,23 +228,27 @@ class DecoderCache(NamedTuple):
 
     def distances(self) -> Int[Array, "1 1 num_columns"]:
         """Returns the position of each column's token relative to the next tokens, at most 0."""
-        return jnp.repeat(-self.ages, self.sources.shape[1])[None, None]  # the same for all beams
+        # the same for all beams
+        return jnp.repeat(-self.ages, self.sources.shape[1])[None, None]
 
     def mask(self) -> Bool[Array, "batch 1 beams num_columns"]:
         """Returns a mask of the columns that each beam reads, including the current step's."""
         batch, beams, length = self.sources.shape
-        # A beam reads the column that its source beam wrote, at slots of its current document.
+        # A beam reads the column that its source beam wrote, at slots of its current
+        # document.
         is_source = self.sources[..., None] == jnp.arange(beams)
         is_decoded = self.ages <= self.positions[:, None]
-        return (is_source & is_decoded[:, None, :, None]).reshape(batch, 1, beams, length * beams)
+        return (is_source & is_decoded[:, None, :, None]).reshape(
+            batch, 1, beams, length * beams
+        )
 
 
 class DraftCache(NamedTuple):
     """The self-attention cache of a search that reads several tokens of a sequence at once.
 
-    The first of them is confirmed, the others are a draft. Each is written to the column of its
-    position; rejected tokens are overwritten by the next step. A row whose sequence has two tokens
-    in the cache, at a step of three:
+    The first of them is confirmed, the others are a draft. Each is written to the
+    column of its position; rejected tokens are overwritten by the next step. A row
+    whose sequence has two tokens in the cache, at a step of three:
 
         column   0  1 | 2  3  4 | 5 ...
         token    a  b | c  d  e |           query d reads a b c d
@@ -243,8 +257,8 @@ class DraftCache(NamedTuple):
     Attributes:
         positions: number of accepted tokens in each row.
         offsets: offsets 0, 1, ... in every row, one for each token that a step reads.
-        layers: keys and values of each layer as in ``DecoderCache``, with capacity for the tokens
-            of a sequence followed by a draft.
+        layers: keys and values of each layer as in ``DecoderCache``, with capacity for
+            the tokens of a sequence followed by a draft.
     """
 
     positions: Int[Array, " batch"]
@@ -265,8 +279,8 @@ class DraftCache(NamedTuple):
     def query_positions(self) -> Int[Array, "batch queries"]:
         """Positions of the next tokens in their sequences.
 
-        Draft tokens beyond the last position of a sequence, which are never accepted, are read as
-        if they were at the last position.
+        Draft tokens beyond the last position of a sequence, which are never accepted,
+        are read as if they were at the last position.
         """
         return jnp.minimum(self.positions[:, None] + self.offsets, self.length - 1)
 

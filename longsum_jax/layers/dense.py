@@ -146,22 +146,27 @@ class Linear(nn.Module):
             return y if bias is None else y + bias.astype(self.dtype)
         x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
         if is_on_one_cpu():
-            # A single axis for all rows: with more, XLA on CPUs transposes x and y for the gradient
-            # of the kernel, and gradients of ``map_over_length`` store x in both shapes for it.
+            # A single axis for all rows: with more, XLA on CPUs transposes x and y for
+            # the gradient of the kernel, and gradients of ``map_over_length`` store x
+            # in both shapes for it.
             num_inputs = math.prod(self.shape[: self.inputs])
             y = jnp.dot(x.reshape(-1, num_inputs), kernel.reshape(num_inputs, -1))
             y = y.reshape(*x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :])
         else:
             # Sums over the last axes of x and the first axes of the kernel.
             axes = tuple(range(x.ndim - self.inputs, x.ndim))
-            y = jax.lax.dot_general(x, kernel, ((axes, tuple(range(self.inputs))), ((), ())))
+            y = jax.lax.dot_general(
+                x, kernel, ((axes, tuple(range(self.inputs))), ((), ()))
+            )
         # ``SAVE_MARKED_POLICY`` saves the results of products with parameters.
         return save_for_backward(y if bias is None else y + bias.astype(self.dtype))
 
     def _apply_stored(self, x: AnyArray, kernel: Stored) -> Array:
         # As matrices [inputs, outputs] and [rows, inputs].
         num_inputs = math.prod(self.shape[: self.inputs])
-        matrix = jax.tree.map(lambda y: y.reshape(-1, math.prod(self.shape[self.inputs :])), kernel)
+        matrix = jax.tree.map(
+            lambda y: y.reshape(-1, math.prod(self.shape[self.inputs :])), kernel
+        )
         y = stored_product(x.reshape(-1, num_inputs), matrix).astype(self.dtype)
         return y.reshape(*x.shape[: x.ndim - self.inputs], *self.shape[self.inputs :])
 
@@ -170,8 +175,8 @@ class RMSNorm(nn.Module):
     """The norm x / rms(x) * scale, in float32 (T5's layer norm: no mean, no bias).
 
     Attributes:
-        offset: number added to the parameter ``scale``; 1 in Gemma, whose parameter is then 0 in a
-            new model.
+        offset: number added to the parameter ``scale``; 1 in Gemma, whose parameter is
+            then 0 in a new model.
         axis: logical name of the features.
     """
 
@@ -181,7 +186,9 @@ class RMSNorm(nn.Module):
     axis: str = "embed"
 
     @nn.compact
-    def __call__(self, x: Float[AnyArray, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
+    def __call__(
+        self, x: Float[AnyArray, "*batch d_model"]
+    ) -> Float[Array, "*batch d_model"]:
         init = logical(nn.initializers.constant(1.0 - self.offset), self.axis)
         scale = self.param("scale", init, (x.shape[-1],))
         if self.offset:
@@ -203,10 +210,16 @@ class LayerNorm(nn.Module):
     use_bias: bool = True
 
     @nn.compact
-    def __call__(self, x: Float[AnyArray, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
-        scale = self.param("scale", logical(nn.initializers.ones, "embed"), (x.shape[-1],))
+    def __call__(
+        self, x: Float[AnyArray, "*batch d_model"]
+    ) -> Float[Array, "*batch d_model"]:
+        scale = self.param(
+            "scale", logical(nn.initializers.ones, "embed"), (x.shape[-1],)
+        )
         if self.use_bias:
-            bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (x.shape[-1],))
+            bias = self.param(
+                "bias", logical(nn.initializers.zeros, "embed"), (x.shape[-1],)
+            )
         x = jnp.asarray(x, jnp.float32)
         x = x - x.mean(-1, keepdims=True)
         x = x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
@@ -219,8 +232,8 @@ class LayerNorm(nn.Module):
 def _broadcast_to_rows(scale: AnyArray, x: AnyArray) -> Array:
     """Broadcasts ``scale`` [d_model] to the shape of ``x``, so that its gradient is a single sum.
 
-    Implicit broadcasting takes one sum per axis, which XLA on CPUs computes 100 times slower for a
-    single document.
+    Implicit broadcasting takes one sum per axis, which XLA on CPUs computes 100 times
+    slower for a single document.
     """
     return jnp.broadcast_to(scale, x.shape)
 
@@ -246,11 +259,15 @@ class SandwichNorm(nn.Module):
         self.before = self.make()
         self.after = self.make()
 
-    def __call__(self, x: Float[AnyArray, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
+    def __call__(
+        self, x: Float[AnyArray, "*batch d_model"]
+    ) -> Float[Array, "*batch d_model"]:
         """Normalizes the input of the sublayer."""
         return self.before(x)
 
-    def of_output(self, y: Float[AnyArray, "*batch d_model"]) -> Float[Array, "*batch d_model"]:
+    def of_output(
+        self, y: Float[AnyArray, "*batch d_model"]
+    ) -> Float[Array, "*batch d_model"]:
         """Normalizes the output of the sublayer."""
         return self.after(y)
 
@@ -258,7 +275,8 @@ class SandwichNorm(nn.Module):
 def _in_float32(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Returns an activation computed in float32, like PyTorch.
 
-    In bfloat16 the constants of a GELU are off by 0.2 %, and its tail by more than its value.
+    In bfloat16 the constants of a GELU are off by 0.2 %, and its tail by more than its
+    value.
     """
     return lambda x: function(x.astype(jnp.float32)).astype(x.dtype)
 
@@ -278,8 +296,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "swish": _in_float32(nn.silu),
     "tanh": _in_float32(jnp.tanh),
 }
-# feed_forward_proj of T5 configs, or an activation, to (activation, gated). In T5 "gated-gelu"
-# means gelu_new.
+# feed_forward_proj of T5 configs, or an activation, to (activation, gated). In T5
+# "gated-gelu" means gelu_new.
 FEED_FORWARD_KINDS = {name: (name, False) for name in ACTIVATIONS} | {
     "gated-gelu": ("gelu_new", True),
     "gated-gelu_new": ("gelu_new", True),
@@ -296,10 +314,11 @@ def position_keys(
 ) -> UInt32[Array, "batch length words"]:
     """Returns the data of a PRNG key for every position, the same in every row, for ``Dropout``.
 
-    They are Threefry keys for any kind of ``rng``: the numbers drawn with other keys depend on how
-    many are drawn at once.
+    They are Threefry keys for any kind of ``rng``: the numbers drawn with other keys
+    depend on how many are drawn at once.
     """
-    words = jax.random.key_data(rng)[..., :2]  # RBG keys begin with the words of a Threefry key
+    # RBG keys begin with the words of a Threefry key
+    words = jax.random.key_data(rng)[..., :2]
     key = jax.random.wrap_key_data(words, impl=_POSITION_KEYS)
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(length))
     data = jax.random.key_data(keys)
@@ -309,8 +328,8 @@ def position_keys(
 class Dropout(nn.Module):
     """Dropout like ``nn.Dropout``, or with one key per position if ``keys`` are given.
 
-    With keys, a sequence loses the same entries in one piece and in chunks of any length, on one
-    device and on several.
+    With keys, a sequence loses the same entries in one piece and in chunks of any
+    length, on one device and on several.
 
     Attributes:
         rate: fraction of the entries that become zero, below 1.
@@ -329,11 +348,14 @@ class Dropout(nn.Module):
         if deterministic or self.rate == 0:
             return x
         share = 1 - self.rate
-        # The path of the module is mixed in, so that other modules with the same keys differ.
+        # The path of the module is mixed in, so that other modules with the same keys
+        # differ.
         path_hash = zlib.crc32("/".join(self.path).encode())
 
         def draw(data: Array) -> Array:
-            key = jax.random.fold_in(jax.random.wrap_key_data(data, impl=_POSITION_KEYS), path_hash)
+            key = jax.random.fold_in(
+                jax.random.wrap_key_data(data, impl=_POSITION_KEYS), path_hash
+            )
             return jax.random.bernoulli(key, share, (x.shape[0], x.shape[-1]))
 
         if keys is None:
@@ -352,7 +374,8 @@ class FeedForward(nn.Module):
         kind: feed-forward type, a key of FEED_FORWARD_KINDS.
         dropout_rate: dropout rate before the last map.
         use_bias: True to add a bias to every map (BART, BERT; not T5).
-        init_std: standard deviation of the kernels; None for T5's, one over the root of the inputs.
+        init_std: standard deviation of the kernels; None for T5's, one over the root of
+            the inputs.
     """
 
     d_ff: int

@@ -1,12 +1,12 @@
 """The transformer encoder: one layer, and the stack of layers.
 
-    embeddings -> dropout -> projection -> context.prepare -> layers -> context.finish -> norm
-    -> dropout
+    embeddings -> dropout -> projection -> context.prepare -> layers -> context.finish
+    -> norm -> dropout
 
-The attention's context computes the inputs that all layers share (masks, position biases) once, and
-may prepend global tokens. Embeddings of a different size than the states (ELECTRA, ALBERT) are
-projected to it. Equal layers are scanned: their parameters are stacked, and the layer is compiled
-once.
+The attention's context computes the inputs that all layers share (masks, position
+biases) once, and may prepend global tokens. Embeddings of a different size than the
+states (ELECTRA, ALBERT) are projected to it. Equal layers are scanned: their parameters
+are stacked, and the layer is compiled once.
 """
 
 from functools import partial
@@ -22,7 +22,12 @@ from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.chunking import map_over_length
 from longsum_jax.layers.dense import Dropout, Linear, position_keys
 from longsum_jax.layers.layer import Layer, StackMemory, empty_memory, stack_of
-from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_attentions, layer_groups
+from longsum_jax.layers.layer_groups import (
+    LayerGroup,
+    LayerSpec,
+    layer_attentions,
+    layer_groups,
+)
 from longsum_jax.layers.memory import LOSSES, MemoryState, memory_layers
 from longsum_jax.layers.partitioning import constrain
 from longsum_jax.layers.s4d import KERNELS
@@ -30,15 +35,17 @@ from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.random_masks import has_own_generator
 from longsum_jax.typing import AnyArray
 
-# States of important tokens elsewhere in a document [batch, num_salient, d_model], and a bool mask
-# of the filled ones [batch, num_salient].
+# States of important tokens elsewhere in a document [batch, num_salient, d_model], and
+# a bool mask of the filled ones [batch, num_salient].
 SalientVectors = tuple[AnyArray, AnyArray]
 
 
 class Identity(nn.Module):
     """Returns its input, in place of a norm."""
 
-    def __call__(self, x: Float[AnyArray, "*batch d_model"]) -> Float[AnyArray, "*batch d_model"]:
+    def __call__(
+        self, x: Float[AnyArray, "*batch d_model"]
+    ) -> Float[AnyArray, "*batch d_model"]:
         """Returns the input."""
         return x
 
@@ -50,7 +57,9 @@ class EncoderLayer(Layer):
         stack = self.stack
         attention = get_encoder_attention(stack.options)
         if stack.normalizes_first:
-            self.self_norm = stack.make_sublayer_norm(partial(attention.make_norm, stack))
+            self.self_norm = stack.make_sublayer_norm(
+                partial(attention.make_norm, stack)
+            )
         else:
             self.self_norm = Identity()
         self.self_attention = attention.from_stack(stack)
@@ -76,7 +85,8 @@ class EncoderLayer(Layer):
 
         Args:
             x: states, with global tokens first.
-            layer_input: this layer's slice of the per-layer output of the attention's context.
+            layer_input: this layer's slice of the per-layer output of the attention's
+                context.
             context: output of the attention's context that all layers share.
             deterministic: False in training.
             state: state of the memory, () without a memory.
@@ -86,17 +96,22 @@ class EncoderLayer(Layer):
         Returns:
             The states after the layer; the memory's state after the segment.
         """
-        # Self-attention, which may read extra keys: a compressive memory, important tokens.
+        # Self-attention, which may read extra keys: a compressive memory, important
+        # tokens.
         inputs = self.sublayer_input(self.self_norm, x)
         memories, memory_keys = self.replay_memory(state)
         extra = _join_extra(memory_keys, self._salient_keys(salient))
         extra_input = {} if extra is None else {"extra": extra}
-        attended = self.self_attention(inputs, context, layer_input, deterministic, **extra_input)
+        attended = self.self_attention(
+            inputs, context, layer_input, deterministic, **extra_input
+        )
         x = self.add_residual(self.self_norm, x, attended, deterministic)
-        x, state = self.advance_memory(x, inputs, attended, state, memories, mask, deterministic)
+        x, state = self.advance_memory(
+            x, inputs, attended, state, memories, mask, deterministic
+        )
 
-        # Feed-forward, in chunks along the length. With position keys, dropout does not depend on
-        # the chunks; devices with a hardware generator do not use them.
+        # Feed-forward, in chunks along the length. With position keys, dropout does not
+        # depend on the chunks; devices with a hardware generator do not use them.
         def feed_forward(
             layer: EncoderLayer, x: AnyArray, keys: AnyArray | None = None
         ) -> AnyArray:
@@ -105,7 +120,9 @@ class EncoderLayer(Layer):
             return layer.add_residual(layer.ff_norm, x, outputs, deterministic, keys)
 
         arrays = [x]
-        is_dropping = not deterministic and (self.dropout.rate or self.feed_forward.dropout_rate)
+        is_dropping = not deterministic and (
+            self.dropout.rate or self.feed_forward.dropout_rate
+        )
         if is_dropping and not has_own_generator():
             arrays.append(position_keys(self.make_rng("dropout"), *x.shape[:2]))
         x = map_over_length(
@@ -183,8 +200,9 @@ class Encoder(nn.Module):
 
     @property
     def groups(self) -> tuple[LayerGroup, ...]:
-        """Groups of consecutive equal layers: same attention, rotary positions and norms, and all
-        or none with a memory."""
+        """Groups of consecutive equal layers: same attention, rotary positions and
+        norms, and all or none with a memory.
+        """
         stack = self.stack
         attentions = layer_attentions(stack.options.encoder_attention, stack.num_layers)
         with_memory = memory_layers(stack.memory, stack.num_layers)
@@ -217,12 +235,13 @@ class Encoder(nn.Module):
             variable_axes=axes,
             variable_broadcast="params" if is_shared else False,
             split_rngs={"params": not is_shared, "dropout": True},
-            # ``layer_input`` and ``state`` are scanned over, the other arguments are broadcast.
+            # ``layer_input`` and ``state`` are scanned over, the other arguments are
+            # broadcast.
             in_axes=(0, nn.broadcast, nn.broadcast, 0, nn.broadcast, nn.broadcast),
             length=group.size,
             metadata_params={nn.PARTITION_NAME: "layers"},
-            # The check traces the layer a second time; only shared parameters need it to be
-            # created.
+            # The check traces the layer a second time; only shared parameters need it
+            # to be created.
             check_constancy_invariants=is_shared and self.is_initializing(),
         )
         return scanned(stack_of(self.stack, group.spec), **module)
@@ -239,8 +258,8 @@ class Encoder(nn.Module):
     ) -> tuple[Any, Any]:
         """Applies the first ``group.size`` layers of a group; arguments as for the whole group.
 
-        The length of a Flax scan is fixed, so this applies another module to the variables of the
-        first layers, without random numbers.
+        The length of a Flax scan is fixed, so this applies another module to the
+        variables of the first layers, without random numbers.
         """
         variables = {}
         for name, tree in self.variables.items():
@@ -250,7 +269,9 @@ class Encoder(nn.Module):
                 variables[name] = rows if is_shared else _first_rows(rows, group.size)
         layers = self._make_layers(group, parent=None)
         state = _first_rows(state, group.size)
-        return layers.apply(variables, x, layer_inputs, context, deterministic, state, *arguments)
+        return layers.apply(
+            variables, x, layer_inputs, context, deterministic, state, *arguments
+        )
 
     def empty_memory(self, batch: int, length: int, pending: int = 0) -> StackMemory:
         """Returns the memories before the first segment; see ``layers.memory.empty_state``."""
@@ -272,8 +293,8 @@ class Encoder(nn.Module):
             **inputs: keyword arguments of ``with_memory``.
 
         Returns:
-            States of the tokens; with ``pass_global_tokens_to_decoder`` preceded by the states of
-            the global tokens.
+            States of the tokens; with ``pass_global_tokens_to_decoder`` preceded by the
+            states of the global tokens.
         """
         memory = self.empty_memory(*x.shape[:2])
         states, _ = self.with_memory(x, mask, memory, deterministic, **inputs)
@@ -300,11 +321,13 @@ class Encoder(nn.Module):
             deterministic: False in training.
             salient: vectors that all layers read as extra keys, for encoders with
                 ``salient_vectors``.
-            embedding_norm: norm of the token embeddings, for embeddings that the attention adds.
-            layer: number of layers after which the states are returned, 0 for the embeddings; None
-                for all. Fewer are allowed only outside of training, and the returned memories are
-                then invalid.
-            **inputs: additional arguments of the attention's context (``EncoderAttention.inputs``).
+            embedding_norm: norm of the token embeddings, for embeddings that the
+                attention adds.
+            layer: number of layers after which the states are returned, 0 for the
+                embeddings; None for all. Fewer are allowed only outside of training,
+                and the returned memories are then invalid.
+            **inputs: additional arguments of the attention's context
+                (``EncoderAttention.inputs``).
 
         Returns:
             The states, as returned by ``__call__``; the memories after this segment.
@@ -319,7 +342,9 @@ class Encoder(nn.Module):
         if self.is_initializing() and stack.memory.salient_vectors:
             salient = x, mask  # any values will do to create the parameters
         bias = self.relative_attention_bias if stack.relative_attention else None
-        x, context, layer_inputs = self.attention.prepare(x, mask, bias, deterministic, **inputs)
+        x, context, layer_inputs = self.attention.prepare(
+            x, mask, bias, deterministic, **inputs
+        )
         next_memory = []
         for group, state in zip(self.groups, memory, strict=True):
             # Groups above ``layer`` are skipped; the group that contains it is cut.

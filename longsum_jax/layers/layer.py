@@ -22,19 +22,26 @@ from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.multi_head import ExtraKeyValues
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.layer_groups import LayerGroup, LayerSpec, layer_attentions
-from longsum_jax.layers.memory import MEMORIES, MemoryState, Slots, empty_state, memory_layers
+from longsum_jax.layers.memory import (
+    MEMORIES,
+    MemoryState,
+    Slots,
+    empty_state,
+    memory_layers,
+)
 from longsum_jax.layers.stack import StackConfig, with_attention
 from longsum_jax.typing import AnyArray
 
-# The memories of a stack: one state for each group of layers, () for groups without a memory.
+# The memories of a stack: one state for each group of layers, () for groups without a
+# memory.
 StackMemory = tuple[MemoryState | tuple[()], ...]
 
 
 class Layer(nn.Module):
     """The base class of encoder and decoder layers.
 
-    Subclasses set ``self_norm``, ``self_attention`` and ``dropout`` in ``setup``, and then call
-    ``make_memory``.
+    Subclasses set ``self_norm``, ``self_attention`` and ``dropout`` in ``setup``, and
+    then call ``make_memory``.
     """
 
     stack: StackConfig
@@ -83,8 +90,8 @@ class Layer(nn.Module):
             state: state of the memory, () for layers without a memory.
 
         Returns:
-            The result of ``Memory.replay``, [] without a memory; the keys and values that
-            self-attention reads from it, None unless the memory is compressive.
+            The result of ``Memory.replay``, [] without a memory; the keys and values
+            that self-attention reads from it, None unless the memory is compressive.
         """
         memories = self.memory.replay(state) if state else []
         if self.stack.memory.memory != "compressive":
@@ -108,10 +115,11 @@ class Layer(nn.Module):
         Args:
             x: states after self-attention and its residual.
             attention_input, attended: input and output of self-attention.
-            state: state of the memory before the segment, () for layers without a memory.
+            state: state of the memory before the segment, () for layers without a
+                memory.
             memories: result of ``replay_memory``.
-            mask: mask of the tokens that the memory may store; shorter than ``x`` if the attention
-                prepends tokens (``text_states``).
+            mask: mask of the tokens that the memory may store; shorter than ``x`` if
+                the attention prepends tokens (``text_states``).
             deterministic: False in training.
 
         Returns:
@@ -119,7 +127,8 @@ class Layer(nn.Module):
         """
         if not state:
             return x, state
-        hidden = attention_input  # a compressive memory stores the input of self-attention
+        # a compressive memory stores the input of self-attention
+        hidden = attention_input
         if self.stack.memory.memory == "attentive":
             query = self.sublayer_input(self.memory_norm, x)
             read = self.memory.read(query, memories[-1], deterministic)
@@ -162,8 +171,8 @@ def check_memory(config: Any, encoder_layers: int, decoder_layers: int) -> None:
         encoder_layers, decoder_layers: numbers of layers.
 
     Raises:
-        InputError: incompatible sizes, layers that do not exist, or an encoder attention that
-            cannot read the extra keys that an option needs.
+        InputError: incompatible sizes, layers that do not exist, or an encoder
+            attention that cannot read the extra keys that an option needs.
     """
     layers_with_memory = memory_layers(config, encoder_layers)
     if config.memory_decoder:
@@ -189,7 +198,9 @@ def _check_extra_keys(config: Any, encoder_layers: int, layers: frozenset[int]) 
     for name in {attentions[i] for i in layers}:
         attention = get_encoder_attention(with_attention(config, name))
         if not attention.extra_keys:
-            reader = "salient_vectors" if config.salient_vectors else 'memory "compressive"'
+            reader = (
+                "salient_vectors" if config.salient_vectors else 'memory "compressive"'
+            )
             raise InputError(
                 f'{reader}: encoder_attention "{name}" cannot read keys outside of its text; '
                 'use "full" in these layers, or memory "attentive", which supports any'
@@ -197,7 +208,11 @@ def _check_extra_keys(config: Any, encoder_layers: int, layers: frozenset[int]) 
 
 
 def empty_memory(
-    stack: StackConfig, groups: tuple[LayerGroup, ...], batch: int, length: int, pending: int
+    stack: StackConfig,
+    groups: tuple[LayerGroup, ...],
+    batch: int,
+    length: int,
+    pending: int,
 ) -> StackMemory:
     """Returns a stack's memories before the first segment, see ``layers.memory.empty_state``."""
     states: list[MemoryState | tuple[()]] = []

@@ -1,8 +1,8 @@
 """Groups of equal layers in a stack, and their parameters.
 
-A stack of equal layers stores its parameters under "layers", stacked on their first axis. Otherwise
-every run of equal layers is scanned separately and has a separate entry, "layers_0_5" for the first
-six:
+A stack of equal layers stores its parameters under "layers", stacked on their first
+axis. Otherwise every run of equal layers is scanned separately and has a separate
+entry, "layers_0_5" for the first six:
 
     encoder_attention "full*2,s4d"     encoder/layers_0_1/...  [2, ...]
                                        encoder/layers_2_2/...  [1, ...]
@@ -38,9 +38,11 @@ class LayerSpec(NamedTuple):
     Attributes:
         attention: name of the encoder attention, "" in decoders.
         memory: True if the layer has a memory.
-        window: number of tokens that a token of a decoder sees, itself included; 0 for all.
+        window: number of tokens that a token of a decoder sees, itself included; 0 for
+            all.
         rotary: rotary positions of self-attention, None without.
-        normalizes: False if the layer does not normalize the input of its self-attention.
+        normalizes: False if the layer does not normalize the input of its
+            self-attention.
     """
 
     attention: str
@@ -74,7 +76,9 @@ class LayerGroup(NamedTuple):
         return self._replace(size=min(max(layer - self.first, 0), self.size))
 
 
-def layer_groups(specs: Sequence[Hashable], is_shared: bool = False) -> tuple[LayerGroup, ...]:
+def layer_groups(
+    specs: Sequence[Hashable], is_shared: bool = False
+) -> tuple[LayerGroup, ...]:
     """Splits a stack into runs of equal layers.
 
     Args:
@@ -104,7 +108,9 @@ def parse_hybrid(name: str) -> Iterator[tuple[str, int]]:
     """
     items = name.split(",", _MOST_LAYERS)
     if len(items) > _MOST_LAYERS:
-        raise InputError(f"encoder_attention names more than {_MOST_LAYERS} layers; give fewer")
+        raise InputError(
+            f"encoder_attention names more than {_MOST_LAYERS} layers; give fewer"
+        )
     for item in items:
         attention, star, count = item.strip().partition("*")
         if star and not _COUNT.fullmatch(count):
@@ -152,8 +158,8 @@ def layer_params(params: Mapping[str, Any], layer: int) -> Any:
     """Returns the parameters of one layer of a stack, without the axis of layers.
 
     Args:
-        params: parameters of an encoder or decoder: "layers", or groups such as "layers_0_5", among
-            others.
+        params: parameters of an encoder or decoder: "layers", or groups such as
+            "layers_0_5", among others.
         layer: index of the layer.
 
     Raises:
@@ -178,7 +184,11 @@ def unstacked_layers(params: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _group_leaves(params: Mapping[str, Any]) -> list[list[Any]]:
-    return [jax.tree.leaves(group) for name, group in params.items() if _GROUP.fullmatch(name)]
+    return [
+        jax.tree.leaves(group)
+        for name, group in params.items()
+        if _GROUP.fullmatch(name)
+    ]
 
 
 def parse_layer_path(path: str) -> tuple[str, int] | None:
@@ -198,7 +208,9 @@ def parse_layer_path(path: str) -> tuple[str, int] | None:
     return f"{prefix or ''}layers/{rest}", int(first or 0)
 
 
-def regroup(params: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+def regroup(
+    params: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Any]:
     """Moves parameters to the paths of a model whose layers are grouped differently.
 
     Args:
@@ -206,8 +218,9 @@ def regroup(params: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) ->
         shapes: flat path to shape.
 
     Returns:
-        Flat path to array: the parameters of ``shapes`` that ``params`` has for every layer, and,
-        unchanged, the parameters of ``params`` that have no path in ``shapes``.
+        Flat path to array: the parameters of ``shapes`` that ``params`` has for every
+        layer, and, unchanged, the parameters of ``params`` that have no path in
+        ``shapes``.
     """
     # (path in a stack of equal layers, layer) -> (path, row)
     locations: dict[tuple[str, int], tuple[str, int]] = {}

@@ -1,15 +1,16 @@
 """Memories of transformer layers, carried from segment to segment of a document (AWESOME, section
 3.1).
 
-A layer reads its memory while it processes a segment. It then writes the segment's states to the
-memory; no gradient flows into these states.
+A layer reads its memory while it processes a segment. It then writes the segment's
+states to the memory; no gradient flows into these states.
 
-The parameters of a write get their gradient from later segments that read the memory. To train them
-one segment at a time, writes are deferred: the state of a memory has the states of the last
-``memory_backprop`` segments ("pending"), and every segment replays their writes before it reads.
-This is truncated back-propagation: gradients reach that many segments back, and the cost does not
-depend on the length of the document. With two pending segments, segment 4 proceeds as follows (m1:
-the memory after segment 1, h2: the states of segment 2):
+The parameters of a write get their gradient from later segments that read the memory.
+To train them one segment at a time, writes are deferred: the state of a memory has the
+states of the last ``memory_backprop`` segments ("pending"), and every segment replays
+their writes before it reads. This is truncated back-propagation: gradients reach that
+many segments back, and the cost does not depend on the length of the document. With two
+pending segments, segment 4 proceeds as follows (m1: the memory after segment 1, h2: the
+states of segment 2):
 
     state before    m1        h2              h3
 
@@ -19,8 +20,9 @@ the memory after segment 1, h2: the states of segment 2):
 
     state after               m2              h3          h4      m2 without gradients
 
-Without pending segments (``memory_backprop`` 0) the state is only the memory: a layer reads m3, and
-h4 is written immediately. Gradients then flow back through the whole document.
+Without pending segments (``memory_backprop`` 0) the state is only the memory: a layer
+reads m3, and h4 is written immediately. Gradients then flow back through the whole
+document.
 """
 
 import dataclasses
@@ -57,7 +59,8 @@ def memory_layers(options: MemoryOptions, num_layers: int) -> frozenset[int]:
     """Returns the indices of the layers with a memory in a stack of ``num_layers``.
 
     Raises:
-        InputError: layers that the stack does not have, or a value that does not name any.
+        InputError: layers that the stack does not have, or a value that does not name
+            any.
     """
     layers = options.memory_layers
     if options.memory == "none":
@@ -88,7 +91,11 @@ def _named_layers(name: str, num_layers: int) -> frozenset[int]:
 
 def decoder_memory(options: MemoryOptions) -> MemoryOptions:
     """Returns the options of a model's decoder: without a memory unless ``memory_decoder``."""
-    return options if options.memory_decoder else dataclasses.replace(options, memory="none")
+    return (
+        options
+        if options.memory_decoder
+        else dataclasses.replace(options, memory="none")
+    )
 
 
 class Slots(NamedTuple):
@@ -101,7 +108,8 @@ class Slots(NamedTuple):
 class MemoryState(NamedTuple):
     """The state of a layer's memory between two segments.
 
-    The states of a group of layers are stacked: every array has a leading axis of layers.
+    The states of a group of layers are stacked: every array has a leading axis of
+    layers.
 
     Attributes:
         slots: memory before the pending segments.
@@ -118,8 +126,9 @@ class Memory(nn.Module):
     """The base class of both memories; subclasses define how to ``write`` a segment.
 
     Attributes:
-        self_attention: self-attention of the layer, or the state-space layer in its place. The
-            compressive memory uses the projections of a ``MultiHeadAttention``.
+        self_attention: self-attention of the layer, or the state-space layer in its
+            place. The compressive memory uses the projections of a
+            ``MultiHeadAttention``.
     """
 
     stack: StackConfig
@@ -152,10 +161,11 @@ class Memory(nn.Module):
         """Writes the pending segments again.
 
         Returns:
-            The memory before the first pending segment and after each pending segment; this segment
-            reads the last one.
+            The memory before the first pending segment and after each pending segment;
+            this segment reads the last one.
         """
-        # Pending segments are written again, so that gradients flow through their writes.
+        # Pending segments are written again, so that gradients flow through their
+        # writes.
         memories = [state.slots]
         for i in range(state.hidden.shape[1]):
             segment = state.hidden[:, i], state.hidden_mask[:, i]
@@ -180,8 +190,11 @@ class Memory(nn.Module):
             hidden: states of this segment.
             mask: mask of its real tokens.
         """
-        # Gradients flow through the writes, but not into the states of earlier segments.
-        hidden = constrain(jax.lax.stop_gradient(hidden), "batch", "length", "act_embed")
+        # Gradients flow through the writes, but not into the states of earlier
+        # segments.
+        hidden = constrain(
+            jax.lax.stop_gradient(hidden), "batch", "length", "act_embed"
+        )
         num_pending = state.hidden.shape[1]
         if num_pending == 0:
             self.add_loss(memories[-1], hidden, mask)
@@ -200,15 +213,20 @@ def _queue(pending: AnyArray, segment: AnyArray) -> Array:
 
 
 class CompressiveMemory(Memory):
-    """The newest states of a layer's input and compressions of older ones, which self-attention
-    reads as extra keys."""
+    """The newest states of a layer's input and compressions of older ones, which
+    self-attention reads as extra keys.
+    """
 
     def setup(self) -> None:
         d_model, stride = self.stack.d_model, self.stack.memory.memory_compression
         # Each compressed state is a sum over stride * d_model inputs.
-        init = logical(normal((stride * d_model) ** -0.5), "strides", "embed", "act_embed")
+        init = logical(
+            normal((stride * d_model) ** -0.5), "strides", "embed", "act_embed"
+        )
         self.kernel = self.param("kernel", init, (stride, d_model, d_model))
-        self.bias = self.param("bias", logical(nn.initializers.zeros, "embed"), (d_model,))
+        self.bias = self.param(
+            "bias", logical(nn.initializers.zeros, "embed"), (d_model,)
+        )
 
     def write(
         self,
@@ -229,16 +247,24 @@ class CompressiveMemory(Memory):
     ) -> None:
         """Sows the reconstruction loss of the compression.
 
-        Queries of this segment attend to the states that the segment evicts from the memory, and to
-        their compression; the loss of a row is the mean squared difference of the two results.
+        Queries of this segment attend to the states that the segment evicts from the
+        memory, and to their compression; the loss of a row is the mean squared
+        difference of the two results.
         """
-        if not self.stack.memory.memory_reconstruction or not self.is_mutable_collection(LOSSES):
+        if (
+            not self.stack.memory.memory_reconstruction
+            or not self.is_mutable_collection(LOSSES)
+        ):
             return
         length = hidden.shape[1]
-        newest, newest_valid = jax.lax.stop_gradient(newest_states(*slots, hidden, mask))
+        newest, newest_valid = jax.lax.stop_gradient(
+            newest_states(*slots, hidden, mask)
+        )
         # Compare attention to the evicted states with attention to their compression.
         old, old_valid = newest[:, :length], newest_valid[:, :length]
-        new, new_valid = compress(old, old_valid, self.kernel, self.bias, overflow=self._overflow)
+        new, new_valid = compress(
+            old, old_valid, self.kernel, self.bias, overflow=self._overflow
+        )
         q = jax.lax.stop_gradient(self.self_attention.q(hidden))
 
         def attend(states: AnyArray, key_mask: AnyArray) -> Array:
@@ -267,16 +293,19 @@ class AttentiveMemory(Memory):
     """Slots that gates rewrite after every segment (as in MART, Lei et al. 2020), read by a
     separate attention.
 
-    Slots that were never written hold ``initial``, which is learned: equal slots would remain equal
-    forever.
+    Slots that were never written hold ``initial``, which is learned: equal slots would
+    remain equal forever.
     """
 
     def setup(self) -> None:
         stack = self.stack
         self.attention = MultiHeadAttention(**stack.attention_fields)
-        # As large as normalized states, so that slots attend to different tokens from the start.
+        # As large as normalized states, so that slots attend to different tokens from
+        # the start.
         init = logical(normal(1.0), "slots", "embed")
-        self.initial = self.param("initial", init, (stack.memory.memory_size, stack.d_model))
+        self.initial = self.param(
+            "initial", init, (stack.memory.memory_size, stack.d_model)
+        )
         self.q = self._head_map(stack.attention_initializers.query)
         self.k = self._head_map(stack.attention_initializers.projection)
         self.v = self._head_map(stack.attention_initializers.projection)
@@ -314,7 +343,10 @@ class AttentiveMemory(Memory):
         return jnp.where(slots.valid[..., None], slots.values, initial)
 
     def read(
-        self, x: Float[AnyArray, "batch length d_model"], slots: Slots, deterministic: bool
+        self,
+        x: Float[AnyArray, "batch length d_model"],
+        slots: Slots,
+        deterministic: bool,
     ) -> Float[Array, "batch length d_model"]:
         """Attends from ``x`` to the slots (section 3.1, "Attentive Memory")."""
         k, v = self.project_kv(slots)
@@ -323,7 +355,8 @@ class AttentiveMemory(Memory):
     def project_kv(
         self, slots: Slots
     ) -> tuple[
-        Float[Array, "batch slots heads head_dim"], Float[Array, "batch slots heads head_dim"]
+        Float[Array, "batch slots heads head_dim"],
+        Float[Array, "batch slots heads head_dim"],
     ]:
         """Returns keys and values of the slots, for the attention that reads them."""
         return self.attention.project_kv(self.values_of(slots).astype(self.stack.dtype))
@@ -360,7 +393,10 @@ class AttentiveMemory(Memory):
         )
 
 
-MEMORIES: dict[str, type[Memory]] = {"compressive": CompressiveMemory, "attentive": AttentiveMemory}
+MEMORIES: dict[str, type[Memory]] = {
+    "compressive": CompressiveMemory,
+    "attentive": AttentiveMemory,
+}
 
 
 def empty_state(
@@ -373,12 +409,12 @@ def empty_state(
         num_layers: number of layers of the group.
         batch: number of documents.
         length: number of tokens of a segment.
-        pending: number of segments that gradients flow back through; 0 writes every segment
-            immediately.
+        pending: number of segments that gradients flow back through; 0 writes every
+            segment immediately.
     """
     num_slots, d_model = stack.memory.memory_size, stack.d_model
-    # Gates accumulate small changes, which bfloat16 would round away; compressive memories hold
-    # copies of states and need no higher precision.
+    # Gates accumulate small changes, which bfloat16 would round away; compressive
+    # memories hold copies of states and need no higher precision.
     dtype = jnp.float32 if stack.memory.memory == "attentive" else stack.dtype
     values = jnp.zeros((num_layers, batch, num_slots, d_model), dtype)
     slots = Slots(values, jnp.zeros(values.shape[:-1], bool))

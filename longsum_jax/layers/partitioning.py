@@ -21,8 +21,8 @@ Initializer = Callable[..., Array]
 class NamedParameter(nn.LogicallyPartitioned):
     """A parameter with a logical name for each axis.
 
-    In NNX the names are metadata of the variable, not a sharding, which would require a mesh with
-    axes of these names.
+    In NNX the names are metadata of the variable, not a sharding, which would require a
+    mesh with axes of these names.
     """
 
     def to_nnx_metadata(self) -> dict[str, Any]:
@@ -42,13 +42,16 @@ def logical(initializer: Initializer, *names: str) -> Initializer:
     """
 
     def init(*args: Any) -> Any:
-        # Explicitly float32, because initializers default to float64 under JAX_ENABLE_X64.
+        # Explicitly float32, because initializers default to float64 under
+        # JAX_ENABLE_X64.
         return NamedParameter(initializer(*args, dtype=jnp.float32), names)
 
     return init  # ``Module.param`` unboxes the array
 
 
-def mesh_spec(shape: Sequence[int], names: Sequence[str | None]) -> PartitionSpec | None:
+def mesh_spec(
+    shape: Sequence[int], names: Sequence[str | None]
+) -> PartitionSpec | None:
     """Returns the PartitionSpec of an activation on the active mesh, None without a mesh.
 
     A dimension that its mesh axes do not divide is not sharded.
@@ -82,7 +85,9 @@ def active_sequence_sharding(batch: int) -> SequenceSharding | None:
     mesh_axes = []
     for entry in _mesh_axes(("batch", "length")):
         # Mesh axes of size 1 do not shard anything.
-        mesh_axes.append(tuple(axis for axis in _auto_axes(entry, mesh) if mesh.shape[axis] > 1))
+        mesh_axes.append(
+            tuple(axis for axis in _auto_axes(entry, mesh) if mesh.shape[axis] > 1)
+        )
     batch_axes, length_axes = mesh_axes
     if not length_axes:
         return None
@@ -101,7 +106,9 @@ def rows_per_device(batch: int) -> int:
     return batch // math.prod(mesh.shape[axis] for axis in _auto_axes(spec[0], mesh))
 
 
-def constrain(x: Shaped[AnyArray, "*shape"], *names: str | None) -> Shaped[AnyArray, "*shape"]:
+def constrain(
+    x: Shaped[AnyArray, "*shape"], *names: str | None
+) -> Shaped[AnyArray, "*shape"]:
     """Constrains an activation to the sharding of its logical axes; a no-op without a mesh."""
     spec = mesh_spec(x.shape, names)
     return x if spec is None else jax.lax.with_sharding_constraint(x, spec)
@@ -128,7 +135,8 @@ def is_on_one_cpu() -> bool:
 
 def _mesh_axes(names: Sequence[str | None]) -> PartitionSpec:
     """Returns the mesh axes of logical names under the active rules."""
-    return cast(PartitionSpec, spmd.logical_to_mesh_axes(tuple(names)))  # None only for None
+    # None only for None
+    return cast(PartitionSpec, spmd.logical_to_mesh_axes(tuple(names)))
 
 
 def _auto_axes(

@@ -34,26 +34,28 @@ class S4D(nn.Module):
 
         out = output_linear(conv(mask * k_proj(u)) * q_proj(u))
 
-    All maps have biases; the convolution has a learned diagonal SSM per channel. Keys are masked
-    after their projection because of its bias. Outputs outside the mask are arbitrary.
+    All maps have biases; the convolution has a learned diagonal SSM per channel. Keys
+    are masked after their projection because of its bias. Outputs outside the mask are
+    arbitrary.
 
-    Kernels only depend on the parameters and the length. If the collection KERNELS is mutable, a
-    layer stores its kernel there, for the length of the input; if the collection contains a kernel,
-    the layer uses it instead of recomputing it.
+    Kernels only depend on the parameters and the length. If the collection KERNELS is
+    mutable, a layer stores its kernel there, for the length of the input; if the
+    collection contains a kernel, the layer uses it instead of recomputing it.
 
     Attributes:
         d_model: size of the input and output states.
         d_state: real state size, twice the number of complex modes.
         bidirectional: False for the causal layer.
         gating: False to leave out q_proj.
-        shared_dynamics: True if both directions share A, B and dt (published code); otherwise each
-            has separate ones (paper, section 4.1).
+        shared_dynamics: True if both directions share A, B and dt (published code);
+            otherwise each has separate ones (paper, section 4.1).
         dt_min, dt_max, dt_init: range and distribution of the initial step sizes.
-        b_init: initial B, "one" (published code) or "normal", standard complex normal like C
-            (paper, appendix E).
+        b_init: initial B, "one" (published code) or "normal", standard complex normal
+            like C (paper, appendix E).
         discretization: "zoh" (published code) or "none" (paper, equation 2).
         backend, operands: see ``ops.ssm.convolution.ssm_convolution``.
-        length_chunk: number of positions per chunk in the dense maps; 0 for all at once.
+        length_chunk: number of positions per chunk in the dense maps; 0 for all at
+            once.
         recompute: True to recompute chunks of the dense maps for the gradients
             (``map_over_length``).
     """
@@ -79,16 +81,23 @@ class S4D(nn.Module):
         if self.gating:
             self.q_proj = self._linear("embed", "channels")
         self.output_linear = self._linear("channels", "embed")
-        sets = () if self.shared_dynamics else ("directions",)  # leading axes of the dynamics
+        # leading axes of the dynamics
+        sets = () if self.shared_dynamics else ("directions",)
         # inv_A_real is log(-A_real); A_real begins at -0.5.
         half_decay = nn.initializers.constant(math.log(0.5))
         self.log_dt = self._ssm_param("log_dt", self._init_log_dt, *sets, "channels")
-        self.inv_A_real = self._ssm_param("inv_A_real", half_decay, *sets, "channels", "modes")
-        self.A_imag = self._ssm_param("A_imag", _init_frequencies, *sets, "channels", "modes")
+        self.inv_A_real = self._ssm_param(
+            "inv_A_real", half_decay, *sets, "channels", "modes"
+        )
+        self.A_imag = self._ssm_param(
+            "A_imag", _init_frequencies, *sets, "channels", "modes"
+        )
         complex_normal = nn.initializers.normal(math.sqrt(0.5))
         init_b = complex_normal if self.b_init == "normal" else _init_one
         self.B = self._ssm_param("B", init_b, *sets, "channels", "modes", "complex")
-        self.C = self._ssm_param("C", complex_normal, "directions", "channels", "modes", "complex")
+        self.C = self._ssm_param(
+            "C", complex_normal, "directions", "channels", "modes", "complex"
+        )
         self.D = self._ssm_param("D", nn.initializers.normal(1.0), "channels")
 
     def _linear(self, *names: str) -> Linear:
@@ -105,12 +114,16 @@ class S4D(nn.Module):
         shape = tuple(sizes[axis] for axis in axes)
         return self.param(name, logical(init, *axes), shape)
 
-    def _init_log_dt(self, key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+    def _init_log_dt(
+        self, key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32
+    ) -> Array:
         uniform = jax.random.uniform(key, shape, dtype)
         if self.dt_init == "uniform":
             return jnp.log(self.dt_min + uniform * (self.dt_max - self.dt_min))
         # Log-uniform step sizes: log_dt is uniform.
-        return math.log(self.dt_min) + uniform * (math.log(self.dt_max) - math.log(self.dt_min))
+        return math.log(self.dt_min) + uniform * (
+            math.log(self.dt_max) - math.log(self.dt_min)
+        )
 
     def ssm(self) -> DiagonalSSM:
         """Returns the parameters of the SSM in the format of ``ops.ssm``."""
@@ -151,7 +164,9 @@ class S4D(nn.Module):
         return self._map(S4D._gate, u, y)
 
     def _map(self, fn: Callable[..., Array], *arrays: AnyArray) -> Array:
-        return map_over_length(self, fn, self.length_chunk, *arrays, recompute=self.recompute)
+        return map_over_length(
+            self, fn, self.length_chunk, *arrays, recompute=self.recompute
+        )
 
     def _gate(self, u: AnyArray, y: AnyArray) -> Array:
         return self.output_linear(y * self.q_proj(u) if self.gating else y)
@@ -176,15 +191,21 @@ class S4D(nn.Module):
 
     def _stored_spectrum(self, length: int) -> Array | None:
         """Returns the kernel's spectrum from KERNELS; computes it if KERNELS is mutable."""
-        if self.is_initializing() or not caches_kernels(target_platform(), self.backend):
+        if self.is_initializing() or not caches_kernels(
+            target_platform(), self.backend
+        ):
             return None
         if self.is_mutable_collection(KERNELS):
-            spectrum = ssm_spectrum(self.ssm(), self.D, length, discretization=self.discretization)
+            spectrum = ssm_spectrum(
+                self.ssm(), self.D, length, discretization=self.discretization
+            )
             self.put_variable(KERNELS, "spectrum", spectrum)
         return self.get_variable(KERNELS, "spectrum")
 
 
-def _init_frequencies(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+def _init_frequencies(
+    key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32
+) -> Array:
     """Returns pi n for mode n (S4D-Lin, Gu et al. 2022, section 4.3)."""
     del key
     return jnp.broadcast_to(jnp.pi * jnp.arange(shape[-1], dtype=dtype), shape)

@@ -1,10 +1,10 @@
 """BART and related models: mBART, BARThez, PEGASUS, PEGASUS-X, LED and BigBird-PEGASUS.
 
-All are one model, which reproduces transformers' outputs for the published checkpoints; its configs
-are in ``models.bart_config``. Papers: BART (Lewis et al. 2020), mBART (Liu et al. 2020), mBART-50
-(Tang
-et al. 2020), BARThez (Kamal Eddine et al. 2021), PEGASUS (Zhang et al. 2020), PEGASUS-X (Phang et
-al. 2022), LED (Beltagy et al. 2020), BigBird (Zaheer et al. 2020).
+All are one model, which reproduces transformers' outputs for the published checkpoints;
+its configs are in ``models.bart_config``. Papers: BART (Lewis et al. 2020), mBART (Liu
+et al. 2020), mBART-50 (Tang et al. 2020), BARThez (Kamal Eddine et al. 2021), PEGASUS
+(Zhang et al. 2020), PEGASUS-X (Phang et al. 2022), LED (Beltagy et al. 2020), BigBird
+(Zaheer et al. 2020).
 """
 
 import dataclasses
@@ -40,7 +40,11 @@ from longsum_jax.models.bart_config import (
     sinusoids,
     write_config,
 )
-from longsum_jax.models.embedding_tables import EmbeddingKeys, embedding_rows, infer_embeddings
+from longsum_jax.models.embedding_tables import (
+    EmbeddingKeys,
+    embedding_rows,
+    infer_embeddings,
+)
 from longsum_jax.models.encoder_decoder import EncoderDecoder
 from longsum_jax.models.family import Family
 from longsum_jax.models.heads import SPAN_OUTPUTS, TextHead, TokenHead
@@ -61,7 +65,8 @@ from longsum_jax.ops.positions import (
 )
 from longsum_jax.typing import AnyArray
 
-_TABLES = {"encoder": "source_positions", "decoder": "target_positions"}  # parameter names
+# parameter names
+_TABLES = {"encoder": "source_positions", "decoder": "target_positions"}
 
 
 def _init_sinusoids(
@@ -111,9 +116,13 @@ class Bart(EncoderDecoder):
         if not c.tie_word_embeddings:
             self.lm_head = self.param("lm_head", init, shape)
         if c.has_position_parameters("encoder"):
-            self.source_positions = self._position_table("source_positions", c.source_rows)
+            self.source_positions = self._position_table(
+                "source_positions", c.source_rows
+            )
         if c.has_position_parameters("decoder"):
-            self.target_positions = self._position_table("target_positions", c.target_rows)
+            self.target_positions = self._position_table(
+                "target_positions", c.target_rows
+            )
         if c.normalize_embedding:
             self.source_norm = LayerNorm(1e-5, c.compute_dtype)
             self.target_norm = LayerNorm(1e-5, c.compute_dtype)
@@ -127,10 +136,14 @@ class Bart(EncoderDecoder):
                 dtype=c.compute_dtype,
             )
         elif c.head == "question_answering":
-            self.head = TokenHead(c.d_model, SPAN_OUTPUTS, c.init_std, dtype=c.compute_dtype)
+            self.head = TokenHead(
+                c.d_model, SPAN_OUTPUTS, c.init_std, dtype=c.compute_dtype
+            )
         elif c.has_logits_bias:
             zeros = logical(jax.nn.initializers.zeros, "vocab")
-            self.final_logits_bias = self.param("final_logits_bias", zeros, (c.vocab_size,))
+            self.final_logits_bias = self.param(
+                "final_logits_bias", zeros, (c.vocab_size,)
+            )
         self.encoder = Encoder(c.encoder_stack)
         self.decoder = Decoder(c.decoder_stack)
         self.make_page_scores()
@@ -145,30 +158,38 @@ class Bart(EncoderDecoder):
     ) -> Float[Array, "..."]:
         """Returns the output selected by ``head``, in float32.
 
-        Teacher-forced logits [batch, target_length, vocab]; or logits of the labels of a text
-        [batch, num_labels]; or logits of the start and the end of an answer at every token [batch,
-        length, 2]. For the last two the decoder reads the source, shifted by one token, unless
-        ``decoder_input_ids`` is given; the state at the last end-of-sequence token represents the
-        text.
+        Teacher-forced logits [batch, target_length, vocab]; or logits of the labels of
+        a text [batch, num_labels]; or logits of the start and the end of an answer at
+        every token [batch, length, 2]. For the last two the decoder reads the source,
+        shifted by one token, unless ``decoder_input_ids`` is given; the state at the
+        last end-of-sequence token represents the text.
         """
         if self.config.head == "language_model":
             if decoder_input_ids is None:
-                raise InputError("decoder_input_ids are missing; give the tokens before each logit")
+                raise InputError(
+                    "decoder_input_ids are missing; give the tokens before each logit"
+                )
             return super().__call__(
                 input_ids, attention_mask, decoder_input_ids, deterministic, **inputs
             )
         if decoder_input_ids is None:
             decoder_input_ids = self.shifted_source(input_ids)
         states = self.encode(input_ids, attention_mask, deterministic, **inputs)
-        x = self.decoder_states(decoder_input_ids, states, attention_mask, deterministic)
+        x = self.decoder_states(
+            decoder_input_ids, states, attention_mask, deterministic
+        )
         if self.config.head == "classification":
             x = last_state(x, input_ids == self.config.eos_token_id)
         return self.head(x, deterministic)
 
-    def shifted_source(self, ids: Int[AnyArray, "batch length"]) -> Int[Array, "batch length"]:
+    def shifted_source(
+        self, ids: Int[AnyArray, "batch length"]
+    ) -> Int[Array, "batch length"]:
         """Returns the decoder input of models whose decoder reads the source."""
         c = self.config
-        shifted = shift_right(ids, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
+        shifted = shift_right(
+            ids, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id
+        )
         if not c.wraps_source:
             # Begin with the last real token of each row.
             return shifted
@@ -178,7 +199,11 @@ class Bart(EncoderDecoder):
     def _position_table(self, name: str, rows: int) -> Float[Array, "rows d_model"]:
         """Makes the position table of one stack; call it in ``setup``."""
         c = self.config
-        init = normal(c.init_std) if c.positions == "learned" else partial(_init_sinusoids, c)
+        init = (
+            normal(c.init_std)
+            if c.positions == "learned"
+            else partial(_init_sinusoids, c)
+        )
         shape = (rows + c.position_offset, c.d_model)
         return self.param(name, logical(init, "positions", "embed"), shape)
 
@@ -215,7 +240,10 @@ class Bart(EncoderDecoder):
         return self.target_norm(x) if self.config.normalize_embedding else x
 
     def _embed(
-        self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."], side: Side
+        self,
+        ids: Int[AnyArray, "batch length"],
+        positions: Int[AnyArray, "..."],
+        side: Side,
     ) -> Float[Array, "batch length d_model"]:
         c = self.config
         scale = math.sqrt(c.d_model) if c.scale_embedding else 1.0
@@ -256,7 +284,8 @@ class Bart(EncoderDecoder):
 
 
 def last_state(
-    states: Float[AnyArray, "batch length d_model"], selected: Bool[AnyArray, "batch length"]
+    states: Float[AnyArray, "batch length d_model"],
+    selected: Bool[AnyArray, "batch length"],
 ) -> Float[Array, "batch d_model"]:
     """Returns the state at the last True position of ``selected``, else at the last position."""
     last = states.shape[1] - 1 - jnp.argmax(selected[:, ::-1], axis=1)
@@ -266,17 +295,21 @@ def last_state(
 def infer_from_weights(config: BartConfig, tensors: Mapping[str, Any]) -> BartConfig:
     """Returns the config with the embedding and position tables that a state dict contains.
 
-    A stored position table of PEGASUS that equals the sinusoids, up to rounding to half precision,
-    is computed instead.
+    A stored position table of PEGASUS that equals the sinusoids, up to rounding to half
+    precision, is computed instead.
     """
     config = infer_embeddings(config, tensors, _embedding_keys(config))
     if not isinstance(config, PegasusConfig) or config.positions != "pegasus":
         return config
-    stored = tuple(side for side in SIDES if _differs(_stored_table(config, tensors, side), config))
+    stored = tuple(
+        side for side in SIDES if _differs(_stored_table(config, tensors, side), config)
+    )
     return dataclasses.replace(config, stored_positions=stored)
 
 
-def _stored_table(config: BartConfig, tensors: Mapping[str, Any], side: Side) -> Any | None:
+def _stored_table(
+    config: BartConfig, tensors: Mapping[str, Any], side: Side
+) -> Any | None:
     """Returns the position table of a state dict, with or without the prefix of the bare model."""
     key = _table_key(config, side)
     return tensors.get(key, tensors.get(key.removeprefix(f"{config.prefix}.")))
@@ -314,13 +347,17 @@ def _attention_rows(
 
 def _self_attention_rows(config: BartConfig, path: str, key: str) -> list[WeightRow]:
     """Returns the rows of the encoder's self-attention, whose names differ by family."""
-    names = {LedConfig: _LONGFORMER, BigBirdPegasusConfig: _BIGBIRD}.get(type(config), _PLAIN)
+    names = {LedConfig: _LONGFORMER, BigBirdPegasusConfig: _BIGBIRD}.get(
+        type(config), _PLAIN
+    )
     rows = _attention_rows(path, key, config.attention_bias, names)
     if config.encoder_attention == "longformer":
         inner, *maps, _ = _LONGFORMER
         for name, torch_name in zip("qkv", maps, strict=True):
             torch_key = f"{key}.{inner}{torch_name}_global"
-            rows += linear(f"{path}/{name}_global", torch_key, bias=config.attention_bias)
+            rows += linear(
+                f"{path}/{name}_global", torch_key, bias=config.attention_bias
+            )
     return rows
 
 
@@ -333,7 +370,9 @@ def _stack_rows(config: BartConfig, side: Side) -> list[WeightRow]:
         *linear(f"{path}/feed_forward/wo", f"{key}.fc2", bias=True),
     ]
     if config.normalize_before:
-        rows += layer_norm(f"{side}/final_norm", f"{config.prefix}.{side}.{config.final_norm_name}")
+        rows += layer_norm(
+            f"{side}/final_norm", f"{config.prefix}.{side}.{config.final_norm_name}"
+        )
     if config.normalize_embedding:
         norm = {"encoder": "source_norm", "decoder": "target_norm"}[side]
         rows += layer_norm(norm, f"{config.prefix}.{side}.layernorm_embedding")
@@ -347,14 +386,19 @@ def _encoder_rows(config: BartConfig) -> list[WeightRow]:
     path, key = "encoder/layers", f"{config.prefix}.encoder.layers.{{i}}"
     rows = _self_attention_rows(config, f"{path}/self_attention", f"{key}.self_attn")
     if config.encoder_attention == "lsg":
-        rows.append(WeightRow(GLOBALS, f"{config.prefix}.encoder.global_embeddings.weight"))
+        rows.append(
+            WeightRow(GLOBALS, f"{config.prefix}.encoder.global_embeddings.weight")
+        )
     if config.encoder_attention != "block_staggered":
         return [*rows, *layer_norm(f"{path}/self_norm", f"{key}.self_attn_layer_norm")]
     return [
         *rows,
         *layer_norm(f"{path}/self_norm/text", f"{key}.self_attn_layer_norm"),
         *layer_norm(f"{path}/self_norm/globals", f"{key}.global_self_attn_layer_norm"),
-        WeightRow("encoder/attention/embed_global", f"{config.prefix}.encoder.embed_global.weight"),
+        WeightRow(
+            "encoder/attention/embed_global",
+            f"{config.prefix}.encoder.embed_global.weight",
+        ),
     ]
 
 
@@ -362,9 +406,13 @@ def _decoder_rows(config: BartConfig) -> list[WeightRow]:
     """Returns the rows of the decoder's attentions and their norms."""
     path, key = "decoder/layers", f"{config.prefix}.decoder.layers.{{i}}"
     return [
-        *_attention_rows(f"{path}/self_attention", f"{key}.self_attn", config.attention_bias),
+        *_attention_rows(
+            f"{path}/self_attention", f"{key}.self_attn", config.attention_bias
+        ),
         *layer_norm(f"{path}/self_norm", f"{key}.self_attn_layer_norm"),
-        *_attention_rows(f"{path}/cross_attention", f"{key}.encoder_attn", config.attention_bias),
+        *_attention_rows(
+            f"{path}/cross_attention", f"{key}.encoder_attn", config.attention_bias
+        ),
         *layer_norm(f"{path}/cross_norm", f"{key}.encoder_attn_layer_norm"),
     ]
 
@@ -373,7 +421,9 @@ def weight_map(config: BartConfig) -> WeightMap:
     """Returns the key of every parameter in state dicts of transformers."""
     prefix = config.prefix
     # transformers 5 reads a table for each stack unless the output weights are tied.
-    rows, tied, copies = embedding_rows(config, _embedding_keys(config), stores_shared=False)
+    rows, tied, copies = embedding_rows(
+        config, _embedding_keys(config), stores_shared=False
+    )
     rows = [*rows, *_encoder_rows(config), *_decoder_rows(config)]
     for side in SIDES:
         rows += _stack_rows(config, side)
@@ -383,15 +433,20 @@ def weight_map(config: BartConfig) -> WeightMap:
     elif config.head == "question_answering":
         rows += linear("head/out", "qa_outputs", bias=True)
     elif config.has_logits_bias:
-        rows.append(WeightRow("final_logits_bias", "final_logits_bias", "row", optional=True))
+        rows.append(
+            WeightRow("final_logits_bias", "final_logits_bias", "row", optional=True)
+        )
     constants = {}
     if config.positions == "pegasus":
         computed = [side for side in SIDES if not config.has_position_parameters(side)]
-        constants = {_table_key(config, side): partial(sinusoids, config) for side in computed}
+        constants = {
+            _table_key(config, side): partial(sinusoids, config) for side in computed
+        }
     return WeightMap(
         rows,
         tied,
-        ignored=(r"(^|\.)(encoder|decoder)\.version$",),  # in files of the first releases
+        # in files of the first releases
+        ignored=(r"(^|\.)(encoder|decoder)\.version$",),
         constants=constants,
         prefix=f"{prefix}.",
         copies=copies,
@@ -423,8 +478,16 @@ def _family(
 
 FAMILIES = (
     _family("bart", "Bart", BartConfig, ("full", "lsg"), max_position_embeddings=512),
-    _family("mbart", "MBart", MbartConfig, ("full", "lsg"), max_position_embeddings=512),
-    _family("pegasus", "Pegasus", PegasusConfig, ("full", "lsg"), max_position_embeddings=512),
+    _family(
+        "mbart", "MBart", MbartConfig, ("full", "lsg"), max_position_embeddings=512
+    ),
+    _family(
+        "pegasus",
+        "Pegasus",
+        PegasusConfig,
+        ("full", "lsg"),
+        max_position_embeddings=512,
+    ),
     _family(
         "pegasus_x",
         "PegasusX",

@@ -1,7 +1,7 @@
 """The configs of BART and related models: fields, presets, and their config.json.
 
-These models differ in the position of their norms, in their position embeddings, in biases, and in
-the encoder's attention.
+These models differ in the position of their norms, in their position embeddings, in
+biases, and in the encoder's attention.
 """
 
 import dataclasses
@@ -13,7 +13,10 @@ import numpy as np
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.options import check_num_windows
-from longsum_jax.layers.attention.registry import get_cross_attention, get_encoder_attention
+from longsum_jax.layers.attention.registry import (
+    get_cross_attention,
+    get_encoder_attention,
+)
 from longsum_jax.layers.dense import ACTIVATIONS
 from longsum_jax.layers.layer import check_memory
 from longsum_jax.layers.memory import decoder_memory
@@ -55,20 +58,20 @@ class BartConfig(EmbeddingOptions, LabelOptions):
     """The config of BART; keys as in config.json, defaults of BART large.
 
     Class attributes define properties that are fixed per model type:
-        normalize_before: True if layers normalize their input (PEGASUS) instead of their output
-            (BART), and a norm follows the last layer.
+        normalize_before: True if layers normalize their input (PEGASUS) instead of
+            their output (BART), and a norm follows the last layer.
         normalize_embedding: True if a norm follows the embeddings.
         positions: "learned" tables, or sinusoids, which differ in their wavelengths.
         position_offset: number of unused rows at the start of a learned table.
         has_logits_bias: True if a stored bias is added to the logits.
         final_norm_name: name of the norm at the end of a stack in state dicts.
-        wraps_source: True if a decoder that reads the source begins with its last token instead of
-            ``decoder_start_token_id``.
+        wraps_source: True if a decoder that reads the source begins with its last token
+            instead of ``decoder_start_token_id``.
 
     Attributes:
-        head: model head; "language_model" generates text, the other heads also read the source with
-            the decoder (Lewis et al. 2020, section 3). In checkpoints it is given by the
-            architecture's name.
+        head: model head; "language_model" generates text, the other heads also read the
+            source with the decoder (Lewis et al. 2020, section 3). In checkpoints it is
+            given by the architecture's name.
     """
 
     heads: ClassVar[tuple[str, ...]] = get_args(Head)
@@ -124,8 +127,9 @@ class BartConfig(EmbeddingOptions, LabelOptions):
 
     @property
     def stored_positions(self) -> tuple[Side, ...]:
-        """Stacks whose position table is a parameter although ``positions`` are sinusoids, see
-        ``PegasusConfig``."""
+        """Stacks whose position table is a parameter although ``positions`` are
+        sinusoids, see ``PegasusConfig``.
+        """
         return ()
 
     @property
@@ -148,11 +152,15 @@ class BartConfig(EmbeddingOptions, LabelOptions):
     def max_source_length(self) -> int | None:
         """Maximum source length in tokens, one per position; None if the source is read in pages.
 
-        With heads other than "language_model", the decoder also reads the source and needs as many
-        positions.
+        With heads other than "language_model", the decoder also reads the source and
+        needs as many positions.
         """
         if self.head != "language_model":
-            return self.target_rows if self.page_length else min(self.source_rows, self.target_rows)
+            return (
+                self.target_rows
+                if self.page_length
+                else min(self.source_rows, self.target_rows)
+            )
         return None if self.page_length else self.source_rows
 
     @property
@@ -171,13 +179,21 @@ class BartConfig(EmbeddingOptions, LabelOptions):
     @property
     def encoder_stack(self) -> StackConfig:
         """Config of the encoder's layers."""
-        sizes = (self.encoder_layers, self.encoder_attention_heads, self.encoder_ffn_dim)
+        sizes = (
+            self.encoder_layers,
+            self.encoder_attention_heads,
+            self.encoder_ffn_dim,
+        )
         return dataclasses.replace(self._stack(*sizes), length_chunk=self.length_chunk)
 
     @property
     def decoder_stack(self) -> StackConfig:
         """Config of the decoder's layers."""
-        sizes = (self.decoder_layers, self.decoder_attention_heads, self.decoder_ffn_dim)
+        sizes = (
+            self.decoder_layers,
+            self.decoder_attention_heads,
+            self.decoder_ffn_dim,
+        )
         return dataclasses.replace(self._stack(*sizes), memory=decoder_memory(self))
 
     def _stack(self, layers: int, heads: int, d_ff: int) -> StackConfig:
@@ -211,14 +227,17 @@ class BartConfig(EmbeddingOptions, LabelOptions):
 class MbartConfig(BartConfig):
     """The config of mBART, mBART-50 and BARThez; defaults of mBART large.
 
-    A text of the decoder begins with the token of its language, given by ``decoder_start_token_id``
-    (mBART) or by ``forced_bos_token_id`` of generation_config.json (mBART-50); otherwise with
-    `<s>`.
+    A text of the decoder begins with the token of its language, given by
+    ``decoder_start_token_id`` (mBART) or by ``forced_bos_token_id`` of
+    generation_config.json (mBART-50); otherwise with `<s>`.
     """
 
     normalize_before: ClassVar[bool] = True
     wraps_source: ClassVar[bool] = True
-    absent: ClassVar[Mapping[str, Any]] = {"vocab_size": 50265, "scale_embedding": False}
+    absent: ClassVar[Mapping[str, Any]] = {
+        "vocab_size": 50265,
+        "scale_embedding": False,
+    }
 
     vocab_size: Positive = 250027
     scale_embedding: bool = True
@@ -230,9 +249,9 @@ class PegasusConfig(BartConfig):
     """The config of PEGASUS; defaults of PEGASUS large.
 
     Attributes:
-        stored_positions: stacks whose position table is a parameter. Checkpoints store the table of
-            sinusoids, and transformers uses the stored table; if it differs from the computed
-            table, ``infer_from_weights`` adds its stack here.
+        stored_positions: stacks whose position table is a parameter. Checkpoints store
+            the table of sinusoids, and transformers uses the stored table; if it
+            differs from the computed table, ``infer_from_weights`` adds its stack here.
     """
 
     heads: ClassVar[tuple[str, ...]] = EncoderDecoderConfig.heads
@@ -446,7 +465,9 @@ _HEADS: dict[str, Head] = {
 }
 
 
-def read_config(raw: Mapping[str, Any], config_class: type[BartConfig]) -> dict[str, Any]:
+def read_config(
+    raw: Mapping[str, Any], config_class: type[BartConfig]
+) -> dict[str, Any]:
     """Returns the fields of ``config_class`` in a config.json.
 
     Raises:
@@ -455,7 +476,9 @@ def read_config(raw: Mapping[str, Any], config_class: type[BartConfig]) -> dict[
     head = head_of(raw, _HEADS, "Model")
     # Files of models without labels contain default labels.
     left_out = () if head == "classification" else _LABEL_FIELDS
-    values = read_fields(raw, config_class, (*RUNTIME_FIELDS, *left_out)) | {"head": head}
+    values = read_fields(raw, config_class, (*RUNTIME_FIELDS, *left_out)) | {
+        "head": head
+    }
     if head == "classification":
         values |= read_labels(raw)
     if config_class is BartConfig:

@@ -1,17 +1,18 @@
 """BERT and related models: RoBERTa, XLM-RoBERTa, CamemBERT, MPNet, DistilBERT, ELECTRA, ALBERT,
 Longformer and BigBird.
 
-Papers: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et al. 2020),
-CamemBERT (Martin et al. 2020), MPNet (Song et al. 2020), DistilBERT (Sanh et al. 2019), ELECTRA
-(Clark et al. 2020), ALBERT (Lan et al. 2020), Longformer (Beltagy et al. 2020), BigBird (Zaheer et
-al. 2020).
+Papers: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-RoBERTa (Conneau et
+al. 2020), CamemBERT (Martin et al. 2020), MPNet (Song et al. 2020), DistilBERT (Sanh et
+al. 2019), ELECTRA (Clark et al. 2020), ALBERT (Lan et al. 2020), Longformer (Beltagy et
+al. 2020), BigBird (Zaheer et al. 2020).
 
-One encoder with one of several heads; its configs are in ``models.bert_config``. ``head`` selects
-the output: states ("none", or "pooler" with the pooling layer of plain BERT checkpoints), logits of
-the vocabulary at every token ("masked_lm", "causal_lm"), of the labels of a text ("classification")
-or of every token ("token_classification"), of the start and the end of an answer at every token
-("question_answering"), of one text among several ("multiple_choice"), or a score of every sentence
-of a document ("extraction").
+One encoder with one of several heads; its configs are in ``models.bert_config``.
+``head`` selects the output: states ("none", or "pooler" with the pooling layer of plain
+BERT checkpoints), logits of the vocabulary at every token ("masked_lm", "causal_lm"),
+of the labels of a text ("classification") or of every token ("token_classification"),
+of the start and the end of an answer at every token ("question_answering"), of one text
+among several ("multiple_choice"), or a score of every sentence of a document
+("extraction").
 """
 
 from collections.abc import Callable
@@ -42,7 +43,11 @@ from longsum_jax.models.bert_config import (
     XlmRobertaConfig,
     presets,
 )
-from longsum_jax.models.bert_embeddings import EmbeddingTables, position_rows, sum_embeddings
+from longsum_jax.models.bert_embeddings import (
+    EmbeddingTables,
+    position_rows,
+    sum_embeddings,
+)
 from longsum_jax.models.bert_heads import BigBirdAnswerHead, Pooler, VocabularyHead
 from longsum_jax.models.bert_json import RUNTIME_FIELDS, read_config, write_config
 from longsum_jax.models.bert_weights import infer_from_weights, weight_map
@@ -54,7 +59,8 @@ from longsum_jax.models.vocabulary import score_labels
 from longsum_jax.ops.losses import TokenScores
 from longsum_jax.typing import AnyArray
 
-_REFUSED = 1e6  # subtracted from logits of tokens that cannot begin or end an answer, as published
+# subtracted from logits of tokens that cannot begin or end an answer, as published
+_REFUSED = 1e6
 
 
 class Bert(PreciseModule):
@@ -75,7 +81,9 @@ class Bert(PreciseModule):
             self.token_type_embeddings = self._table(
                 "token_type_embeddings", c.type_vocab_size, "types"
             )
-        self.embedding_norm: Callable[..., Array] = LayerNorm(c.layer_norm_eps, c.compute_dtype)
+        self.embedding_norm: Callable[..., Array] = LayerNorm(
+            c.layer_norm_eps, c.compute_dtype
+        )
         self.encoder = Encoder(c.encoder_stack)
         if c.head in VOCABULARY_HEADS:
             self.head: nn.Module = VocabularyHead(c)
@@ -92,7 +100,9 @@ class Bert(PreciseModule):
         elif c.head == "pooler":
             self.head = Pooler(c)
         elif c.head == "extraction":
-            self.head = ExtractionHead(c.encoder_stack, c.extraction_heads, c.sentence_positions)
+            self.head = ExtractionHead(
+                c.encoder_stack, c.extraction_heads, c.sentence_positions
+            )
 
     def _text_head(self, outputs: int) -> TextHead:
         c = self.config
@@ -112,7 +122,9 @@ class Bert(PreciseModule):
             c.hidden_size, outputs, c.initializer_range, c.head_dropout, c.compute_dtype
         )
 
-    def _table(self, name: str, rows: int, axis: str) -> Float[Array, "rows embedding_size"]:
+    def _table(
+        self, name: str, rows: int, axis: str
+    ) -> Float[Array, "rows embedding_size"]:
         """Makes an embedding table; call it in ``setup``."""
         init = logical(normal(self.config.initializer_range), axis, "embed")
         return self.param(name, init, (rows, self.config.embedding_size))
@@ -127,12 +139,13 @@ class Bert(PreciseModule):
     ) -> Float[AnyArray, "..."]:
         """Returns the output selected by ``head``.
 
-        Logits float32 [batch, length, vocab], [batch, length, num_labels] or [batch, num_labels];
-        logits of answers [batch, length, 2], starts first; or states [batch, length, d_model]. With
-        "multiple_choice" inputs are [batch, choices, length], and the output is a score of every
-        choice, float32 [batch, choices] (for inputs [batch, length] one score per row). With
-        "extraction" ids and mask are [batch, sentences, length] (or [batch, length], one sentence
-        each), and the output is scores float32 [batch, sentences].
+        Logits float32 [batch, length, vocab], [batch, length, num_labels] or [batch,
+        num_labels]; logits of answers [batch, length, 2], starts first; or states
+        [batch, length, d_model]. With "multiple_choice" inputs are [batch, choices,
+        length], and the output is a score of every choice, float32 [batch, choices]
+        (for inputs [batch, length] one score per row). With "extraction" ids and mask
+        are [batch, sentences, length] (or [batch, length], one sentence each), and the
+        output is scores float32 [batch, sentences].
         """
         head = self.config.head
         if head == "multiple_choice":
@@ -140,13 +153,17 @@ class Bert(PreciseModule):
                 input_ids, attention_mask, deterministic, token_type_ids, **inputs
             )
         if head == "extraction":
-            vectors, mask = self.encode_sentences(input_ids, attention_mask, deterministic)
+            vectors, mask = self.encode_sentences(
+                input_ids, attention_mask, deterministic
+            )
             return self.score_sentences(vectors, mask, deterministic)
         if head == "question_answering" and isinstance(self.config, BigBirdConfig):
             return self._answer_behind_question(
                 input_ids, attention_mask, deterministic, token_type_ids, **inputs
             )
-        states = self.encode(input_ids, attention_mask, deterministic, token_type_ids, **inputs)
+        states = self.encode(
+            input_ids, attention_mask, deterministic, token_type_ids, **inputs
+        )
         if head in VOCABULARY_HEADS:
             return self.head(states, self.word_embeddings)
         if head == "classification":
@@ -222,7 +239,9 @@ class Bert(PreciseModule):
         in_question = positions <= question_end[:, None]
         if token_type_ids is None:
             token_type_ids = jnp.where(in_question, 0, 1)
-        states = self.encode(input_ids, attention_mask, deterministic, token_type_ids, **inputs)
+        states = self.encode(
+            input_ids, attention_mask, deterministic, token_type_ids, **inputs
+        )
         is_refused = in_question & (positions > 0)
         return self.head(states, deterministic) - _REFUSED * is_refused[..., None]
 
@@ -235,8 +254,8 @@ class Bert(PreciseModule):
         """Returns the mean state of every sentence, and a mask of the sentences that have a token.
 
         Args:
-            input_ids, attention_mask: ids and mask [batch, sentences, length], or [batch, length]
-                for one sentence per row.
+            input_ids, attention_mask: ids and mask [batch, sentences, length], or
+                [batch, length] for one sentence per row.
         """
         ids, mask = input_ids, jnp.asarray(attention_mask).astype(bool)
         if ids.ndim == 2:
@@ -283,8 +302,12 @@ class Bert(PreciseModule):
         mask = jnp.asarray(attention_mask).astype(bool)
         if "global_indices" in get_encoder_attention(self.config).inputs:
             inputs.setdefault("global_indices", self._global_indices(input_ids))
-        x = constrain(self.embed(input_ids, token_type_ids), "batch", "length", "act_embed")
-        return self.encoder(x, mask, deterministic, embedding_norm=self.embedding_norm, **inputs)
+        x = constrain(
+            self.embed(input_ids, token_type_ids), "batch", "length", "act_embed"
+        )
+        return self.encoder(
+            x, mask, deterministic, embedding_norm=self.embedding_norm, **inputs
+        )
 
     def _global_indices(
         self, ids: Int[AnyArray, "batch length"]
@@ -296,7 +319,9 @@ class Bert(PreciseModule):
             return jnp.full((rows, 1), token, jnp.int32)
         is_question = c.global_tokens == "question"
         # A question ends at the first separator; a choice begins after two of them.
-        separator = first_place(ids == c.sep_token_id, default=0 if is_question else length)
+        separator = first_place(
+            ids == c.sep_token_id, default=0 if is_question else length
+        )
         first, stop = (0, separator) if is_question else (separator + 2, length)
         first, stop = (jnp.reshape(x, (-1, 1)) for x in (first, stop))
         positions = first + jnp.arange(min(c.max_global_tokens, length))
@@ -312,10 +337,14 @@ class Bert(PreciseModule):
         types = self.token_type_embeddings if has_types else None
         tables = EmbeddingTables(self.word_embeddings, self.position_embeddings, types)
         rows = position_rows(self.config, ids)
-        return self.embedding_norm(sum_embeddings(self.config, tables, ids, rows, token_type_ids))
+        return self.embedding_norm(
+            sum_embeddings(self.config, tables, ids, rows, token_type_ids)
+        )
 
 
-def first_place(mask: Bool[AnyArray, "batch length"], *, default: int) -> Int[Array, " batch"]:
+def first_place(
+    mask: Bool[AnyArray, "batch length"], *, default: int
+) -> Int[Array, " batch"]:
     """Returns the first True position of every row, ``default`` in rows without one."""
     return jnp.where(mask.any(-1), mask.argmax(-1), default)
 

@@ -1,9 +1,9 @@
 """BERT2BERT and related models: encoder-decoders made from two encoders (Rothe et al. 2020).
 
-These are the ``encoder-decoder`` models of transformers, and reproduce its outputs. The encoder is
-any model of ``models.bert``. The decoder is a BERT, RoBERTa, XLM-RoBERTa, CamemBERT or ELECTRA with
-causal self-attention, a cross-attention in every layer and its vocabulary head.
-Encoder and decoder may be of different kinds and sizes.
+These are the ``encoder-decoder`` models of transformers, and reproduce its outputs. The
+encoder is any model of ``models.bert``. The decoder is a BERT, RoBERTa, XLM-RoBERTa,
+CamemBERT or ELECTRA with causal self-attention, a cross-attention in every layer and
+its vocabulary head. Encoder and decoder may be of different kinds and sizes.
 """
 
 import contextlib
@@ -19,7 +19,10 @@ from jaxtyping import Array, Float, Int, Shaped
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.layers.attention.longformer import NO_TOKEN
 from longsum_jax.layers.attention.options import EncoderAttentionOptions
-from longsum_jax.layers.attention.registry import get_cross_attention, get_encoder_attention
+from longsum_jax.layers.attention.registry import (
+    get_cross_attention,
+    get_encoder_attention,
+)
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import LayerNorm, normal
 from longsum_jax.layers.encoder import Encoder
@@ -65,12 +68,22 @@ RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk")
 ENCODERS: dict[str, Family] = {family.name: family for family in bert.FAMILIES}
 # The models that decode with cross-attention in transformers.
 DECODERS: dict[str, Family] = {
-    name: ENCODERS[name] for name in ("bert", "roberta", "xlm-roberta", "camembert", "electra")
+    name: ENCODERS[name]
+    for name in ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 }
 _SIDES: dict[str, dict[str, Family]] = {"encoder": ENCODERS, "decoder": DECODERS}
-_ATTENTION_FIELDS = tuple(field.name for field in dataclasses.fields(EncoderAttentionOptions))
-# Entries of a section of config.json that describe heads, or that every section of its side has.
-_LEFT_OUT = ("architectures", "problem_type", "id2label", "is_decoder", "add_cross_attention")
+_ATTENTION_FIELDS = tuple(
+    field.name for field in dataclasses.fields(EncoderAttentionOptions)
+)
+# Entries of a section of config.json that describe heads, or that every section of its
+# side has.
+_LEFT_OUT = (
+    "architectures",
+    "problem_type",
+    "id2label",
+    "is_decoder",
+    "add_cross_attention",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +95,8 @@ class BertStack:
         embedding_size: size of an embedding in ELECTRA and ALBERT, which is mapped to
             ``hidden_size`` if they differ; None in other families.
         pad_token_id: id that RoBERTa does not count in its positions.
-        rescale_embeddings: True if a BigBird multiplies embeddings by sqrt(hidden_size).
+        rescale_embeddings: True if a BigBird multiplies embeddings by
+            sqrt(hidden_size).
     """
 
     model_type: str = "bert"
@@ -140,13 +154,15 @@ class Bert2BertConfig(EncoderDecoderConfig):
     Attributes:
         encoder: kind and sizes of the encoder.
         decoder: kind and sizes of the decoder.
-        tie_word_embeddings: True if the output weights are the decoder's embeddings, and if its
-            output has one bias. When a checkpoint is read, this is inferred from its tensors.
-        tie_encoder_decoder: True if a checkpoint may contain the weights that both stacks have in
-            common only once, under the names of either stack. The parameters of the loaded model
-            are separate, as in transformers 5: training changes them separately.
-        encoder_pooler: True if the checkpoint contains the encoder's pooler, which is never
-            computed, but which transformers expects; inferred from the tensors.
+        tie_word_embeddings: True if the output weights are the decoder's embeddings,
+            and if its output has one bias. When a checkpoint is read, this is inferred
+            from its tensors.
+        tie_encoder_decoder: True if a checkpoint may contain the weights that both
+            stacks have in common only once, under the names of either stack. The
+            parameters of the loaded model are separate, as in transformers 5: training
+            changes them separately.
+        encoder_pooler: True if the checkpoint contains the encoder's pooler, which is
+            never computed, but which transformers expects; inferred from the tensors.
     """
 
     vocab_size: Count = 30522
@@ -184,9 +200,12 @@ class Bert2BertConfig(EncoderDecoderConfig):
         """The encoder as a model without a decoder."""
         options = _attention_options(self)
         if self.page_length:
-            # The attention only reads a page, but this config would check it for all positions.
+            # The attention only reads a page, but this config would check it for all
+            # positions.
             options = {"encoder_attention": "full"}
-        return self._bert(self.encoder, "pooler" if self.encoder_pooler else "none", **options)
+        return self._bert(
+            self.encoder, "pooler" if self.encoder_pooler else "none", **options
+        )
 
     @property
     def decoder_bert(self) -> BertConfig:
@@ -206,7 +225,8 @@ class Bert2BertConfig(EncoderDecoderConfig):
     def dropout_rate(self) -> float:
         stacks = (self.encoder, self.decoder)
         rates = [
-            (stack.hidden_dropout_prob, stack.attention_probs_dropout_prob) for stack in stacks
+            (stack.hidden_dropout_prob, stack.attention_probs_dropout_prob)
+            for stack in stacks
         ]
         return max(map(max, rates))
 
@@ -230,7 +250,8 @@ class Bert2BertConfig(EncoderDecoderConfig):
         """Returns this config with positions for ``length`` tokens of the source."""
         rows = length + self.position_offset
         return dataclasses.replace(
-            self, encoder=dataclasses.replace(self.encoder, max_position_embeddings=rows)
+            self,
+            encoder=dataclasses.replace(self.encoder, max_position_embeddings=rows),
         )
 
     @property
@@ -248,7 +269,9 @@ class Bert2BertConfig(EncoderDecoderConfig):
         )
 
     def _stack(self, config: BertConfig) -> StackConfig:
-        return dataclasses.replace(config.encoder_stack, options=self, cross=self, memory=self)
+        return dataclasses.replace(
+            config.encoder_stack, options=self, cross=self, memory=self
+        )
 
 
 def _check_model_type(name: Any, side: str, families: Mapping[str, Family]) -> None:
@@ -283,7 +306,9 @@ class Bert2Bert(EncoderDecoder):
         self.source_positions = self._positions("source_positions", source)
         self.token_type_embeddings = self._types("token_type_embeddings", source)
         self.source_norm = LayerNorm(source.layer_norm_eps, c.compute_dtype)
-        self.target_embedding = self._table("target_embedding", target, c.vocab_size, "vocab")
+        self.target_embedding = self._table(
+            "target_embedding", target, c.vocab_size, "vocab"
+        )
         self.target_positions = self._positions("target_positions", target)
         self.target_types = self._types("target_types", target)
         self.target_norm = LayerNorm(target.layer_norm_eps, c.compute_dtype)
@@ -303,10 +328,14 @@ class Bert2Bert(EncoderDecoder):
         init = logical(normal(config.initializer_range), axis, "embed")
         return self.param(name, init, (rows, config.embedding_size))
 
-    def _positions(self, name: str, config: BertConfig) -> Float[Array, "rows embedding_size"]:
+    def _positions(
+        self, name: str, config: BertConfig
+    ) -> Float[Array, "rows embedding_size"]:
         return self._table(name, config, config.max_position_embeddings, "positions")
 
-    def _types(self, name: str, config: BertConfig) -> Float[Array, "rows embedding_size"] | None:
+    def _types(
+        self, name: str, config: BertConfig
+    ) -> Float[Array, "rows embedding_size"] | None:
         if not config.has_token_types:
             return None
         return self._table(name, config, config.type_vocab_size, "types")
@@ -320,7 +349,9 @@ class Bert2Bert(EncoderDecoder):
         **inputs: Any,
     ) -> Float[AnyArray, "batch states_length d_model"]:
         """Returns the states of the encoder; see ``EncoderDecoder.encode``."""
-        states = super().encode(input_ids, attention_mask, deterministic, layer, **inputs)
+        states = super().encode(
+            input_ids, attention_mask, deterministic, layer, **inputs
+        )
         if self.is_initializing() and self.config.encoder_pooler:
             self.pooler(states)  # creates its parameters
         return states
@@ -339,15 +370,21 @@ class Bert2Bert(EncoderDecoder):
     ) -> Float[Array, "batch length embedding_size"]:
         """Returns the embeddings of the source."""
         config = self.config.encoder_bert
-        tables = EmbeddingTables(self.shared, self.source_positions, self.token_type_embeddings)
-        return self.source_norm(sum_embeddings(config, tables, ids, position_rows(config, ids)))
+        tables = EmbeddingTables(
+            self.shared, self.source_positions, self.token_type_embeddings
+        )
+        return self.source_norm(
+            sum_embeddings(config, tables, ids, position_rows(config, ids))
+        )
 
     def embed_target(
         self, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
     ) -> Float[Array, "batch length embedding_size"]:
         """Returns the embeddings of the target at ``positions``, one per column or per row."""
         config = self.config.decoder_bert
-        tables = EmbeddingTables(self.target_embedding, self.target_positions, self.target_types)
+        tables = EmbeddingTables(
+            self.target_embedding, self.target_positions, self.target_types
+        )
         rows = decoder_position_rows(config, ids, positions)
         return self.target_norm(sum_embeddings(config, tables, ids, rows))
 
@@ -369,8 +406,8 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of ``Bert2BertConfig`` in a config.json.
 
     Raises:
-        InputError: a section is missing, describes another kind of model, or has another
-            vocabulary; or a special token is missing.
+        InputError: a section is missing, describes another kind of model, or has
+            another vocabulary; or a special token is missing.
     """
     fields = read_fields(raw, Bert2BertConfig, RUNTIME_FIELDS)
     configs = {side: _read_section(raw, side) for side in _SIDES}
@@ -416,11 +453,15 @@ def stack_fields(configs: Mapping[str, tuple[str, BertConfig]]) -> dict[str, Any
             f"encoder.vocab_size is {sizes['encoder']}, decoder.vocab_size {sizes['decoder']}; "
             "only stacks with one vocabulary are supported"
         )
-    stacks = {side: BertStack.of(name, config) for side, (name, config) in configs.items()}
+    stacks = {
+        side: BertStack.of(name, config) for side, (name, config) in configs.items()
+    }
     return {"vocab_size": sizes["decoder"], **stacks}
 
 
-def make_config(configs: Mapping[str, tuple[str, BertConfig]], **fields: Any) -> Bert2BertConfig:
+def make_config(
+    configs: Mapping[str, tuple[str, BertConfig]], **fields: Any
+) -> Bert2BertConfig:
     """Returns the config of an encoder-decoder made from two encoders.
 
     Args:
@@ -453,7 +494,9 @@ def _read_section(raw: Mapping[str, Any], side: str) -> BertConfig:
     _check_model_type(name, side, families)
     config_class: Any = families[name].config_class
     if side == "encoder" and section.get("is_decoder"):
-        raise InputError("encoder.is_decoder is true, but encoders read in both directions")
+        raise InputError(
+            "encoder.is_decoder is true, but encoders read in both directions"
+        )
     section = {key: value for key, value in section.items() if key not in _LEFT_OUT}
     with _errors_in(side):
         values = bert_json.read_config(section, config_class)
@@ -491,7 +534,8 @@ def write_config(config: Bert2BertConfig) -> dict[str, Any]:
 
 # State dicts
 
-# Path of a parameter of an encoder, or its beginning, to the path in a stack of this model.
+# Path of a parameter of an encoder, or its beginning, to the path in a stack of this
+# model.
 _PATHS = {
     "encoder": {
         "word_embeddings": "shared",
@@ -521,7 +565,9 @@ def _stack_map(config: Bert2BertConfig, side: str) -> WeightMap:
     weight_map = bert_weights.weight_map(stack)
     rows = []
     for row in weight_map.rows:
-        rows.append(row._replace(path=stack_path(side, row.path), key=f"{side}.{row.key}"))
+        rows.append(
+            row._replace(path=stack_path(side, row.path), key=f"{side}.{row.key}")
+        )
     tied = {f"{side}.{copy}": f"{side}.{key}" for copy, key in weight_map.tied.items()}
     return weight_map._replace(rows=rows, tied=tied)
 
@@ -539,10 +585,13 @@ def _cross_rows(rows: list[WeightRow]) -> list[WeightRow]:
     ]
 
 
-def _untied_rows(rows: list[WeightRow], tied: Mapping[str, str]) -> tuple[list[WeightRow], Any]:
+def _untied_rows(
+    rows: list[WeightRow], tied: Mapping[str, str]
+) -> tuple[list[WeightRow], Any]:
     """Returns the rows of a decoder with separate output weights, and the copies in its files.
 
-    The head then reads the weights and the bias of its last layer, and never the other bias.
+    The head then reads the weights and the bias of its last layer, and never the other
+    bias.
     """
     copies = {}
     changed = []
@@ -577,7 +626,9 @@ def weight_map(config: Bert2BertConfig) -> WeightMap:
         tied = {}
     if config.tie_encoder_decoder:
         shared = [_with_other_stack(config, row) for row in encoder.rows]
-        rows = [row if row.alternatives else _with_other_stack(config, row) for row in rows]
+        rows = [
+            row if row.alternatives else _with_other_stack(config, row) for row in rows
+        ]
     else:
         shared = list(encoder.rows)
     rows = [*shared, *rows, *_cross_rows(list(decoder.rows))]
@@ -588,11 +639,13 @@ def weight_map(config: Bert2BertConfig) -> WeightMap:
     return WeightMap(rows, tied, ignored, aliases=tuple(aliases), copies=copies)
 
 
-def infer_from_weights(config: Bert2BertConfig, tensors: Mapping[str, Any]) -> Bert2BertConfig:
+def infer_from_weights(
+    config: Bert2BertConfig, tensors: Mapping[str, Any]
+) -> Bert2BertConfig:
     """Returns the config with a pooler and separate output weights if a state dict has them.
 
-    Output weights are separate if they, or their bias, differ from the copies. The flag in
-    config.json is ignored, as in transformers 5, which ties equal weights only.
+    Output weights are separate if they, or their bias, differ from the copies. The flag
+    in config.json is ignored, as in transformers 5, which ties equal weights only.
     """
     start = "encoder."
     encoder = {key.removeprefix(start) for key in tensors if key.startswith(start)}
@@ -600,10 +653,16 @@ def infer_from_weights(config: Bert2BertConfig, tensors: Mapping[str, Any]) -> B
     head = bert_weights.infer_from_weights(plain, dict.fromkeys(encoder)).head
     tied = _stack_map(config, "decoder").tied
     pairs = [
-        (tensors[copy], tensors[key]) for copy, key in tied.items() if {copy, key} <= tensors.keys()
+        (tensors[copy], tensors[key])
+        for copy, key in tied.items()
+        if {copy, key} <= tensors.keys()
     ]
-    is_tied = all(np.array_equal(np.asarray(copy), np.asarray(table)) for copy, table in pairs)
-    return dataclasses.replace(config, tie_word_embeddings=is_tied, encoder_pooler=head == "pooler")
+    is_tied = all(
+        np.array_equal(np.asarray(copy), np.asarray(table)) for copy, table in pairs
+    )
+    return dataclasses.replace(
+        config, tie_word_embeddings=is_tied, encoder_pooler=head == "pooler"
+    )
 
 
 class Bert2BertFamily(Family):

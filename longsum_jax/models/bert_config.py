@@ -1,7 +1,7 @@
 """The configs of BERT and related models: fields and presets.
 
-These models differ in their positions, token types, embeddings and heads, in parameter sharing
-between layers, and in the encoder's attention.
+These models differ in their positions, token types, embeddings and heads, in parameter
+sharing between layers, and in the encoder's attention.
 """
 
 import dataclasses
@@ -61,21 +61,22 @@ class BertConfig(ModelConfig, LabelOptions):
 
     Attributes:
         head: model head; in checkpoints it is given by the architecture's name.
-        is_decoder: True if tokens see no later tokens, as in language models that generate text.
-            There is no cross-attention.
-        extraction_heads, sentence_positions: options of ``extraction_head.ExtractionHead``.
+        is_decoder: True if tokens see no later tokens, as in language models that
+            generate text. There is no cross-attention.
+        extraction_heads, sentence_positions: options of
+            ``extraction_head.ExtractionHead``.
         max_sentence_length: maximum number of tokens read per sentence ("extraction").
-        sentence_chunk: number of sentences of a document encoded at a time, with gradients that
-            recompute their states; 0 for all.
+        sentence_chunk: number of sentences of a document encoded at a time, with
+            gradients that recompute their states; 0 for all.
 
     Class attributes define properties that are fixed per model type:
         class_name: name of the classes in transformers, without the head.
         shares_layers: True if all layers have the same parameters.
-        always_projects_embeddings: True if a projection follows the embeddings even if they have
-            the size of the states.
+        always_projects_embeddings: True if a projection follows the embeddings even if
+            they have the size of the states.
         vocabulary_activation: activation in the vocabulary head; None for hidden_act.
-        drops_head_input: True if the head over the labels of a text has dropout before its first
-            layer.
+        drops_head_input: True if the head over the labels of a text has dropout before
+            its first layer.
     """
 
     prefix: ClassVar[str] = "bert"
@@ -123,7 +124,9 @@ class BertConfig(ModelConfig, LabelOptions):
         check_labels(self)
         attention = get_encoder_attention(self)
         if self.is_decoder and "causal_lm" not in self.heads:
-            raise InputError(f"is_decoder is true, but {self.prefix} reads in both directions")
+            raise InputError(
+                f"is_decoder is true, but {self.prefix} reads in both directions"
+            )
         if self.is_decoder and not attention.can_be_causal:
             raise InputError(
                 f"is_decoder is true, but {self.encoder_attention} attention sees later tokens; "
@@ -163,13 +166,17 @@ class BertConfig(ModelConfig, LabelOptions):
     @property
     def projects_embeddings(self) -> bool:
         """True if a projection follows the embeddings."""
-        return self.always_projects_embeddings or self.embedding_size != self.hidden_size
+        return (
+            self.always_projects_embeddings or self.embedding_size != self.hidden_size
+        )
 
     @property
     def dropout_rate(self) -> float:
         """The largest of the dropout rates; 0 if the model has no dropout."""
         classifier = self.classifier_dropout or 0.0
-        return max(self.hidden_dropout_prob, self.attention_probs_dropout_prob, classifier)
+        return max(
+            self.hidden_dropout_prob, self.attention_probs_dropout_prob, classifier
+        )
 
     @property
     def head_dropout(self) -> float:
@@ -192,7 +199,9 @@ class BertConfig(ModelConfig, LabelOptions):
 
     def with_max_source_length(self, length: int) -> "BertConfig":
         """Returns this config with positions for ``length`` tokens."""
-        return dataclasses.replace(self, max_position_embeddings=length + self.position_offset)
+        return dataclasses.replace(
+            self, max_position_embeddings=length + self.position_offset
+        )
 
     @property
     def encoder_stack(self) -> StackConfig:
@@ -268,7 +277,11 @@ class RobertaConfig(BertConfig):
     @property
     def head_dropout(self) -> float:
         """See ``BertConfig``; for choices it is the dropout rate of the layers."""
-        return self.hidden_dropout_prob if self.head == "multiple_choice" else super().head_dropout
+        return (
+            self.hidden_dropout_prob
+            if self.head == "multiple_choice"
+            else super().head_dropout
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +335,10 @@ class MpnetConfig(RobertaConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         # The published code does not read these two from config.json.
-        for name, value in (("relative_attention_num_buckets", 32), ("pad_token_id", 1)):
+        for name, value in (
+            ("relative_attention_num_buckets", 32),
+            ("pad_token_id", 1),
+        ):
             if getattr(self, name) != value:
                 raise InputError(
                     f"{name} is {getattr(self, name)}, but MPNet supports only {value}; give that"
@@ -371,8 +387,10 @@ class ElectraConfig(BertConfig):
     """The config of ELECTRA; defaults of ELECTRA base.
 
     Attributes:
-        embedding_size: size of an embedding, which is projected to ``hidden_size`` if they differ.
-        summary_last_dropout: dropout rate before the last layer of the head for multiple choice.
+        embedding_size: size of an embedding, which is projected to ``hidden_size`` if
+            they differ.
+        summary_last_dropout: dropout rate before the last layer of the head for
+            multiple choice.
     """
 
     prefix: ClassVar[str] = "electra"
@@ -408,8 +426,8 @@ class ElectraConfig(BertConfig):
 class AlbertConfig(BertConfig):
     """The config of ALBERT; defaults of ALBERT base.
 
-    All layers have the same parameters, and therefore the same attention. In training, dropout also
-    follows the feed-forwards, as in BERT, but not in transformers.
+    All layers have the same parameters, and therefore the same attention. In training,
+    dropout also follows the feed-forwards, as in BERT, but not in transformers.
 
     Attributes:
         embedding_size: size of an embedding, which is projected to ``hidden_size``.
@@ -450,13 +468,15 @@ class LongformerConfig(RobertaConfig):
     """The config of Longformer; defaults of Longformer base.
 
     ``attention_window`` has one number for all layers or one per layer. Unless
-    ``global_attention_mask`` is given, the global tokens are the first token in classification, the
-    question for answers, the second text for choices, and none otherwise.
+    ``global_attention_mask`` is given, the global tokens are the first token in
+    classification, the question for answers, the second text for choices, and none
+    otherwise.
 
     Attributes:
-        sep_token_id: id of the token after the question, which also occurs twice between two texts.
-        max_global_tokens: maximum number of global tokens of a question or choice; in a longer one,
-            only its first tokens are global.
+        sep_token_id: id of the token after the question, which also occurs twice
+            between two texts.
+        max_global_tokens: maximum number of global tokens of a question or choice; in a
+            longer one, only its first tokens are global.
     """
 
     prefix: ClassVar[str] = "longformer"
@@ -488,11 +508,12 @@ class LongformerConfig(RobertaConfig):
 class BigBirdConfig(BertConfig):
     """The config of BigBird; defaults of BigBird base.
 
-    In training, dropout follows the norm of the embeddings, as in BERT; in transformers it precedes
-    it.
+    In training, dropout follows the norm of the embeddings, as in BERT; in transformers
+    it precedes it.
 
     Attributes:
-        rescale_embeddings: True if embeddings of tokens are multiplied by sqrt(hidden_size).
+        rescale_embeddings: True if embeddings of tokens are multiplied by
+            sqrt(hidden_size).
         sep_token_id: id of the token after the question.
     """
 

@@ -44,7 +44,9 @@ def sum_embeddings(
     return x
 
 
-def position_rows(config: BertConfig, ids: Int[AnyArray, "batch length"]) -> Int[Array, "..."]:
+def position_rows(
+    config: BertConfig, ids: Int[AnyArray, "batch length"]
+) -> Int[Array, "..."]:
     """Returns the row of the position table for every token, [length] or [batch, length]."""
     if not config.position_offset:
         return jnp.arange(ids.shape[1])
@@ -54,17 +56,21 @@ def position_rows(config: BertConfig, ids: Int[AnyArray, "batch length"]) -> Int
 
 
 def decoder_position_rows(
-    config: BertConfig, ids: Int[AnyArray, "batch length"], positions: Int[AnyArray, "..."]
+    config: BertConfig,
+    ids: Int[AnyArray, "batch length"],
+    positions: Int[AnyArray, "..."],
 ) -> Int[Array, "..."]:
     """Returns the row of the position table for every token of a decoder.
 
     Args:
         config: config of the decoder.
         ids: ids of the tokens.
-        positions: positions of the columns, int [length], or of the rows, [batch, 1]. Padding is
-            only at the end of a target.
+        positions: positions of the columns, int [length], or of the rows, [batch, 1].
+            Padding is only at the end of a target.
     """
     if not config.position_offset:
         return jnp.asarray(positions)
     is_padding = ids == config.pad_token_id
-    return jnp.where(is_padding, config.pad_token_id, positions + config.position_offset)
+    return jnp.where(
+        is_padding, config.pad_token_id, positions + config.position_offset
+    )

@@ -4,7 +4,13 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from longsum_jax.layers.dense import ACTIVATIONS, Dropout, FeedForward, LayerNorm, Linear
+from longsum_jax.layers.dense import (
+    ACTIVATIONS,
+    Dropout,
+    FeedForward,
+    LayerNorm,
+    Linear,
+)
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.models.bert_config import BertConfig, BigBirdConfig
 from longsum_jax.models.heads import SPAN_OUTPUTS, biased_linear
@@ -46,7 +52,9 @@ class Pooler(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(self, x: Float[AnyArray, "batch length d_model"]) -> Float[Array, "batch d_model"]:
+    def __call__(
+        self, x: Float[AnyArray, "batch length d_model"]
+    ) -> Float[Array, "batch d_model"]:
         """Returns tanh of a linear layer of the first token's state."""
         return jnp.tanh(_hidden_layer(self.config, self.config.hidden_size)(x[:, 0]))
 
@@ -75,4 +83,6 @@ class BigBirdAnswerHead(nn.Module):
         x = dropout(feed_forward(dropout(states, deterministic)), deterministic)
         x = LayerNorm(c.layer_norm_eps, c.compute_dtype, name="norm")(x + states)
         axes, std = ("embed", "labels"), c.initializer_range
-        return biased_linear(features, axes, std, c.compute_dtype, "out")(x).astype(jnp.float32)
+        return biased_linear(features, axes, std, c.compute_dtype, "out")(x).astype(
+            jnp.float32
+        )

@@ -23,9 +23,16 @@ from longsum_jax.models.config import (
 from longsum_jax.models.heads import head_of, read_labels, write_labels
 from longsum_jax.models.lsg_layout import plain_architecture
 
-# Config fields without an entry in config.json: how to compute, and the head, which is given by the
-# class in "architectures".
-RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "sentence_chunk", "head")
+# Config fields without an entry in config.json: how to compute, and the head, which is
+# given by the class in "architectures".
+RUNTIME_FIELDS = (
+    "dtype",
+    "matmul_precision",
+    "remat",
+    "length_chunk",
+    "sentence_chunk",
+    "head",
+)
 
 # Config class to field name to key in config.json, if they differ.
 _JSON_NAMES: Mapping[type[BertConfig], Mapping[str, str]] = {
@@ -71,13 +78,17 @@ _ELECTRA_CHOICE = {
 }
 
 
-def read_config(raw: Mapping[str, Any], config_class: type[BertConfig]) -> dict[str, Any]:
+def read_config(
+    raw: Mapping[str, Any], config_class: type[BertConfig]
+) -> dict[str, Any]:
     """Returns the fields of ``config_class`` in a config.json.
 
     Raises:
         InputError: the file describes a model with a different structure or head.
     """
-    values = read_fields(raw, config_class, RUNTIME_FIELDS, _JSON_NAMES.get(config_class))
+    values = read_fields(
+        raw, config_class, RUNTIME_FIELDS, _JSON_NAMES.get(config_class)
+    )
     if "attention_window" in values:
         values["attention_window"] = read_windows(values["attention_window"])
     if config_class is BigBirdConfig and "encoder_attention" not in values:

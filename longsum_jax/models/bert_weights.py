@@ -23,7 +23,11 @@ _EMBEDDING_PROJECTION_KEYS = {
     ElectraConfig: "embeddings_project",
     AlbertConfig: "encoder.embedding_hidden_mapping_in",
 }
-_POOLER_KEYS = {BertConfig: "pooler.dense", AlbertConfig: "pooler", BigBirdConfig: "pooler"}
+_POOLER_KEYS = {
+    BertConfig: "pooler.dense",
+    AlbertConfig: "pooler",
+    BigBirdConfig: "pooler",
+}
 # Config class to keys of the vocabulary head: dense, norm, bias.
 _VOCABULARY_KEYS = {
     BertConfig: (
@@ -40,7 +44,8 @@ _VOCABULARY_KEYS = {
     ),
     AlbertConfig: ("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
 }
-# Config class to keys of the hidden and the last layer of heads over the first state of a text.
+# Config class to keys of the hidden and the last layer of heads over the first state of
+# a text.
 _TEXT_HEAD_KEYS = {
     BertConfig: ("bert.pooler.dense", "classifier"),
     RobertaConfig: ("classifier.dense", "classifier.out_proj"),
@@ -65,9 +70,14 @@ _DECODERS = {
     ElectraConfig: "generator_lm_head",
     AlbertConfig: "predictions.decoder",
 }
-# Unused heads that files may also contain: for next sentences, the order of sentences, and replaced
-# tokens; and, in files read as plain models, heads over the vocabulary and over labels.
-_UNUSED_HEADS = (r"^cls\.seq_relationship\.", r"^sop_classifier\.", r"^discriminator_predictions\.")
+# Unused heads that files may also contain: for next sentences, the order of sentences,
+# and replaced tokens; and, in files read as plain models, heads over the vocabulary and
+# over labels.
+_UNUSED_HEADS = (
+    r"^cls\.seq_relationship\.",
+    r"^sop_classifier\.",
+    r"^discriminator_predictions\.",
+)
 _HEADS = (
     r"^cls\.",
     r"^lm_head\.",
@@ -83,19 +93,24 @@ def weight_map(config: BertConfig) -> WeightMap:
     """Returns the key of every parameter in state dicts of transformers."""
     prefix = f"{config.prefix}."
     rows = [*_embedding_rows(config), *_layer_rows(config), *_head_rows(config)]
-    # Files of a model trained with several heads also contain the other heads; the pooler is the
-    # first layer of the classifier here.
+    # Files of a model trained with several heads also contain the other heads; the
+    # pooler is the first layer of the classifier here.
     ignored = [r"embeddings\.position_ids$", *_UNUSED_HEADS]
     if not any("pooler" in row.key for row in rows):
         ignored.append(r"(^|\.)pooler\.")
-    aliases = ((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias"))
+    aliases = (
+        (r"LayerNorm\.gamma$", "LayerNorm.weight"),
+        (r"LayerNorm\.beta$", "LayerNorm.bias"),
+    )
     if config.head not in ("none", "pooler"):
         tied = _tied_keys(config)
         return WeightMap(rows, tied, tuple(ignored), prefix=prefix, aliases=aliases)
     ignored += _HEADS
     # Plain models are written without the prefix.
     rows = [row._replace(key=row.key.removeprefix(prefix)) for row in rows]
-    return WeightMap(rows, ignored=tuple(ignored), aliases=(*aliases, (rf"^{prefix}", "")))
+    return WeightMap(
+        rows, ignored=tuple(ignored), aliases=(*aliases, (rf"^{prefix}", ""))
+    )
 
 
 def infer_from_weights(config: BertConfig, tensors: Mapping[str, Any]) -> BertConfig:
@@ -129,7 +144,10 @@ def _layer_rows(config: BertConfig) -> list[WeightRow]:
     rows = layer_norm(f"{path}/self_norm", keys.self_norm)
     rows += layer_norm(f"{path}/ff_norm", keys.ff_norm)
     for name, torch_name in keys.projections.items():
-        map_path, map_key = f"{path}/self_attention/{name}", f"{keys.attention}.{torch_name}"
+        map_path, map_key = (
+            f"{path}/self_attention/{name}",
+            f"{keys.attention}.{torch_name}",
+        )
         rows += linear(map_path, map_key, inputs=2 if name == "o" else 1, bias=True)
     if config.encoder_attention == "longformer":
         rows += _global_rows(path, keys)
@@ -143,8 +161,9 @@ def _layer_rows(config: BertConfig) -> list[WeightRow]:
 
 
 class _LayerKeys(NamedTuple):
-    """Keys of one layer in state dicts; ``projections`` are the keys of q, k, v and o below
-    ``attention``."""
+    """Keys of one layer in state dicts; ``projections`` are the keys of q, k, v and o
+    below ``attention``.
+    """
 
     attention: str
     projections: Mapping[str, str]
@@ -183,7 +202,12 @@ def _layer_keys(config: BertConfig) -> _LayerKeys:
         )
     return _LayerKeys(
         attention=f"{key}.attention",
-        projections={"q": "self.query", "k": "self.key", "v": "self.value", "o": "output.dense"},
+        projections={
+            "q": "self.query",
+            "k": "self.key",
+            "v": "self.value",
+            "o": "output.dense",
+        },
         self_norm=f"{key}.attention.output.LayerNorm",
         feed_forward=(f"{key}.intermediate.dense", f"{key}.output.dense"),
         ff_norm=f"{key}.output.LayerNorm",
@@ -209,10 +233,16 @@ def _head_rows(config: BertConfig) -> list[WeightRow]:
     if config.head in ("classification", "multiple_choice"):
         keys = _CHOICE_KEYS if config.head == "multiple_choice" else _TEXT_HEAD_KEYS
         dense, out = _of_class(keys, config)
-        return linear("head/dense", dense, bias=True) + linear("head/out", out, bias=True)
+        return linear("head/dense", dense, bias=True) + linear(
+            "head/out", out, bias=True
+        )
     if config.head == "question_answering" and isinstance(config, BigBirdConfig):
-        rows = linear("head/feed_forward/wi", f"{_BIG_BIRD_ANSWERS}.intermediate.dense", bias=True)
-        rows += linear("head/feed_forward/wo", f"{_BIG_BIRD_ANSWERS}.output.dense", bias=True)
+        rows = linear(
+            "head/feed_forward/wi", f"{_BIG_BIRD_ANSWERS}.intermediate.dense", bias=True
+        )
+        rows += linear(
+            "head/feed_forward/wo", f"{_BIG_BIRD_ANSWERS}.output.dense", bias=True
+        )
         rows += layer_norm("head/norm", f"{_BIG_BIRD_ANSWERS}.output.LayerNorm")
         return rows + linear("head/out", f"{_BIG_BIRD_ANSWERS}.qa_outputs", bias=True)
     if config.head in ("token_classification", "question_answering"):
@@ -238,5 +268,7 @@ def _tied_keys(config: BertConfig) -> dict[str, str]:
 def _of_class(table: Mapping[type[BertConfig], Any], config: BertConfig) -> Any:
     """Returns the entry of a config's class, or of its nearest base class."""
     return next(
-        table[config_class] for config_class in type(config).__mro__ if config_class in table
+        table[config_class]
+        for config_class in type(config).__mro__
+        if config_class in table
     )

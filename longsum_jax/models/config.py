@@ -1,8 +1,9 @@
 """The base classes of model configs: the attributes that the library reads, and shared checks.
 
-A family's config is a frozen dataclass whose fields are the keys of its config.json. Other modules
-read a config through the attributes of ``ModelConfig`` (every family) and ``EncoderDecoderConfig``
-(families with a decoder), and through the options of its attentions.
+A family's config is a frozen dataclass whose fields are the keys of its config.json.
+Other modules read a config through the attributes of ``ModelConfig`` (every family) and
+``EncoderDecoderConfig`` (families with a decoder), and through the options of its
+attentions.
 """
 
 import dataclasses
@@ -15,7 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
+from longsum_jax.layers.attention.options import (
+    CrossAttentionOptions,
+    EncoderAttentionOptions,
+)
 from longsum_jax.layers.attention.registry import get_encoder_attention
 from longsum_jax.layers.stack import MemoryOptions, PageOptions, StackConfig
 from longsum_jax.schema import Count, LengthOrNone, Positive, from_dict
@@ -27,31 +31,34 @@ MatmulPrecision = Literal["highest", "high", "default"]
 class ModelConfig(EncoderAttentionOptions):
     """The attributes of every model config.
 
-    In addition to these fields and properties a config has the options of all encoder attentions
-    (``EncoderAttentionOptions``), so that any attention works in any encoder.
+    In addition to these fields and properties a config has the options of all encoder
+    attentions (``EncoderAttentionOptions``), so that any attention works in any
+    encoder.
 
-    Class attributes define properties that are fixed in every family. Properties that are fixed in
-    some families and fields in others are Python properties here.
+    Class attributes define properties that are fixed in every family. Properties that
+    are fixed in some families and fields in others are Python properties here.
 
     Attributes:
         vocab_size: number of rows of the embedding table; ids are below it.
         pad_token_id: id that pads rows to a common length.
-        dtype: dtype of the computation; parameters are stored in float32 unless loaded otherwise.
-        matmul_precision: precision of float32 matmuls. "highest" is full float32 precision on every
-            device; "default" is the device's default: factors rounded to bfloat16 on TPUs, to TF32
-            on GPUs; "high" is between them on TPUs. Matmuls of bfloat16 arrays and on CPUs are not
-            affected.
-        remat: True to recompute layers from their inputs for gradients instead of storing expensive
-            results.
-        length_chunk: number of positions that dense maps of the encoder compute at a time; 0 for
-            all.
+        dtype: dtype of the computation; parameters are stored in float32 unless loaded
+            otherwise.
+        matmul_precision: precision of float32 matmuls. "highest" is full float32
+            precision on every device; "default" is the device's default: factors
+            rounded to bfloat16 on TPUs, to TF32 on GPUs; "high" is between them on
+            TPUs. Matmuls of bfloat16 arrays and on CPUs are not affected.
+        remat: True to recompute layers from their inputs for gradients instead of
+            storing expensive results.
+        length_chunk: number of positions that dense maps of the encoder compute at a
+            time; 0 for all.
         prefix: prefix of the bare model's keys in state dicts.
         heads: heads that models of the family may have.
         has_token_types: True if the model adds an embedding of ``token_type_ids``.
-        absent: meaning of fields that a config.json lacks, if it differs from the default here.
-            Defaults are the values of published models; transformers' defaults differ.
-        fixed: fields whose value the class in transformers ignores in any config.json; here they
-            keep their defaults, and other values are rejected.
+        absent: meaning of fields that a config.json lacks, if it differs from the
+            default here. Defaults are the values of published models; transformers'
+            defaults differ.
+        fixed: fields whose value the class in transformers ignores in any config.json;
+            here they keep their defaults, and other values are rejected.
     """
 
     prefix: ClassVar[str] = ""
@@ -74,8 +81,9 @@ class ModelConfig(EncoderAttentionOptions):
 
     @property
     def head(self) -> str:
-        """The model head; "language_model" generates with a decoder, ``models.bert`` lists
-        others."""
+        """The model head; "language_model" generates with a decoder, ``models.bert``
+        lists others.
+        """
         return "none"
 
     @property
@@ -117,8 +125,8 @@ class ModelConfig(EncoderAttentionOptions):
     def max_source_length(self) -> int | None:
         """Maximum input length in tokens, special tokens included; None if unlimited.
 
-        This is only the limit of the positions; ``registry.max_input_length`` adds the limits of
-        the attentions.
+        This is only the limit of the positions; ``registry.max_input_length`` adds the
+        limits of the attentions.
         """
         return None
 
@@ -143,7 +151,9 @@ class ModelConfig(EncoderAttentionOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderDecoderConfig(ModelConfig, CrossAttentionOptions, MemoryOptions, PageOptions):
+class EncoderDecoderConfig(
+    ModelConfig, CrossAttentionOptions, MemoryOptions, PageOptions
+):
     """The attributes of every config of a model with a decoder.
 
     The options of cross-attentions, of memories and of pages are also fields.
@@ -200,7 +210,9 @@ class PublishedEntries:
         labels = self.id2label or {}
         wrong = next((key for key in labels if not key.isdecimal()), None)
         if wrong is not None:
-            raise InputError(f'id2label has the key "{wrong}"; keys are the numbers of labels')
+            raise InputError(
+                f'id2label has the key "{wrong}"; keys are the numbers of labels'
+            )
 
 
 def check_entries(raw: Mapping[str, Any], where: str) -> None:
@@ -210,12 +222,19 @@ def check_entries(raw: Mapping[str, Any], where: str) -> None:
         InputError: an entry of the wrong type.
     """
     names = {field.name for field in dataclasses.fields(PublishedEntries)}
-    from_dict(PublishedEntries, {name: raw[name] for name in names if name in raw}, where)
+    from_dict(
+        PublishedEntries, {name: raw[name] for name in names if name in raw}, where
+    )
 
 
 def check_token_ids(config: ModelConfig) -> None:
     """Raises an InputError if the vocabulary does not contain the id of a special token."""
-    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+    for name in (
+        "pad_token_id",
+        "bos_token_id",
+        "eos_token_id",
+        "decoder_start_token_id",
+    ):
         index = getattr(config, name, None)
         if index is not None and not 0 <= index < config.vocab_size:
             raise InputError(
@@ -237,14 +256,18 @@ def check_divisible(config: ModelConfig, name: str, divisor: str) -> None:
     """Raises an InputError unless the size ``name`` is a multiple of the size ``divisor``."""
     size, by = getattr(config, name), getattr(config, divisor)
     if size % by:
-        raise InputError(f"{name} {size} is not divisible by {divisor} {by}; change either")
+        raise InputError(
+            f"{name} {size} is not divisible by {divisor} {by}; change either"
+        )
 
 
 def check_known(config: ModelConfig, name: str, supported: Iterable[str]) -> None:
     """Raises an InputError that lists ``supported`` if it lacks the value of field ``name``."""
     value = getattr(config, name)
     if value not in supported:
-        raise InputError(f'{name} "{value}" is unknown; {did_you_mean(value, supported)}')
+        raise InputError(
+            f'{name} "{value}" is unknown; {did_you_mean(value, supported)}'
+        )
 
 
 def read_windows(value: int | Sequence[int]) -> tuple[int, ...]:
@@ -288,8 +311,8 @@ def check_pages(config: EncoderDecoderConfig, num_positions: int | None) -> None
         num_positions: number of rows of the encoder's position table, None without one.
 
     Raises:
-        InputError: an empty page, a page longer than the encoder can read, or pages combined with
-            memories.
+        InputError: an empty page, a page longer than the encoder can read, or pages
+            combined with memories.
     """
     if not config.page_length:
         for name in ("page_decoding", "page_recompute"):
@@ -329,12 +352,14 @@ def read_fields(
     """Returns the fields of ``config_class`` in a config.json, and its defaults for absent fields
     if they differ from the values of ``config_class``.
 
-    If there are several end-of-sequence tokens, all of which end generation, the config gets the
-    first.
+    If there are several end-of-sequence tokens, all of which end generation, the config
+    gets the first.
 
     Args:
-        raw: content of the config.json; its other keys, and keys with null values, are left out.
-        runtime_fields: fields that are never read from a file, like ``config_class.fixed``.
+        raw: content of the config.json; its other keys, and keys with null values, are
+            left out.
+        runtime_fields: fields that are never read from a file, like
+            ``config_class.fixed``.
         json_names: field name to its key in the file, if they differ.
     """
     fields = {field.name for field in dataclasses.fields(config_class)}

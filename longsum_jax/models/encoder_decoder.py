@@ -34,13 +34,13 @@ class DocumentMemory(NamedTuple):
 class EncoderDecoder(PreciseModule):
     """An encoder and a decoder; a family adds embeddings and output logits.
 
-    A family's ``setup`` creates ``self.encoder`` and ``self.decoder``; the family defines
-    ``embed_source``, ``embed_target`` and ``output_logits``.
+    A family's ``setup`` creates ``self.encoder`` and ``self.decoder``; the family
+    defines ``embed_source``, ``embed_target`` and ``output_logits``.
 
-    Names of sizes: ``length`` source tokens and ``target_length`` target tokens for each of
-    ``batch`` rows. ``attention_mask`` is nonzero on real tokens; it may be of any type. The encoder
-    returns ``states_length`` states: one per source token and, with
-    ``pass_global_tokens_to_decoder``, one per global token before them.
+    Names of sizes: ``length`` source tokens and ``target_length`` target tokens for
+    each of ``batch`` rows. ``attention_mask`` is nonzero on real tokens; it may be of
+    any type. The encoder returns ``states_length`` states: one per source token and,
+    with ``pass_global_tokens_to_decoder``, one per global token before them.
     """
 
     config: EncoderDecoderConfig
@@ -93,11 +93,13 @@ class EncoderDecoder(PreciseModule):
             chosen, rejected: ids of the targets; IGNORED_LABEL is left out.
         """
         states = self.encode(input_ids, attention_mask, deterministic)
-        # The two targets of a row remain adjacent, so that no row moves over a mesh and the
-        # decoder's gradients are summed once.
+        # The two targets of a row remain adjacent, so that no row moves over a mesh and
+        # the decoder's gradients are summed once.
         labels = jnp.stack([chosen, rejected], 1).reshape(-1, chosen.shape[-1])
         states, mask = (jnp.repeat(x, 2, axis=0) for x in (states, attention_mask))
-        x = self.decoder_states(self.decoder_inputs(labels), states, mask, deterministic)
+        x = self.decoder_states(
+            self.decoder_inputs(labels), states, mask, deterministic
+        )
         log_probs = -self.token_scores(x, labels).losses.sum(-1)
         return log_probs.reshape(-1, 2)
 
@@ -106,7 +108,9 @@ class EncoderDecoder(PreciseModule):
     ) -> Int[Array, "batch target_length"]:
         """Returns the tokens that the decoder reads to predict ``labels``."""
         c = self.config
-        return shift_right(labels, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id)
+        return shift_right(
+            labels, start_id=c.decoder_start_token_id, pad_id=c.pad_token_id
+        )
 
     def token_scores(
         self,
@@ -134,8 +138,8 @@ class EncoderDecoder(PreciseModule):
 
         Args:
             layer: number of encoder layers to apply; None for all.
-            **inputs: additional inputs of the encoder attention: ``global_indices`` int [batch,
-                num_globals] for ``longformer``.
+            **inputs: additional inputs of the encoder attention: ``global_indices`` int
+                [batch, num_globals] for ``longformer``.
 
         Raises:
             InputError: additional inputs for a model that reads pages.
@@ -151,7 +155,9 @@ class EncoderDecoder(PreciseModule):
         x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
         norm = self.source_embedding_norm()
         inputs = self.default_inputs(input_ids) | inputs
-        return self.encoder(x, mask, deterministic, embedding_norm=norm, layer=layer, **inputs)
+        return self.encoder(
+            x, mask, deterministic, embedding_norm=norm, layer=layer, **inputs
+        )
 
     def _encode_pages(
         self,
@@ -165,11 +171,16 @@ class EncoderDecoder(PreciseModule):
         length = ids.shape[1]
         if length <= c.page_length:
             return self._encode_page(ids, mask, deterministic, layer)
-        # A row that ends before others has pages without a token, whose states are never read.
+        # A row that ends before others has pages without a token, whose states are
+        # never read.
         if not c.page_context:
             blocks = to_blocks(ids, c.page_length), to_blocks(mask, c.page_length)
-            return from_blocks(self._encode_blocks(*blocks, deterministic, layer), length)
-        pages = make_pages(mask, c.page_length, c.page_context, full_last=not c.page_decoding)
+            return from_blocks(
+                self._encode_blocks(*blocks, deterministic, layer), length
+            )
+        pages = make_pages(
+            mask, c.page_length, c.page_context, full_last=not c.page_decoding
+        )
         shape = pages.positions.shape
         blocks = pages.split(ids).reshape(shape), pages.split(mask).reshape(shape)
         states = self._encode_blocks(*blocks, deterministic, layer)
@@ -184,11 +195,12 @@ class EncoderDecoder(PreciseModule):
     ) -> Float[Array, "batch pages page_length d_model"]:
         """Encodes pages all at once or, with ``page_recompute``, one page of every row at a time.
 
-        In the second case the backward pass encodes each page again from its tokens and adds its
-        gradient to the sum of all pages: gradient caching (CachED, Saxena et al. 2025). The result
-        equals the gradient of a single pass over all pages.
+        In the second case the backward pass encodes each page again from its tokens and
+        adds its gradient to the sum of all pages: gradient caching (CachED, Saxena et
+        al. 2025). The result equals the gradient of a single pass over all pages.
         """
-        # Parameters and cached kernels are shared by all pages; a loop could not create them.
+        # Parameters and cached kernels are shared by all pages; a loop could not create
+        # them.
         creates = self.is_initializing() or self.is_mutable_collection(KERNELS)
         if not self.config.page_recompute or creates:
             # All pages as rows of one batch: [batch * pages, page_length].
@@ -196,7 +208,9 @@ class EncoderDecoder(PreciseModule):
             states = self._encode_page(*rows, deterministic, layer)
             return jnp.reshape(states, (*ids.shape, -1))
 
-        def encode_page(model: EncoderDecoder, ids: AnyArray, mask: AnyArray) -> AnyArray:
+        def encode_page(
+            model: EncoderDecoder, ids: AnyArray, mask: AnyArray
+        ) -> AnyArray:
             return model._encode_page(ids, mask, deterministic, layer)
 
         # The loop already keeps XLA from merging a page with its recomputation.
@@ -223,7 +237,9 @@ class EncoderDecoder(PreciseModule):
         x = self.embed_source(ids)
         norm = self.source_embedding_norm()
         inputs = self.default_inputs(ids)
-        states = self.encoder(x, mask, deterministic, embedding_norm=norm, layer=layer, **inputs)
+        states = self.encoder(
+            x, mask, deterministic, embedding_norm=norm, layer=layer, **inputs
+        )
         return without_globals(states, ids.shape[1])
 
     def make_page_scores(self) -> None:
@@ -250,7 +266,8 @@ class EncoderDecoder(PreciseModule):
             page_mask: True for pages with a token.
         """
         x = x.reshape(*page_mask.shape, *x.shape[1:])
-        scores = self.page_scores(x)[..., 0].astype(jnp.float32)  # [batch, pages, target_length]
+        # [batch, pages, target_length]
+        scores = self.page_scores(x)[..., 0].astype(jnp.float32)
         # A softmax over the pages, for every target position.
         weights = masked_softmax(jnp.moveaxis(scores, 1, 2), page_mask[:, None])
         weights = jnp.moveaxis(weights, 2, 1)
@@ -263,8 +280,8 @@ class EncoderDecoder(PreciseModule):
 
         Args:
             rows: number of documents.
-            source_length, target_length: numbers of tokens of the next segments and of their
-                targets.
+            source_length, target_length: numbers of tokens of the next segments and of
+                their targets.
             pending: number of segments whose writes gradients flow back through; see
                 ``layers.memory``.
         """
@@ -284,8 +301,8 @@ class EncoderDecoder(PreciseModule):
 
         Args:
             **inputs: keyword arguments of ``encode``, and ``salient`` for models with
-                ``salient_vectors``: a pair of states of important tokens in other segments [batch,
-                vectors, d_model] and their mask [batch, vectors].
+                ``salient_vectors``: a pair of states of important tokens in other
+                segments [batch, vectors, d_model] and their mask [batch, vectors].
         """
         x = constrain(self.embed_source(input_ids), "batch", "length", "act_embed")
         norm = self.source_embedding_norm()
@@ -325,7 +342,9 @@ class EncoderDecoder(PreciseModule):
         deterministic: bool = True,
     ) -> Float[Array, "batch target_length vocab"]:
         """Returns float32 logits of every next token."""
-        x = self.decoder_states(decoder_input_ids, encoder_states, attention_mask, deterministic)
+        x = self.decoder_states(
+            decoder_input_ids, encoder_states, attention_mask, deterministic
+        )
         return self.output_logits(x)
 
     def decoder_states(
@@ -341,7 +360,8 @@ class EncoderDecoder(PreciseModule):
         if not self.config.page_decoding:
             return self.decoder(x, encoder_states, mask, deterministic)
         states, mask = self._in_pages(encoder_states), self._in_pages(mask)
-        # Every page has its own copy of the target: [batch * pages, target_length, d_model].
+        # Every page has its own copy of the target: [batch * pages, target_length,
+        # d_model].
         page_mask = mask.any(1).reshape(x.shape[0], -1)
         x = jnp.repeat(x, page_mask.shape[1], 0)
         x = self.decoder(x, states, mask, deterministic)
@@ -365,7 +385,9 @@ class EncoderDecoder(PreciseModule):
         if self.config.page_decoding:
             encoder_states, mask = self._in_pages(encoder_states), self._in_pages(mask)
         decoder_memory = None if memory is None else memory.decoder
-        return self.decoder.read_source(encoder_states, mask, decoder_memory, stores_states)
+        return self.decoder.read_source(
+            encoder_states, mask, decoder_memory, stores_states
+        )
 
     def init_cache(
         self, source: DecoderSource, beams: int, length: int, drafted: int = 0
@@ -391,7 +413,8 @@ class EncoderDecoder(PreciseModule):
         With a ``DraftCache`` the ids of a row are consecutive tokens of a sequence.
 
         Args:
-            layers: parameters of every decoder layer, see ``layers.decoder.Decoder.step``.
+            layers: parameters of every decoder layer, see
+                ``layers.decoder.Decoder.step``.
         """
         positions = cache.query_positions
         # Rows of the cache are pages; all pages of a document have the same positions.
@@ -401,7 +424,9 @@ class EncoderDecoder(PreciseModule):
             x, cache = self.decoder.step(x, cache, source, layers)
             return self.output_logits(x), cache
         page_mask = source.mask.any((1, 2, 3)).reshape(ids.shape[0], -1)
-        x, cache = self.decoder.step(jnp.repeat(x, page_mask.shape[1], 0), cache, source, layers)
+        x, cache = self.decoder.step(
+            jnp.repeat(x, page_mask.shape[1], 0), cache, source, layers
+        )
         return self.output_logits(self._mix_pages(x, page_mask)), cache
 
     def _states_mask(
@@ -438,7 +463,8 @@ class EncoderDecoder(PreciseModule):
 
         Args:
             ids: target tokens; in decoding the newest token of each beam.
-            positions: positions of the columns, int [length], or of the rows, [batch, 1].
+            positions: positions of the columns, int [length], or of the rows, [batch,
+                1].
         """
         raise NotImplementedError
 

@@ -16,14 +16,18 @@ from longsum_jax.typing import AnyArray
 
 
 def mean_state(
-    states: Float[AnyArray, "batch length d_model"], mask: Bool[AnyArray, "batch length"]
+    states: Float[AnyArray, "batch length d_model"],
+    mask: Bool[AnyArray, "batch length"],
 ) -> Float[Array, "batch d_model"]:
     """Returns the mean state of the real tokens of each row, computed in float32.
 
     Rows without a real token are zeros.
     """
     total = jnp.einsum(
-        "bld,bl->bd", states, mask.astype(states.dtype), preferred_element_type=jnp.float32
+        "bld,bl->bd",
+        states,
+        mask.astype(states.dtype),
+        preferred_element_type=jnp.float32,
     )
     count = jnp.maximum(mask.sum(-1, keepdims=True), 1)
     return (total / count).astype(states.dtype)
@@ -35,8 +39,8 @@ class ExtractionHead(Layer):
     Attributes:
         stack: config of the sentence encoder; the head has its width, norm and dropout.
         num_heads: number of heads of the attention.
-        sentence_positions: True to add sinusoidal positions (Vaswani et al. 2017) to sentence
-            vectors.
+        sentence_positions: True to add sinusoidal positions (Vaswani et al. 2017) to
+            sentence vectors.
     """
 
     num_heads: int
@@ -49,7 +53,9 @@ class ExtractionHead(Layer):
             num_heads=self.num_heads,
             d_kv=d_kv,
             attention_scale=d_kv**-0.5,
-            options=EncoderAttentionOptions(attention_backend=s.options.attention_backend),
+            options=EncoderAttentionOptions(
+                attention_backend=s.options.attention_backend
+            ),
         )
         self.attention = get_encoder_attention(full.options).from_stack(full)
         self.attention_norm = s.make_norm()
@@ -57,7 +63,9 @@ class ExtractionHead(Layer):
         self.dense = Linear(
             (s.d_model, s.d_model), ("embed", "embed_out"), init, zeros, dtype=s.dtype
         )
-        self.out = Linear((s.d_model, 1), ("embed", "labels"), init, zeros, dtype=s.dtype)
+        self.out = Linear(
+            (s.d_model, 1), ("embed", "labels"), init, zeros, dtype=s.dtype
+        )
         self.dropout = Dropout(s.dropout_rate)
 
     def __call__(

@@ -13,8 +13,14 @@ import jax
 import jax.numpy as jnp
 
 from longsum_jax.errors import InputError
-from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
-from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
+from longsum_jax.layers.attention.options import (
+    CrossAttentionOptions,
+    EncoderAttentionOptions,
+)
+from longsum_jax.layers.attention.registry import (
+    CROSS_ATTENTIONS,
+    get_encoder_attention,
+)
 from longsum_jax.layers.layer_groups import is_hybrid, parse_hybrid, parse_layer_path
 from longsum_jax.layers.stack import MemoryOptions, PageOptions
 from longsum_jax.models import lsg_layout
@@ -22,7 +28,8 @@ from longsum_jax.models.config import EncoderDecoderConfig, ModelConfig
 from longsum_jax.models.weight_map import WeightMap, WeightRow
 from longsum_jax.schema import from_dict
 
-# Prefix of the family's name in the model_type of models that only this library supports.
+# Prefix of the family's name in the model_type of models that only this library
+# supports.
 LIBRARY_PREFIX = "longsum_jax/"
 
 
@@ -41,24 +48,29 @@ class Family:
         config_class: frozen dataclass whose fields have Hugging Face names.
         module_class: Flax module class, constructed from a config.
         presets: configs by name.
-        runtime_fields: config fields that select how to compute and are not written to checkpoints.
-        read_config: function from the content of a config.json to config fields; it raises an
-            InputError if the model is not supported.
-        published_weight_map: function from a config to the names of the parameters in state dicts
-            of transformers; see ``weight_map`` for any model.
-        write_config: function from a config to the entries of config.json that the published code
-            reads in addition to or instead of the fields; None removes an entry.
-        infer_from_weights: function (config, tensors by key as stored) -> config that sets the
-            fields that depend on the stored tensors: tied output weights, a pooler, stored position
-            tables. A tensor has a shape and a dtype, and ``np.asarray`` reads it.
+        runtime_fields: config fields that select how to compute and are not written to
+            checkpoints.
+        read_config: function from the content of a config.json to config fields; it
+            raises an InputError if the model is not supported.
+        published_weight_map: function from a config to the names of the parameters in
+            state dicts of transformers; see ``weight_map`` for any model.
+        write_config: function from a config to the entries of config.json that the
+            published code reads in addition to or instead of the fields; None removes
+            an entry.
+        infer_from_weights: function (config, tensors by key as stored) -> config that
+            sets the fields that depend on the stored tensors: tied output weights, a
+            pooler, stored position tables. A tensor has a shape and a dtype, and
+            ``np.asarray`` reads it.
         is_encoder_decoder: False for families without a decoder.
-        attentions: encoder attentions of the class in transformers, or of a published class derived
-            from it. A model with another encoder attention, or without full cross-attention, is
-            saved under a model_type of this library, so that other libraries do not misread it.
-        mixes_attentions: True if the layers of a published model may have different ``attentions``.
-        generation: defaults for checkpoints without generation_config.json. Their maximum length
-            counts the start token: with ``max_new_tokens`` in the file, a ``max_length`` passed by
-            a transformers user would have no effect.
+        attentions: encoder attentions of the class in transformers, or of a published
+            class derived from it. A model with another encoder attention, or without
+            full cross-attention, is saved under a model_type of this library, so that
+            other libraries do not misread it.
+        mixes_attentions: True if the layers of a published model may have different
+            ``attentions``.
+        generation: defaults for checkpoints without generation_config.json. Their
+            maximum length counts the start token: with ``max_new_tokens`` in the file,
+            a ``max_length`` passed by a transformers user would have no effect.
     """
 
     name: str
@@ -85,7 +97,9 @@ class Family:
         with _errors_at(where):
             return from_dict(self.config_class, values, where)
 
-    def config_of_json(self, raw: Mapping[str, Any], where: str, **runtime: Any) -> ModelConfig:
+    def config_of_json(
+        self, raw: Mapping[str, Any], where: str, **runtime: Any
+    ) -> ModelConfig:
         """Returns the config described by a config.json.
 
         Args:
@@ -103,7 +117,8 @@ class Family:
     def config_json(self, config: ModelConfig) -> dict[str, Any]:
         """Returns the content of config.json.
 
-        It contains the keys that transformers reads, and the options of the attentions in use.
+        It contains the keys that transformers reads, and the options of the attentions
+        in use.
         """
         unused = _attention_fields() - _used_attention_fields(config)
         left_out = unused.union(self.runtime_fields)
@@ -112,23 +127,33 @@ class Family:
             "architectures": [self.architecture],
             "is_encoder_decoder": True,
         }
-        values |= {key: value for key, value in vars(config).items() if key not in left_out}
+        values |= {
+            key: value for key, value in vars(config).items() if key not in left_out
+        }
         values |= self.write_config(config)
         if not self.is_published(config):
             values["model_type"] = LIBRARY_PREFIX + self.name
         elif config.encoder_attention == "lsg":
-            values |= lsg_layout.published_entries(self.name, values["architectures"][0])
+            values |= lsg_layout.published_entries(
+                self.name, values["architectures"][0]
+            )
         return {key: value for key, value in values.items() if value is not None}
 
-    def generation_config(self, config: ModelConfig, stored: Mapping[str, Any]) -> dict[str, Any]:
+    def generation_config(
+        self, config: ModelConfig, stored: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Returns the content of generation_config.json.
 
         Args:
             config: config whose token ids are defaults.
-            stored: options that override the defaults; None counts as absent. ``max_new_tokens``
-                replaces the default ``max_length``, which is never more than the decoder can read.
+            stored: options that override the defaults; None counts as absent.
+                ``max_new_tokens`` replaces the default ``max_length``, which is never
+                more than the decoder can read.
         """
-        if not isinstance(config, EncoderDecoderConfig) or config.head != "language_model":
+        if (
+            not isinstance(config, EncoderDecoderConfig)
+            or config.head != "language_model"
+        ):
             return {}
         ids = ("pad_token_id", "eos_token_id", "decoder_start_token_id")
         defaults = {name: getattr(config, name) for name in ids}
@@ -144,7 +169,8 @@ class Family:
     def weight_map(self, config: ModelConfig) -> WeightMap:
         """Returns the names of all parameters in state dicts.
 
-        Parameters without a counterpart in transformers keep their path, with dots for slashes.
+        Parameters without a counterpart in transformers keep their path, with dots for
+        slashes.
         """
         published = self.published_weight_map(config)
         rows = {row.path: row for row in published.rows}
@@ -157,14 +183,19 @@ class Family:
         """Returns the paths of the parameters without a counterpart in the published class."""
         published = {row.path for row in self.published_weight_map(config).rows}
         paths = self.parameter_shapes(config)
-        return {path for path in paths if _path_in_equal_stack(path)[0] not in published}
+        return {
+            path for path in paths if _path_in_equal_stack(path)[0] not in published
+        }
 
     def is_published(self, config: ModelConfig) -> bool:
         """Returns True if the class in transformers supports the model of this config."""
         names = [config.encoder_attention]
         if self.mixes_attentions and is_hybrid(config.encoder_attention):
             names = [name for name, _ in parse_hybrid(config.encoder_attention)]
-        if not set(names) <= set(self.published_attentions(config)) or config.head == "extraction":
+        if (
+            not set(names) <= set(self.published_attentions(config))
+            or config.head == "extraction"
+        ):
             return False
         if not isinstance(config, EncoderDecoderConfig):
             return True
@@ -195,8 +226,8 @@ class Family:
         return 3 if self.is_encoder_decoder else 2
 
 
-# Tracing a model takes a second, and loading, saving and training repeatedly need the same shapes.
-# A jitted function is traced once for all callers.
+# Tracing a model takes a second, and loading, saving and training repeatedly need the
+# same shapes. A jitted function is traced once for all callers.
 @functools.lru_cache(maxsize=64)
 def _init_fn(
     module_class: Callable[[Any], nn.Module], config: ModelConfig, num_inputs: int
@@ -241,7 +272,12 @@ def _field_names(options: type) -> set[str]:
 
 def _attention_fields() -> set[str]:
     """Returns the config fields that only some attentions read."""
-    classes = (EncoderAttentionOptions, CrossAttentionOptions, MemoryOptions, PageOptions)
+    classes = (
+        EncoderAttentionOptions,
+        CrossAttentionOptions,
+        MemoryOptions,
+        PageOptions,
+    )
     fields = set().union(*map(_field_names, classes))
     return fields - {"encoder_attention"}
 
@@ -252,7 +288,10 @@ def _used_attention_fields(config: ModelConfig) -> set[str]:
     if not isinstance(config, EncoderDecoderConfig):
         return used
     if config.cross_attention != "full":
-        used |= {"cross_attention", *CROSS_ATTENTIONS[config.cross_attention].option_names()}
+        used |= {
+            "cross_attention",
+            *CROSS_ATTENTIONS[config.cross_attention].option_names(),
+        }
     if config.page_length:
         used |= _field_names(PageOptions)
     if config.has_memory:

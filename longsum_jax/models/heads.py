@@ -32,8 +32,8 @@ class LabelOptions:
         num_labels: number of outputs of the head.
         problem_type: whether a text has one label or any number of labels.
         id2label: names of the labels in order; empty if they have no names.
-        classifier_dropout: dropout rate before the last layer of the head; None for the rate of the
-            layers.
+        classifier_dropout: dropout rate before the last layer of the head; None for the
+            rate of the layers.
     """
 
     num_labels: Size = 2
@@ -46,7 +46,8 @@ def check_labels(config: Any) -> None:
     """Checks the labels of a config against its head.
 
     Raises:
-        InputError: no label, a number of names other than the number of labels, or labels of spans.
+        InputError: no label, a number of names other than the number of labels, or
+            labels of spans.
     """
     if config.id2label and len(config.id2label) != config.num_labels:
         raise InputError(
@@ -88,8 +89,8 @@ def write_labels(config: Any) -> dict[str, Any]:
         "label2id": {name: i for i, name in enumerate(names)},
     }
     if config.problem_type == "single_label_classification":
-        # transformers infers it for integer labels, and would otherwise apply it to every later
-        # training, with any number of labels.
+        # transformers infers it for integer labels, and would otherwise apply it to
+        # every later training, with any number of labels.
         values["problem_type"] = None
     return values
 
@@ -129,7 +130,9 @@ def biased_linear(
     features: tuple[int, int], axes: tuple[str, str], std: float, dtype: Any, name: str
 ) -> Linear:
     """Returns a linear layer with a bias of zeros and normally distributed weights."""
-    return Linear(features, axes, normal(std), nn.initializers.zeros, dtype=dtype, name=name)
+    return Linear(
+        features, axes, normal(std), nn.initializers.zeros, dtype=dtype, name=name
+    )
 
 
 class TextHead(nn.Module):
@@ -139,7 +142,8 @@ class TextHead(nn.Module):
         d_model: size of the state.
         outputs: number of labels, or 1 for the score of a choice.
         std: standard deviation of the initial weights.
-        activation: activation after the hidden layer, a key of ``layers.dense.ACTIVATIONS``.
+        activation: activation after the hidden layer, a key of
+            ``layers.dense.ACTIVATIONS``.
         input_dropout: dropout rate before the hidden layer.
         dropout: dropout rate after it.
     """
@@ -159,7 +163,9 @@ class TextHead(nn.Module):
         """Returns float32 logits."""
         hidden, labels = (self.d_model, self.d_model), (self.d_model, self.outputs)
         x = Dropout(self.input_dropout)(state, deterministic)
-        x = biased_linear(hidden, ("embed", "embed_out"), self.std, self.dtype, "dense")(x)
+        x = biased_linear(
+            hidden, ("embed", "embed_out"), self.std, self.dtype, "dense"
+        )(x)
         x = ACTIVATIONS[self.activation](x)
         x = Dropout(self.dropout)(x, deterministic)
         x = biased_linear(labels, ("embed", "labels"), self.std, self.dtype, "out")(x)

@@ -18,11 +18,11 @@ from longsum_jax.models.weight_map import WeightMap, WeightRow, linears
 class LocostConfig(t5.T5Config):
     """The config of LOCOST: T5 with ``encoder_attention="s4d"``.
 
-    Keys as in the published config.json; the defaults are the published base model of 234,724,224
-    parameters. Fields that begin with ``ssm_`` select between the paper and its published code if
-    they differ (defaults: the code). ``layers.S4D`` describes them under their
-    names without the prefix, and also ``d_state``, ``bidirectional`` and ``gating``;
-    the other fields belong to ``T5Config``.
+    Keys as in the published config.json; the defaults are the published base model of
+    234,724,224 parameters. Fields that begin with ``ssm_`` select between the paper and
+    its published code if they differ (defaults: the code). ``layers.S4D`` describes
+    them under their names without the prefix, and also ``d_state``, ``bidirectional``
+    and ``gating``; the other fields belong to ``T5Config``.
 
     Raises:
         InputError: a value out of range, or a ``d_model`` that ``num_heads`` does
@@ -48,7 +48,9 @@ class LocostConfig(t5.T5Config):
 PRESETS: dict[str, LocostConfig] = {
     "base": LocostConfig(),
     "base_hepos": LocostConfig(cross_attention="hepos", hepos_stride=4),
-    "small": LocostConfig(d_model=256, d_state=128, d_kv=64, d_ff=704, num_layers=6, num_heads=4),
+    "small": LocostConfig(
+        d_model=256, d_state=128, d_kv=64, d_ff=704, num_layers=6, num_heads=4
+    ),
     "tiny": LocostConfig(
         vocab_size=512,
         d_model=64,
@@ -89,7 +91,10 @@ def encoder_rows(config: LocostConfig) -> list[WeightRow]:
         WeightRow(f"{path}/self_norm/scale", f"{key}.0.layer_prenorm.weight"),
         WeightRow(f"{path}/self_attention/D", f"{ssm}.D"),
         *linears(f"{path}/self_attention", ssm, *projections, bias=True),
-        *(WeightRow(f"{path}/self_attention/{name}", f"{ssm}.kernel.{name}") for name in kernel),
+        *(
+            WeightRow(f"{path}/self_attention/{name}", f"{ssm}.kernel.{name}")
+            for name in kernel
+        ),
         WeightRow(f"{path}/ff_norm/scale", f"{key}.1.layer_norm.weight"),
         *t5.feed_forward_rows(config, f"{path}/feed_forward", f"{key}.1"),
         WeightRow("encoder/final_norm/scale", "encoder.final_layer_norm.weight"),
@@ -112,8 +117,8 @@ FAMILY = Family(
     write_config=write_config,
     published_weight_map=weight_map,
     attentions=("s4d",),
-    # The published evaluation generates greedily up to 512 tokens, without counting the start
-    # token.
+    # The published evaluation generates greedily up to 512 tokens, without counting the
+    # start token.
     generation={"max_length": 513},
     **t5.SHARED,
 )

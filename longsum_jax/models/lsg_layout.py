@@ -1,8 +1,9 @@
 """The config.json of published LSG checkpoints.
 
-They keep the model_type of the model that they were converted from; ``base_model_prefix`` is "lsg",
-and the architecture begins with "LSG". Checkpoints of this library do not contain the published
-code: ``auto_map`` only lists the names under which it must be placed.
+They keep the model_type of the model that they were converted from;
+``base_model_prefix`` is "lsg", and the architecture begins with "LSG". Checkpoints of
+this library do not contain the published code: ``auto_map`` only lists the names under
+which it must be placed.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,8 @@ GLOBALS = "encoder/attention/global_embeddings"  # path of the parameter
 
 _TASKS = ("QuestionAnswering", "SequenceClassification")
 _ENCODER_TASKS = {
-    task: f"For{task}" for task in ("MaskedLM", "MultipleChoice", *_TASKS, "TokenClassification")
+    task: f"For{task}"
+    for task in ("MaskedLM", "MultipleChoice", *_TASKS, "TokenClassification")
 }
 _DECODER_TASKS = {
     "CausalLM": "ForCausalLM",
@@ -30,8 +32,8 @@ _DECODER_TASKS = {
 }
 _PRETRAINING = {"PreTraining": "ForPreTraining"}
 _CAUSAL = {"CausalLM": "ForCausalLM"}
-# model_type to the name in class names, and to a mapping from the suffix of transformers' auto
-# class to the suffix of the published class.
+# model_type to the name in class names, and to a mapping from the suffix of
+# transformers' auto class to the suffix of the published class.
 _CLASSES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "bert": ("Bert", {"CausalLM": "LMHeadModel", **_PRETRAINING, **_ENCODER_TASKS}),
     "roberta": ("Roberta", _CAUSAL | _ENCODER_TASKS),
@@ -42,7 +44,10 @@ _CLASSES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "distilbert": ("DistilBert", _ENCODER_TASKS),
     "bart": ("Bart", _DECODER_TASKS),
     "mbart": ("MBart", _DECODER_TASKS),
-    "pegasus": ("Pegasus", {name: _DECODER_TASKS[name] for name in ("CausalLM", "Seq2SeqLM")}),
+    "pegasus": (
+        "Pegasus",
+        {name: _DECODER_TASKS[name] for name in ("CausalLM", "Seq2SeqLM")},
+    ),
 }
 
 
@@ -58,7 +63,8 @@ def normalize_config(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     values = {**DEFAULTS, **raw, "encoder_attention": "lsg"}
     if values["sparsity_type"] is None:
         values["sparsity_type"] = "none"
-    values["num_global_tokens"] = max(1, values["num_global_tokens"])  # as in the published code
+    # as in the published code
+    values["num_global_tokens"] = max(1, values["num_global_tokens"])
     return values
 
 

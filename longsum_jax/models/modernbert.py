@@ -22,18 +22,36 @@ from longsum_jax.layers.layer_groups import layer_attentions
 from longsum_jax.layers.partitioning import logical
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.models.bert import Bert
-from longsum_jax.models.bert_config import BIDIRECTIONAL_HEADS, VOCABULARY_HEADS, BertConfig
+from longsum_jax.models.bert_config import (
+    BIDIRECTIONAL_HEADS,
+    VOCABULARY_HEADS,
+    BertConfig,
+)
 from longsum_jax.models.bert_json import HEAD_SUFFIXES, RUNTIME_FIELDS
 from longsum_jax.models.config import check_known, read_fields
 from longsum_jax.models.extraction_head import ExtractionHead, mean_state
 from longsum_jax.models.family import Family
-from longsum_jax.models.heads import SPAN_OUTPUTS, biased_linear, head_of, read_labels, write_labels
+from longsum_jax.models.heads import (
+    SPAN_OUTPUTS,
+    biased_linear,
+    head_of,
+    read_labels,
+    write_labels,
+)
 from longsum_jax.models.t5gemma import attention_of, check_layer_types, read_rotary
 from longsum_jax.models.vocabulary import vocabulary_logits
 from longsum_jax.models.weight_map import WeightMap, WeightRow, fused_linears, linear
 from longsum_jax.ops.positions import Rotary
 from longsum_jax.ops.storage import Stored
-from longsum_jax.schema import Count, Layers, Length, Positive, PositiveFloat, Rate, Size
+from longsum_jax.schema import (
+    Count,
+    Layers,
+    Length,
+    Positive,
+    PositiveFloat,
+    Rate,
+    Size,
+)
 from longsum_jax.typing import AnyArray
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"
@@ -56,19 +74,21 @@ def _layer_types(num_layers: int, every: int = _EVERY) -> list[str]:
 class ModernBertConfig(BertConfig):
     """The config of ModernBERT; defaults of ModernBERT base.
 
-    The kinds of the layers are its ``encoder_attention``: "full", "local" with the window
-    ``local_radius``, or a list of both. Any other attention may replace them. In training, dropout
-    also follows the feed-forwards, as in BERT, but not in transformers; published models have none.
+    The kinds of the layers are its ``encoder_attention``: "full", "local" with the
+    window ``local_radius``, or a list of both. Any other attention may replace them. In
+    training, dropout also follows the feed-forwards, as in BERT, but not in
+    transformers; published models have none.
 
     Attributes:
         full_rotary: base of the rotary positions of layers with full attention.
         local_rotary: base of the rotary positions of layers with a window.
         full_rotary_factor, local_rotary_factor: divisors of these positions.
-        norm_bias, attention_bias, mlp_bias, classifier_bias, decoder_bias: True if the norms, the
-            linear layers of attention and of feed-forwards, the hidden layer of the head, and the
-            logits of the vocabulary have biases.
+        norm_bias, attention_bias, mlp_bias, classifier_bias, decoder_bias: True if the
+            norms, the linear layers of attention and of feed-forwards, the hidden layer
+            of the head, and the logits of the vocabulary have biases.
         mlp_dropout: dropout rate inside of feed-forwards.
-        classifier_pooling: state of a text in classification: the first token's, or the mean.
+        classifier_pooling: state of a text in classification: the first token's, or the
+            mean.
         classifier_activation: activation in the head.
     """
 
@@ -157,7 +177,8 @@ class ModernHead(nn.Module):
     """The head of ModernBERT: a hidden layer, an activation and a norm, then the outputs.
 
     Attributes:
-        outputs: number of outputs; 0 for logits of the vocabulary, by the embedding table.
+        outputs: number of outputs; 0 for logits of the vocabulary, by the embedding
+            table.
     """
 
     config: ModernBertConfig
@@ -173,8 +194,8 @@ class ModernHead(nn.Module):
 
         Args:
             states: states of tokens or texts.
-            table_or_deterministic: the embedding table for logits of the vocabulary; otherwise
-                False in training.
+            table_or_deterministic: the embedding table for logits of the vocabulary;
+                otherwise False in training.
         """
         c = self.config
         shape, axes = (c.hidden_size, c.hidden_size), ("embed", "embed_out")
@@ -187,7 +208,9 @@ class ModernHead(nn.Module):
             assert isinstance(table_or_deterministic, bool)
             x = Dropout(c.head_dropout)(x, table_or_deterministic)
             features, labels = (c.hidden_size, self.outputs), ("embed", "labels")
-            x = biased_linear(features, labels, std, c.compute_dtype, "out")(jnp.asarray(x))
+            x = biased_linear(features, labels, std, c.compute_dtype, "out")(
+                jnp.asarray(x)
+            )
             return x.astype(jnp.float32)
         assert not isinstance(table_or_deterministic, bool)
         logits = vocabulary_logits(x, table_or_deterministic)
@@ -292,7 +315,10 @@ def write_config(config: ModernBertConfig) -> dict[str, Any]:
     parameters = {}
     for name, kind in (("full_rotary", _FULL), ("local_rotary", _SLIDING)):
         factor = getattr(config, f"{name}_factor")
-        rope: dict[str, Any] = {"rope_type": "default", "rope_theta": getattr(config, name)}
+        rope: dict[str, Any] = {
+            "rope_type": "default",
+            "rope_theta": getattr(config, name),
+        }
         if factor != 1:
             rope |= {"rope_type": "linear", "factor": factor}
         parameters[kind] = rope
@@ -323,10 +349,16 @@ def weight_map(config: ModernBertConfig) -> WeightMap:
         *_norm("encoder/final_norm", "model.final_norm", config),
         *_norm(f"{path}/self_norm", f"{key}.attn_norm", config),
         *_norm(f"{path}/ff_norm", f"{key}.mlp_norm", config),
-        *fused_linears(f"{path}/self_attention", f"{key}.attn.Wqkv", "q", "k", "v", bias=bias),
+        *fused_linears(
+            f"{path}/self_attention", f"{key}.attn.Wqkv", "q", "k", "v", bias=bias
+        ),
         *linear(f"{path}/self_attention/o", f"{key}.attn.Wo", inputs=2, bias=bias),
         *fused_linears(
-            f"{path}/feed_forward", f"{key}.mlp.Wi", "wi_0", "wi_1", bias=config.mlp_bias
+            f"{path}/feed_forward",
+            f"{key}.mlp.Wi",
+            "wi_0",
+            "wi_1",
+            bias=config.mlp_bias,
         ),
         *linear(f"{path}/feed_forward/wo", f"{key}.mlp.Wo", bias=config.mlp_bias),
     ]
@@ -350,7 +382,9 @@ def weight_map(config: ModernBertConfig) -> WeightMap:
 def _norm(path: str, key: str, config: ModernBertConfig) -> list[WeightRow]:
     """Returns the rows of a norm."""
     rows = [WeightRow(f"{path}/scale", f"{key}.weight")]
-    return [*rows, WeightRow(f"{path}/bias", f"{key}.bias")] if config.norm_bias else rows
+    return (
+        [*rows, WeightRow(f"{path}/bias", f"{key}.bias")] if config.norm_bias else rows
+    )
 
 
 _SMALL: dict[str, Any] = {

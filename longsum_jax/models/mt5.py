@@ -1,7 +1,7 @@
 """mT5 (Xue et al. 2021) and umT5 (Chung et al. 2023): multilingual T5 1.1.
 
-Both reproduce transformers' outputs for their published checkpoints. They differ from T5 1.1 only
-in sizes; umT5 also has a relative bias in every layer.
+Both reproduce transformers' outputs for their published checkpoints. They differ from
+T5 1.1 only in sizes; umT5 also has a relative bias in every layer.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,8 @@ class MT5Config(t5.T5Config):
 class UMT5Config(MT5Config):
     """The config of umT5; keys as in config.json, defaults of umT5 small.
 
-    ``scale_decoder_outputs`` is true, as in transformers 5, whatever the flag of tied weights.
+    ``scale_decoder_outputs`` is true, as in transformers 5, whatever the flag of tied
+    weights.
     """
 
     bias_per_layer: ClassVar[bool] = True
@@ -61,7 +62,9 @@ def presets(config_class: type[MT5Config]) -> dict[str, MT5Config]:
     }
 
 
-def read_config(raw: Mapping[str, Any], config_class: type[MT5Config]) -> dict[str, Any]:
+def read_config(
+    raw: Mapping[str, Any], config_class: type[MT5Config]
+) -> dict[str, Any]:
     """Returns the fields of ``config_class`` in a config.json."""
     default = {"scale_decoder_outputs": config_class.scale_decoder_outputs}
     return t5.read_config({**default, **raw}, config_class)

@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.registry import CROSS_ATTENTIONS, get_encoder_attention
+from longsum_jax.layers.attention.registry import (
+    CROSS_ATTENTIONS,
+    get_encoder_attention,
+)
 from longsum_jax.models import (
     bart,
     bert,
@@ -50,15 +53,17 @@ def get_family(name: str) -> Family:
         InputError: the name is unknown; lists the known names.
     """
     if name not in FAMILIES:
-        raise InputError(f'unknown model family "{name}"; {did_you_mean(name, FAMILIES)}')
+        raise InputError(
+            f'unknown model family "{name}"; {did_you_mean(name, FAMILIES)}'
+        )
     return FAMILIES[name]
 
 
 def family_of(raw: Mapping[str, Any], where: str) -> Family:
     """Returns the family described by a config.json.
 
-    It is determined by ``model_type``, else by ``architectures``, else by keys that only LOCOST
-    has.
+    It is determined by ``model_type``, else by ``architectures``, else by keys that
+    only LOCOST has.
 
     Args:
         raw: content of the config.json.
@@ -71,7 +76,9 @@ def family_of(raw: Mapping[str, Any], where: str) -> Family:
     model_type = (raw.get("model_type") or "").removeprefix(LIBRARY_PREFIX)
     if model_type in FAMILIES:
         return FAMILIES[model_type]
-    architectures = [lsg_layout.plain_architecture(x) for x in raw.get("architectures") or []]
+    architectures = [
+        lsg_layout.plain_architecture(x) for x in raw.get("architectures") or []
+    ]
     for family in FAMILIES.values():
         if family.architecture in architectures:
             return family
@@ -90,13 +97,15 @@ def family_of(raw: Mapping[str, Any], where: str) -> Family:
     )
 
 
-def model_config(values: Mapping[str, Any], where: str = "model") -> tuple[Family, ModelConfig]:
+def model_config(
+    values: Mapping[str, Any], where: str = "model"
+) -> tuple[Family, ModelConfig]:
     """Returns the family and config of a run's "model" section.
 
     Args:
-        values: mapping with the key ``family`` and fields of that family's config. Fields that are
-            None or left out have their defaults; options of ``lsg`` have the defaults of the
-            published code.
+        values: mapping with the key ``family`` and fields of that family's config.
+            Fields that are None or left out have their defaults; options of ``lsg``
+            have the defaults of the published code.
         where: name of the section, for error messages.
 
     Raises:
@@ -115,7 +124,9 @@ def _defaults(family: Family, encoder_attention: str | None) -> dict[str, Any]:
     """Returns the default of every key of a "model" section that has one."""
     fields = dataclasses.fields(family.config_class)
     defaults = {
-        field.name: field.default for field in fields if field.default is not dataclasses.MISSING
+        field.name: field.default
+        for field in fields
+        if field.default is not dataclasses.MISSING
     }
     if (encoder_attention or defaults["encoder_attention"]) == "lsg":
         defaults |= lsg_layout.DEFAULTS
@@ -125,8 +136,8 @@ def _defaults(family: Family, encoder_attention: str | None) -> dict[str, Any]:
 def max_input_length(config: ModelConfig) -> int | None:
     """Returns the maximum input length in tokens, None if unlimited.
 
-    The limit is set by the positions, and by the parameters of attentions that need a fixed length.
-    The encoder attention of a model with pages reads at most one page.
+    The limit is set by the positions, and by the parameters of attentions that need a
+    fixed length. The encoder attention of a model with pages reads at most one page.
     """
     attention = get_encoder_attention(config)
     limits = [config.max_source_length]
@@ -142,18 +153,23 @@ def max_input_length(config: ModelConfig) -> int | None:
 def preset(family: str, name: str, **overrides: Any) -> dict[str, Any]:
     """Returns a "model" section for run configs: a preset with some keys replaced.
 
-    If ``overrides`` select LSG attention, its options have the defaults of the published code, as
-    in ``model_config``, unless overridden. ``num_decoder_layers`` is None if the preset has as many
-    as ``num_layers``, which it then follows.
+    If ``overrides`` select LSG attention, its options have the defaults of the
+    published code, as in ``model_config``, unless overridden. ``num_decoder_layers`` is
+    None if the preset has as many as ``num_layers``, which it then follows.
 
     Raises:
         InputError: an unknown family or preset.
     """
     presets = get_family(family).presets
     if name not in presets:
-        raise InputError(f'unknown {family} preset "{name}"; {did_you_mean(name, presets)}')
+        raise InputError(
+            f'unknown {family} preset "{name}"; {did_you_mean(name, presets)}'
+        )
     values = dataclasses.asdict(presets[name])
-    if "num_decoder_layers" in values and values["num_decoder_layers"] == values["num_layers"]:
+    if (
+        "num_decoder_layers" in values
+        and values["num_decoder_layers"] == values["num_layers"]
+    ):
         values["num_decoder_layers"] = None
     options = lsg_layout.DEFAULTS if overrides.get("encoder_attention") == "lsg" else {}
     return {"family": family, **values, **options, **overrides}

@@ -25,7 +25,8 @@ def store_vectors(
 ) -> Float[Array, "batch slots d_model"]:
     """Adds the states of one more segment to the stored vectors of its document.
 
-    The encoder reads only the segment, without memory or other vectors, and without dropout.
+    The encoder reads only the segment, without memory or other vectors, and without
+    dropout.
 
     Args:
         vectors: vectors stored so far.
@@ -38,7 +39,9 @@ def store_vectors(
     return vectors.at[rows, columns].set(states.astype(vectors.dtype), mode="drop")
 
 
-def empty_vectors(config: EncoderDecoderConfig, rows: int) -> Float[Array, "batch slots d_model"]:
+def empty_vectors(
+    config: EncoderDecoderConfig, rows: int
+) -> Float[Array, "batch slots d_model"]:
     """Returns the stored vectors of ``rows`` documents before their first segment: zeros.
 
     There are 2 * ``salient_vectors`` slots.
@@ -48,13 +51,16 @@ def empty_vectors(config: EncoderDecoderConfig, rows: int) -> Float[Array, "batc
 
 
 def document_vectors(
-    apply: Callable[..., Any], config: EncoderDecoderConfig, batch: Mapping[str, AnyArray]
+    apply: Callable[..., Any],
+    config: EncoderDecoderConfig,
+    batch: Mapping[str, AnyArray],
 ) -> Float[Array, "batch slots d_model"]:
     """Returns the vectors of whole documents, in a first pass over their segments, one at a time.
 
     Args:
         apply: ``apply`` method of the module, bound to its parameters.
-        batch: arrays "input_ids", "attention_mask" and "slots", each [batch, segments, length].
+        batch: arrays "input_ids", "attention_mask" and "slots", each [batch, segments,
+            length].
     """
 
     def add(vectors: Array, segment: tuple[AnyArray, ...]) -> tuple[Array, None]:
@@ -63,7 +69,9 @@ def document_vectors(
 
         # Segments without stored tokens are not encoded.
         has_slots = (segment[2] >= 0).any()
-        return jax.lax.cond(has_slots, add_segment, lambda vectors: vectors, vectors), None
+        return jax.lax.cond(
+            has_slots, add_segment, lambda vectors: vectors, vectors
+        ), None
 
     names = ("input_ids", "attention_mask", "slots")
     segments = tuple(batch[name].swapaxes(0, 1) for name in names)

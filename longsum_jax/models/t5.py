@@ -1,7 +1,7 @@
 """T5 1.0 and 1.1 (Raffel et al. 2020; Shazeer 2020) and LongT5 (Guo et al. 2022).
 
-Both reproduce transformers' outputs for their published checkpoints. LOCOST is the same model with
-a state-space encoder; see ``models.locost``.
+Both reproduce transformers' outputs for their published checkpoints. LOCOST is the same
+model with a state-space encoder; see ``models.locost``.
 """
 
 import dataclasses
@@ -13,7 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.registry import get_cross_attention, get_encoder_attention
+from longsum_jax.layers.attention.registry import (
+    get_cross_attention,
+    get_encoder_attention,
+)
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import FEED_FORWARD_KINDS, normal
 from longsum_jax.layers.encoder import Encoder
@@ -44,7 +47,13 @@ from longsum_jax.schema import Layers, Length, Positive, PositiveFloat, Rate, Si
 from longsum_jax.typing import AnyArray
 
 # Config fields that select how to compute; checkpoints do not depend on them.
-RUNTIME_FIELDS = ("dtype", "matmul_precision", "remat", "length_chunk", "attention_init")
+RUNTIME_FIELDS = (
+    "dtype",
+    "matmul_precision",
+    "remat",
+    "length_chunk",
+    "attention_init",
+)
 
 EMBEDDING_KEYS = EmbeddingKeys.with_prefix("")
 
@@ -55,11 +64,13 @@ class T5Config(EmbeddingOptions):
 
     Attributes:
         num_decoder_layers: number of decoder layers; None for ``num_layers``.
-        scale_decoder_outputs: True to multiply states by d_model**-0.5 before the output weights
-            (T5 1.0, not 1.1); None for "if the weights are tied".
-        attention_dropout_rate: dropout rate of attention weights; None for ``dropout_rate``, as
-            published. With 0, accelerators also use fused attention kernels in training.
-        attention_init: initialization, "t5", or "torch" for PyTorch's default of linear layers.
+        scale_decoder_outputs: True to multiply states by d_model**-0.5 before the
+            output weights (T5 1.0, not 1.1); None for "if the weights are tied".
+        attention_dropout_rate: dropout rate of attention weights; None for
+            ``dropout_rate``, as published. With 0, accelerators also use fused
+            attention kernels in training.
+        attention_init: initialization, "t5", or "torch" for PyTorch's default of linear
+            layers.
         bias_per_layer: True if every layer has a relative bias, fixed per model type.
     """
 
@@ -97,8 +108,8 @@ class T5Config(EmbeddingOptions):
     def _check_relative_attention(self) -> None:
         buckets = self.relative_attention_num_buckets
         distance = self.relative_attention_max_distance
-        # A quarter of the encoder's buckets and half of the decoder's buckets are for exact
-        # distances.
+        # A quarter of the encoder's buckets and half of the decoder's buckets are for
+        # exact distances.
         if buckets < 4 or distance <= buckets // 2:
             raise InputError(
                 f"relative_attention_num_buckets is {buckets} with relative_attention_max_distance "
@@ -153,7 +164,8 @@ class T5Config(EmbeddingOptions):
     @property
     def encoder_stack(self) -> StackConfig:
         attentions = set(layer_attentions(self.encoder_attention, self.num_layers))
-        # These two do not compute scores of pairs of tokens to which a bias could be added.
+        # These two do not compute scores of pairs of tokens to which a bias could be
+        # added.
         has_no_pairs = attentions <= {"s4d", "linformer"}
         positions = None if has_no_pairs else self.decoder_stack.relative_attention
         return dataclasses.replace(
@@ -169,7 +181,10 @@ class T5Config(EmbeddingOptions):
 class LongT5Config(T5Config):
     """The config of LongT5: T5 with one of two encoder attentions."""
 
-    absent: ClassVar[Mapping[str, Any]] = {"feed_forward_proj": "relu", "tie_word_embeddings": True}
+    absent: ClassVar[Mapping[str, Any]] = {
+        "feed_forward_proj": "relu",
+        "tie_word_embeddings": True,
+    }
 
     encoder_attention: str = "local"
     feed_forward_proj: str = "gated-gelu"
@@ -209,7 +224,9 @@ class T5(EncoderDecoder):
         return self._embed(ids, table)
 
     def _embed(
-        self, ids: Int[AnyArray, "batch length"], table: Float[AnyArray, "vocab d_model"]
+        self,
+        ids: Int[AnyArray, "batch length"],
+        table: Float[AnyArray, "vocab d_model"],
     ) -> Float[Array, "batch length d_model"]:
         return jnp.take(table.astype(self.config.compute_dtype), ids, axis=0)
 
@@ -254,20 +271,24 @@ LONGT5_PRESETS: dict[str, LongT5Config] = {
     "tiny": LongT5Config(**TINY),
 }
 
-# encoder_attention_type in config.json to the name here, and to the attention's name in state
-# dicts.
+# encoder_attention_type in config.json to the name here, and to the attention's name in
+# state dicts.
 _LONGT5_ATTENTIONS = {
     "local": ("local", "LocalSelfAttention"),
     "transient-global": ("transient_global", "TransientGlobalSelfAttention"),
 }
 
 
-def read_config(raw: Mapping[str, Any], config_class: type[T5Config] = T5Config) -> dict[str, Any]:
+def read_config(
+    raw: Mapping[str, Any], config_class: type[T5Config] = T5Config
+) -> dict[str, Any]:
     """Returns the fields of ``config_class`` in a config.json."""
     values = read_fields(raw, config_class, RUNTIME_FIELDS)
-    # In files from before transformers 5, the flag of tied weights only determines whether states
-    # are scaled.
-    values.setdefault("scale_decoder_outputs", raw.get("tie_word_embeddings") is not False)
+    # In files from before transformers 5, the flag of tied weights only determines
+    # whether states are scaled.
+    values.setdefault(
+        "scale_decoder_outputs", raw.get("tie_word_embeddings") is not False
+    )
     return values
 
 
@@ -372,7 +393,8 @@ def table_rows(config: T5Config) -> EmbeddingRows:
 def weight_map(config: T5Config) -> WeightMap:
     """Returns the key of every parameter in state dicts of transformers."""
     rows, tied, copies = table_rows(config)
-    # T5 1.0 was published with a cross-attention bias that no version of the model has ever read.
+    # T5 1.0 was published with a cross-attention bias that no version of the model has
+    # ever read.
     ignored = (r"EncDecAttention\.relative_attention_bias",)
     return WeightMap(
         [*rows, *encoder_rows(config), *decoder_rows(config)],

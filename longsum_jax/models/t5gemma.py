@@ -1,7 +1,8 @@
 """T5Gemma (Zhang et al. 2025): encoder-decoders made from Gemma 2 (Gemma Team 2024).
 
-Reproduces transformers' outputs for the published checkpoints. Encoder and decoder may have
-different sizes; layers with a window alternate with layers of full attention in both.
+Reproduces transformers' outputs for the published checkpoints. Encoder and decoder may
+have different sizes; layers with a window alternate with layers of full attention in
+both.
 """
 
 import dataclasses
@@ -15,7 +16,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.layers.attention.registry import get_cross_attention, get_encoder_attention
+from longsum_jax.layers.attention.registry import (
+    get_cross_attention,
+    get_encoder_attention,
+)
 from longsum_jax.layers.decoder import Decoder
 from longsum_jax.layers.dense import normal
 from longsum_jax.layers.encoder import Encoder
@@ -64,11 +68,12 @@ class GemmaStack:
     """The sizes of one stack; keys as in its section of config.json, defaults of Gemma 2 2B.
 
     Attributes:
-        num_key_value_heads: number of heads of keys and values, each for a group of heads of the
-            queries.
+        num_key_value_heads: number of heads of keys and values, each for a group of
+            heads of the queries.
         rope_theta: base of the frequencies of rotary positions.
         rope_factor: divisor of rotary positions.
-        query_pre_attn_scalar: number whose inverse root is the factor of query-key products.
+        query_pre_attn_scalar: number whose inverse root is the factor of query-key
+            products.
         attn_logit_softcapping: soft cap of the scores of attention, None without.
     """
 
@@ -94,7 +99,8 @@ class GemmaStack:
             section: name of the section, for error messages.
 
         Raises:
-            InputError: a number out of range, an unknown activation, or heads that form no groups.
+            InputError: a number out of range, an unknown activation, or heads that form
+                no groups.
         """
         check_ranges(self, section)
         if self.hidden_activation not in _ACTIVATIONS:
@@ -127,9 +133,10 @@ class GemmaDecoderStack(GemmaStack):
     """The sizes of a decoder.
 
     Attributes:
-        layer_types: "sliding_attention" or "full_attention" for each layer; () for these two in
-            turn.
-        sliding_window: number of tokens that a token of a sliding layer sees, itself included.
+        layer_types: "sliding_attention" or "full_attention" for each layer; () for
+            these two in turn.
+        sliding_window: number of tokens that a token of a sliding layer sees, itself
+            included.
         final_logit_softcapping: soft cap of the logits, None without.
     """
 
@@ -139,7 +146,9 @@ class GemmaDecoderStack(GemmaStack):
 
     def __post_init__(self) -> None:
         if not self.layer_types:
-            object.__setattr__(self, "layer_types", _alternating(self.num_hidden_layers))
+            object.__setattr__(
+                self, "layer_types", _alternating(self.num_hidden_layers)
+            )
 
     def check(self, section: str) -> None:
         super().check(section)
@@ -149,7 +158,8 @@ class GemmaDecoderStack(GemmaStack):
     def windows(self) -> tuple[int, ...]:
         """The window of each layer, 0 for full attention."""
         return tuple(
-            self.sliding_window if kind == "sliding_attention" else 0 for kind in self.layer_types
+            self.sliding_window if kind == "sliding_attention" else 0
+            for kind in self.layer_types
         )
 
 
@@ -183,8 +193,9 @@ def attention_of(kinds: Sequence[str]) -> str:
 class T5GemmaConfig(EncoderDecoderConfig):
     """The config of T5Gemma; keys as in config.json, defaults of T5Gemma 2B-2B.
 
-    The kinds of the encoder's layers are its ``encoder_attention``: "full", "local" with the window
-    ``local_radius``, or a list of both. Any other attention may replace them.
+    The kinds of the encoder's layers are its ``encoder_attention``: "full", "local"
+    with the window ``local_radius``, or a list of both. Any other attention may replace
+    them.
 
     Attributes:
         encoder: sizes of the encoder.
@@ -192,8 +203,8 @@ class T5GemmaConfig(EncoderDecoderConfig):
         dropout_rate: dropout rate of embeddings, sublayers and feed-forwards.
         attention_dropout: dropout rate of attention weights.
         initializer_range: standard deviation of the initial weights.
-        tie_word_embeddings: True if the output weights are the decoder's embeddings. When a
-            checkpoint is read, this is inferred from its tensors.
+        tie_word_embeddings: True if the output weights are the decoder's embeddings.
+            When a checkpoint is read, this is inferred from its tensors.
     """
 
     prefix = "model"
@@ -217,7 +228,9 @@ class T5GemmaConfig(EncoderDecoderConfig):
         get_encoder_attention(self)
         get_cross_attention(self, self.decoder.num_attention_heads)
         layer_attentions(self.encoder_attention, self.encoder.num_hidden_layers)
-        check_memory(self, self.encoder.num_hidden_layers, self.decoder.num_hidden_layers)
+        check_memory(
+            self, self.encoder.num_hidden_layers, self.decoder.num_hidden_layers
+        )
         check_pages(self, self.encoder.max_position_embeddings)
 
     @property
@@ -273,7 +286,9 @@ class T5GemmaConfig(EncoderDecoderConfig):
 
     @property
     def encoder_stack(self) -> StackConfig:
-        return dataclasses.replace(self._stack(self.encoder), length_chunk=self.length_chunk)
+        return dataclasses.replace(
+            self._stack(self.encoder), length_chunk=self.length_chunk
+        )
 
     @property
     def decoder_stack(self) -> StackConfig:
@@ -345,13 +360,21 @@ def read_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of ``T5GemmaConfig`` in a config.json.
 
     Raises:
-        InputError: another head, an unsupported kind of rotary positions, or stacks with
-            different vocabularies.
+        InputError: another head, an unsupported kind of rotary positions, or stacks
+            with different vocabularies.
     """
-    head_of(raw, {"T5GemmaForConditionalGeneration": None, "T5GemmaModel": None}, "T5GemmaModel")
+    head_of(
+        raw,
+        {"T5GemmaForConditionalGeneration": None, "T5GemmaModel": None},
+        "T5GemmaModel",
+    )
     values = read_fields(raw, T5GemmaConfig, RUNTIME_FIELDS)
     encoder, decoder = (_section(raw, name) for name in ("encoder", "decoder"))
-    sizes = {name: part.get("vocab_size", 256000) for name, part in raw.items() if name in _SIDES}
+    sizes = {
+        name: part.get("vocab_size", 256000)
+        for name, part in raw.items()
+        if name in _SIDES
+    }
     if len(set(sizes.values())) > 1:
         raise InputError(
             f"encoder.vocab_size is {sizes['encoder']}, decoder.vocab_size {sizes['decoder']}; "
@@ -392,7 +415,9 @@ def _section(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section
 
 
-def _read_stack(raw: Mapping[str, Any], config_class: type[GemmaStack], section: str) -> GemmaStack:
+def _read_stack(
+    raw: Mapping[str, Any], config_class: type[GemmaStack], section: str
+) -> GemmaStack:
     """Returns the sizes of a stack in its section of a config.json."""
     names = {field.name for field in dataclasses.fields(config_class)}
     values = {key: value for key, value in raw.items() if key in names}
@@ -479,13 +504,19 @@ def _write_stack(config: T5GemmaConfig, sizes: GemmaStack) -> dict[str, Any]:
 _HEAD, _TARGET = "lm_head.out_proj.weight", "model.decoder.embed_tokens.weight"
 
 
-def infer_from_weights(config: T5GemmaConfig, tensors: Mapping[str, Any]) -> T5GemmaConfig:
+def infer_from_weights(
+    config: T5GemmaConfig, tensors: Mapping[str, Any]
+) -> T5GemmaConfig:
     """Returns the config with tied output weights unless a state dict contains separate ones.
 
     The flag in config.json is ignored.
     """
     head, table = tensors.get(_HEAD), tensors.get(_TARGET)
-    tied = head is None or table is None or np.array_equal(np.asarray(head), np.asarray(table))
+    tied = (
+        head is None
+        or table is None
+        or np.array_equal(np.asarray(head), np.asarray(table))
+    )
     return dataclasses.replace(config, tie_word_embeddings=tied)
 
 
@@ -507,7 +538,11 @@ def _attention_rows(path: str, key: str, bias: bool) -> list[WeightRow]:
 
 def _stack_rows(sizes: GemmaStack, side: str) -> list[WeightRow]:
     """Returns the rows of a stack."""
-    path, key, bias = f"{side}/layers", f"model.{side}.layers.{{i}}", sizes.attention_bias
+    path, key, bias = (
+        f"{side}/layers",
+        f"model.{side}.layers.{{i}}",
+        sizes.attention_bias,
+    )
     rows = [
         WeightRow(f"{side}/final_norm/scale", f"model.{side}.norm.weight"),
         *_sublayer_norm(f"{path}/self_norm", key, "self_attn"),

@@ -18,15 +18,20 @@ MAX_LOGIT_BYTES = 2**28  # maximum float32 logits of labels in a device's memory
 
 
 def vocabulary_logits(
-    x: Float[AnyArray, "*leading d_model"], table: Float[AnyArray, "vocab d_model"] | Stored
+    x: Float[AnyArray, "*leading d_model"],
+    table: Float[AnyArray, "vocab d_model"] | Stored,
 ) -> Float[Array, "*leading vocab"]:
     """Returns the products of states with the rows of an embedding table, in float32.
 
     A table in a storage type is transposed, [d_model, vocab].
     """
     if isinstance(table, Stored):
-        return stored_product(x.reshape(-1, x.shape[-1]), table).reshape(*x.shape[:-1], -1)
-    return jnp.einsum("...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32)
+        return stored_product(x.reshape(-1, x.shape[-1]), table).reshape(
+            *x.shape[:-1], -1
+        )
+    return jnp.einsum(
+        "...d,vd->...v", x, table.astype(x.dtype), preferred_element_type=jnp.float32
+    )
 
 
 def score_labels(
@@ -39,12 +44,14 @@ def score_labels(
 ) -> TokenScores:
     """Scores labels by states.
 
-    If the logits of all positions would take more than MAX_LOGIT_BYTES on a device, a loop runs
-    over the positions, and gradients recompute the logits.
+    If the logits of all positions would take more than MAX_LOGIT_BYTES on a device, a
+    loop runs over the positions, and gradients recompute the logits.
 
     Args:
-        module: module with a ``config``; ``logits`` must access parameters through its argument.
-        logits: function (module, states [batch, chunk, d_model]) -> float32 [batch, chunk, vocab].
+        module: module with a ``config``; ``logits`` must access parameters through its
+            argument.
+        logits: function (module, states [batch, chunk, d_model]) -> float32 [batch,
+            chunk, vocab].
         x: states [batch, length, d_model].
         labels: ids of the tokens; IGNORED_LABEL is left out.
         label_smoothing: see ``ops.losses.token_scores``.

@@ -17,21 +17,21 @@ class WeightRow(NamedTuple):
 
     Attributes:
         path: path of the parameter, "decoder/layers/self_attention/q/kernel".
-        key: key in the state dict. ``{i}`` in a key counts layers: the parameter is the stack of
-            their arrays on its first axis.
+        key: key in the state dict. ``{i}`` in a key counts layers: the parameter is the
+            stack of their arrays on its first axis.
         layout: layout of the PyTorch array relative to the Flax array (of one layer).
-            "same": the same array.
-            "linear": a weight [out, in]; the first ``inputs`` axes of the Flax kernel are input
-            axes, the others output axes (q [d_model, heads, head_dim]: 1; o [heads, head_dim,
-            d_model]: 2).
-            "merged": all axes as one (a bias [heads, head_dim] is [heads * head_dim]).
-            "row": an additional leading axis of size 1.
+            "same": the same array. "linear": a weight [out, in]; the first ``inputs``
+            axes of the Flax kernel are input axes, the others output axes (q [d_model,
+            heads, head_dim]: 1; o [heads, head_dim, d_model]: 2). "merged": all axes as
+            one (a bias [heads, head_dim] is [heads * head_dim]). "row": an additional
+            leading axis of size 1.
         inputs: number of input axes, for "linear".
-        optional: True if a state dict may lack the array (in all layers); the parameter is then
-            zeros.
+        optional: True if a state dict may lack the array (in all layers); the parameter
+            is then zeros.
         first: value of ``{i}`` for the first layer of the parameter.
-        alternatives: keys in order of precedence, of which the first one that is present replaces
-            ``key`` if it is absent; they contain ``{i}`` if ``key`` does.
+        alternatives: keys in order of precedence, of which the first one that is
+            present replaces ``key`` if it is absent; they contain ``{i}`` if ``key``
+            does.
     """
 
     path: str
@@ -48,20 +48,23 @@ class WeightMap(NamedTuple):
 
     Attributes:
         rows: every parameter once.
-        tied: key of a copy to the key of its original. Copies may be absent, and one may replace an
-            absent original.
-        ignored: regular expressions, searched for in keys, of checkpoint arrays that no model
-            reads.
-        constants: key to a function that computes the array. It is written on save and dropped on
-            load; a different array is an error.
-        prefix: prefix of the keys of the bare model. It is added to the keys of a state dict in
-            which no key begins with it: checkpoints of models without a head leave it out.
-        aliases: pairs (regular expression, replacement) that are applied to the keys of a state
-            dict, for names in old files.
-        exact: regular expressions, searched for in paths, of parameters that remain float32 because
-            half precision would degrade them; by default the parameters of state-space kernels.
-        copies: key of an array that the model does not read to the key of the array that is written
-            as its value. It is dropped on load, unless it is an alternative of an absent key.
+        tied: key of a copy to the key of its original. Copies may be absent, and one
+            may replace an absent original.
+        ignored: regular expressions, searched for in keys, of checkpoint arrays that no
+            model reads.
+        constants: key to a function that computes the array. It is written on save and
+            dropped on load; a different array is an error.
+        prefix: prefix of the keys of the bare model. It is added to the keys of a state
+            dict in which no key begins with it: checkpoints of models without a head
+            leave it out.
+        aliases: pairs (regular expression, replacement) that are applied to the keys of
+            a state dict, for names in old files.
+        exact: regular expressions, searched for in paths, of parameters that remain
+            float32 because half precision would degrade them; by default the parameters
+            of state-space kernels.
+        copies: key of an array that the model does not read to the key of the array
+            that is written as its value. It is dropped on load, unless it is an
+            alternative of an absent key.
     """
 
     rows: Sequence[WeightRow]
@@ -97,7 +100,9 @@ def _is_of(table: np.ndarray, kind: Any) -> bool:
     return np.array_equal(table.astype(kind).astype(np.float32), table)
 
 
-def linear(path: str, key: str, *, inputs: int = 1, bias: bool = False) -> list[WeightRow]:
+def linear(
+    path: str, key: str, *, inputs: int = 1, bias: bool = False
+) -> list[WeightRow]:
     """Returns the rows of one linear layer: its kernel, and its bias if it has one."""
     rows = [WeightRow(f"{path}/kernel", f"{key}.weight", "linear", inputs)]
     if bias:
@@ -115,10 +120,13 @@ def linears(
     return rows
 
 
-def fused_linears(path: str, key: str, *names: str, bias: bool = False) -> list[WeightRow]:
+def fused_linears(
+    path: str, key: str, *names: str, bias: bool = False
+) -> list[WeightRow]:
     """Returns the rows of linear layers whose weights are stored as one, one after another.
 
-    A key that ends with "[1/3]" is the second of three equal parts of an array on its first axis.
+    A key that ends with "[1/3]" is the second of three equal parts of an array on its
+    first axis.
 
     Args:
         path: path of the module with the layers.
@@ -137,4 +145,7 @@ def fused_linears(path: str, key: str, *names: str, bias: bool = False) -> list[
 
 def layer_norm(path: str, key: str) -> list[WeightRow]:
     """Returns the rows of one layer norm: its scale and its bias."""
-    return [WeightRow(f"{path}/scale", f"{key}.weight"), WeightRow(f"{path}/bias", f"{key}.bias")]
+    return [
+        WeightRow(f"{path}/scale", f"{key}.weight"),
+        WeightRow(f"{path}/bias", f"{key}.bias"),
+    ]

@@ -33,7 +33,9 @@ from .attention.lsh import lsh_attention as lsh_attention
 from .attention.patterns import KeyPattern as KeyPattern
 from .attention.patterns import pattern_attention as pattern_attention
 from .attention.performer import performer_attention as performer_attention
-from .attention.relative_position import relative_position_bucket as relative_position_bucket
+from .attention.relative_position import (
+    relative_position_bucket as relative_position_bucket,
+)
 from .attention.sinkhorn import sinkhorn_attention as sinkhorn_attention
 from .attention.staggered import block_staggered_attention as block_staggered_attention
 from .losses import TokenScores as TokenScores

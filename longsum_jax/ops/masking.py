@@ -28,19 +28,25 @@ def mask_tokens(
         candidates: True on tokens that may be selected.
         mask_id: id of the mask token.
         replacements: ids from which random tokens are drawn.
-        probability: probability of each candidate to be selected, independently of the others.
-        masked, random: fractions of the selected tokens that become ``mask_id`` or a random token;
-            the others are unchanged.
+        probability: probability of each candidate to be selected, independently of the
+            others.
+        masked, random: fractions of the selected tokens that become ``mask_id`` or a
+            random token; the others are unchanged.
 
     Returns:
-        (inputs, labels): labels are the ids of the selected tokens, IGNORED_LABEL elsewhere.
+        (inputs, labels): labels are the ids of the selected tokens, IGNORED_LABEL
+        elsewhere.
     """
     selection_key, action_key, random_key = jax.random.split(rng, 3)
-    is_selected = candidates & (jax.random.uniform(selection_key, ids.shape) < probability)
+    is_selected = candidates & (
+        jax.random.uniform(selection_key, ids.shape) < probability
+    )
     action = jax.random.uniform(action_key, ids.shape)
     indices = jax.random.randint(random_key, ids.shape, 0, len(replacements))
     drawn = replacements[indices].astype(ids.dtype)
     is_masked = action < masked
     inputs = jnp.where(action < masked + random, drawn, ids)
     inputs = jnp.where(is_masked, mask_id, inputs)
-    return jnp.where(is_selected, inputs, ids), jnp.where(is_selected, ids, IGNORED_LABEL)
+    return jnp.where(is_selected, inputs, ids), jnp.where(
+        is_selected, ids, IGNORED_LABEL
+    )

@@ -1,9 +1,10 @@
 """Memories that pass from one segment of a document to the next (AWESOME, Cao and Wang 2023,
 section 3.1).
 
-The authors' code was not available. Equations are numbered as in the paper; choices that the paper
-leaves open are arguments. A memory is an array of slots, [batch, slots, d_model], and a mask
-``valid`` of the slots that hold a state; the other slots are never read.
+The authors' code was not available. Equations are numbered as in the paper; choices
+that the paper leaves open are arguments. A memory is an array of slots, [batch, slots,
+d_model], and a mask ``valid`` of the slots that hold a state; the other slots are never
+read.
 """
 
 from typing import Literal
@@ -46,9 +47,9 @@ def compressive_update(
 
     Rae et al. 2020.
 
-    The first half of the slots has compressed states, the second half the newest states; both are
-    filled from the right. Only real states count, so that padding never enters the memory (a
-    convolution over padded rows would include it).
+    The first half of the slots has compressed states, the second half the newest
+    states; both are filled from the right. Only real states count, so that padding
+    never enters the memory (a convolution over padded rows would include it).
 
     Args:
         memory: values of the slots.
@@ -56,9 +57,10 @@ def compressive_update(
         hidden: states of the segment.
         hidden_mask: True on its real tokens.
         kernel, bias: parameters of a convolution whose stride equals its width.
-        overflow: treatment of the states that leave the newest half if their number is not a
-            multiple of the stride. "left_pad" puts zeros before the oldest; "floor" drops the
-            newest states that do not fill a stride, as a convolution without padding does.
+        overflow: treatment of the states that leave the newest half if their number is
+            not a multiple of the stride. "left_pad" puts zeros before the oldest;
+            "floor" drops the newest states that do not fill a stride, as a convolution
+            without padding does.
 
     Returns:
         The new memory and its mask.
@@ -90,7 +92,8 @@ def newest_states(
         memory, valid, hidden, hidden_mask: see ``compressive_update``.
 
     Returns:
-        slots / 2 + length states and their mask; the first ``length`` leave the newest half.
+        slots / 2 + length states and their mask; the first ``length`` leave the newest
+        half.
     """
     half = memory.shape[1] // 2
     states = jnp.concatenate([memory[:, half:], hidden.astype(memory.dtype)], 1)
@@ -105,7 +108,9 @@ def compress(
     bias: Float[AnyArray, " d_model"],
     *,
     overflow: Overflow = "left_pad",
-) -> tuple[Float[Array, "batch num_compressed d_model"], Bool[Array, "batch num_compressed"]]:
+) -> tuple[
+    Float[Array, "batch num_compressed d_model"], Bool[Array, "batch num_compressed"]
+]:
     """Compresses every ``stride`` right-aligned states into one.
 
     Args:
@@ -138,8 +143,8 @@ def reconstruction_error(
 ) -> Float[Array, " batch"]:
     """Computes the loss of attention to compressed states relative to attention to exact states.
 
-    Rae et al. 2020, algorithm 2, as the mean of squares over all entries of a row's queries, if the
-    row has a key.
+    Rae et al. 2020, algorithm 2, as the mean of squares over all entries of a row's
+    queries, if the row has a key.
 
     Args:
         compressed_out: outputs of attention to the compressed states.
@@ -178,8 +183,8 @@ def gated_update(
     Args:
         memory: M, the values of the slots.
         update, gate: U and G before their activation functions.
-        changed: True on rows to update; other rows keep their memory, because their segment had no
-            tokens.
+        changed: True on rows to update; other rows keep their memory, because their
+            segment had no tokens.
     """
     g = jax.nn.sigmoid(gate.astype(jnp.float32))
     u = jnp.tanh(update.astype(jnp.float32))

@@ -14,7 +14,8 @@ def append_zeros(
 
 
 def zero_padding(
-    x: Shaped[AnyArray, "batch length heads features"], mask: Bool[AnyArray, "batch length"]
+    x: Shaped[AnyArray, "batch length heads features"],
+    mask: Bool[AnyArray, "batch length"],
 ) -> Shaped[Array, "batch length heads features"]:
     """Returns ``x`` with zeros where ``mask`` is False."""
     return jnp.where(mask[..., None, None], x, 0)

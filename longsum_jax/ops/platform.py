@@ -31,9 +31,10 @@ def require_devices() -> None:
 def target_platform() -> str:
     """Returns the platform of the devices that the program being traced is for, such as "tpu".
 
-    These are the devices of the active mesh (``jax.set_mesh``), else ``jax.default_device``, else
-    the first devices of this process. A process can thus compile programs for devices that it does
-    not have. All three are part of JAX's cache key for traced programs.
+    These are the devices of the active mesh (``jax.set_mesh``), else
+    ``jax.default_device``, else the first devices of this process. A process can thus
+    compile programs for devices that it does not have. All three are part of JAX's
+    cache key for traced programs.
     """
     device = _target_device()
     if device is None:

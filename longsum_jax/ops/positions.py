@@ -23,10 +23,11 @@ def sinusoidal_positions(
         frequencies: radians per position, float64 [d_model / 2].
 
     Returns:
-        float32 values with an error below 1e-6 everywhere; single precision would lose 1e-3 at
-        16,384.
+        float32 values with an error below 1e-6 everywhere; single precision would lose
+        1e-3 at 16,384.
     """
-    # Turns per position as 48-bit fixed point: 32 bits in the high word, 16 in the low word.
+    # Turns per position as 48-bit fixed point: 32 bits in the high word, 16 in the low
+    # word.
     turns = np.asarray(frequencies, np.float64) / (2 * math.pi) % 1.0
     fixed = np.floor(turns * 2.0**48).astype(np.uint64)
     high = (fixed >> np.uint64(16)).astype(np.uint32)
@@ -86,5 +87,7 @@ def rotated(
     waves = sinusoidal_positions(positions, frequencies)[..., None, :]
     sin, cos = waves[..., :half], waves[..., half:]
     first, second = x[..., :half].astype(jnp.float32), x[..., half:].astype(jnp.float32)
-    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
+    turned = jnp.concatenate(
+        [first * cos - second * sin, second * cos + first * sin], -1
+    )
     return turned.astype(x.dtype)

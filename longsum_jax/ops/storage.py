@@ -1,10 +1,10 @@
 """Float32 products with arrays stored in bfloat16 or int8, for decoding steps.
 
-A step reads every weight and key once, so it is bound by memory bandwidth. XLA on CPUs has no
-product of float32 with a narrower type: it first writes a float32 copy of the weights, outside the
-loop of steps or in every step. It does vectorize a sum over eight inputs at a time, for several
-rows in one ``reduce``, with the conversion fused into the loop; a small product then adds the sums
-of eight.
+A step reads every weight and key once, so it is bound by memory bandwidth. XLA on CPUs
+has no product of float32 with a narrower type: it first writes a float32 copy of the
+weights, outside the loop of steps or in every step. It does vectorize a sum over eight
+inputs at a time, for several rows in one ``reduce``, with the conversion fused into the
+loop; a small product then adds the sums of eight.
 """
 
 import operator
@@ -27,8 +27,8 @@ from longsum_jax.typing import AnyArray
 Storage = Literal["float32", "bfloat16", "int8"]
 STORAGES: tuple[Storage, ...] = ("float32", "bfloat16", "int8")
 
-# Rows of a product that are summed in one pass; with more rows, compute is the limit, not
-# bandwidth.
+# Rows of a product that are summed in one pass; with more rows, compute is the limit,
+# not bandwidth.
 MAX_ROWS = 8
 _TERMS = 8  # terms of a sum that XLA unrolls; it does not always unroll 16
 
@@ -38,8 +38,8 @@ class Stored(NamedTuple):
 
     Attributes:
         values: bfloat16, or int8 from -127 to 127.
-        scales: scales of int8 values, one for all values along the summed axes, which have size 1;
-            None for bfloat16.
+        scales: scales of int8 values, one for all values along the summed axes, which
+            have size 1; None for bfloat16.
     """
 
     values: Array
@@ -49,8 +49,8 @@ class Stored(NamedTuple):
 def store(x: Float[AnyArray, "..."], storage: Storage, axes: tuple[int, ...]) -> Stored:
     """Rounds an array to a storage type.
 
-    The relative error of a value is at most 2^-8 in bfloat16; in int8 an error is at most a 254th
-    of the largest absolute value along ``axes``.
+    The relative error of a value is at most 2^-8 in bfloat16; in int8 an error is at
+    most a 254th of the largest absolute value along ``axes``.
 
     Args:
         x: finite values.
@@ -90,9 +90,10 @@ def stored_attention(
 
     Args:
         q: queries.
-        k: keys [batch, heads, head_dim, num_keys], with scales [batch, heads, 1, num_keys];
-            possibly with fewer heads than the queries.
-        v: values [batch, heads, num_keys, head_dim], with scales [batch, heads, num_keys, 1].
+        k: keys [batch, heads, head_dim, num_keys], with scales [batch, heads, 1,
+            num_keys]; possibly with fewer heads than the queries.
+        v: values [batch, heads, num_keys, head_dim], with scales [batch, heads,
+            num_keys, 1].
         mask: True on keys to read.
         scale: factor of the query-key products, possibly with a soft cap.
     """
@@ -117,8 +118,9 @@ _AddUp = Callable[[Sequence[Array]], Sequence[Array]]
 
 
 def _product(x: AnyArray, values: Array, add_up: _AddUp) -> Array:
-    """Returns products [..., rows, outputs] of rows [..., rows, inputs] with values [..., inputs,
-    outputs]."""
+    """Returns products [..., rows, outputs] of rows [..., rows, inputs] with values
+    [..., inputs, outputs].
+    """
     *leading, rows, num_inputs = x.shape
     # Keeps XLA from moving only the conversion out of the loop of steps.
     factors, values = jax.lax.optimization_barrier((_computed(x), values))
@@ -131,7 +133,9 @@ def _product(x: AnyArray, values: Array, add_up: _AddUp) -> Array:
     values = values.reshape(*leading, parts, -1, _TERMS, values.shape[-1])
     axis = len(leading)
     pairs = [(i, j) for i in range(rows) for j in range(parts)]
-    terms = [_at(_at(factors, i, axis), j, axis) * _at(values, j, axis) for i, j in pairs]
+    terms = [
+        _at(_at(factors, i, axis), j, axis) * _at(values, j, axis) for i, j in pairs
+    ]
     sums = add_up(_sums(terms, axis + 1))
     return _rows([jnp.expand_dims(y, axis) for y in sums], parts, axis)
 
@@ -153,23 +157,27 @@ def _by_eights(sums: Sequence[Array]) -> Sequence[Array]:
     """Sums eights of eights first, if their number allows it."""
     *leading, eights, outputs = sums[0].shape
     if eights % _TERMS == 0:
-        sums = _sums([y.reshape(*leading, -1, _TERMS, outputs) for y in sums], len(leading) + 1)
+        sums = _sums(
+            [y.reshape(*leading, -1, _TERMS, outputs) for y in sums], len(leading) + 1
+        )
     return _at_once(sums)
 
 
 def _computed(x: AnyArray) -> Array:
-    """Returns ``x`` as the result of a product, which XLA stores in memory: it would recompute
-    other operations in the loop over weights, for every output."""
+    """Returns ``x`` as the result of a product, which XLA stores in memory: it would
+    recompute other operations in the loop over weights, for every output.
+    """
     row = x.reshape(1, -1)
     zero = jnp.zeros((), x.dtype)
-    return (jnp.ones((1, 2), x.dtype) @ jax.lax.pad(row, zero, ((0, 1, 0), (0, 0, 0)))).reshape(
-        x.shape
-    )
+    return (
+        jnp.ones((1, 2), x.dtype) @ jax.lax.pad(row, zero, ((0, 1, 0), (0, 0, 0)))
+    ).reshape(x.shape)
 
 
 def _parts(rows: int) -> int:
-    """Returns the number of parts of a sum: two for a single row, because XLA passes sums of one
-    array to a library that is slow at them."""
+    """Returns the number of parts of a sum: two for a single row, because XLA passes
+    sums of one array to a library that is slow at them.
+    """
     return 2 if rows == 1 else 1
 
 

@@ -1,13 +1,14 @@
 """Gradient boosting of regression trees (Friedman, 2001) for squared error, on histograms.
 
-Features are binned at quantiles, so that the best split of a node follows from sums over the bins
-of each feature (as in LightGBM; Ke et al., 2017). Trees are complete: all nodes of a level are
-split together. With G and H the sums of residuals and of weights over the rows of a node, a split
-gains (twice equation 7 of Chen & Guestrin, 2016)
+Features are binned at quantiles, so that the best split of a node follows from sums
+over the bins of each feature (as in LightGBM; Ke et al., 2017). Trees are complete: all
+nodes of a level are split together. With G and H the sums of residuals and of weights
+over the rows of a node, a split gains (twice equation 7 of Chen & Guestrin, 2016)
 
     G_left^2 / (H_left + ridge) + G_right^2 / (H_right + ridge) - G^2 / (H + ridge)
 
-and cumulative sums over the bins of a feature give G_left and H_left of all its splits at once:
+and cumulative sums over the bins of a feature give G_left and H_left of all its splits
+at once:
 
     bin               0    1    2    3
     sum of residuals  g0   g1   g2   g3
@@ -33,7 +34,8 @@ class BoostingOptions:
         trees: number of trees.
         depth: splits from the root to a leaf.
         learning_rate: shrinkage of each tree's leaves.
-        ridge: L2 regularization of the leaves (lambda of Chen & Guestrin, 2016, equation 5).
+        ridge: L2 regularization of the leaves (lambda of Chen & Guestrin, 2016,
+            equation 5).
         smallest_leaf: minimum weight of rows on either side of a split.
         feature_share: fraction of the features that are drawn for each tree.
         row_share: fraction of the rows that are drawn for each tree.
@@ -84,7 +86,9 @@ def fit_trees(
     """
     rng = np.random.default_rng(options.seed)
     edges = [_quantiles(column, options.bins) for column in table.T]
-    columns = [_bins(column, inner) for column, inner in zip(table.T, edges, strict=True)]
+    columns = [
+        _bins(column, inner) for column, inner in zip(table.T, edges, strict=True)
+    ]
     binned = np.stack(columns, 1)
     predicted = np.zeros(len(table))
     trees = []
@@ -93,11 +97,15 @@ def fit_trees(
         num_drawn = max(1, round(options.feature_share * len(columns)))
         drawn = rng.choice(len(columns), num_drawn, replace=False)
         residuals = (targets - predicted)[rows] * weights[rows]
-        features, bins, leaves = _fit_tree(binned[rows], residuals, weights[rows], drawn, options)
+        features, bins, leaves = _fit_tree(
+            binned[rows], residuals, weights[rows], drawn, options
+        )
         [leaf] = tree_leaves(binned, features[None], bins[None])
         predicted += leaves[leaf]
         trees.append((features, bins, leaves))
-    all_features, all_bins, all_leaves = (np.stack(part) for part in zip(*trees, strict=True))
+    all_features, all_bins, all_leaves = (
+        np.stack(part) for part in zip(*trees, strict=True)
+    )
     # A split at the last bin, or a missing one, has no edge: all rows go left.
     edge_table = np.full((len(edges), options.bins), np.inf, np.float32)
     for feature, inner in enumerate(edges):
@@ -128,7 +136,9 @@ def _fit_tree(
     options: BoostingOptions,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the features and bins of a tree's splits, level by level, and its leaves."""
-    columns = {feature: binned[:, feature].astype(np.int64) for feature in features.tolist()}
+    columns = {
+        feature: binned[:, feature].astype(np.int64) for feature in features.tolist()
+    }
     rows = np.arange(len(binned))
     node = np.zeros(len(binned), np.int64)  # node of each row, counted within the level
     split_features, split_bins = [], []
@@ -160,13 +170,16 @@ def _best_split(
     split = _Split(np.full(num_nodes, min(columns)), np.full(num_nodes, options.bins))
     size, shape = num_nodes * options.bins, (num_nodes, options.bins)
     for feature, column in columns.items():
-        cell = node * options.bins + column  # flat index in the histogram [num_nodes, bins]
+        # flat index in the histogram [num_nodes, bins]
+        cell = node * options.bins + column
         # Sums to the left of a split after each bin, and to its right.
         g_left = np.bincount(cell, residuals, size).reshape(shape).cumsum(1)
         h_left = np.bincount(cell, weights, size).reshape(shape).cumsum(1)
         g_all, h_all = g_left[:, -1:], h_left[:, -1:]
         g_right, h_right = g_all - g_left, h_all - h_left
-        gain = g_left**2 / (h_left + options.ridge) + g_right**2 / (h_right + options.ridge)
+        gain = g_left**2 / (h_left + options.ridge) + g_right**2 / (
+            h_right + options.ridge
+        )
         gain -= g_all**2 / (h_all + options.ridge)
         gain[np.minimum(h_left, h_right) < options.smallest_leaf] = 0
         bins = gain.argmax(1)

@@ -38,13 +38,16 @@ _FEATURES = {
     "similarity to the sentences around": "like_block like_previous like_next",
     "importance of the sentences around": "near_centroid near_log_frequency_sum",
 }
-_REASONS = {feature: name for name, text in _FEATURES.items() for feature in text.split()}
+_REASONS = {
+    feature: name for name, text in _FEATURES.items() for feature in text.split()
+}
 _REASON_OF_KIND = {
     "cue": "cue words",
     "document": "properties of the document",
     "query": "words of the query",
 }
-# Prefixes of derived features, such as "near_3_rank_words", and the name of the feature.
+# Prefixes of derived features, such as "near_3_rank_words", and the name of the
+# feature.
 _SCALE = re.compile(r"(near)?(?:_\d+_)?(?:rank_|standard_)?(.*)")
 
 
@@ -58,13 +61,17 @@ def reason_name(feature: str) -> str:
 
 
 def explain(
-    names: Sequence[str], contributions: np.ndarray, scores: np.ndarray, rows: Sequence[int]
+    names: Sequence[str],
+    contributions: np.ndarray,
+    scores: np.ndarray,
+    rows: Sequence[int],
 ) -> list[Explanation]:
     """Explains the difference of k sentence scores from the mean score of the document.
 
     Args:
         names: names of f features.
-        contributions: float [k, f], contribution of each feature to the score of each sentence.
+        contributions: float [k, f], contribution of each feature to the score of each
+            sentence.
         scores: float [n], scores of all sentences of the document.
         rows: indices of the k sentences to explain.
     """

@@ -1,8 +1,9 @@
 """A linear ranker for documents that differ from the training data of the trees.
 
-Trees use the size of features, which differs between kinds of text, and fail on documents unlike
-the training data. The linear ranker reads features that are relative to their document. Both are
-mixed by the distance of a document to the nearest kind of the training data:
+Trees use the size of features, which differs between kinds of text, and fail on
+documents unlike the training data. The linear ranker reads features that are relative
+to their document. Both are mixed by the distance of a document to the nearest kind of
+the training data:
 
     distance   0 ........ NEAR ........ FAR ........
     scores     trees      mixed         linear
@@ -29,7 +30,8 @@ class Fallback(NamedTuple):
     Attributes:
         names: names of the f features of the linear ranker.
         means, deviations: float32 [f], means and standard deviations of the features.
-        weights: float32 [2, f], weights of the features, and their change if there is a query.
+        weights: float32 [2, f], weights of the features, and their change if there is a
+            query.
         document_names: names of the d features of whole documents.
         kinds: float32 [kinds, d], mean features of the documents of each kind.
         spreads: float32 [kinds, d], their standard deviations.
@@ -46,7 +48,8 @@ class Fallback(NamedTuple):
     def distance(self, features: Mapping[str, np.ndarray]) -> float:
         """Returns the distance of a document to the nearest kind.
 
-        The distance is the root mean square difference of its features in standard deviations.
+        The distance is the root mean square difference of its features in standard
+        deviations.
 
         Args:
             features: features of the document's sentences.
@@ -77,13 +80,14 @@ class Fallback(NamedTuple):
     ) -> np.ndarray:
         """Returns the contributions of features to k mixed scores, float64 [k, d + f].
 
-        The first d columns are the contributions of the trees, scaled like their scores; the others
-        are the contributions of the features of the linear ranker.
+        The first d columns are the contributions of the trees, scaled like their
+        scores; the others are the contributions of the features of the linear ranker.
 
         Args:
             features: features of all n sentences.
             scores: float [n], scores by the trees.
-            contributions: float [k, d], contributions of features to the scores of the trees.
+            contributions: float [k, d], contributions of features to the scores of the
+                trees.
             rows: indices of the k sentences.
         """
         share = self.share(features)
@@ -105,17 +109,25 @@ class Fallback(NamedTuple):
 
     def _terms(self, features: Features) -> np.ndarray:
         """Returns the summands of the scores of n sentences, float64 [n, f]."""
-        table = _clipped(feature_table(features, self.names), self.means, self.deviations)
+        table = _clipped(
+            feature_table(features, self.names), self.means, self.deviations
+        )
         weights = self.weights[0] + self.weights[1] * (features["query_known"][0] > 0)
         return table * weights.astype(np.float64)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays to save, by name."""
-        return {_PREFIX + name: np.array(value) for name, value in self._asdict().items()}
+        return {
+            _PREFIX + name: np.array(value) for name, value in self._asdict().items()
+        }
 
 
 def fit_linear(
-    table: np.ndarray, targets: np.ndarray, weights: np.ndarray, asks: np.ndarray, ridge: float
+    table: np.ndarray,
+    targets: np.ndarray,
+    weights: np.ndarray,
+    asks: np.ndarray,
+    ridge: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns means, deviations and weights of a ridge regression, see ``Fallback``.
 
@@ -158,8 +170,8 @@ def load_fallback(path: str | Path) -> Fallback | None:
 def kind_profiles(tables: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Returns means and deviations of kinds, see ``Fallback``.
 
-    A deviation is at least the mean deviation of all kinds, because the few documents of a kind
-    may agree in a feature by chance.
+    A deviation is at least the mean deviation of all kinds, because the few documents
+    of a kind may agree in a feature by chance.
 
     Args:
         tables: float32 [rows, d] for each kind.
@@ -170,7 +182,9 @@ def kind_profiles(tables: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]
     return means.astype(np.float32), deviations.astype(np.float32)
 
 
-def _clipped(table: np.ndarray, means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+def _clipped(
+    table: np.ndarray, means: np.ndarray, deviations: np.ndarray
+) -> np.ndarray:
     standardized = (table.astype(np.float64) - means) / deviations
     return np.clip(standardized, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
 

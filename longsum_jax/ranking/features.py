@@ -1,6 +1,7 @@
 """Features of the sentences of a document: position, form, word frequencies, similarity.
 
-All features take time linear in the document (except for sorting); whole books take a second.
+All features take time linear in the document (except for sorting); whole books take a
+second.
 """
 
 import functools
@@ -45,11 +46,39 @@ _RANKED = (
 # Features that are standardized within a document, for comparability across kinds.
 _STANDARDIZED = (
     *("centroid", "lexrank", "textrank", "lsa", "log_frequency", "log_frequency_sum"),
-    *("probability", "probability_sum", "words", "digits", "names", "names_share", "stop_words"),
-    *("numbers", "upper", "inverse_frequency", "bigrams", "content_bigrams", "first_mentions"),
-    *("first_place", "spread", "early_words", "like_beginning", "like_end", "like_block"),
+    *(
+        "probability",
+        "probability_sum",
+        "words",
+        "digits",
+        "names",
+        "names_share",
+        "stop_words",
+    ),
+    *(
+        "numbers",
+        "upper",
+        "inverse_frequency",
+        "bigrams",
+        "content_bigrams",
+        "first_mentions",
+    ),
+    *(
+        "first_place",
+        "spread",
+        "early_words",
+        "like_beginning",
+        "like_end",
+        "like_block",
+    ),
     *("like_previous", "like_next", "word_length", "distinct", "marks", "query_cosine"),
-    *("query_covered", "query_near_2", "query_near_8", "query_near_30", "query_expanded"),
+    *(
+        "query_covered",
+        "query_near_2",
+        "query_near_8",
+        "query_near_30",
+        "query_expanded",
+    ),
 )
 _RELATIVE_PREFIXES = ("rank_", "near_", "standard_", "cue_")
 _RELATIVE = frozenset(
@@ -69,9 +98,9 @@ _SMOOTHED = ("rank_centroid", "rank_log_frequency_sum", "rank_words")
 def sentence_features(document: ParsedDocument, query: str | None = None) -> Features:
     """Returns features of n sentences, float64 [n] each, by name.
 
-    "rank_*" is the share of sentences with a smaller value of a feature and "standard_*" is the
-    feature with mean 0 and deviation 1, so both are comparable across documents; "near_*" is the
-    mean over neighboring sentences.
+    "rank_*" is the share of sentences with a smaller value of a feature and
+    "standard_*" is the feature with mean 0 and deviation 1, so both are comparable
+    across documents; "near_*" is the mean over neighboring sentences.
 
     Args:
         document: document of n sentences.
@@ -134,7 +163,9 @@ def _layout(document: ParsedDocument) -> Features:
     }
 
 
-def _under(document: ParsedDocument, heading_of: np.ndarray, words: frozenset[str]) -> np.ndarray:
+def _under(
+    document: ParsedDocument, heading_of: np.ndarray, words: frozenset[str]
+) -> np.ndarray:
     """Returns bool [n], sentences whose nearest preceding heading has one of some words."""
     has_word = np.zeros(len(heading_of) + 1, bool)  # the last entry is for no heading
     for number in np.flatnonzero(document.headings):
@@ -148,7 +179,8 @@ def _form(document: ParsedDocument) -> Features:
     words, classes = document.words, document.characters
     length = np.bincount(words.rows, minlength=words.num_sentences)
     chars = np.maximum(document.ends - document.starts, 1)
-    inside = classes.upper.copy()  # capitals after a lowercase letter and a space: names
+    # capitals after a lowercase letter and a space: names
+    inside = classes.upper.copy()
     letter = ~classes.space & ~classes.mark & ~classes.upper
     inside[2:] &= classes.space[1:-1] & letter[:-2]
     inside[:2] = False
@@ -166,10 +198,16 @@ def _form(document: ParsedDocument) -> Features:
         "symbols": class_counts(document, classes.symbol) / chars,
         "names": names,
         "names_share": names / np.maximum(length, 1),
-        "stop_words": words.by_sentence(words.counts * stops[words.word]) / np.maximum(length, 1),
-        "distinct": words.by_sentence(np.ones_like(words.counts)) / np.maximum(length, 1),
-        "numbers": words.by_sentence(words.counts * _is_word(words.names, str.isdigit)[words.word]),
-        "question": np.array([_asks(sentence) for sentence in document.sentences], np.float64),
+        "stop_words": words.by_sentence(words.counts * stops[words.word])
+        / np.maximum(length, 1),
+        "distinct": words.by_sentence(np.ones_like(words.counts))
+        / np.maximum(length, 1),
+        "numbers": words.by_sentence(
+            words.counts * _is_word(words.names, str.isdigit)[words.word]
+        ),
+        "question": np.array(
+            [_asks(sentence) for sentence in document.sentences], np.float64
+        ),
     }
     for cue, stems in CUES.items():
         is_cue = _is_word(words.names, stems.__contains__)
@@ -211,7 +249,8 @@ def _frequencies(document: ParsedDocument) -> Features:
     top_30 = words.by_sentence(np.isin(words.word, order[:30]) & (is_content > 0))
     bigrams, content_bigrams = _bigrams(document)
     return {
-        "probability": words.by_sentence(words.counts * probability[words.word]) / running,
+        "probability": words.by_sentence(words.counts * probability[words.word])
+        / running,
         "probability_sum": words.by_sentence(probability[words.word]),
         "log_frequency": mean(log_total),
         "log_frequency_sum": words.by_sentence(is_content * log_total[words.word]),
@@ -241,7 +280,9 @@ def _bigrams(document: ParsedDocument) -> tuple[np.ndarray, np.ndarray]:
     logs = np.log(count)[number]
     both = document.content[first] & document.content[second]
     num_bigrams = np.maximum(np.bincount(rows, minlength=n), 1)
-    return np.bincount(rows, logs, n) / num_bigrams, np.bincount(rows, logs * both, n) / num_bigrams
+    return np.bincount(rows, logs, n) / num_bigrams, np.bincount(
+        rows, logs * both, n
+    ) / num_bigrams
 
 
 def _centrality(document: ParsedDocument) -> Features:
@@ -273,7 +314,8 @@ def _centrality(document: ParsedDocument) -> Features:
 def lexrank(document: ParsedDocument, steps: int = LEXRANK_STEPS) -> np.ndarray:
     """Returns continuous LexRank (Erkan & Radev, 2004, section 3.3) without damping, [n], sum 1.
 
-    The matrix of cosines is never built: its product with a vector is two sparse products.
+    The matrix of cosines is never built: its product with a vector is two sparse
+    products.
     """
     words, weights = document.words, document.weights
     n = len(document.sentences)
@@ -288,9 +330,10 @@ def lexrank(document: ParsedDocument, steps: int = LEXRANK_STEPS) -> np.ndarray:
 def textrank(document: ParsedDocument, steps: int = _TEXTRANK_STEPS) -> np.ndarray:
     """Returns TextRank (Mihalcea & Tarau, 2004, section 4.1), [n].
 
-    Two sentences of a and b words are linked by the number of distinct content words in common,
-    divided by log a + log b. With 1 / x as a sum of exponentials the product of these links with a
-    vector is a few sparse products, and the matrix of links is never built.
+    Two sentences of a and b words are linked by the number of distinct content words in
+    common, divided by log a + log b. With 1 / x as a sum of exponentials the product of
+    these links with a vector is a few sparse products, and the matrix of links is never
+    built.
     """
     words, n = document.words, len(document.sentences)
     has = document.content[words.word].astype(np.float64)
@@ -324,8 +367,8 @@ def _inverse_weights() -> np.ndarray:
 def topic_lengths(document: ParsedDocument, steps: int = _LSA_STEPS) -> np.ndarray:
     """Returns the length of each sentence in the strongest topics (Steinberger & Jezek, 2004), [n].
 
-    Topics are singular vectors of the TF-IDF vectors, by subspace iteration; only topics with at
-    least half of the largest singular value count.
+    Topics are singular vectors of the TF-IDF vectors, by subspace iteration; only
+    topics with at least half of the largest singular value count.
     """
     words, weights, n = document.words, document.weights, len(document.sentences)
     count = min(_TOPICS, n - 1, words.size - 1)
@@ -333,7 +376,9 @@ def topic_lengths(document: ParsedDocument, steps: int = _LSA_STEPS) -> np.ndarr
         return np.zeros(n)
 
     def by_sentence(topics: np.ndarray) -> np.ndarray:
-        return np.stack([words.by_sentence(weights * topic[words.word]) for topic in topics.T], 1)
+        return np.stack(
+            [words.by_sentence(weights * topic[words.word]) for topic in topics.T], 1
+        )
 
     topics = np.random.default_rng(0).normal(size=(words.size, count))
     for _ in range(steps):
@@ -342,14 +387,17 @@ def topic_lengths(document: ParsedDocument, steps: int = _LSA_STEPS) -> np.ndarr
         topics, _ = np.linalg.qr(np.stack(columns, 1))
     sentences = by_sentence(topics)
     strengths = (sentences**2).sum(0)
-    # Strengths are squared singular values, so a quarter is half of the largest singular value.
+    # Strengths are squared singular values, so a quarter is half of the largest
+    # singular value.
     strong = strengths >= strengths.max() / 4
     return np.sqrt((sentences[:, strong] ** 2).sum(1))
 
 
 def _cosine(document: ParsedDocument, vector: np.ndarray) -> np.ndarray:
     """Returns the cosine of every sentence with a vector over words; 0 if the vector is zero."""
-    products = document.words.by_sentence(document.weights * vector[document.words.word])
+    products = document.words.by_sentence(
+        document.weights * vector[document.words.word]
+    )
     return products / max(np.linalg.norm(vector), 1e-12)
 
 
@@ -357,7 +405,9 @@ def _like_block(document: ParsedDocument) -> np.ndarray:
     """Returns the cosine with the sum of a block of about 2 sqrt(n) neighboring sentences."""
     words, n = document.words, len(document.sentences)
     block = np.arange(n) // max(10, int(2 * np.sqrt(n)))
-    keys, number = np.unique(block[words.row] * words.size + words.word, return_inverse=True)
+    keys, number = np.unique(
+        block[words.row] * words.size + words.word, return_inverse=True
+    )
     sums = np.bincount(number, document.weights, len(keys))
     norms = np.sqrt(np.bincount(keys // words.size, sums**2, block[-1] + 1))
     products = words.by_sentence(document.weights * sums[number])
@@ -421,7 +471,9 @@ def _standardized(values: np.ndarray) -> np.ndarray:
     deviation = values.std()
     if deviation < 1e-9:
         return np.zeros(len(values))
-    return np.clip((values - values.mean()) / deviation, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)
+    return np.clip(
+        (values - values.mean()) / deviation, -_MOST_DEVIATIONS, _MOST_DEVIATIONS
+    )
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Finds sentences that are not informative outside of their context.
 
-These are headings, exclamations, captions, rows of numbers, unfinished sentences, announcements and
-publishers' notices. Sentences that depend on the previous one are found here as well.
+These are headings, exclamations, captions, rows of numbers, unfinished sentences,
+announcements and publishers' notices. Sentences that depend on the previous one are
+found here as well.
 """
 
 import re
@@ -25,23 +26,32 @@ _SECTION = re.compile(r"\d{1,2}(?:\.\d{1,2})+\.?\s+(?=[^\W\d_])(?![a-z])")
 _FEWEST_WORDS = 4
 _FEWEST_CONTENT_WORDS = 2  # distinct; "Yes, I know that." has none
 _FEWEST_CONTENT_WORDS_OF_TALK = 3
-_LONG_IN_TALK = 24  # words, with the speaker's name, above which a sentence has enough content
+# words, with the speaker's name, above which a sentence has enough content
+_LONG_IN_TALK = 24
 _LONGEST_LEAD_IN = 12  # words
 _COLONS = (":", "\uff1a")
 _DIGITS = 0.1  # minimum share of digits in the characters of a row of numbers
-_NUMBERS, _UNSTOPPED_NUMBERS = 0.5, 0.3  # minimum share of words, with and without a final stop
-# Share of finished sentences in a document above which unfinished ones are excluded: transcripts
-# without stops or capitals have only unfinished sentences.
+# minimum share of words, with and without a final stop
+_NUMBERS, _UNSTOPPED_NUMBERS = 0.5, 0.3
+# Share of finished sentences in a document above which unfinished ones are excluded:
+# transcripts without stops or capitals have only unfinished sentences.
 _FINISHED = 0.6
-_ENDS = re.compile(r"[.!?\u2026\u0964\u061f\u3002\u06d4\uff01\uff1f][^\w\s]*(?:\[\d+\])*\Z")
+_ENDS = re.compile(
+    r"[.!?\u2026\u0964\u061f\u3002\u06d4\uff01\uff1f][^\w\s]*(?:\[\d+\])*\Z"
+)
 _FEWEST_WORDS_OF_ITEM = 8  # minimum of a list item that needs no stop
-_FIRST_WORD = re.compile(r"[^\W\d_]+(?=[\s,;:.!?'\u2019-]|\Z)(?!\.\w)")  # but not an identifier
+# but not an identifier
+_FIRST_WORD = re.compile(r"[^\W\d_]+(?=[\s,;:.!?'\u2019-]|\Z)(?!\.\w)")
 _TAIL = 20  # characters at the end of a sentence that are searched for its stop
 _QUOTATION = "\"'\u201c\u2018\u00ab\u201e(*_"  # marks before the first word
-# Images, badges, comments and rows of tables in Markdown and HTML, illustrations in plain text.
-_MARKUP = re.compile(r"\[?!\[|<!--|<img\b|\[(?:Illustration|Image|Figure)\b", re.IGNORECASE)
+# Images, badges, comments and rows of tables in Markdown and HTML, illustrations in
+# plain text.
+_MARKUP = re.compile(
+    r"\[?!\[|<!--|<img\b|\[(?:Illustration|Image|Figure)\b", re.IGNORECASE
+)
 _FENCE = re.compile(r"```|~~~")  # start or end of a block of code in Markdown
-_CODE = re.compile(r"//+ |/\*|#!|(?:>>>|\$) ")  # beginnings of comments and of lines of a shell
+# beginnings of comments and of lines of a shell
+_CODE = re.compile(r"//+ |/\*|#!|(?:>>>|\$) ")
 _LONGEST_ANNOUNCEMENT = 16  # words
 _NAME = r"(?:(?:[A-Z]\.|[A-Z][\w'\u2019-]+)(?: (?=[A-Z])|(?=[,.!])))+"
 _ANNOUNCEMENT = re.compile(
@@ -76,12 +86,32 @@ _NOTICE = re.compile(
 )
 # One of these words is in every notice; faster to search.
 _NOTICE_WORDS = (
-    *("gutenberg", "proofread", "transcriber", "etext", "e-text", "ebook", "e-book", "publication"),
-    *("copyright", "\u00a9", "rights reserved", "reproduced", "transmitted", "continued", "turn "),
+    *(
+        "gutenberg",
+        "proofread",
+        "transcriber",
+        "etext",
+        "e-text",
+        "ebook",
+        "e-book",
+        "publication",
+    ),
+    *(
+        "copyright",
+        "\u00a9",
+        "rights reserved",
+        "reproduced",
+        "transmitted",
+        "continued",
+        "turn ",
+    ),
 )
-_STARTS_BOOK = re.compile(r"\*\*\* ?start of (?:the|this) project gutenberg", re.IGNORECASE)
+_STARTS_BOOK = re.compile(
+    r"\*\*\* ?start of (?:the|this) project gutenberg", re.IGNORECASE
+)
 _ENDS_BOOK = re.compile(
-    r"(?:\*\*\* ?)?end of (?:the |this )?project gutenberg(?:['\u2019]s)?\b", re.IGNORECASE
+    r"(?:\*\*\* ?)?end of (?:the |this )?project gutenberg(?:['\u2019]s)?\b",
+    re.IGNORECASE,
 )
 
 
@@ -105,14 +135,17 @@ def are_fragments(document: ParsedDocument) -> np.ndarray:
 def depend_on_previous(document: ParsedDocument) -> np.ndarray:
     """Returns bool [n], True if a sentence begins with a pronoun or a connective.
 
-    Such a sentence is not understandable without the previous one. The first sentence of a
-    paragraph or line does not depend on another.
+    Such a sentence is not understandable without the previous one. The first sentence
+    of a paragraph or line does not depend on another.
     """
     pattern = DEPENDENT.get(document.language or "en")
     if pattern is None:
         return np.zeros(len(document.sentences), bool)
     dependent = np.array(
-        [pattern.match(_first_words(sentence)) is not None for sentence in document.sentences]
+        [
+            pattern.match(_first_words(sentence)) is not None
+            for sentence in document.sentences
+        ]
     )
     continues = np.diff(document.paragraphs, prepend=-1) == 0
     return dependent & continues & ~document.turns
@@ -126,9 +159,9 @@ def _first_words(sentence: str) -> str:
 def _are_short(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences of fewer than ``_FEWEST_WORDS`` words; a URL counts as one word.
 
-    So are sentences of fewer than ``_FEWEST_CONTENT_WORDS`` words that are not stop words, such as
-    answers. They are not informative out of context, and would often be selected because they
-    always fit.
+    So are sentences of fewer than ``_FEWEST_CONTENT_WORDS`` words that are not stop
+    words, such as answers. They are not informative out of context, and would often be
+    selected because they always fit.
     """
     words = np.bincount(document.words.rows, minlength=len(document.sentences))
     content = document.words.by_sentence(document.content[document.words.word])
@@ -149,7 +182,9 @@ def _is_short_in_talk(sentence: str) -> bool:
 
 def _are_numbered_headings(document: ParsedDocument) -> np.ndarray:
     """Returns True for headings with a stop that begin with a section number ("3.1 Results.")."""
-    numbered = np.array([_SECTION.match(sentence) is not None for sentence in document.sentences])
+    numbered = np.array(
+        [_SECTION.match(sentence) is not None for sentence in document.sentences]
+    )
     return numbered & (document.lengths <= LONGEST_HEADING)
 
 
@@ -178,8 +213,8 @@ def _are_numbers(document: ParsedDocument) -> np.ndarray:
 def _in_captions(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences that begin like captions, and the rest of their paragraph.
 
-    If a paragraph is longer than a caption, text follows its caption. Then only the beginning is
-    marked, and the sentence after a label ("Figure 1.").
+    If a paragraph is longer than a caption, text follows its caption. Then only the
+    beginning is marked, and the sentence after a label ("Figure 1.").
     """
     is_caption = np.array([begins_caption(sentence) for sentence in document.sentences])
     words = np.cumsum(document.lengths)
@@ -196,16 +231,22 @@ def _in_captions(document: ParsedDocument) -> np.ndarray:
 def _are_unfinished(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences without a final stop or with a lowercase first letter.
 
-    Each criterion applies only to documents in which most sentences have a stop or a capital,
-    respectively. List items of several words need no stop.
+    Each criterion applies only to documents in which most sentences have a stop or a
+    capital, respectively. List items of several words need no stop.
     """
     sentences = document.sentences
-    stopped = np.array([_ENDS.search(sentence[-_TAIL:]) is not None for sentence in sentences])
-    items = np.array([without_list_mark(sentence) != sentence for sentence in sentences])
+    stopped = np.array(
+        [_ENDS.search(sentence[-_TAIL:]) is not None for sentence in sentences]
+    )
+    items = np.array(
+        [without_list_mark(sentence) != sentence for sentence in sentences]
+    )
     is_long = document.lengths >= _FEWEST_WORDS_OF_ITEM
     first_words = [_FIRST_WORD.match(_first_words(sentence)) for sentence in sentences]
     small = np.array([word is not None and word[0].islower() for word in first_words])
-    capital = np.array([word is not None and word[0][0].isupper() for word in first_words])
+    capital = np.array(
+        [word is not None and word[0][0].isupper() for word in first_words]
+    )
     unfinished = np.zeros(len(sentences), bool)
     texts = ~document.headings
     if stopped[texts].sum() > _FINISHED * texts.sum():
@@ -217,7 +258,9 @@ def _are_unfinished(document: ParsedDocument) -> np.ndarray:
 
 def _are_markup(document: ParsedDocument) -> np.ndarray:
     """Returns True for sentences that begin with an image, a comment or an illustration."""
-    return np.array([_MARKUP.match(sentence) is not None for sentence in document.sentences])
+    return np.array(
+        [_MARKUP.match(sentence) is not None for sentence in document.sentences]
+    )
 
 
 def _are_code(document: ParsedDocument) -> np.ndarray:
@@ -229,7 +272,9 @@ def _are_code(document: ParsedDocument) -> np.ndarray:
     code = np.array([_CODE.match(sentence) is not None for sentence in sentences])
     fences = np.array([len(_FENCE.findall(sentence)) for sentence in sentences])
     total = np.cumsum(fences)
-    is_inside = (total - fences) % 2 == 1 if total[-1] % 2 == 0 else np.zeros(len(code), bool)
+    is_inside = (
+        (total - fences) % 2 == 1 if total[-1] % 2 == 0 else np.zeros(len(code), bool)
+    )
     opens = np.array([_FENCE.match(sentence) is not None for sentence in sentences])
     return code | is_inside | opens | (fences % 2 == 1)
 

@@ -12,12 +12,12 @@ SHRINKAGE = 5.0  # n-grams without a match added to every sentence
 def reference_gains(sentences: Sequence[str], reference: str) -> np.ndarray:
     """Returns float64 [n], the density of ROUGE in each sentence, with mean 0 and deviation 1.
 
-    The density is the sum over unigrams and bigrams of hits / (n-grams of the sentence +
-    ``SHRINKAGE``), stemmed; hits are clipped to the counts in the reference. References in
-    non-Latin scripts are compared by Unicode words. Under a word budget, the densest sentences
-    cover the most of the reference (the greedy rule for knapsacks); the constant penalizes
-    fragments that match by chance. Densities are standardized, because they compare sentences of
-    one document, not documents.
+    The density is the sum over unigrams and bigrams of hits / (n-grams of the sentence
+    + ``SHRINKAGE``), stemmed; hits are clipped to the counts in the reference.
+    References in non-Latin scripts are compared by Unicode words. Under a word budget,
+    the densest sentences cover the most of the reference (the greedy rule for
+    knapsacks); the constant penalizes fragments that match by chance. Densities are
+    standardized, because they compare sentences of one document, not documents.
 
     Args:
         sentences: sentences of a document.

@@ -1,7 +1,7 @@
 """Word lists for features, and a light stemmer.
 
-Stop words are in English, German, French and Spanish, cue words in English. In texts in other
-languages these features are zero.
+Stop words are in English, German, French and Spanish, cue words in English. In texts in
+other languages these features are zero.
 """
 
 import re
@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from longsum_jax.text.ngrams import unicode_words
 
-# Minimum share of stop words; English documents have at least 0.16, German ones about 0.05.
+# Minimum share of stop words; English documents have at least 0.16, German ones about
+# 0.05.
 _STOP_SHARE = 0.12
 _FEWEST_WORDS = 100  # shorter texts are assumed to be English
 _READ = 50_000  # characters
@@ -21,8 +22,8 @@ _SINGULAR = ("ss", "us", "is")  # endings in which "s" is not a plural
 def light_stem(word: str) -> str:
     """Removes common English endings: of plurals, then -ing, -ed and -ly, then a silent e.
 
-    At least three letters with a vowel remain. The function is fast and needs no package;
-    importing Porter's stemmer takes longer than ranking a book.
+    At least three letters with a vowel remain. The function is fast and needs no
+    package; importing Porter's stemmer takes longer than ranking a book.
     """
     if not word.endswith(_SINGULAR):
         for ending, replacement in _PLURALS:
@@ -38,7 +39,11 @@ def light_stem(word: str) -> str:
 
 def _cut(word: str, ending: str, replacement: str = "") -> str:
     stem = word.removesuffix(ending)
-    if stem == word or len(stem) < _SHORTEST_STEM or not any(char in "aeiouy" for char in stem):
+    if (
+        stem == word
+        or len(stem) < _SHORTEST_STEM
+        or not any(char in "aeiouy" for char in stem)
+    ):
         return word
     return stem + replacement
 
@@ -118,8 +123,8 @@ def _beginning(words: str, other: str = r"(?!)") -> re.Pattern[str]:
     return re.compile(rf"(?!{other})(?:{'|'.join(words.split(', '))})\b", re.IGNORECASE)
 
 
-# Beginnings of sentences that depend on the previous sentence: pronouns and connectives, except
-# connectives that are frequent in talk ("And", "So").
+# Beginnings of sentences that depend on the previous sentence: pronouns and
+# connectives, except connectives that are frequent in talk ("And", "So").
 DEPENDENT: Mapping[str, re.Pattern[str]] = {
     "en": _beginning(
         "he, she, it, they, this, these, those, his, her, their, its, but, however, therefore, "
@@ -171,7 +176,9 @@ CUES: Mapping[str, frozenset[str]] = {
     "this": _stems("this these"),
     "they": _stems("it they he she that those"),
     "work": _stems("paper article study work report document proposal"),
-    "propose": _stems("propose present introduce describe provide define specify allow"),
+    "propose": _stems(
+        "propose present introduce describe provide define specify allow"
+    ),
     "result": _stems(
         "result results show find found suggest demonstrate indicate conclusion conclude "
         "significant"
@@ -184,5 +191,7 @@ CUES: Mapping[str, frozenset[str]] = {
 }
 
 # Words in headings of the beginning and the end of a document's main part.
-OPENING = _stems("introduction overview abstract summary motivation rationale background preface")
+OPENING = _stems(
+    "introduction overview abstract summary motivation rationale background preface"
+)
 CLOSING = _stems("conclusion conclusions discussion summary concluding future")

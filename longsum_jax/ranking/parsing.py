@@ -42,15 +42,18 @@ class ParsedDocument(NamedTuple):
     Attributes:
         sentences: n sentences, with the white space of ``bounded_sentences``.
         starts, ends: int [n], positions in the text.
-        breaks: int [n], separator before a sentence: 0 space, 1 line break, 2 blank line.
-        paragraphs: int [n], index of the paragraph (of the line if blank lines are rare).
+        breaks: int [n], separator before a sentence: 0 space, 1 line break, 2 blank
+            line.
+        paragraphs: int [n], index of the paragraph (of the line if blank lines are
+            rare).
         headings: bool [n], True for a short separate line without a stop.
         turns: bool [n], True for a line that begins with a speaker's name and a colon.
         lengths: int [n], word counts by ``num_words``.
         words: stemmed words in the sentences.
         content: bool [words.size], True for words that are not stop words.
         inverse: float64 [words.size], inverse sentence frequencies.
-        weights: float64 [pairs of words], TF-IDF vectors of content words, of length 1 or 0.
+        weights: float64 [pairs of words], TF-IDF vectors of content words, of length 1
+            or 0.
         characters: classes of the characters of the text.
         language: ISO 639-1 code of the language; "" if unknown.
     """
@@ -90,7 +93,9 @@ def parse_document(text: str) -> ParsedDocument:
     content[: len(words.names)] = [name not in stop_words for name in words.names]
     inverse = words.inverse_frequencies()
     lengths = np.array([num_words(sentence) for sentence in sentences], np.int64)
-    turns = np.array([speaker_of(sentence) != "" for sentence in sentences], bool) & (breaks > 0)
+    turns = np.array([speaker_of(sentence) != "" for sentence in sentences], bool) & (
+        breaks > 0
+    )
     return ParsedDocument(
         sentences=sentences,
         starts=starts,
@@ -103,7 +108,9 @@ def parse_document(text: str) -> ParsedDocument:
         words=words,
         content=content,
         inverse=inverse,
-        weights=unit_weights(words, words.counts * inverse[words.word] * content[words.word]),
+        weights=unit_weights(
+            words, words.counts * inverse[words.word] * content[words.word]
+        ),
         characters=characters,
         language=language,
     )
@@ -169,7 +176,9 @@ def _paragraphs(breaks: np.ndarray) -> np.ndarray:
     return np.cumsum(begins) - 1
 
 
-def _headings(sentences: Sequence[str], breaks: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def _headings(
+    sentences: Sequence[str], breaks: np.ndarray, lengths: np.ndarray
+) -> np.ndarray:
     is_separate = (breaks > 0) & (np.append(breaks[1:], 2) > 0)
     stopped = np.array([is_stopped(sentence) for sentence in sentences], bool)
     return is_separate & ~stopped & (lengths <= LONGEST_HEADING)
@@ -200,7 +209,9 @@ def speakers(document: ParsedDocument) -> list[str]:
     turns = np.flatnonzero(document.turns).tolist()
     names = {turn: speaker_of(document.sentences[turn]) for turn in turns}
     num_turns = collections.Counter(names.values())
-    names = {turn: name for turn, name in names.items() if num_turns[name] >= FEWEST_TURNS}
+    names = {
+        turn: name for turn, name in names.items() if num_turns[name] >= FEWEST_TURNS
+    }
     if len(names) < max(TALK_SHARE * (document.breaks > 0).sum(), 2 * FEWEST_TURNS):
         return unknown
     result, speaker = [], ""

@@ -31,9 +31,10 @@ class Extract(NamedTuple):
 
     Attributes:
         text: text of the summary, one sentence per line.
-        statements: sentences of the summary, each with its source in the document; in talk the
-            sentence is prefixed with the speaker's name.
-        document_words, document_sentences: length of the document, which is always read completely.
+        statements: sentences of the summary, each with its source in the document; in
+            talk the sentence is prefixed with the speaker's name.
+        document_words, document_sentences: length of the document, which is always read
+            completely.
         summary_words: length of the summary in words.
     """
 
@@ -49,8 +50,8 @@ class Ranker:
 
     Args:
         trees: trees that map features to scores.
-        fallback: ranker for documents unlike the training data of the trees; None to use the trees
-            for all documents.
+        fallback: ranker for documents unlike the training data of the trees; None to
+            use the trees for all documents.
 
     Raises:
         InputError: the trees or the fallback use unknown features.
@@ -75,7 +76,9 @@ class Ranker:
 
     def feature_scores(self, features: Features) -> np.ndarray:
         """Returns the scores of n sentences by their features, float64 [n]."""
-        return self._mixed(features, self.trees.predict(feature_table(features, self.trees.names)))
+        return self._mixed(
+            features, self.trees.predict(feature_table(features, self.trees.names))
+        )
 
     def _mixed(self, features: Features, scores: np.ndarray) -> np.ndarray:
         """Returns the scores of the trees, mixed with the scores of the fallback if needed."""
@@ -97,8 +100,9 @@ class Ranker:
             rows: indices of the k sentences.
 
         Returns:
-            Names of f features and their contributions, float64 [k, f]; the contributions to a
-            sentence sum to its score minus the mean score of all sentences.
+            Names of f features and their contributions, float64 [k, f]; the
+            contributions to a sentence sum to its score minus the mean score of all
+            sentences.
         """
         names, values = self.trees.names, self.trees.contributions(reached, rows)
         if self.fallback is None:
@@ -119,7 +123,9 @@ class Ranker:
 
     def save(self, path: str | Path) -> None:
         """Writes an .npz file, see ``load_ranker``."""
-        self.trees.save(path, self.fallback.arrays() if self.fallback is not None else None)
+        self.trees.save(
+            path, self.fallback.arrays() if self.fallback is not None else None
+        )
 
     def summarize(
         self,
@@ -133,13 +139,14 @@ class Ranker:
 
         Args:
             text: document of any length.
-            length: "short", "medium", "long", "150 words", "7 sentences" or "5%" of the words; a
-                number counts words. At least one sentence is selected.
+            length: "short", "medium", "long", "150 words", "7 sentences" or "5%" of the
+                words; a number counts words. At least one sentence is selected.
             query: topic of the summary; None for the whole document.
             outline: outline of the document; if it has no headings, they are detected.
 
         Raises:
-            InputError: the document is empty, the query is blank, or the length is invalid.
+            InputError: the document is empty, the query is blank, or the length is
+                invalid.
         """
         parsed_length = parse_length(length)
         if query is not None and not query.strip():
@@ -159,7 +166,9 @@ class Ranker:
             dependent=depend_on_previous(document),
             label_words=np.array([num_words(label) for label in labels]),
         )
-        names, contributions = self._contributions(features, reached, tree_scores, selected)
+        names, contributions = self._contributions(
+            features, reached, tree_scores, selected
+        )
         explanations = explain(names, contributions, mixed, selected)
         statements = [
             statement._replace(explanation=explanation)
@@ -174,7 +183,9 @@ class Ranker:
             statements=statements,
             document_words=num_words(text),
             document_sentences=len(document.sentences),
-            summary_words=num_words("\n".join(statement.text for statement in statements)),
+            summary_words=num_words(
+                "\n".join(statement.text for statement in statements)
+            ),
         )
 
 
@@ -196,16 +207,22 @@ def _is_layout(document: ParsedDocument, outline: Outline) -> np.ndarray:
 def _placed(text: str, document: ParsedDocument, outline: Outline) -> PlacedSentences:
     if not outline.headings:
         rows = np.flatnonzero(document.headings)
-        spans = zip(document.starts[rows].tolist(), document.ends[rows].tolist(), strict=True)
+        spans = zip(
+            document.starts[rows].tolist(), document.ends[rows].tolist(), strict=True
+        )
         outline = outline._replace(headings=list(spans))
-    return PlacedSentences(text, document.sentences, document.starts, document.ends, outline)
+    return PlacedSentences(
+        text, document.sentences, document.starts, document.ends, outline
+    )
 
 
 def _labels(document: ParsedDocument) -> list[str]:
     """Returns a label with the speaker for each sentence of talk that lacks it; "" for others."""
     return [
         f"{name}: " if name and not is_turn else ""
-        for name, is_turn in zip(speakers(document), document.turns.tolist(), strict=True)
+        for name, is_turn in zip(
+            speakers(document), document.turns.tolist(), strict=True
+        )
     ]
 
 

@@ -15,7 +15,8 @@ ALIKE = 0.4  # cosine of content words above which two sentences are near-duplic
 BOOK_WORDS = 100_000  # words above which short summaries are selected by parts
 _SHORT_SHARE = 0.01  # maximum share of a book's words in a short summary
 _WORDS_OF_PART, _MOST_PARTS = 25, 10
-_LONGEST_GROUP = 3  # sentences that are selected together because each depends on the previous one
+# sentences that are selected together because each depends on the previous one
+_LONGEST_GROUP = 3
 
 Unit = Literal["words", "sentences", "percent"]
 # Lengths by name, in words.
@@ -28,7 +29,8 @@ class Length:
     """The length of a summary.
 
     Attributes:
-        value: positive length; an integer for words or sentences, at most 100 for percent.
+        value: positive length; an integer for words or sentences, at most 100 for
+            percent.
         unit: "words", "sentences", or "percent" of the document's words.
     """
 
@@ -38,7 +40,11 @@ class Length:
     def __post_init__(self) -> None:
         whole = self.unit == "percent" or float(self.value).is_integer()
         highest = 100 if self.unit == "percent" else float("inf")
-        if self.unit not in get_args(Unit) or not whole or not 0 < self.value <= highest:
+        if (
+            self.unit not in get_args(Unit)
+            or not whole
+            or not 0 < self.value <= highest
+        ):
             raise InputError(
                 f"a length of {self.value:g} {self.unit}; give a whole number of words or "
                 "sentences, at least 1, or more than 0 and at most 100 percent"
@@ -53,8 +59,8 @@ def parse_length(text: str | int | Length) -> Length:
     """Parses the length of a summary.
 
     Args:
-        text: "short", "medium", "long", "150", "150 words", "7 sentences" or "5%"; a number counts
-            words.
+        text: "short", "medium", "long", "150", "150 words", "7 sentences" or "5%"; a
+            number counts words.
 
     Raises:
         InputError: the text is not a length.
@@ -86,16 +92,19 @@ def select_sentences(
 ) -> list[int]:
     """Returns the sentences of a summary with a given length; see ``take_sentences``.
 
-    A short summary of a whole book takes its sentences from several parts of equal length, so
-    that no chapter dominates.
+    A short summary of a whole book takes its sentences from several parts of equal
+    length, so that no chapter dominates.
 
     Args:
         document: document of n sentences.
         scores: float [n]; ties go to the earlier sentence.
         length: length of the summary.
-        alike: cosine above which two sentences are near-duplicates; 1 allows repetitions.
-        dependent: bool [n], True if a sentence depends on the previous one; None if none does.
-        label_words: int [n], words of the label of a sentence in the summary; None for no labels.
+        alike: cosine above which two sentences are near-duplicates; 1 allows
+            repetitions.
+        dependent: bool [n], True if a sentence depends on the previous one; None if
+            none does.
+        label_words: int [n], words of the label of a sentence in the summary; None for
+            no labels.
     """
     limit = length.value
     costs = document.lengths
@@ -111,7 +120,13 @@ def select_sentences(
     elif label_words is not None:
         costs = costs + label_words
     return take_sentences(
-        document, scores, costs, limit, alike=alike, dependent=dependent, num_parts=num_parts
+        document,
+        scores,
+        costs,
+        limit,
+        alike=alike,
+        dependent=dependent,
+        num_parts=num_parts,
     )
 
 
@@ -127,30 +142,34 @@ def take_sentences(
 ) -> list[int]:
     """Returns the best sentences within a limit, in document order.
 
-    Sentences are selected in the order of their scores. Near-duplicates of selected sentences are
-    skipped, and so are sentences that exceed the remaining length; if none fits, the summary is the
-    best sentence. Sentences without words, or with a score of minus infinity, are selected only if
-    there is no other.
+    Sentences are selected in the order of their scores. Near-duplicates of selected
+    sentences are skipped, and so are sentences that exceed the remaining length; if
+    none fits, the summary is the best sentence. Sentences without words, or with a
+    score of minus infinity, are selected only if there is no other.
 
-    A dependent sentence is selected together with the sentences before it that it depends on, at
-    the mean of their scores, or after them at its own score.
+    A dependent sentence is selected together with the sentences before it that it
+    depends on, at the mean of their scores, or after them at its own score.
 
     Args:
         document: document of n sentences.
         scores: float [n]; ties go to the earlier sentence.
         costs: int [n], length of each sentence.
         limit: maximum total cost, exceeded only if no sentence fits.
-        alike: cosine above which two sentences are near-duplicates; 1 allows repetitions.
-        dependent: bool [n], True if a sentence depends on the previous one; None if none does.
-        num_parts: number of parts of the document, of equally many words, that share the limit
-            equally; an unused remainder passes to the next part.
+        alike: cosine above which two sentences are near-duplicates; 1 allows
+            repetitions.
+        dependent: bool [n], True if a sentence depends on the previous one; None if
+            none does.
+        num_parts: number of parts of the document, of equally many words, that share
+            the limit equally; an unused remainder passes to the next part.
     """
     allowed = _allowed(document, scores)
     if dependent is None:
         dependent = np.zeros(len(scores), bool)
     selection = _Selection(document, scores, costs, alike, allowed, dependent)
     words = np.cumsum(document.lengths)
-    ends = np.searchsorted(words, words[-1] * np.arange(1, num_parts + 1) / num_parts) + 1
+    ends = (
+        np.searchsorted(words, words[-1] * np.arange(1, num_parts + 1) / num_parts) + 1
+    )
     start, room = 0, limit
     for part, end in enumerate(np.minimum(ends, len(scores)).tolist()):
         share = room / (num_parts - part)
@@ -200,7 +219,9 @@ class _Selection:
         queue = []  # (minus the value, sentence): the best one first, then the earliest
         for sentence in range(start, end):
             group = self._group(sentence)
-            if len(group) <= _LONGEST_GROUP and all(self._allowed[number] for number in group):
+            if len(group) <= _LONGEST_GROUP and all(
+                self._allowed[number] for number in group
+            ):
                 queue.append((-self._mean_score(group), sentence))
         heapq.heapify(queue)
         while queue and room >= 1:
@@ -232,7 +253,9 @@ class _Selection:
     def _group(self, sentence: int) -> list[int]:
         """Returns a sentence, preceded by the sentences it depends on."""
         first = sentence
-        while first > 0 and self._dependent[first] and sentence - first < _LONGEST_GROUP:
+        while (
+            first > 0 and self._dependent[first] and sentence - first < _LONGEST_GROUP
+        ):
             first -= 1
         return list(range(first, sentence + 1))
 
@@ -240,13 +263,17 @@ class _Selection:
         """Returns the part of a sentence's group to be selected with it."""
         if sentence - 1 in self.selected:
             return [sentence]
-        return [number for number in self._group(sentence) if number not in self.selected]
+        return [
+            number for number in self._group(sentence) if number not in self.selected
+        ]
 
     def _repeats(self, sentences: Sequence[int]) -> bool:
         """Returns True if one of some sentences is a near-duplicate of a selected sentence."""
         if self._alike >= 1:
             return False
-        return any(self._seen.highest_cosine(number) > self._alike for number in sentences)
+        return any(
+            self._seen.highest_cosine(number) > self._alike for number in sentences
+        )
 
 
 class _Seen:
@@ -262,7 +289,9 @@ class _Seen:
 
     def _pairs(self, sentence: int) -> list[tuple[int, float]]:
         pairs = slice(self._bounds[sentence], self._bounds[sentence + 1])
-        return list(zip(self._words[pairs].tolist(), self._weights[pairs].tolist(), strict=True))
+        return list(
+            zip(self._words[pairs].tolist(), self._weights[pairs].tolist(), strict=True)
+        )
 
     def highest_cosine(self, sentence: int) -> float:
         """Returns the highest cosine with a selected sentence."""

@@ -26,9 +26,10 @@ class RowOptions:
     """Options of sampling the rows of one data set.
 
     Attributes:
-        rows: total number of sentences, equally many of each document, fewer for short documents.
-        query_share: share of the documents without a query that are repeated with one, see
-            ``asked``.
+        rows: total number of sentences, equally many of each document, fewer for short
+            documents.
+        query_share: share of the documents without a query that are repeated with one,
+            see ``asked``.
         query_words: maximum words of such a query.
         seed: random seed of the sampling.
     """
@@ -52,8 +53,8 @@ def draw_rows(documents: Sequence[DataRow], options: RowOptions = RowOptions()) 
     """Returns random sentences of the documents of one data set; their weights sum to ``rows``.
 
     Args:
-        documents: documents with one or several summaries; rows of the same text should be
-            adjacent, because it is parsed once for them.
+        documents: documents with one or several summaries; rows of the same text should
+            be adjacent, because it is parsed once for them.
         options: options of the sampling.
 
     Raises:
@@ -70,7 +71,10 @@ def draw_rows(documents: Sequence[DataRow], options: RowOptions = RowOptions()) 
         if example.summary is None:
             raise InputError(f'document "{example.id}" has no summary to learn from')
         if parsed is None or example.document != text:
-            text, parsed = example.document, parse_document(join_wrapped_lines(example.document))
+            text, parsed = (
+                example.document,
+                parse_document(join_wrapped_lines(example.document)),
+            )
         features = sentence_features(parsed, example.query)
         names = list(features)
         count = len(parsed.sentences)
@@ -85,12 +89,16 @@ def draw_rows(documents: Sequence[DataRow], options: RowOptions = RowOptions()) 
 def _summaries(document: DataRow) -> tuple[str, ...]:
     """Returns the summaries of a document that has one or several."""
     several = isinstance(document.summary, tuple)
-    return cast(tuple[str, ...], document.summary) if several else (document.only_summary,)
+    return (
+        cast(tuple[str, ...], document.summary) if several else (document.only_summary,)
+    )
 
 
 def _mean_gains(sentences: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """Returns the mean over references of ``reference_gains``, of deviation 1 or zeros, [n]."""
-    gains = np.mean([reference_gains(sentences, reference) for reference in references], 0)
+    gains = np.mean(
+        [reference_gains(sentences, reference) for reference in references], 0
+    )
     deviation = gains.std()
     return gains / deviation if deviation > 0 else gains
 
@@ -135,9 +143,9 @@ def _columns(rows: Rows, names: Sequence[str]) -> np.ndarray:
 def asked(document: DataRow, most: int, rng: np.random.Generator) -> DataRow | None:
     """Draws a query about a part of a document's summary, which replaces the summary.
 
-    The part is a random sentence of the summary that shares at least two content words with the
-    document; the query is a sample of these words. In this way a ranker learns queries from data
-    sets without any.
+    The part is a random sentence of the summary that shares at least two content words
+    with the document; the query is a sample of these words. In this way a ranker learns
+    queries from data sets without any.
 
     Args:
         document: document with a summary.
@@ -145,7 +153,8 @@ def asked(document: DataRow, most: int, rng: np.random.Generator) -> DataRow | N
         rng: random generator.
 
     Returns:
-        The document with query and new summary; None if no sentence of the summary qualifies.
+        The document with query and new summary; None if no sentence of the summary
+        qualifies.
     """
     stems = set(map(light_stem, unicode_words(document.document))) - STOP_WORDS
     shared = []

@@ -14,8 +14,8 @@ _AT_ONCE = 16384  # leaves that are computed at once
 class BoostedTrees(NamedTuple):
     """Trees of depth d, each with 2^d - 1 splits and 2^d leaves, numbered as in a heap.
 
-    The children of split i are nodes 2i + 1 (left: the feature is at most the threshold) and 2i + 2
-    (right); the leaves are numbered after the splits. Depth 2:
+    The children of split i are nodes 2i + 1 (left: the feature is at most the
+    threshold) and 2i + 2 (right); the leaves are numbered after the splits. Depth 2:
 
                  split 0
              split 1    split 2
@@ -51,7 +51,9 @@ class BoostedTrees(NamedTuple):
         result = np.empty((len(self.features), len(table)), np.int16)
         for start in range(0, len(self.features), together):
             trees = slice(start, start + together)
-            result[trees] = tree_leaves(table, self.features[trees], self.thresholds[trees])
+            result[trees] = tree_leaves(
+                table, self.features[trees], self.thresholds[trees]
+            )
         return result
 
     def sums(self, reached: np.ndarray) -> np.ndarray:
@@ -68,10 +70,11 @@ class BoostedTrees(NamedTuple):
     def contributions(self, reached: np.ndarray, rows: Sequence[int]) -> np.ndarray:
         """Returns the contribution of each feature to the scores of k rows, float64 [k, features].
 
-        The value of a node is the mean of the leaves that all rows reach below it, and a split adds
-        the value of the child taken by a row minus its own (Saabas, "Interpreting random forests",
-        2014, with means over the training data). So the contributions to a row sum to its score
-        minus the mean score, and features that are equal in all rows add nothing.
+        The value of a node is the mean of the leaves that all rows reach below it, and
+        a split adds the value of the child taken by a row minus its own (Saabas,
+        "Interpreting random forests", 2014, with means over the training data). So the
+        contributions to a row sum to its score minus the mean score, and features that
+        are equal in all rows add nothing.
 
         Args:
             reached: int16 [trees, rows], leaves of all rows.
@@ -79,7 +82,9 @@ class BoostedTrees(NamedTuple):
         """
         row_indices = np.asarray(rows, np.int64)
         result = np.zeros((len(row_indices), len(self.names)))
-        for features, leaves, indices in zip(self.features, self.leaves, reached, strict=True):
+        for features, leaves, indices in zip(
+            self.features, self.leaves, reached, strict=True
+        ):
             values = _node_values(leaves, np.bincount(indices, minlength=len(leaves)))
             node = indices[row_indices].astype(np.int64) + len(features)
             while node.any():  # all leaves have the same depth
@@ -90,7 +95,9 @@ class BoostedTrees(NamedTuple):
                 node = parent
         return result
 
-    def save(self, path: str | Path, others: Mapping[str, np.ndarray] | None = None) -> None:
+    def save(
+        self, path: str | Path, others: Mapping[str, np.ndarray] | None = None
+    ) -> None:
         """Writes an .npz file.
 
         Args:
@@ -113,11 +120,15 @@ def _node_values(leaves: np.ndarray, counts: np.ndarray) -> np.ndarray:
     while len(sums[0]) > 1:
         sums.insert(0, sums[0].reshape(-1, 2).sum(1))
         numbers.insert(0, numbers[0].reshape(-1, 2).sum(1))
-    means = [total / np.maximum(count, 1) for total, count in zip(sums, numbers, strict=True)]
+    means = [
+        total / np.maximum(count, 1) for total, count in zip(sums, numbers, strict=True)
+    ]
     return np.concatenate([*means[:-1], leaves])
 
 
-def tree_leaves(table: np.ndarray, features: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+def tree_leaves(
+    table: np.ndarray, features: np.ndarray, thresholds: np.ndarray
+) -> np.ndarray:
     """Returns the leaf of every tree that each row reaches, int64 [trees, rows].
 
     Args:

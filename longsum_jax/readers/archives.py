@@ -9,7 +9,14 @@ from typing import Any
 
 from longsum_jax.compressed import open_compressed
 from longsum_jax.errors import InputError, in_one_line
-from longsum_jax.files import DAMAGED_ZIP, MAX_RATIO, RATIO_FROM, beyond, damaged, expands
+from longsum_jax.files import (
+    DAMAGED_ZIP,
+    MAX_RATIO,
+    RATIO_FROM,
+    beyond,
+    damaged,
+    expands,
+)
 from longsum_jax.readers.document import Failure
 from longsum_jax.readers.source import Source
 
@@ -32,7 +39,9 @@ def decompress(source: Source, suffix: str) -> Iterator[Source | Failure]:
         raise
     except DAMAGED_ARCHIVE as error:
         raise InputError(damaged(source.name, error)) from None
-    inner_name = re.sub(rf"{re.escape(suffix)}\Z", "", source.file_name, flags=re.IGNORECASE)
+    inner_name = re.sub(
+        rf"{re.escape(suffix)}\Z", "", source.file_name, flags=re.IGNORECASE
+    )
     yield source.inner(source.name, content, inner_name)
 
 
@@ -64,7 +73,9 @@ def untar(source: Source) -> Iterator[Source | Failure]:
                     continue
                 if member.issparse():  # a few bytes may expand to any number of zeros
                     name = in_one_line(f"{source.name}/{member.name}")
-                    yield Failure.of(name, f"{name}: a file with holes; unpack the archive")
+                    yield Failure.of(
+                        name, f"{name}: a file with holes; unpack the archive"
+                    )
                     continue
                 if member.size > left:
                     raise InputError(beyond(source.name, source.options.max_bytes))
@@ -75,26 +86,33 @@ def untar(source: Source) -> Iterator[Source | Failure]:
     except InputError:
         raise
     except DAMAGED_ARCHIVE as error:
-        raise InputError(f"{source.name}: a damaged tar archive ({error}); copy it again") from None
+        raise InputError(
+            f"{source.name}: a damaged tar archive ({error}); copy it again"
+        ) from None
 
 
 def open_zip(source: Source) -> zipfile.ZipFile:
     """Opens a zip archive; EPUB and office documents are zip archives as well.
 
     Raises:
-        InputError: the archive is damaged, has too many members or exceeds the size limit.
+        InputError: the archive is damaged, has too many members or exceeds the size
+            limit.
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(source.content))
     except DAMAGED_ARCHIVE as error:
-        raise InputError(f"{source.name}: a damaged zip archive ({error}); copy it again") from None
+        raise InputError(
+            f"{source.name}: a damaged zip archive ({error}); copy it again"
+        ) from None
     members = archive.infolist()
     source.count_members(len(members))
     source.check_size(sum(member.file_size for member in members))
     return archive
 
 
-def read_member(archive: zipfile.ZipFile, member: str, name: str, source: Source) -> bytes:
+def read_member(
+    archive: zipfile.ZipFile, member: str, name: str, source: Source
+) -> bytes:
     """Returns the content of a member of a zip archive.
 
     Args:
@@ -109,7 +127,9 @@ def read_member(archive: zipfile.ZipFile, member: str, name: str, source: Source
     try:
         info = archive.getinfo(member)
     except KeyError:
-        raise InputError(f"{name}: not in the archive; the document is damaged") from None
+        raise InputError(
+            f"{name}: not in the archive; the document is damaged"
+        ) from None
     if info.flag_bits & 1:
         raise InputError(f"{name}: needs a password; unpack it, or save it without one")
     try:
@@ -118,7 +138,9 @@ def read_member(archive: zipfile.ZipFile, member: str, name: str, source: Source
     except InputError:
         raise
     except DAMAGED_ARCHIVE as error:
-        raise InputError(f"{name}: damaged in the archive ({error}); copy it again") from None
+        raise InputError(
+            f"{name}: damaged in the archive ({error}); copy it again"
+        ) from None
 
 
 def _read_limited(file: Any, name: str, packed: int, source: Source) -> bytes:
@@ -137,4 +159,6 @@ def _read_limited(file: Any, name: str, packed: int, source: Source) -> bytes:
 def _is_hidden(name: str) -> bool:
     """Returns True if a member was left by an operating system, as ``__MACOSX/._report.txt``."""
     parts = name.split("/")
-    return "__MACOSX" in parts or any(part.startswith(".") for part in parts if part not in "..")
+    return "__MACOSX" in parts or any(
+        part.startswith(".") for part in parts if part not in ".."
+    )

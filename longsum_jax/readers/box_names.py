@@ -4,8 +4,8 @@ import functools
 import re
 from enum import Enum
 
-# Words in class names that identify a box outside the text. Two or three consecutive words may
-# form one term.
+# Words in class names that identify a box outside the text. Two or three consecutive
+# words may form one term.
 _NAVIGATION = """
 nav navs navbar navigation menu menubar navbox sidebar side-bar breadcrumb breadcrumbs crumbs toc
 pagination pager pagenav footer masthead rail skip skip-link hatnote reflist prev-next next-prev
@@ -38,14 +38,24 @@ _NOT_SHOWN = """
 sr-only screen-reader visually-hidden assistive assistive-text no-print noprint print-only
 show-for-sr
 """
-_BOX_WORDS = frozenset(" ".join((_NAVIGATION, _CONSENT, _PROMOTION, _PEOPLE, _NOT_SHOWN)).split())
+_BOX_WORDS = frozenset(
+    " ".join((_NAVIGATION, _CONSENT, _PROMOTION, _PEOPLE, _NOT_SHOWN)).split()
+)
 COMMENT_WORDS = frozenset(
-    {"comments", "comment-list", "comment-thread", "comment-respond", "respond", "disqus"}
+    {
+        "comments",
+        "comment-list",
+        "comment-thread",
+        "comment-respond",
+        "respond",
+        "disqus",
+    }
 )
 # Words of boxes that are lists of links, and of windows in front of the page.
 LIST_WORDS = frozenset({"nav", "navs", "menu", "menubar", "toc", "skip", "jump"})
 WINDOW_WORDS = frozenset({"modal", "popup", "overlay"})
-# Neutral words that may accompany them. Any other word is from a heading, as in "related-work".
+# Neutral words that may accompany them. Any other word is from a heading, as in
+# "related-work".
 _OTHER_NAMES = """
 area article articles bar block blocks blog body bottom box btn button buttons card cards carousel
 col column comp component confirmation container content cover ctl desktop dialog doc docs dropdown
@@ -66,14 +76,16 @@ _NAME_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _LONGEST_NAME = 100  # characters of a name
 _FEWEST_LETTERS = 3  # shorter words are prefixes of programs, as in "hs-eu-cookie"
 
-# Classes of the element that contains an article, between its title and the text after it.
+# Classes of the element that contains an article, between its title and the text after
+# it.
 BODY_NAME = re.compile(
     r"(?:[a-z]+[-_])*(?:entry|post|article|story|news|blog|item|node|page|main|wiki)[-_]{1,2}"
     r"(?:content|body|text|copy)(?:[-_]{1,2}[a-z]+){0,2}|e-content|markdown-body|mw-parser-output|"
     r"articlebody|storybody",
     re.IGNORECASE,
 )
-# Classes and labels of remarks, which belong to the text although they are marked up as asides.
+# Classes and labels of remarks, which belong to the text although they are marked up as
+# asides.
 NOTE_NAME = re.compile(
     r".*\b(?:admonition|callout|caution|danger|hint|important|information|note|notice|remark|tip|"
     r"topic|warning)\b.*",
@@ -89,7 +101,8 @@ class BoxHeading(Enum):
     REQUEST = "a request to users, such as to subscribe"
 
 
-# Headings of boxes in lower case, with punctuation replaced by spaces (see ``heading_of_box``).
+# Headings of boxes in lower case, with punctuation replaced by spaces (see
+# ``heading_of_box``).
 _OBJECTS = (
     r"articles?|content|coverage|entries|guides|items|links|news|pages|posts?|products?|questions?|"
     r"reading|recipes|results|stories|threads|topics?|videos"
@@ -147,7 +160,8 @@ def box_words(name: str, namespaces: frozenset[str] = frozenset()) -> frozenset[
     """Returns the box words in a name; empty if the name contains words of a text.
 
     Args:
-        name: class, id or label, such as "cookieConsentBanner", "related_articles" or "adslot-2".
+        name: class, id or label, such as "cookieConsentBanner", "related_articles" or
+            "adslot-2".
         namespaces: words that are program prefixes at the beginning of a name.
     """
     words: list[str] = []

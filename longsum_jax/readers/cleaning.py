@@ -1,5 +1,7 @@
-"""Removes parts of a file that are not text: running headers, page and line numbers, hyphens at
-line ends, reference lists, licenses of public-domain books, control characters."""
+"""Removes parts of a file that are not text: running headers, page and line numbers,
+hyphens at line ends, reference lists, licenses of public-domain books, control
+characters.
+"""
 
 import itertools
 import re
@@ -15,8 +17,10 @@ from longsum_jax.text.documents import replace_half_characters
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\ufeff\ufffe\uffff]+")
 # Other line breaks: vertical tabs, which Word uses inside paragraphs, form feeds, NEL.
 _LINE_BREAK = re.compile("[\x0b\x0c\x85]")
-# A soft hyphen at the end of a line with the rest of its word, and one left by a joined line.
-_SUSPENDED = r"(?:and|or|to|und|oder|bis|et|ou|y|o|e|en|of|och|eller|og)\b"  # "two- and three-year"
+# A soft hyphen at the end of a line with the rest of its word, and one left by a joined
+# line.
+# "two- and three-year"
+_SUSPENDED = r"(?:and|or|to|und|oder|bis|et|ou|y|o|e|en|of|och|eller|og)\b"
 _SOFT_HYPHEN_AT_END = re.compile(r"(?<=\w)\xad[ \t]*\n[ \t]*(\w\S*+)([ \t]++(?=\S))?")
 _SOFT_HYPHEN_INSIDE = re.compile(rf"(?<=\w)\xad[ \t]+(?=[^\W\d_])(?!{_SUSPENDED})")
 # Characters of the fonts Symbol and Wingdings, at the start of a line and elsewhere.
@@ -34,11 +38,16 @@ _REFERENCES = re.compile(
     re.IGNORECASE,
 )
 _YEAR = re.compile(r"(?<!\d)(?:1[89]|20)\d\d(?!\d)")
-# Entries contain years; a text without one for so many characters is not a reference list.
+# Entries contain years; a text without one for so many characters is not a reference
+# list.
 _CHARS_PER_YEAR = 400
 
-_GUTENBERG_START = re.compile(r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG.*", re.IGNORECASE)
-_GUTENBERG_END = re.compile(r"\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG.*", re.IGNORECASE)
+_GUTENBERG_START = re.compile(
+    r"\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG.*", re.IGNORECASE
+)
+_GUTENBERG_END = re.compile(
+    r"\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG.*", re.IGNORECASE
+)
 
 _PAGE_NUMBER = re.compile(
     r"[-\u2013\u2014\[( ]*(?:(?:page|seite|p\.)\s*)?(?:\d{1,4}|[ivxlc]{1,7})"
@@ -50,18 +59,20 @@ _LEADERS = re.compile(r"(?:\. ?){5,}\s*\d+$")
 _END_OF_LINE = 200  # characters at the end of a line that are searched for leaders
 _DIGITS = re.compile(r"\d+")
 _EDGE_LINES = 3  # lines at the top and bottom of a page that may be running lines
-# A running line is at the same position on at least three of the pages nearby: chapters have
-# different ones, and left pages may differ from right pages.
+# A running line is at the same position on at least three of the pages nearby: chapters
+# have different ones, and left pages may differ from right pages.
 _NEAR_PAGES = 4
 _FEWEST_PAGES = 3
 
 _LINE_STEPS = (1, 5, 10)
-_LINES_BETWEEN = 3  # maximum between numbered lines: a page number, a running header, a title
+# maximum between numbered lines: a page number, a running header, a title
+_LINES_BETWEEN = 3
 _FEWEST_LINES, _FEWEST_FIFTHS = 8, 4  # numbered lines in a chain
 
-# The two parts of a word, the characters attached to it, and whether its second line continues.
-# Words match possessively (++), so that the time is linear in the length of the text.
-# (Python before 3.11.5 backtracks wrongly out of possessive groups, so groups are not possessive.)
+# The two parts of a word, the characters attached to it, and whether its second line
+# continues. Words match possessively (++), so that the time is linear in the length of
+# the text. (Python before 3.11.5 backtracks wrongly out of possessive groups, so groups
+# are not possessive.)
 _HYPHEN_AT_END = re.compile(
     r"(?<!\w)(?<!\w-)(\w++(?:-\w++)*)[-\u2010]\n[ \t]*(\w++)(\S*+)((?<!-)[ \t]++(?=\S))?"
 )
@@ -77,7 +88,8 @@ _WORD = re.compile(r"\w+(?:-\w+)*")
 def clean(blocks: Iterable[Block], *, keep_all: bool) -> tuple[list[Block], list[str]]:
     """Returns the blocks that belong to the text, and a note about each kind of removed block.
 
-    Control characters are removed even with ``keep_all``, because no output can show them.
+    Control characters are removed even with ``keep_all``, because no output can show
+    them.
     """
     remaining, notes = _without_control_characters(blocks)
     if keep_all:
@@ -90,7 +102,9 @@ def clean(blocks: Iterable[Block], *, keep_all: bool) -> tuple[list[Block], list
     return remaining, notes
 
 
-def _without_control_characters(blocks: Iterable[Block]) -> tuple[list[Block], list[str]]:
+def _without_control_characters(
+    blocks: Iterable[Block],
+) -> tuple[list[Block], list[str]]:
     results = []
     count = 0
     for block in blocks:
@@ -145,8 +159,9 @@ def _substitute(
 def _with_whole_words(blocks: list[Block]) -> list[Block]:
     """Joins words that a hyphen and a space cut in two, as in text copied from a page.
 
-    A word is joined if the document contains the whole word elsewhere. If several words are
-    joined in this way, so are the others whose second part is not a word of the document.
+    A word is joined if the document contains the whole word elsewhere. If several words
+    are joined in this way, so are the others whose second part is not a word of the
+    document.
     """
     pairs: list[re.Match[str]] = []
     for block in blocks:
@@ -154,7 +169,9 @@ def _with_whole_words(blocks: list[Block]) -> list[Block]:
             pairs += _HYPHEN_AND_SPACE.finditer(block.text)
     if not pairs:
         return blocks
-    words = words_of("\n".join(_HYPHEN_AND_SPACE.sub(" ", block.text) for block in blocks))
+    words = words_of(
+        "\n".join(_HYPHEN_AND_SPACE.sub(" ", block.text) for block in blocks)
+    )
 
     def is_word(first: str, second: str) -> bool:
         whole = f"{first}{second}".casefold(), f"{first}-{second}".casefold()
@@ -165,7 +182,9 @@ def _with_whole_words(blocks: list[Block]) -> list[Block]:
 
     def joined(match: re.Match[str]) -> str:
         first, second = match.groups()
-        if not is_word(first, second) and not (is_copied and second.casefold() not in words):
+        if not is_word(first, second) and not (
+            is_copied and second.casefold() not in words
+        ):
             return match.group()
         return f"{first}{'-' if _keeps_hyphen(first, second, words) else ''}{second}"
 
@@ -174,7 +193,9 @@ def _with_whole_words(blocks: list[Block]) -> list[Block]:
 
 def _without_license(blocks: list[Block]) -> tuple[list[Block], str | None]:
     """Removes the header and license that Project Gutenberg adds to its books."""
-    starts = [i for i, block in enumerate(blocks) if _GUTENBERG_START.search(block.text)]
+    starts = [
+        i for i, block in enumerate(blocks) if _GUTENBERG_START.search(block.text)
+    ]
     ends = [i for i, block in enumerate(blocks) if _GUTENBERG_END.search(block.text)]
     start = starts[0] + 1 if starts else 0
     end = ends[-1] if ends else len(blocks)
@@ -185,7 +206,9 @@ def _without_license(blocks: list[Block]) -> tuple[list[Block], str | None]:
 
 def _without_references(blocks: list[Block]) -> tuple[list[Block], str | None]:
     """Removes the last reference list, up to the next heading of the same level."""
-    indices = [i for i, block in enumerate(blocks) if _REFERENCES.fullmatch(block.text.strip())]
+    indices = [
+        i for i, block in enumerate(blocks) if _REFERENCES.fullmatch(block.text.strip())
+    ]
     for start in reversed(indices):
         end = _end_of_references(blocks, start)
         if end > start + 1:
@@ -215,7 +238,9 @@ def _end_of_references(blocks: Sequence[Block], start: int) -> int:
     return end if is_list else start + 1
 
 
-def lines_to_leave_out(pages: Sequence[Sequence[str]]) -> tuple[list[list[bool]], list[str]]:
+def lines_to_leave_out(
+    pages: Sequence[Sequence[str]],
+) -> tuple[list[list[bool]], list[str]]:
     """Finds running headers and footers, page numbers and lines of tables of contents.
 
     Args:
@@ -234,11 +259,17 @@ def lines_to_leave_out(pages: Sequence[Sequence[str]]) -> tuple[list[list[bool]]
     for is_top in (True, False):
         _mark_running_lines(pages, marks, counts, is_top=is_top)
     kinds = ("running header", "page number", "line of contents")
-    return marks, [f"{counted(counts[kind], kind)} left out" for kind in kinds if counts[kind]]
+    return marks, [
+        f"{counted(counts[kind], kind)} left out" for kind in kinds if counts[kind]
+    ]
 
 
 def _mark_running_lines(
-    pages: Sequence[Sequence[str]], marks: list[list[bool]], counts: Counter[str], *, is_top: bool
+    pages: Sequence[Sequence[str]],
+    marks: list[list[bool]],
+    counts: Counter[str],
+    *,
+    is_top: bool,
 ) -> None:
     """Marks running lines from one edge of the pages inwards, up to the first line of text."""
     if len(pages) == 1:
@@ -248,7 +279,11 @@ def _mark_running_lines(
         lines = {}
         for number in sorted(reached):
             # On a page of a few lines the middle is text.
-            if depth < min(_EDGE_LINES, max(1, len(pages[number]) // 3)) <= len(pages[number]):
+            if (
+                depth
+                < min(_EDGE_LINES, max(1, len(pages[number]) // 3))
+                <= len(pages[number])
+            ):
                 lines[number] = pages[number][depth if is_top else -1 - depth].strip()
         patterns = {number: _pattern(line) for number, line in lines.items()}
         reached = set()
@@ -275,11 +310,13 @@ def list_marks(line: str) -> str:
     return _PRIVATE_BULLET.sub("\u2022 ", line) if _PRIVATE.search(line) else line
 
 
-def without_line_numbers(pages: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
+def without_line_numbers(
+    pages: Sequence[Sequence[str]],
+) -> tuple[list[list[str]], list[str]]:
     """Removes line numbers in a margin: 1, 2, 3, ... or every fifth or tenth.
 
-    They are at the start or end of lines, or on separate lines, and increase from line to
-    line; a sequence may continue on the next page.
+    They are at the start or end of lines, or on separate lines, and increase from line
+    to line; a sequence may continue on the next page.
 
     Args:
         pages: lines of each page.
@@ -351,7 +388,8 @@ def _numbered_lines(lines: Sequence[_Numbered]) -> set[int]:
         for position, line in enumerate(lines):
             if line.number is None:
                 continue
-            # Each numbered line extends the chain that expects its number, or begins a new one.
+            # Each numbered line extends the chain that expects its number, or begins a
+            # new one.
             chain = chains.pop(line.number, [])
             if chain and position - chain[-1] > step + _LINES_BETWEEN:
                 ended.append(chain)
@@ -370,7 +408,8 @@ def _counts_lines(lines: Sequence[_Numbered], chain: Sequence[int], step: int) -
     """Returns True if a chain of numbers counts lines rather than items, rows or years."""
     if len(chain) < _FEWEST_FIFTHS:
         return False
-    # Every fifth or tenth line: numbers are about ``step`` lines apart, with few others between.
+    # Every fifth or tenth line: numbers are about ``step`` lines apart, with few others
+    # between.
     span = lines[chain[0] : chain[-1] + 1]
     if step > 1:
         distances = [after - before for before, after in itertools.pairwise(chain)]
@@ -391,12 +430,14 @@ def _counts_lines(lines: Sequence[_Numbered], chain: Sequence[int], step: int) -
 def join_hyphens(text: str, words: Set[str] | None = None) -> str:
     """Joins words that a hyphen at the end of a line cuts in two; the line ends after the word.
 
-    The hyphen is kept if the word occurs with a hyphen elsewhere, if its first part already
-    contains hyphens, or if its second part does not begin with a lowercase letter.
+    The hyphen is kept if the word occurs with a hyphen elsewhere, if its first part
+    already contains hyphens, or if its second part does not begin with a lowercase
+    letter.
 
     Args:
         text: lines of text.
-        words: result of ``words_of`` for the whole document; default: the words of ``text``.
+        words: result of ``words_of`` for the whole document; default: the words of
+            ``text``.
     """
     if _HYPHEN_AT_END.search(text) is None:
         return text

@@ -41,10 +41,10 @@ _FEWEST_CHARS = 15  # average characters in a line of a column
 def order_columns(rows: Sequence[Sequence[P]]) -> list[list[P]]:
     """Returns rows in reading order: first the left column of a region, then the right one.
 
-    A region is a sequence of rows that leave one vertical gap free, with running text on both
-    sides: most lines are full, and some begin in the middle of a sentence. Table cells do not
-    qualify. Rows that cross the gap keep their position between regions. Each column is searched
-    for further gaps.
+    A region is a sequence of rows that leave one vertical gap free, with running text
+    on both sides: most lines are full, and some begin in the middle of a sentence.
+    Table cells do not qualify. Rows that cross the gap keep their position between
+    regions. Each column is searched for further gaps.
 
     Args:
         rows: pieces of each row from left to right, in the order of the file.
@@ -59,7 +59,12 @@ def order_columns(rows: Sequence[Sequence[P]]) -> list[list[P]]:
         rights = [[piece for piece in row if piece.left >= gap] for row in region]
         num_gaps = len(_gaps_at(gap, region))
         is_frequent = num_gaps >= max(FEWEST_ROWS, len(region) / 4)
-        if not crosses and is_frequent and _is_running_text(lefts) and _is_running_text(rights):
+        if (
+            not crosses
+            and is_frequent
+            and _is_running_text(lefts)
+            and _is_running_text(rights)
+        ):
             for column in (lefts, rights):
                 results += order_columns(list(filter(None, column)))
         else:
@@ -74,7 +79,9 @@ def _most_frequent_gap(rows: Sequence[Sequence[Piece]]) -> float | None:
         return None
     # The position shared by most gaps is at the right end of one of them.
     ends = {right - 0.5 for _, right in gaps}
-    counts = {end: sum(left < end < right for left, right in gaps) for end in sorted(ends)}
+    counts = {
+        end: sum(left < end < right for left, right in gaps) for end in sorted(ends)
+    }
     best = max(counts, key=lambda end: counts[end])
     return best if counts[best] >= FEWEST_ROWS else None
 
@@ -87,12 +94,17 @@ def _gaps(rows: Sequence[Sequence[Piece]]) -> list[tuple[float, float]]:
     for above, below in itertools.pairwise(rows):
         # Two columns whose lines have different heights on the page.
         last, first = above[-1], below[0]
-        if abs(last.bottom - first.bottom) < last.size and first.left > last.right + last.size:
+        if (
+            abs(last.bottom - first.bottom) < last.size
+            and first.left > last.right + last.size
+        ):
             gaps.append((last.right, first.left))
     return gaps
 
 
-def _gaps_at(position: float, rows: Sequence[Sequence[Piece]]) -> list[tuple[float, float]]:
+def _gaps_at(
+    position: float, rows: Sequence[Sequence[Piece]]
+) -> list[tuple[float, float]]:
     return [gap for gap in _gaps(rows) if gap[0] < position < gap[1]]
 
 

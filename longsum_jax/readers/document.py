@@ -28,15 +28,16 @@ class Document(NamedTuple):
 
     Attributes:
         text: cleaned text of the document.
-        name: name of the file, plus the member, message or row if the file contains several.
+        name: name of the file, plus the member, message or row if the file contains
+            several.
         path: path of the file; "-" is standard input.
         title: title recorded in the document, or None.
         headings: headings in the order of the text.
         pages: offset in ``text`` at which each page begins; () if there are no pages.
         notes: sentences about removed or guessed content.
         query: query of a table row about its document, or None.
-        borders: offsets in ``text`` of the second and following documents, if several documents
-            are read as one.
+        borders: offsets in ``text`` of the second and following documents, if several
+            documents are read as one.
         id: id of a table row, or None.
     """
 
@@ -72,9 +73,12 @@ def joined(documents: Sequence[Document], separator: str) -> Document:
     for document, start in zip(documents, (0, *borders), strict=True):
         offset = start - len(document.text) + len(document.text.lstrip())
         headings += [
-            Heading(begin + offset, end + offset, level) for begin, end, level in document.headings
+            Heading(begin + offset, end + offset, level)
+            for begin, end, level in document.headings
         ]
-    notes = [f"{document.name}: {note}" for document in documents for note in document.notes]
+    notes = [
+        f"{document.name}: {note}" for document in documents for note in document.notes
+    ]
     return Document(
         text=text,
         name=f"{first.name} and {len(others)} more",
@@ -104,7 +108,8 @@ class Block(NamedTuple):
     Attributes:
         text: text without white space at its ends.
         level: heading level; 0 for a paragraph.
-        page: number of the page on which the block begins, from 1; 0 if there are no pages.
+        page: number of the page on which the block begins, from 1; 0 if there are no
+            pages.
         breaks: offsets in ``text`` at which the following pages begin.
     """
 
@@ -127,7 +132,8 @@ def lay_out(blocks: Sequence[Block], num_pages: int = 0) -> TextLayout:
 
     Args:
         blocks: blocks in reading order.
-        num_pages: page count of the document; an empty page begins at the start of the next one.
+        num_pages: page count of the document; an empty page begins at the start of the
+            next one.
     """
     texts = []
     headings = []
@@ -146,7 +152,9 @@ def lay_out(blocks: Sequence[Block], num_pages: int = 0) -> TextLayout:
     return TextLayout(text, tuple(headings), _page_starts(starts, num_pages, len(text)))
 
 
-def _page_starts(starts: dict[int, int], num_pages: int, length: int) -> tuple[int, ...]:
+def _page_starts(
+    starts: dict[int, int], num_pages: int, length: int
+) -> tuple[int, ...]:
     pages = []
     following = length
     for page in range(num_pages, 0, -1):

@@ -29,7 +29,8 @@ _MAIN = "word/document.xml"
 _STYLES = "word/styles.xml"
 _NOTES = {"word/footnotes.xml": "footnote", "word/endnotes.xml": "endnote"}
 _HEADING = re.compile(r"heading\s*([1-9])", re.IGNORECASE)
-# Styles of paragraphs that are not text, by their names, which are the same in every language.
+# Styles of paragraphs that are not text, by their names, which are the same in every
+# language.
 _LEFT_OUT = {
     "caption": "caption",
     "table of figures": "line of contents",
@@ -38,8 +39,11 @@ _LEFT_OUT = {
 }
 _BOX = "txbxContent"  # content of a text box
 _TEXT_OF = {"tab": " ", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-# Deleted text, field codes, the alternative version of a drawing, and pronunciation (ruby) text.
-_SKIPPED = frozenset({"del", "moveFrom", "instrText", "Fallback", "rt", "pPr", "rPr", "sectPr"})
+# Deleted text, field codes, the alternative version of a drawing, and pronunciation
+# (ruby) text.
+_SKIPPED = frozenset(
+    {"del", "moveFrom", "instrText", "Fallback", "rt", "pPr", "rPr", "sectPr"}
+)
 _OFF = ("0", "false", "off")
 
 
@@ -56,7 +60,10 @@ def read(source: Source) -> Iterator[Document]:
         return read_xml(archive, path, source)
 
     styles = _read_styles(part(_STYLES)) if _STYLES in members else _Styles()
-    body = next((element for element in part(_MAIN).iter() if local_name(element) == "body"), None)
+    body = next(
+        (element for element in part(_MAIN).iter() if local_name(element) == "body"),
+        None,
+    )
     if body is None:
         raise InputError(f"{source.name}: {_MAIN} has no body; the document is damaged")
     reader = _DocxReader(styles, source)
@@ -88,7 +95,8 @@ class _Styles(NamedTuple):
 
     Attributes:
         levels: heading levels; titles have level 1.
-        left_out: names of styles that are not text, such as captions and table-of-contents entries.
+        left_out: names of styles that are not text, such as captions and
+            table-of-contents entries.
     """
 
     levels: Mapping[str, int] = {}
@@ -159,7 +167,9 @@ class _DocxReader:
 
     def notes(self) -> list[str]:
         """Returns a note about each kind of removed paragraph."""
-        return [f"{counted(count, kind)} left out" for kind, count in self._left_out.items()]
+        return [
+            f"{counted(count, kind)} left out" for kind, count in self._left_out.items()
+        ]
 
     def _is_left_out(self, paragraph: Element) -> bool:
         kind = self._styles.left_out.get(_style(paragraph))
@@ -179,7 +189,9 @@ def _boxes(element: Element) -> Iterator[Element]:
 
 
 def _level(paragraph: Element, levels: Mapping[str, int]) -> int:
-    properties = next((child for child in paragraph if local_name(child) == "pPr"), None)
+    properties = next(
+        (child for child in paragraph if local_name(child) == "pPr"), None
+    )
     if properties is None:
         return 0
     for child in properties:
@@ -195,7 +207,11 @@ def _style(paragraph: Element) -> str:
     """Returns the style id of a paragraph; "" if it has none."""
     properties = next((child for child in paragraph if local_name(child) == "pPr"), ())
     return next(
-        (_attribute(element, "val") for element in properties if local_name(element) == "pStyle"),
+        (
+            _attribute(element, "val")
+            for element in properties
+            if local_name(element) == "pStyle"
+        ),
         "",
     )
 
@@ -209,7 +225,11 @@ def _text(element: Element) -> str:
             parts.append(child.text or "")
         elif name in _TEXT_OF:
             parts.append(_TEXT_OF[name])
-        elif name not in _SKIPPED and name != _BOX and not (_is_hidden(child) or _is_empty(child)):
+        elif (
+            name not in _SKIPPED
+            and name != _BOX
+            and not (_is_hidden(child) or _is_empty(child))
+        ):
             parts.append(_text(child))
             if name == "p":
                 parts.append("\n")
@@ -230,7 +250,8 @@ def _has_property(element: Element, group: str, name: str) -> bool:
     """Returns True if a switch in a group of an element's properties is on."""
     properties = next((child for child in element if local_name(child) == group), ())
     return any(
-        local_name(child) == name and _attribute(child, "val") not in _OFF for child in properties
+        local_name(child) == name and _attribute(child, "val") not in _OFF
+        for child in properties
     )
 
 

@@ -15,35 +15,69 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# Windows encodings that define printable characters for the control characters of these encodings.
+# Windows encodings that define printable characters for the control characters of these
+# encodings.
 _WIDER = {"iso8859-1": "cp1252", "iso8859-9": "cp1254"}
 _WINDOWS_BYTES = re.compile(rb"[\x80-\x9f]")
 # Escape sequences that switch the character set in Japanese and Korean mail and news.
 _SWITCHES = re.compile(rb"\x1b(?:\$[@B]|\$\([DOPQ]|\$\)C|\([IJ])")
 _SWITCHING = ("iso2022_jp_ext", "iso2022_jp_2004", "iso2022_kr")
-# Characters that occur in every longer text, and control characters that do not occur in text.
+# Characters that occur in every longer text, and control characters that do not occur
+# in text.
 _COMMON_CHARACTERS = re.compile("[ \n.,;:!?\u3001\u3002\uff0c]")
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _HIGH_CONTROLS = re.compile("[\x80-\x9f]")
 _COMMON_SHARE = 0.02
 _SAMPLE = 2**18  # largest number of bytes that a guess is based on
-# Windows-1252 is by far the most frequent encoding in Latin script, and a few bytes fit many.
+# Windows-1252 is by far the most frequent encoding in Latin script, and a few bytes fit
+# many.
 _COMMON = "cp1252"
 _FEW_BYTES = 4
 _WEAK = 0.1
 _NOISE = 0.06  # confidence that random bytes in other scripts stay below
 _CLOSE = 0.01
-# Encodings that are still in use; chardet supports many more, which short texts resemble.
+# Encodings that are still in use; chardet supports many more, which short texts
+# resemble.
 _ENCODINGS = (
-    *("cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258"),
+    *(
+        "cp1250",
+        "cp1251",
+        "cp1252",
+        "cp1253",
+        "cp1254",
+        "cp1255",
+        "cp1256",
+        "cp1257",
+        "cp1258",
+    ),
     *("iso8859-2", "iso8859-5", "iso8859-6", "iso8859-7", "iso8859-8"),
-    *("iso8859-13", "iso8859-15", "koi8-r", "koi8-u", "mac-roman", "mac-latin2", "mac-cyrillic"),
-    *("cp437", "cp850", "cp852", "cp866", "cp874", "cp932", "cp949", "euc_kr", "euc_jis_2004"),
+    *(
+        "iso8859-13",
+        "iso8859-15",
+        "koi8-r",
+        "koi8-u",
+        "mac-roman",
+        "mac-latin2",
+        "mac-cyrillic",
+    ),
+    *(
+        "cp437",
+        "cp850",
+        "cp852",
+        "cp866",
+        "cp874",
+        "cp932",
+        "cp949",
+        "euc_kr",
+        "euc_jis_2004",
+    ),
     *("gb18030", "big5hkscs"),
 )
-# In other encodings, so many valid UTF-8 characters per damaged one do not occur by chance.
+# In other encodings, so many valid UTF-8 characters per damaged one do not occur by
+# chance.
 _GOOD_PER_BAD = 10
-# Words with non-ASCII letters are in Latin script if ASCII makes up this share of their bytes.
+# Words with non-ASCII letters are in Latin script if ASCII makes up this share of their
+# bytes.
 _LATIN_SHARE = 0.5
 
 
@@ -52,9 +86,11 @@ class Decoded(NamedTuple):
 
     Attributes:
         text: decoded text.
-        guess: name of a guessed encoding; None if a mark, a declaration or UTF-8 determined it.
+        guess: name of a guessed encoding; None if a mark, a declaration or UTF-8
+            determined it.
         num_damaged: number of damaged UTF-8 characters.
-        rival: encoding that fits equally well but gives another text; None if there is none.
+        rival: encoding that fits equally well but gives another text; None if there is
+            none.
     """
 
     text: str
@@ -78,7 +114,9 @@ def decode(content: bytes, name: str, declared: str | None = None) -> Decoded:
         if content.startswith(mark):
             return Decoded(_decode_strictly(content[len(mark) :], encoding, name))
     # A declaration that was readable as ASCII cannot be in a UTF-16 file.
-    if declared is not None and not declared.casefold().startswith(("utf-16", "utf-32")):
+    if declared is not None and not declared.casefold().startswith(
+        ("utf-16", "utf-32")
+    ):
         for encoding in (_as_browsers_read(declared, content), declared):
             text = _decode_if_fitting(content, encoding)
             if text is not None:
@@ -186,7 +224,8 @@ def _guess(content: bytes, name: str) -> Decoded:
     for guess in guesses:  # the most probable one is first
         if fitting and guess["confidence"] < fitting[0][1] - _CLOSE:
             break
-        # A guess from the sample may fail later, or decode quotes as control characters.
+        # A guess from the sample may fail later, or decode quotes as control
+        # characters.
         text = guess["encoding"] and _decode_if_fitting(content, guess["encoding"])
         is_text = is_latin or guess["confidence"] >= _NOISE
         if text and is_text and _HIGH_CONTROLS.search(text) is None:
@@ -199,5 +238,7 @@ def _guess(content: bytes, name: str) -> Decoded:
     encoding, confidence, text = fitting[0]
     if common is not None and is_latin and confidence < _WEAK:
         encoding, text = _COMMON, common
-    rival = next((other for other, _, other_text in fitting if other_text != text), None)
+    rival = next(
+        (other for other, _, other_text in fitting if other_text != text), None
+    )
     return Decoded(text, encoding, rival=rival)

@@ -80,7 +80,9 @@ def read(source: Source) -> Iterator[Document]:
     for count, kind in ((num_captions, "caption"), (num_footnotes, "footnote")):
         if count:
             notes.append(f"{counted(count, kind)} left out")
-    title = next((element.text for element in _find_all(package, "title") if element.text), None)
+    title = next(
+        (element.text for element in _find_all(package, "title") if element.text), None
+    )
     yield source.document(blocks, title=title, has_pictures=has_pictures, notes=notes)
 
 
@@ -159,8 +161,12 @@ def _chapter_titles(
 def _entry(entry: Element, is_nav: bool) -> tuple[str, str]:
     if is_nav:
         return " ".join("".join(entry.itertext()).split()), entry.get("href", "")
-    labels = [text for label in _find_all(entry, "text")[:1] for text in label.itertext()]
-    target = next((element.get("src", "") for element in _find_all(entry, "content")), "")
+    labels = [
+        text for label in _find_all(entry, "text")[:1] for text in label.itertext()
+    ]
+    target = next(
+        (element.get("src", "") for element in _find_all(entry, "content")), ""
+    )
     return " ".join("".join(labels).split()), target
 
 
@@ -173,5 +179,7 @@ def _resolved(href: str, base: str) -> str:
 def _find_all(root: Element, tag: str) -> list[Element]:
     """Returns elements by their local name, in any namespace."""
     return [
-        element for element in root.iter() if element.tag == tag or element.tag.endswith("}" + tag)
+        element
+        for element in root.iter()
+        if element.tag == tag or element.tag.endswith("}" + tag)
     ]

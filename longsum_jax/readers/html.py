@@ -32,7 +32,9 @@ _BOILERPLATE = (
     '[role="menubar"], [role="toolbar"], [role="status"], del, '
     ".mw-editsection, a.headerlink, rp, rt"
 )
-_HIDDEN = '[aria-hidden="true"], [hidden], [style*="display:none"], [style*="display: none"]'
+_HIDDEN = (
+    '[aria-hidden="true"], [hidden], [style*="display:none"], [style*="display: none"]'
+)
 _HEADING_TAGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _HEADINGS = ", ".join(sorted(_HEADING_TAGS))
 # Text fields of a form, and all of its controls.
@@ -49,9 +51,20 @@ _CAPTION_NAME = re.compile(
 _LONGEST_CAPTION = 1000  # characters of an element with the class of a caption
 _NOTE_MARKS = 'sup.reference, [role="doc-noteref"], [epub\\:type~="noteref"]'
 # Attributes other than class and id that name the parts of a page.
-_DATA_NAMES = "testid test component hook module name role qa block area region zone gu-name"
+_DATA_NAMES = (
+    "testid test component hook module name role qa block area region zone gu-name"
+)
 _NAME_ATTRIBUTES = ("aria-label", *(f"data-{name}" for name in _DATA_NAMES.split()))
-_NEVER_BY_NAME = _HEADING_TAGS | {"html", "body", "main", "article", "td", "th", "tr", "tbody"}
+_NEVER_BY_NAME = _HEADING_TAGS | {
+    "html",
+    "body",
+    "main",
+    "article",
+    "td",
+    "th",
+    "tr",
+    "tbody",
+}
 _BY_NAME = ", ".join(f"[{name}]" for name in ("class", "id", *_NAME_ATTRIBUTES))
 _FEWEST_IN_NAMESPACE = 5  # class names of a page that begin with the same word
 
@@ -64,9 +77,11 @@ _SPACES = re.compile(r"[ \t\n\r\f\xa0]+")
 
 _META_CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w-]+)", re.IGNORECASE)
 _XML_CHARSET = re.compile(rb"\A\s*<\?xml[^>]+encoding\s*=\s*[\"']([\w-]+)")
-# In XHTML these may be self-closing; HTML would treat all following content as their children.
+# In XHTML these may be self-closing; HTML would treat all following content as their
+# children.
 _SELF_CLOSED = re.compile(
-    r"<(script|style|title|iframe|textarea|noscript|a|div|p|span|i|b)\b([^<>]*)/>", re.IGNORECASE
+    r"<(script|style|title|iframe|textarea|noscript|a|div|p|span|i|b)\b([^<>]*)/>",
+    re.IGNORECASE,
 )
 _OWN_TAG = re.compile(r"<([a-z]+(?:-[a-z]+)+)\b", re.IGNORECASE)
 # The time to build the tree is quadratic in the nesting depth of these elements.
@@ -101,7 +116,9 @@ _PAGE_HEADERS = "#header, #site-header, #page-header, #top-bar, #topbar"
 _LIST_TAGS = frozenset({"ul", "ol", "dl", "table"})
 _PARTS_OF_LISTS = _HEADING_TAGS | {"li", "td", "th", "dt", "dd"}
 _LINK_SHARE_OF_BOX = 0.25  # minimum share of linked characters below "Related articles"
-_HEADING_LIKE = f'{_HEADINGS}, [class*="title"], [class*="heading"], strong, b, th, legend'
+_HEADING_LIKE = (
+    f'{_HEADINGS}, [class*="title"], [class*="heading"], strong, b, th, legend'
+)
 _LONGEST_CARD = 300  # characters of a headline and its teaser
 _LEAST_TEXT_OF_MENU = 200  # unlinked characters of a text part with a menu's name
 _LONGEST_HEADING = 200  # characters of a heading of a box
@@ -117,12 +134,15 @@ _CONSENT_BUTTON = re.compile(
 )
 _LONGEST_DIALOGUE = 600  # characters of a box with a request to users
 _MOST_OF_DIALOGUE = 0.2  # share of a page's text
-_COPYRIGHT = re.compile(r"(?:©|\(c\)|copyright) ?\d{4}|all rights reserved", re.IGNORECASE)
+_COPYRIGHT = re.compile(
+    r"(?:©|\(c\)|copyright) ?\d{4}|all rights reserved", re.IGNORECASE
+)
 _SIGNATURE = re.compile(r"_{8,}|-{12,}")
 _REVIEW = re.compile("review", re.IGNORECASE)
 _POST = re.compile(r"post|message|comment|mail", re.IGNORECASE)
 _MOST_BEFORE_TITLE = 0.25  # share of a page's text
-_LEAST_RATIO_OF_COLUMNS = 3  # minimum ratio of the characters of a main column to a narrow one
+# minimum ratio of the characters of a main column to a narrow one
+_LEAST_RATIO_OF_COLUMNS = 3
 _LEAST_OF_BODY = 0.7  # minimum share of a page's text in the article element
 
 
@@ -153,7 +173,9 @@ def page_document(source: Source, declared: str | None) -> Document:
     blocks = page.blocks()
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)
-    return source.document(blocks, title=title, has_pictures=page.has_pictures, notes=notes)
+    return source.document(
+        blocks, title=title, has_pictures=page.has_pictures, notes=notes
+    )
 
 
 def declared_encoding(content: bytes) -> str | None:
@@ -228,7 +250,9 @@ class Page:
         self._narrow()
         self._drop_before_title()
         dropped = before - self._length(self._root)
-        return [f"boilerplate of {dropped:,} characters left out"] if dropped > 0 else []
+        return (
+            [f"boilerplate of {dropped:,} characters left out"] if dropped > 0 else []
+        )
 
     def has_adjacent_text(self, selector: str) -> bool:
         """Returns True if the page has elements of this selector, and text outside of them."""
@@ -252,12 +276,17 @@ class Page:
 
         Args:
             selector: CSS selector of quotations.
-            boxes: CSS selector of elements that are quotations if they contain no ``blockquote``.
+            boxes: CSS selector of elements that are quotations if they contain no
+                ``blockquote``.
             mark: content of the new line.
         """
         if self._root is None:
             return 0
-        whole = [node for node in self._root.css(boxes) if node.css_first("blockquote") is None]
+        whole = [
+            node
+            for node in self._root.css(boxes)
+            if node.css_first("blockquote") is None
+        ]
         nodes = _outermost([*self._root.css(selector), *whole])
         length = sum(map(self._length, nodes))
         for node in nodes:
@@ -268,7 +297,11 @@ class Page:
         """Removes captions of pictures and tables; returns the number of captions with text."""
         if self._root is None:
             return 0
-        named = [node for node in self._root.css("p[class], div[class]") if _is_named_caption(node)]
+        named = [
+            node
+            for node in self._root.css("p[class], div[class]")
+            if _is_named_caption(node)
+        ]
         captions = _outermost([*self._root.css(_CAPTIONS), *named])
         count = sum(self._length(node) > 0 for node in captions)
         for node in captions:
@@ -303,15 +336,20 @@ class Page:
         most = min(_LONGEST_DIALOGUE, _MOST_OF_DIALOGUE * self._length(self._root))
         boxes = []
         for field in self._root.css(_ASKING):
-            if field.tag != "input" and not _CONSENT_BUTTON.fullmatch(field.text().strip()):
+            if field.tag != "input" and not _CONSENT_BUTTON.fullmatch(
+                field.text().strip()
+            ):
                 continue
             box = None
             for parent in self._ancestors(field):
                 if self._length(parent) > most or parent.css_first("h1") is not None:
                     break
                 box = parent
-            # Consent is requested in sentences about cookies; other buttons accept other things.
-            if box is not None and (field.tag == "input" or "cookie" in box.text().lower()):
+            # Consent is requested in sentences about cookies; other buttons accept
+            # other things.
+            if box is not None and (
+                field.tag == "input" or "cookie" in box.text().lower()
+            ):
                 boxes.append(box)
         _remove(boxes)
 
@@ -321,7 +359,9 @@ class Page:
         forms = []
         for form in self._root.css("form"):
             paragraphs = form.css("p")
-            is_text = len(paragraphs) >= _FEWEST_PARAGRAPHS and not form.css(_TEXT_FIELDS)
+            is_text = len(paragraphs) >= _FEWEST_PARAGRAPHS and not form.css(
+                _TEXT_FIELDS
+            )
             if self._length(form) <= most and form.css(_CONTROLS) and not is_text:
                 forms.append(form)
         for node in _outermost([*forms, *self._root.css("button")]):
@@ -425,7 +465,8 @@ class Page:
             elif self._length(first) > most:
                 break
             if not result:
-                # The box may have no separate element: a heading and its following siblings.
+                # The box may have no separate element: a heading and its following
+                # siblings.
                 flat = self._until_heading(first, heading)
                 if len(flat) > 1 and is_box(flat):
                     result = flat
@@ -456,13 +497,20 @@ class Page:
         for heading in self._root.css("h2, h3, h4, h5"):
             link = heading.css_first("a[href]")
             headline = heading.text().strip()
-            if link is None or len(headline) < _SHORTEST_HEADLINE or not _leads_away(heading):
+            if (
+                link is None
+                or len(headline) < _SHORTEST_HEADLINE
+                or not _leads_away(heading)
+            ):
                 continue
             if link.text().strip() != headline:
                 continue
             card = heading
             for parent in self._ancestors(heading):
-                if self._length(parent) > _LONGEST_CARD or len(parent.css("h2, h3, h4, h5")) > 1:
+                if (
+                    self._length(parent) > _LONGEST_CARD
+                    or len(parent.css("h2, h3, h4, h5")) > 1
+                ):
                     break
                 card = parent
             groups.setdefault(card.parent.mem_id, []).append(card)
@@ -504,7 +552,9 @@ class Page:
         body = None
         node = self._root
         for _ in range(_MOST_LEVELS):
-            node = next((part for part in node.iter() if self._length(part) >= least), None)
+            node = next(
+                (part for part in node.iter() if self._length(part) >= least), None
+            )
             if node is None:
                 break
             # Several elements with the same name contain similar texts, such as posts.
@@ -530,7 +580,9 @@ class Page:
                 before.append(sibling)
                 sibling = sibling.prev
             node = node.parent
-        if sum(map(self._length, before)) <= _MOST_BEFORE_TITLE * self._length(self._root):
+        if sum(map(self._length, before)) <= _MOST_BEFORE_TITLE * self._length(
+            self._root
+        ):
             for node in before:
                 node.decompose()
 
@@ -556,11 +608,16 @@ class Page:
             row = cell.parent
             if row.mem_id not in longest:
                 longest[row.mem_id] = max(map(self._length, row.iter()))
-            if longest[row.mem_id] >= max(_LONGEST_CELL, _LEAST_RATIO_OF_COLUMNS * length):
+            if longest[row.mem_id] >= max(
+                _LONGEST_CELL, _LEAST_RATIO_OF_COLUMNS * length
+            ):
                 nodes.append(cell)
         if _SIGNATURE.search(self._root.text()):
             for node in self._root.css("div, p, span"):
-                if _SIGNATURE.match(node.text().lstrip()) and self._length(node) <= _LONGEST_CARD:
+                if (
+                    _SIGNATURE.match(node.text().lstrip())
+                    and self._length(node) <= _LONGEST_CARD
+                ):
                     nodes.append(node)
         _remove(nodes)
 
@@ -625,7 +682,10 @@ def _names(node: Any) -> list[str]:
     """Returns the class names of an element and the values of its other name attributes."""
     attributes = node.attributes
     names = (attributes.get("class") or "").split()
-    return [*names, *(attributes.get(key) or "" for key in ("id", "name", *_NAME_ATTRIBUTES))]
+    return [
+        *names,
+        *(attributes.get(key) or "" for key in ("id", "name", *_NAME_ATTRIBUTES)),
+    ]
 
 
 def _namespaces(named: list[Any]) -> frozenset[str]:
@@ -634,7 +694,9 @@ def _namespaces(named: list[Any]) -> frozenset[str]:
     for node in named:
         names.update((node.attributes.get("class") or "").split())
     counts = Counter(filter(None, map(name_space, names)))
-    return frozenset(word for word, count in counts.items() if count >= _FEWEST_IN_NAMESPACE)
+    return frozenset(
+        word for word, count in counts.items() if count >= _FEWEST_IN_NAMESPACE
+    )
 
 
 def _is_below(node: Any, name: re.Pattern[str]) -> bool:
@@ -661,7 +723,9 @@ def _is_body(node: Any) -> bool:
     """Returns True if the tag or a name of an element marks an article."""
     if node.tag == "article" or node.attributes.get("itemprop") == "articleBody":
         return True
-    return node.tag in ("div", "section") and any(map(BODY_NAME.fullmatch, _names(node)))
+    return node.tag in ("div", "section") and any(
+        map(BODY_NAME.fullmatch, _names(node))
+    )
 
 
 def _tag_and_class(node: Any) -> tuple[str, str | None]:
@@ -684,7 +748,9 @@ def _text_before(node: Any) -> bool:
     """Returns True if there is text before an element within its parent."""
     before = node.prev
     while before is not None:
-        if (before.text() if before.is_element_node else before.text_content or "").strip():
+        if (
+            before.text() if before.is_element_node else before.text_content or ""
+        ).strip():
             return True
         before = before.prev
     return False
@@ -720,13 +786,18 @@ def _count_links(root: Any) -> dict[int, tuple[int, int, int]]:
         else:
             in_link -= is_link
             before = starts.pop()
-            counts[node.mem_id] = (length - before[0], linked - before[1], num_links - before[2])
+            counts[node.mem_id] = (
+                length - before[0],
+                linked - before[1],
+                num_links - before[2],
+            )
     return counts
 
 
 def _is_note_mark(raised: Any) -> bool:
-    """Returns True if raised text is a footnote mark: it consists of links to anchors, is the only
-    content of such a link, or is a number after the end of a sentence."""
+    """Returns True if raised text is a footnote mark: it consists of links to anchors,
+    is the only content of such a link, or is a number after the end of a sentence.
+    """
     if _NOTE_NUMBER.fullmatch(raised.text().strip()) and _ends_sentence(raised.prev):
         return True
     around = raised.parent
@@ -785,7 +856,11 @@ def _is_named_by_heading(node: Any, name: str) -> bool:
 def _is_named_caption(node: Any) -> bool:
     names = (node.attributes.get("class") or "").casefold().split()
     is_caption = any(map(_CAPTION_NAME.fullmatch, names))
-    return is_caption and len(node.text()) <= _LONGEST_CAPTION and not node.css("h1, h2, h3")
+    return (
+        is_caption
+        and len(node.text()) <= _LONGEST_CAPTION
+        and not node.css("h1, h2, h3")
+    )
 
 
 def _blocks(root: Any) -> Iterator[Block]:
@@ -828,7 +903,10 @@ def _blocks(root: Any) -> Iterator[Block]:
 
 def _is_short_cell(cell: Any) -> bool:
     """Returns True if a cell is data of a table row, not part of a page's layout table."""
-    if not _has_neighbor(cell) or cell.css_first(f"{_HEADINGS}, table, pre") is not None:
+    if (
+        not _has_neighbor(cell)
+        or cell.css_first(f"{_HEADINGS}, table, pre") is not None
+    ):
         return False
     return len(cell.text()) <= _LONGEST_CELL
 
@@ -850,7 +928,9 @@ def _block_text(parts: list[str], *, keep_lines: bool) -> str:
     text = "".join(parts)
     if keep_lines:
         return text.strip("\n").rstrip()
-    lines = [_SPACES.sub(" ", line).strip().removesuffix(" |") for line in text.split("\v")]
+    lines = [
+        _SPACES.sub(" ", line).strip().removesuffix(" |") for line in text.split("\v")
+    ]
     return "\n".join(line for line in lines if line)
 
 

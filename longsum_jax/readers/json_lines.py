@@ -36,7 +36,9 @@ def read_json(source: Source) -> Iterator[Document | Failure]:
     return row_documents(source, _objects(objects, source))
 
 
-def _lines(text: str, source: Source) -> Iterator[tuple[int, Mapping[str, Any] | InputError]]:
+def _lines(
+    text: str, source: Source
+) -> Iterator[tuple[int, Mapping[str, Any] | InputError]]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield number, parsed_object(line, f"{source.name}:{number}")
@@ -54,4 +56,7 @@ def _objects(
             name = f"{source.name}:{number}"
             kind = type(value).__name__
             remedy = 'give each document as {"document": "its text"}'
-            yield number, InputError(f"{name}: expected a JSON object, got {kind}; {remedy}")
+            yield (
+                number,
+                InputError(f"{name}: expected a JSON object, got {kind}; {remedy}"),
+            )

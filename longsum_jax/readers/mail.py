@@ -30,8 +30,8 @@ _SIGNATURES = (
 )
 _PAGES = ("text/html", "application/xhtml+xml")
 
-# Elements with quoted mail. Gmail and Proton Mail put the quotation inside a box, which may also
-# contain replies.
+# Elements with quoted mail. Gmail and Proton Mail put the quotation inside a box, which
+# may also contain replies.
 _QUOTED_HTML = (
     ".yahoo_quoted, .moz-cite-prefix, .gmail_attr, .zmail_extra, .tutanota_quote, "
     '#mail-editor-reference-message-container, blockquote[type="cite"], blockquote.gmail_quote, '
@@ -51,8 +51,8 @@ _FORWARD = re.compile(
 class _Policy(email.policy.EmailPolicy):
     """The standard library's policy, made robust.
 
-    Only the beginning of a long header is read, because parsing takes quadratic time. Headers that
-    the library fails to parse are read as empty.
+    Only the beginning of a long header is read, because parsing takes quadratic time.
+    Headers that the library fails to parse are read as empty.
     """
 
     def header_fetch_parse(self, name: str, value: Any) -> Any:
@@ -69,7 +69,8 @@ def read(source: Source) -> Iterator[Document | Source]:
     """Reads one message, followed by its attachments as separate files.
 
     Raises:
-        InputError: the message has neither text nor attachments, or is nested too deeply.
+        InputError: the message has neither text nor attachments, or is nested too
+            deeply.
     """
     with _limited_depth(source):
         yield from _read(source)
@@ -86,9 +87,13 @@ def read_page(source: Source) -> Iterator[Document]:
             content = part.get_payload(decode=True)
             if part.get_content_type() in _PAGES and isinstance(content, bytes):
                 page = source.inner(source.name, content)
-                yield page_document(page, part.get_content_charset() or declared_encoding(content))
+                yield page_document(
+                    page, part.get_content_charset() or declared_encoding(content)
+                )
                 return
-    raise InputError(f"{source.name}: holds no web page; save the page again, for example as HTML")
+    raise InputError(
+        f"{source.name}: holds no web page; save the page again, for example as HTML"
+    )
 
 
 @contextlib.contextmanager
@@ -163,7 +168,9 @@ def _has_html(body: list[MIMEPart]) -> bool:
     return any(part.get_content_type() == "text/html" for part in body)
 
 
-def _attachments(parts: list[MIMEPart], source: Source) -> tuple[list[Source], list[str]]:
+def _attachments(
+    parts: list[MIMEPart], source: Source
+) -> tuple[list[Source], list[str]]:
     """Returns the attachments that may contain text, and a note about the others."""
     attachments, left_out = [], []
     names: set[str] = set()
@@ -178,8 +185,12 @@ def _attachments(parts: list[MIMEPart], source: Source) -> tuple[list[Source], l
             # A message within a message has no name.
             is_mail = part.get_content_type() == "message/rfc822"
             inner = in_one_line(f"{source.name}/{name}")
-            attachments.append(source.inner(inner, content, "message.eml" if is_mail else name))
-    return attachments, [f"attachments not read: {', '.join(left_out)}"] if left_out else []
+            attachments.append(
+                source.inner(inner, content, "message.eml" if is_mail else name)
+            )
+    return attachments, [
+        f"attachments not read: {', '.join(left_out)}"
+    ] if left_out else []
 
 
 def _content(part: MIMEPart) -> bytes | None:
@@ -217,7 +228,9 @@ def _text(part: MIMEPart, name: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _text_blocks(text: str, source: Source, is_forward: bool) -> tuple[list[Block], list[str]]:
+def _text_blocks(
+    text: str, source: Source, is_forward: bool
+) -> tuple[list[Block], list[str]]:
     """Returns the blocks of a plain body, and notes about removed content."""
     if source.options.keep_all:
         return text_blocks(text), []
@@ -226,7 +239,9 @@ def _text_blocks(text: str, source: Source, is_forward: bool) -> tuple[list[Bloc
     return text_blocks(text), answer.notes + _about_quoted(answer.num_quoted)
 
 
-def _page_blocks(page: Page, source: Source, is_forward: bool) -> tuple[list[Block], list[str]]:
+def _page_blocks(
+    page: Page, source: Source, is_forward: bool
+) -> tuple[list[Block], list[str]]:
     """Returns the blocks of an HTML body, and notes about removed content."""
     blocks = page.blocks()
     if source.options.keep_all:

@@ -1,5 +1,6 @@
-"""Removes lines that the writer of a mail did not write: quoted mail and its header, signatures,
-mailing list footers, notices of mail programs and companies."""
+"""Removes lines that the writer of a mail did not write: quoted mail and its header,
+signatures, mailing list footers, notices of mail programs and companies.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -23,11 +24,15 @@ _FIELD_NAMES = {
     "other": "reply-to importance priority attachments bcc antwort-an répondre-à",
 }
 _FIELDS = {
-    name.replace("-", " "): kind for kind, names in _FIELD_NAMES.items() for name in names.split()
+    name.replace("-", " "): kind
+    for kind, names in _FIELD_NAMES.items()
+    for name in names.split()
 }
 _FIELDS["reply-to"] = "other"
 _LONGEST_LINE = 500  # characters of headers, rules and attributions
-_FIELD = re.compile(r"[\s>|]*\*{0,2}([^\W\d_][^:\uff1a*\n]{0,20}?)\s*\*{0,2}\s*[:\uff1a]")
+_FIELD = re.compile(
+    r"[\s>|]*\*{0,2}([^\W\d_][^:\uff1a*\n]{0,20}?)\s*\*{0,2}\s*[:\uff1a]"
+)
 
 # Titles of separators before replied mail, before forwarded mail, and of Apple Mail.
 _ORIGINAL = (
@@ -56,7 +61,8 @@ _ANSWERED_RULE = re.compile(
     rf"\s*-{{2,}} ?(?:(?:{_ORIGINAL})|.{{1,100}}\bwrote:?) ?-{{2,}}\s*", re.IGNORECASE
 )
 _FORWARD_RULE = re.compile(
-    rf"[\s>]*(?:-{{2,}} ?(?:{_PASSED_ON}):? ?-{{2,}}|(?:{_BEGINS}) ?[:\uff1a])\s*", re.IGNORECASE
+    rf"[\s>]*(?:-{{2,}} ?(?:{_PASSED_ON}):? ?-{{2,}}|(?:{_BEGINS}) ?[:\uff1a])\s*",
+    re.IGNORECASE,
 )
 # A line of ten or more rule characters, next to a header or footer.
 _RULE = re.compile(r"\s*(?:[_\-=*~#]{10,}|(?:-=){5,}-?)\s*")
@@ -76,7 +82,9 @@ _ATTRIBUTIONS = (
     ),
     # A date, a name and an address.
     re.compile(rf"(?=.{{0,25}}\d).{{1,200}}{_ADDRESS}.{{0,60}}[:\uff1a]"),
-    re.compile(rf"[^.!?]{{1,60}}(?:{_ADDRESS} )?{_WROTE}(?: ?\([^()]*\)| [^.!?]{{0,40}}\d)?\s?:"),
+    re.compile(
+        rf"[^.!?]{{1,60}}(?:{_ADDRESS} )?{_WROTE}(?: ?\([^()]*\)| [^.!?]{{0,40}}\d)?\s?:"
+    ),
     re.compile(rf"[^.!?]{{1,60}}{_ADDRESS} {_WROTE}.{{0,60}}:"),
     re.compile(r"(?:Quoting|Citando|Zitat von) .{1,100}:"),
     re.compile(rf"\* .{{0,60}}{_ADDRESS} [\[(].{{1,40}}[\])]:"),
@@ -85,7 +93,8 @@ _HAS_ADDRESS = re.compile(_ADDRESS)
 _LONGEST_ATTRIBUTION = 3  # lines
 
 _DASHES = re.compile(r"--[ \xa0]?")
-_LONGEST_SIGNATURE = 10  # lines after dashes that lack the space of a signature separator
+# lines after dashes that lack the space of a signature separator
+_LONGEST_SIGNATURE = 10
 # Mail programs and devices in lines such as "Sent from my iPhone".
 _PROGRAMS = (
     r"(?:my |mein(?:em|er) |mon |ma |mi |min |mijn |meu |mio |dal mio |moj\w+ |моего )?"
@@ -106,7 +115,8 @@ _DEVICE = re.compile(
     r"|(?:mit der|with the) .{1,30} mail app gesendet)",
     re.IGNORECASE,
 )
-# Words of mailing list footers below a rule, and sentences that begin footers without one.
+# Words of mailing list footers below a rule, and sentences that begin footers without
+# one.
 _LIST_WORDS = re.compile(
     r"mailing.?list|listinfo|unsubscribe|google groups|groups\.io|yahoo groups|\bsympa\b|mailman|"
     r"liste de diffusion|désabonn|désinscri|lista de (?:correo|discuss)|abmelde|afmelden|"
@@ -120,7 +130,8 @@ _LIST_SENTENCE = re.compile(
     r"you are (?:currently )?subscribed to)",
     re.IGNORECASE,
 )
-# Phrases of confidentiality notices, and names of a mail, one of which a notice contains.
+# Phrases of confidentiality notices, and names of a mail, one of which a notice
+# contains.
 _NOTICES = re.compile(
     r"\bconfidential\b|\bprivileged\b|intended (?:solely|only|exclusively)? ?(?:for|recipient)|"
     r"received (?:it|this (?:e-?mail|message|communication)) (?:in|by) (?:error|mistake)|"
@@ -140,7 +151,8 @@ _THE_MAIL = re.compile(
     re.IGNORECASE,
 )
 _MOST_ENDINGS = 10
-_FEWEST_NOTICES = 2  # phrases of a confidentiality notice; ordinary letters contain at most one
+# phrases of a confidentiality notice; ordinary letters contain at most one
+_FEWEST_NOTICES = 2
 _PRINTING = re.compile(
     r"\W*(?:(?:please )?(?:consider|think of) (?:the|our) environment before printing"
     r"|bitte (?:denken|prüfen) .{1,80}(?:drucken|ausdruck)"
@@ -151,15 +163,18 @@ _PRINTING = re.compile(
 
 
 _SIGNED = "-----BEGIN PGP SIGNED MESSAGE-----"
-_PGP_SIGNATURE, _PGP_END = "-----BEGIN PGP SIGNATURE-----", "-----END PGP SIGNATURE-----"
+_PGP_SIGNATURE, _PGP_END = (
+    "-----BEGIN PGP SIGNATURE-----",
+    "-----END PGP SIGNATURE-----",
+)
 
 
 class OwnLines(NamedTuple):
     """The lines of a mail that are its content.
 
     Attributes:
-        lines: lines of the input; None for a removed line. Forwarded lines lack their quotation
-            marks.
+        lines: lines of the input; None for a removed line. Forwarded lines lack their
+            quotation marks.
         notes: one note for each kind of removed lines, except quoted ones.
         num_quoted: number of characters of the removed quoted mail.
         is_forward: True if the content was written by others.
@@ -174,9 +189,10 @@ class OwnLines(NamedTuple):
 def own_lines(lines: Sequence[str], *, is_forward: bool) -> OwnLines:
     """Removes the lines that the writer of a mail did not write.
 
-    Quoted lines are removed together with the line that introduces them; replies between them are
-    kept. Everything after the header of a replied mail is removed. The content of a forwarded mail
-    is kept, without its header. If no other text remains, a reply is treated as a forwarded mail.
+    Quoted lines are removed together with the line that introduces them; replies
+    between them are kept. Everything after the header of a replied mail is removed. The
+    content of a forwarded mail is kept, without its header. If no other text remains, a
+    reply is treated as a forwarded mail.
 
     Args:
         lines: lines of the mail's body.
@@ -202,7 +218,13 @@ def _without_armor(lines: Sequence[str]) -> Sequence[str]:
     text = [line.removeprefix("- ") for line in lines[blank:end]]
     rest = lines[end:]
     close = rest.index(_PGP_END) + 1 if _PGP_END in rest else len(rest)
-    return [*lines[:start], *[""] * (blank - start), *text, *[""] * close, *rest[close:]]
+    return [
+        *lines[:start],
+        *[""] * (blank - start),
+        *text,
+        *[""] * close,
+        *rest[close:],
+    ]
 
 
 def has_forward(lines: Sequence[str]) -> bool:
@@ -233,7 +255,9 @@ def _first_header(lines: Sequence[str]) -> _Header | None:
         # The date and the places of a journey are not a header.
         is_mail = "subject" in kinds or any("@" in field for field in lines[start:end])
         if {"from", "sent"} <= kinds or (is_mail and {"from", "date"} <= kinds):
-            while start and (not lines[start - 1].strip() or _RULE.fullmatch(lines[start - 1])):
+            while start and (
+                not lines[start - 1].strip() or _RULE.fullmatch(lines[start - 1])
+            ):
                 start -= 1
             return _Header(start, end, is_forward=False)
     return None
@@ -242,8 +266,8 @@ def _first_header(lines: Sequence[str]) -> _Header | None:
 def _end_of_fields(lines: Sequence[str], start: int) -> tuple[int, set[str]]:
     """Returns the end of the header that begins at ``start``, and the kinds of its fields.
 
-    An empty line may separate two fields, unless sender and date have already been read. A field
-    may continue on the next line with a list of addresses.
+    An empty line may separate two fields, unless sender and date have already been
+    read. A field may continue on the next line with a list of addresses.
     """
     end = start
     kinds: set[str] = set()
@@ -251,11 +275,15 @@ def _end_of_fields(lines: Sequence[str], start: int) -> tuple[int, set[str]]:
         line = lines[number]
         kind = _field(line)
         is_complete = "from" in kinds and not kinds.isdisjoint(("sent", "date"))
-        if kind is not None and (number == end or lines[end].strip() or not is_complete):
+        if kind is not None and (
+            number == end or lines[end].strip() or not is_complete
+        ):
             kinds.add(kind)
             end = number + 1
             continue
-        is_wrapped = line[:1].isspace() or lines[number - 1].rstrip().endswith((",", ";"))
+        is_wrapped = line[:1].isspace() or lines[number - 1].rstrip().endswith(
+            (",", ";")
+        )
         if number == end > start and line.strip() and is_wrapped:
             end = number + 1
         elif number > end or (line.strip() and "@" not in line):
@@ -280,10 +308,14 @@ def _without_history(lines: Sequence[str], header: _Header | None) -> OwnLines:
             start = _attribution_start(lines, number)
             if start is None:
                 continue
-            following = next((i for i in range(number + 1, end) if lines[i].strip()), None)
+            following = next(
+                (i for i in range(number + 1, end) if lines[i].strip()), None
+            )
             if following is not None and is_quoted[following]:
                 result[start : number + 1] = [None] * (number + 1 - start)
-            elif last_quoted < number and _HAS_ADDRESS.search(" ".join(lines[start : number + 1])):
+            elif last_quoted < number and _HAS_ADDRESS.search(
+                " ".join(lines[start : number + 1])
+            ):
                 # The rest is quoted without a mark.
                 result[start:] = [None] * (len(lines) - start)
                 break
@@ -302,7 +334,9 @@ def _attribution_start(lines: Sequence[str], last: int) -> int | None:
     """
     for start in range(max(0, last + 1 - _LONGEST_ATTRIBUTION), last + 1):
         part = [line.strip() for line in lines[start : last + 1]]
-        if not all(part) or any(line.endswith((".", "!", "?", ":")) for line in part[:-1]):
+        if not all(part) or any(
+            line.endswith((".", "!", "?", ":")) for line in part[:-1]
+        ):
             continue
         if any(line.startswith(QUOTED) or len(line) > _LONGEST_LINE for line in part):
             continue
@@ -352,7 +386,9 @@ def _drop_endings(lines: list[str | None], start: int) -> list[str]:
     return list(notes)
 
 
-def _endings(lines: Sequence[str | None], shown: Sequence[int]) -> Iterator[tuple[int, int, str]]:
+def _endings(
+    lines: Sequence[str | None], shown: Sequence[int]
+) -> Iterator[tuple[int, int, str]]:
     """Yields possible endings of a text: first line, end and note.
 
     Args:
@@ -361,7 +397,11 @@ def _endings(lines: Sequence[str | None], shown: Sequence[int]) -> Iterator[tupl
     """
     texts = [lines[i] or "" for i in shown]
     end = shown[-1] + 1
-    footer, signature, notice = "footer left out", "signature left out", "notice left out"
+    footer, signature, notice = (
+        "footer left out",
+        "signature left out",
+        "notice left out",
+    )
     for index in range(len(shown) - 1, max(0, len(shown) - 1 - _LONGEST_FOOTER), -1):
         is_rule = _RULE.fullmatch(texts[index]) or _DASHES.fullmatch(texts[index])
         if is_rule and _LIST_WORDS.search("\n".join(texts[index + 1 :])):
@@ -369,10 +409,16 @@ def _endings(lines: Sequence[str | None], shown: Sequence[int]) -> Iterator[tupl
     for index in range(len(shown) - 1, 0, -1):
         text = texts[index]
         num_after = len(shown) - 1 - index
-        if text == "-- " or (_DASHES.fullmatch(text) and num_after <= _LONGEST_SIGNATURE):
+        if text == "-- " or (
+            _DASHES.fullmatch(text) and num_after <= _LONGEST_SIGNATURE
+        ):
             # A signature ends before quoted lines, because replies may follow them.
             following = range(shown[index] + 1, end)
-            yield shown[index], next((i for i in following if lines[i] is None), end), signature
+            yield (
+                shown[index],
+                next((i for i in following if lines[i] is None), end),
+                signature,
+            )
     if len(shown) == 1:
         return
     if _DEVICE.fullmatch(texts[-1].strip()):

@@ -1,5 +1,6 @@
-"""Markdown (CommonMark and GitHub's extensions), parsed by markdown-it-py: headings become
-structure, markup is removed."""
+"""Markdown (CommonMark and GitHub's extensions), parsed by markdown-it-py: headings
+become structure, markup is removed.
+"""
 
 import functools
 import re
@@ -18,17 +19,21 @@ if TYPE_CHECKING:
 
     _BlockRule = Callable[[StateBlock, int, int, bool], bool]
 
-_FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n(.*?\n)(?:\1|\.\.\.)[ \t]*\n", re.DOTALL)
+_FRONT_MATTER = re.compile(
+    r"\A(---|\+\+\+)[ \t]*\n(.*?\n)(?:\1|\.\.\.)[ \t]*\n", re.DOTALL
+)
 _KEY = re.compile(r"(?:\s*#.*\n)*\s*[\w.\"'-]+(?::|[ \t]*=)\s")  # after comments
 _TITLE = re.compile(r"^title(?::|[ \t]*=)[ \t]*[\"']?(.*?)[\"']?[ \t]*$", re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
-# A link target looks like an address or a path; "[Ann]: Yes" and "[00:01]: Yes" are speech.
+# A link target looks like an address or a path; "[Ann]: Yes" and "[00:01]: Yes" are
+# speech.
 _DEFINITION = re.compile(r"\[(?!\^)[^\]]+\]:\s*(?:<[^<>]*>|(?=\S*?[/.#:]\w)\S)")
 # Admonitions, definitions and footnotes, to which indented lines after them belong.
 _HOLDS_INDENTED = re.compile(r"!!!|\?\?\?|:[ \t]|\[\^")
-# Maximum depth of blocks (30 quotes, 15 lists) and of brackets in the text of a link; deeper marks
-# are text. The time to parse brackets without end is proportional to the latter.
+# Maximum depth of blocks (30 quotes, 15 lists) and of brackets in the text of a link;
+# deeper marks are text. The time to parse brackets without end is proportional to the
+# latter.
 _MAX_BLOCKS = 30
 _MAX_BRACKETS = 5
 # Characters without which a paragraph has no markup.
@@ -40,12 +45,20 @@ _LITERAL = re.compile(
     re.DOTALL,
 )
 _BOX = re.compile(r"\[[ xX]\][ \t]+")  # checkbox of a task
-_ATTRIBUTES = re.compile(r"[ \t]+\{[ \t]*[#.][^{}]*\}[ \t]*\Z")  # attributes of a heading
+# attributes of a heading
+_ATTRIBUTES = re.compile(r"[ \t]+\{[ \t]*[#.][^{}]*\}[ \t]*\Z")
 _LIST_STARTS = ("bullet_list_open", "ordered_list_open")
 _LIST_ENDS = ("bullet_list_close", "ordered_list_close")
 _CODE = ("fence", "code_block")
 _BLOCK_BORDERS = frozenset(
-    ("paragraph_open", "paragraph_close", "heading_open", "blockquote_open", "table_open", *_CODE)
+    (
+        "paragraph_open",
+        "paragraph_close",
+        "heading_open",
+        "blockquote_open",
+        "table_open",
+        *_CODE,
+    )
 )
 _BREAKS = {"softbreak": " ", "hardbreak": "\n"}
 _LINE_BREAK = re.compile(r"<br\b", re.IGNORECASE)
@@ -102,7 +115,8 @@ def markdown_document(
 
 def _without_comments(text: str) -> str:
     """Returns a text without comments; an unclosed comment is text."""
-    # After the last comment end, a search from each comment start would scan the rest of the text.
+    # After the last comment end, a search from each comment start would scan the rest
+    # of the text.
     before, end, after = text.rpartition("-->")
     return _COMMENT.sub("", before + end) + after
 
@@ -187,19 +201,26 @@ def _parser(max_nesting: int) -> "MarkdownIt":
         return lambda state, *where: state.level < _MAX_BLOCKS and rule(state, *where)
 
     def definition(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
-        is_definition = _DEFINITION.match(state.src, state.bMarks[start] + state.tShift[start])
-        return is_definition is not None and rules_block.reference(state, start, end, silent)
+        is_definition = _DEFINITION.match(
+            state.src, state.bMarks[start] + state.tShift[start]
+        )
+        return is_definition is not None and rules_block.reference(
+            state, start, end, silent
+        )
 
     def indented_code(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
         if state.is_code_block(start):
             is_text = state.env.get("holds_indented", False)
             return not is_text and rules_block.code(state, start, end, silent)
         offset = state.bMarks[start] + state.tShift[start]
-        state.env["holds_indented"] = _HOLDS_INDENTED.match(state.src, offset) is not None
+        state.env["holds_indented"] = (
+            _HOLDS_INDENTED.match(state.src, offset) is not None
+        )
         return False
 
     parser = MarkdownIt("commonmark", {"maxNesting": max_nesting})
-    # Without this rule, tags of blocks are inline tags: they are removed, and their text remains.
+    # Without this rule, tags of blocks are inline tags: they are removed, and their
+    # text remains.
     parser.enable(["table", "strikethrough"]).disable("html_block")
     parser.core.ruler.enableOnly(["block"])
     others = ["paragraph", "reference", "blockquote"]

@@ -17,8 +17,9 @@ _STYLE = "{urn:oasis:names:tc:opendocument:xmlns:style:1.0}"
 _SVG = "{urn:oasis:names:tc:opendocument:xmlns:svg-compatible:1.0}"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 _MANIFEST = "META-INF/manifest.xml"
-# Earlier versions of the text, pronunciation (ruby) text, titles and descriptions of pictures,
-# empty form fields, and tables of contents and indexes, which repeat parts of the text.
+# Earlier versions of the text, pronunciation (ruby) text, titles and descriptions of
+# pictures, empty form fields, and tables of contents and indexes, which repeat parts of
+# the text.
 _SKIPPED = frozenset(
     {
         f"{_TEXT}tracked-changes",
@@ -62,18 +63,27 @@ def read(source: Source) -> Iterator[Document]:
                 f"{source.name}: the document is encrypted; save it without a password"
             )
     content = part("content.xml")
-    body = next((element for element in content.iter() if element.tag == f"{_OFFICE}text"), None)
+    body = next(
+        (element for element in content.iter() if element.tag == f"{_OFFICE}text"), None
+    )
     if body is None:
-        raise InputError(f"{source.name}: content.xml has no text; give a text document (.odt)")
-    bases = _bases(content) | (_bases(part("styles.xml")) if "styles.xml" in members else {})
+        raise InputError(
+            f"{source.name}: content.xml has no text; give a text document (.odt)"
+        )
+    bases = _bases(content) | (
+        _bases(part("styles.xml")) if "styles.xml" in members else {}
+    )
     reader = _OdtReader(inherited({_CAPTION: True}, bases), source)
     blocks = list(reader.blocks(body))
     counts = {"footnote": reader.num_notes, "caption": reader.num_captions}
-    notes = [f"{counted(count, kind)} left out" for kind, count in counts.items() if count]
+    notes = [
+        f"{counted(count, kind)} left out" for kind, count in counts.items() if count
+    ]
     title = None
     if "meta.xml" in members:
         title = next(
-            (element.text for element in part("meta.xml").iter(_TITLE) if element.text), None
+            (element.text for element in part("meta.xml").iter(_TITLE) if element.text),
+            None,
         )
     if title is None:
         title = next((block.text for block in blocks if block.level == 1), None)

@@ -1,7 +1,7 @@
 """LaTeX, Typst, Org, AsciiDoc, MediaWiki, DocBook and other formats, read through pandoc.
 
-Pandoc runs as a child process without file access, with memory and time limits. It writes the
-tree of the document as JSON (pandoc-types 1.23, ``Text.Pandoc.Definition``).
+Pandoc runs as a child process without file access, with memory and time limits. It
+writes the tree of the document as JSON (pandoc-types 1.23, ``Text.Pandoc.Definition``).
 """
 
 import contextlib
@@ -26,8 +26,8 @@ from longsum_jax.readers.processes import time_limit
 from longsum_jax.readers.source import Source
 from longsum_jax.readers.xml_tree import table_row
 
-# Names and suffixes of pandoc's formats that have no other reader. Manual pages with a section
-# number as their suffix are recognized by their content.
+# Names and suffixes of pandoc's formats that have no other reader. Manual pages with a
+# section number as their suffix are recognized by their content.
 MARKUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "latex": ("LaTeX", (".tex", ".latex", ".ltx")),
     "typst": ("Typst", (".typ", ".typst")),
@@ -49,19 +49,22 @@ MARKUPS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 _XML_MARKUPS = ("docbook", "fb2", "opml")
 _MAN_MARKUPS = ("man", "mdoc")
-# The declared encoding of a LaTeX document, and LaTeX's names of encodings unknown to Python.
+# The declared encoding of a LaTeX document, and LaTeX's names of encodings unknown to
+# Python.
 _INPUT_ENCODING = re.compile(rb"\\usepackage\[([\w-]{1,20})\]\{inputenc\}")
 _LATEX_ENCODINGS = {"ansinew": "cp1252", "applemac": "mac-roman", "utf8x": "utf-8"}
 # Commands that include other files, which are not read.
 _INCLUDES = {
-    "latex": re.compile(r"\\(?:input|include|subfile)[ \t]*\{[^{}\n]*\}|\\input[ \t]+[^\s{}\\%]+"),
+    "latex": re.compile(
+        r"\\(?:input|include|subfile)[ \t]*\{[^{}\n]*\}|\\input[ \t]+[^\s{}\\%]+"
+    ),
     "typst": re.compile(r"^[ \t]*#include[ \t]+\"[^\"\n]*\"[ \t]*$", re.MULTILINE),
     "asciidoc": re.compile(r"^include::[^\[\n]+\[[^\]\n]*\][ \t]*$", re.MULTILINE),
     "org": re.compile(r"^[ \t]*#\+include:.*$", re.MULTILINE | re.IGNORECASE),
 }
 _MAX_HEAP = "2g"  # maximum heap of pandoc; LaTeX of 2 MB takes .3 GB
-# Time limit of pandoc, below max_seconds: its parsers need about 5 seconds for 1 MB, and years for
-# some damaged documents of a few lines.
+# Time limit of pandoc, below max_seconds: its parsers need about 5 seconds for 1 MB,
+# and years for some damaged documents of a few lines.
 _BASE_SECONDS = 20.0
 _SECONDS_PER_BYTE = 60 / 2**20
 _HEAP_EXHAUSTED = 251  # exit status
@@ -74,7 +77,8 @@ _LABEL = re.compile(r"\\label\{[^{}]*\}")
 _MARK = "\x18"
 _ABSENT = re.compile(rf"[ \xa0]*{_MARK}")
 _BLANKS = re.compile(r"[ \t\r\f\v\xa0]+")
-_BESIDE_HEADINGS = frozenset({"todo", "done", "tag"})  # classes of states and tags in Org
+# classes of states and tags in Org
+_BESIDE_HEADINGS = frozenset({"todo", "done", "tag"})
 _LETTER = re.compile(r"\w")
 # A link into a namespace of a wiki, such as [[Category:Dams]].
 _NAMESPACE = re.compile(r"[^\W\d_]+:\S")
@@ -113,7 +117,8 @@ def read(source: Source, markup: str, what: str) -> Iterator[Document]:
     if reader.leaves_out_references and blocks and blocks[-1].level:
         blocks.pop()  # the heading of the references
     blocks += reader.footnotes
-    # The title of a manual page is its name in capitals, and a book's often repeats a heading.
+    # The title of a manual page is its name in capitals, and a book's often repeats a
+    # heading.
     first_heading = next((block.text for block in blocks if block.level), "")
     if title and title != first_heading and markup not in _MAN_MARKUPS:
         blocks.insert(0, Block(title, 1))
@@ -147,20 +152,24 @@ def _declared(content: bytes, markup: str) -> str | None:
     return _LATEX_ENCODINGS.get(name, name)
 
 
-def _run_pandoc(executable: str, source: Source, content: bytes, markup: str, what: str) -> bytes:
+def _run_pandoc(
+    executable: str, source: Source, content: bytes, markup: str, what: str
+) -> bytes:
     """Returns the tree of a document as JSON.
 
     Raises:
         InputError: pandoc cannot read the document within the limits.
     """
-    # Pandoc's own memory limit, because an operating system limit needs code between fork and exec,
-    # which is unsafe in a process with threads.
+    # Pandoc's own memory limit, because an operating system limit needs code between
+    # fork and exec, which is unsafe in a process with threads.
     limits = ["+RTS", f"-M{_MAX_HEAP}", "-RTS", "--sandbox"]
     command = [executable, *limits, "--quiet", f"--from={markup}", "--to=json"]
     max_bytes = min(source.options.max_bytes, max(RATIO_FROM, MAX_RATIO * len(content)))
     pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT
+        )
     except OSError as error:
         raise InputError(
             f"{source.name}: pandoc cannot be run ({error.strerror}); reinstall it, for example by "
@@ -169,7 +178,10 @@ def _run_pandoc(executable: str, source: Source, content: bytes, markup: str, wh
     seconds = _BASE_SECONDS + _SECONDS_PER_BYTE * len(content)
     feeder = threading.Thread(target=_feed, args=(process.stdin, content), daemon=True)
     process.stdin = None  # closed by the thread
-    with process, time_limit(process, min(seconds, source.options.max_seconds)) as expired:
+    with (
+        process,
+        time_limit(process, min(seconds, source.options.max_seconds)) as expired,
+    ):
         assert process.stdout is not None
         feeder.start()
         output = b""
@@ -242,7 +254,9 @@ class _TreeReader:
 
     def notes(self) -> list[str]:
         """Returns a note about each kind of removed element."""
-        return [f"{counted(count, kind)} left out" for kind, count in self._left_out.items()]
+        return [
+            f"{counted(count, kind)} left out" for kind, count in self._left_out.items()
+        ]
 
     def metadata_text(self, value: Mapping[str, Any] | None) -> str:
         """Returns a metadata field; "" if it is absent or has more than one paragraph."""
@@ -334,7 +348,9 @@ class _TreeReader:
     def _text(self, inlines: list[Any]) -> str:
         """Returns the text of inlines, without spaces at the ends of its lines."""
         lines = _ABSENT.sub("", self._join(inlines)).split("\n")
-        return "\n".join(filter(None, (_BLANKS.sub(" ", line).strip() for line in lines)))
+        return "\n".join(
+            filter(None, (_BLANKS.sub(" ", line).strip() for line in lines))
+        )
 
     def _inline(self, kind: str, content: Any) -> str:
         if kind == "Code":
@@ -358,14 +374,20 @@ class _TreeReader:
             return self._link(*content)
         if kind == "Span":
             attributes, inlines = content
-            return "" if _BESIDE_HEADINGS.intersection(attributes[1]) else self._join(inlines)
+            return (
+                ""
+                if _BESIDE_HEADINGS.intersection(attributes[1])
+                else self._join(inlines)
+            )
         if kind == "RawInline":  # for another program
             return ""
         return self._join(content)  # emphasis and the like
 
     def _join(self, inlines: list[Any]) -> str:
         return "".join(
-            inline if isinstance(inline, str) else self._inline(inline["t"], inline.get("c"))
+            inline
+            if isinstance(inline, str)
+            else self._inline(inline["t"], inline.get("c"))
             for inline in inlines
         )
 

@@ -44,7 +44,10 @@ def _rows(table: Any, columns: list[str], arrow: Any, source: Source) -> Rows:
             source.count_bytes(batch.nbytes)
             yield number, _row(batch, f"{name}:{number}")
     except (arrow.ArrowException, OSError) as error:
-        yield number + 1, InputError(f"{name}: damaged after row {number} ({error}); copy it again")
+        yield (
+            number + 1,
+            InputError(f"{name}: damaged after row {number} ({error}); copy it again"),
+        )
 
 
 def _row(batch: Any, name: str) -> Mapping[str, Any] | InputError:

@@ -31,16 +31,18 @@ def short_names(paths: Sequence[str]) -> list[str]:
     return names
 
 
-def expand(paths: Sequence[str], exclude: Collection[str] = ()) -> Iterator[str | Failure]:
+def expand(
+    paths: Sequence[str], exclude: Collection[str] = ()
+) -> Iterator[str | Failure]:
     """Yields files in the order of ``paths``; the files of folders and patterns are sorted.
 
-    Folders are read recursively, without hidden files; a folder that several links lead to is read
-    once. A folder with a Slack export is yielded instead of its files.
+    Folders are read recursively, without hidden files; a folder that several links lead
+    to is read once. A folder with a Slack export is yielded instead of its files.
 
     Args:
         paths: paths from the user.
-        exclude: folders and files to skip inside folders and among the matches of patterns, because
-            output is written to them.
+        exclude: folders and files to skip inside folders and among the matches of
+            patterns, because output is written to them.
     """
     excluded = {os.path.realpath(path) for path in exclude}
     for path in paths:
@@ -67,7 +69,9 @@ def expand(paths: Sequence[str], exclude: Collection[str] = ()) -> Iterator[str 
 def _local_url(url: str, excluded: Collection[str]) -> Iterator[str | Failure]:
     parts = urllib.parse.urlsplit(url)
     if parts.netloc not in ("", "localhost"):
-        remedy = "only files of this machine are read; write file:/// before a whole path"
+        remedy = (
+            "only files of this machine are read; write file:/// before a whole path"
+        )
         yield _failed(url, f"lies on {parts.netloc}; {remedy}")
         return
     path = urllib.request.url2pathname(parts.path)
@@ -87,12 +91,16 @@ def _existing(path: str, excluded: Collection[str]) -> Iterator[str | Failure]:
 def _files_below(folder: str, excluded: Collection[str]) -> Iterator[str | Failure]:
     """Yields the files of a folder, without ``excluded`` folders and files (real paths)."""
     if os.path.realpath(folder) in excluded:
-        yield _failed(folder, "summaries would be written into this folder; name another for them")
+        yield _failed(
+            folder, "summaries would be written into this folder; name another for them"
+        )
         return
     failures: list[OSError] = []
     visited = set()
     is_empty = True
-    for directory, folders, files in os.walk(folder, followlinks=True, onerror=failures.append):
+    for directory, folders, files in os.walk(
+        folder, followlinks=True, onerror=failures.append
+    ):
         status = os.stat(directory)
         real_directory = os.path.realpath(directory)
         if (status.st_dev, status.st_ino) in visited or real_directory in excluded:

@@ -30,17 +30,24 @@ _SPACES = re.compile(r"[ \t\xa0\u2000-\u200a]+")
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+\S")
 _ENDS = (".", "!", "?", ":", '"', "”", "\u2019", "。")
 # A possible footnote mark, raised digits in lines, and a footnote.
-_DIGITS_AFTER = re.compile(r"(?:[^\W\d_]|[.,;:!?)\"\u201d\u2019])[ ]?(\d{1,3})(?![\w%]|[.,]\d)")
-_RAISED_DIGITS = {digit: chr(0xF0000 + ord(digit)) for digit in "0123456789"}  # private use
+_DIGITS_AFTER = re.compile(
+    r"(?:[^\W\d_]|[.,;:!?)\"\u201d\u2019])[ ]?(\d{1,3})(?![\w%]|[.,]\d)"
+)
+# private use
+_RAISED_DIGITS = {digit: chr(0xF0000 + ord(digit)) for digit in "0123456789"}
 _TO_RAISED = str.maketrans(_RAISED_DIGITS)
-_FROM_RAISED = str.maketrans({raised: digit for digit, raised in _RAISED_DIGITS.items()})
+_FROM_RAISED = str.maketrans(
+    {raised: digit for digit, raised in _RAISED_DIGITS.items()}
+)
 _RAISED_NUMBER = re.compile("[ ]?([\U000f0030-\U000f0039]+)")
 _SIGNS = "*\u2217\u2020\u2021\xa7\xb6"
 _SIGN_AFTER = re.compile(rf"(?<=[^\s{_SIGNS}])([{_SIGNS}]{{1,3}})(?=[\s,;.]|\Z)")
 _FOOTNOTE = re.compile(
     rf"(?!\d+(?:st|nd|rd|th)\b)(\d{{1,3}}|[{_SIGNS}]{{1,3}})[.)\]]?\s?(?=[^\W\d_]|[\"\u201c\u2018(])"
 )
-_LIST_ITEM = re.compile(r"(?:[•●▪◦‣·\u2013-]|\(?\d{1,3}[.)]|\[\d{1,3}\]|\(?[a-z][.)])\s")
+_LIST_ITEM = re.compile(
+    r"(?:[•●▪◦‣·\u2013-]|\(?\d{1,3}[.)]|\[\d{1,3}\]|\(?[a-z][.)])\s"
+)
 
 _GAP = 1.0  # distance of two pieces of a line divided by the text size
 _NARROWEST = 5  # width of a column divided by the text size
@@ -81,8 +88,8 @@ def read(source: Source) -> Iterator[Document]:
     """Reads one document.
 
     Raises:
-        InputError: the file is damaged or encrypted, is a scan without a text layer, or has too
-            many pages.
+        InputError: the file is damaged or encrypted, is a scan without a text layer, or
+            has too many pages.
     """
     with _pdfium_lock:
         pages, title, bookmarks, pages_with_images = _read_pages(source)
@@ -91,7 +98,9 @@ def read(source: Source) -> Iterator[Document]:
     dropped += notes
     for number, (page, marked) in enumerate(zip(texts, marks, strict=True)):
         texts[number] = [
-            line for line, is_left_out in zip(page, marked, strict=True) if not is_left_out
+            line
+            for line, is_left_out in zip(page, marked, strict=True)
+            if not is_left_out
         ]
     # The stamp of a library does not count as text of a page.
     scans = [number + 1 for number in pages_with_images if not texts[number]]
@@ -113,7 +122,9 @@ def read(source: Source) -> Iterator[Document]:
 def _without_line_numbers(
     pages: Sequence[Sequence[_PageLine]],
 ) -> tuple[list[list[_PageLine]], list[str]]:
-    texts, notes = without_line_numbers([[line.text for line in page] for page in pages])
+    texts, notes = without_line_numbers(
+        [[line.text for line in page] for page in pages]
+    )
     if not notes:
         return list(map(list, pages)), []
     results = []
@@ -151,7 +162,9 @@ def _without_footnotes(
     return results, [f"{counted(count, 'footnote')} left out"] if count else []
 
 
-def _footnotes(page: Sequence[_PageLine], small: Set[float]) -> tuple[set[int], set[str]]:
+def _footnotes(
+    page: Sequence[_PageLine], small: Set[float]
+) -> tuple[set[int], set[str]]:
     """Returns the indices of footnote lines, and the marks of the footnotes.
 
     Footnotes are smaller than the text, begin with a mark, and have no text below them.
@@ -197,10 +210,16 @@ def _without_marks(line: _PageLine, marks: Set[str]) -> _PageLine:
 
 def _with_digits(line: _PageLine) -> _PageLine:
     """Returns a line in which raised digits are plain digits again."""
-    return line if line.text.isascii() else line._replace(text=line.text.translate(_FROM_RAISED))
+    return (
+        line
+        if line.text.isascii()
+        else line._replace(text=line.text.translate(_FROM_RAISED))
+    )
 
 
-def _check_scans(source: Source, num_scans: int, num_texts: int, num_pages: int) -> None:
+def _check_scans(
+    source: Source, num_scans: int, num_texts: int, num_pages: int
+) -> None:
     """Raises InputError if more pages are images than text."""
     if num_scans <= num_texts or (num_texts and source.options.keep_all):
         return
@@ -243,10 +262,14 @@ def _open(pdfium: Any, source: Source) -> Any:
             raise InputError(
                 f"{source.name}: the PDF is encrypted and needs a password; save it without one"
             ) from None
-        raise InputError(f"{source.name}: a damaged PDF ({error}); copy it again") from None
+        raise InputError(
+            f"{source.name}: a damaged PDF ({error}); copy it again"
+        ) from None
 
 
-def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list[_PageLine], bool]:
+def _read_page(
+    pdfium: Any, document: Any, number: int, name: str
+) -> tuple[list[_PageLine], bool]:
     """Returns the lines of a page, and True if it has few lines and an image."""
     try:
         page = document[number]
@@ -258,7 +281,9 @@ def _read_page(pdfium: Any, document: Any, number: int, name: str) -> tuple[list
         lines = _lines(pdfium.raw, page.get_textpage())
         image = pdfium.raw.FPDF_PAGEOBJ_IMAGE
         has_few_lines = len(lines) <= _STAMP_LINES
-        has_images = has_few_lines and any(page.get_objects(filter=[image], max_depth=3))
+        has_images = has_few_lines and any(
+            page.get_objects(filter=[image], max_depth=3)
+        )
         return lines, has_images
     finally:
         page.close()
@@ -282,12 +307,18 @@ def _lines(raw: Any, textpage: Any) -> list[_PageLine]:
     size = _style_of([lines]).size
     if not _may_have_columns(measure, spans, lines, size):
         return lines
-    rows = [measure.pieces(*span, line, size) for span, line in zip(spans, lines, strict=True)]
+    rows = [
+        measure.pieces(*span, line, size)
+        for span, line in zip(spans, lines, strict=True)
+    ]
     return [_joined_pieces(row) for row in order_columns(rows)]
 
 
 def _may_have_columns(
-    measure: "_Measure", spans: Sequence[tuple[int, int]], lines: Sequence[_PageLine], size: float
+    measure: "_Measure",
+    spans: Sequence[tuple[int, int]],
+    lines: Sequence[_PageLine],
+    size: float,
 ) -> bool:
     """Returns True if lines seem to have gaps at one position; every other line is measured."""
     num_level = 0
@@ -304,7 +335,9 @@ def _may_have_columns(
 def _joined_pieces(row: Sequence[_PageLine]) -> _PageLine:
     if len(row) == 1:
         return row[0]
-    return row[0]._replace(text=" ".join(piece.text for piece in row), right=row[-1].right)
+    return row[0]._replace(
+        text=" ".join(piece.text for piece in row), right=row[-1].right
+    )
 
 
 class _Measure:
@@ -325,7 +358,10 @@ class _Measure:
         # PDFium counts characters above U+FFFF twice; their number before each offset.
         self._num_wide = None
         if not text.isascii() and max(text) > "\uffff":
-            self._num_wide = [0, *itertools.accumulate(char > "\uffff" for char in text)]
+            self._num_wide = [
+                0,
+                *itertools.accumulate(char > "\uffff" for char in text),
+            ]
 
     def line(self, start: int, end: int, hyphen: str = "") -> _PageLine:
         """Returns the line ``text[start:end]``, with a hyphen at its end."""
@@ -353,7 +389,9 @@ class _Measure:
         box = self._box
         sizes = []
         for position in (before, offset):
-            self._raw.FPDFText_GetLooseCharBox(self._page, self._index(position), ctypes.byref(box))
+            self._raw.FPDFText_GetLooseCharBox(
+                self._page, self._index(position), ctypes.byref(box)
+            )
             sizes.append((box.top - box.bottom, box.bottom, box.top))
         (height, bottom, top), (raised_height, raised_bottom, raised_top) = sizes
         is_higher = raised_bottom > bottom and raised_top > top - 0.25 * height
@@ -377,7 +415,9 @@ class _Measure:
             edge = right.value
         return gaps
 
-    def pieces(self, start: int, end: int, line: _PageLine, size: float) -> list[_PageLine]:
+    def pieces(
+        self, start: int, end: int, line: _PageLine, size: float
+    ) -> list[_PageLine]:
         """Returns the pieces of a line between its gaps, with their right edges."""
         left, right, bottom, top = self._edges
         pieces = []
@@ -388,7 +428,9 @@ class _Measure:
                 start = middle
         hyphen = "-" if self._text[end : end + 1] in ("\x02", "\ufffe") else ""
         last = self.line(start, end, hyphen) if pieces else line
-        self._raw.FPDFText_GetCharBox(self._page, self._index(end - 1), left, right, bottom, top)
+        self._raw.FPDFText_GetCharBox(
+            self._page, self._index(end - 1), left, right, bottom, top
+        )
         return [*pieces, last._replace(right=max(right.value, last.left))]
 
     def _index(self, offset: int) -> int:
@@ -404,7 +446,9 @@ class _Measure:
         for offset in range(start, end):
             if self._text[offset].isspace():
                 continue
-            self._raw.FPDFText_GetCharBox(self._page, self._index(offset), left, right, bottom, top)
+            self._raw.FPDFText_GetCharBox(
+                self._page, self._index(offset), left, right, bottom, top
+            )
             if left.value >= position:
                 return offset
         return end
@@ -426,7 +470,10 @@ def _bookmarks(document: Any) -> dict[tuple[int, str], int]:
             page = target.get_index() if target is not None else None
             if page is not None:
                 levels[page, _key(bookmark.get_title())] = bookmark.level + 1
-    except (RuntimeError, ValueError):  # a damaged table of contents; the headings remain
+    except (
+        RuntimeError,
+        ValueError,
+    ):  # a damaged table of contents; the headings remain
         return {}
     return levels
 
@@ -478,26 +525,38 @@ class _Assembler:
                     continue
                 level = self._level(number, line)
                 entry = number, line
-                if before is not None and self._continues(before, entry, levels[-1], level):
+                if before is not None and self._continues(
+                    before, entry, levels[-1], level
+                ):
                     groups[-1].append(entry)
                 else:
                     groups.append([entry])
                     levels.append(level)
                 before = entry
-        return [self._block(group, level) for group, level in zip(groups, levels, strict=True)]
+        return [
+            self._block(group, level)
+            for group, level in zip(groups, levels, strict=True)
+        ]
 
     def _captions(self, number: int, page: Sequence[_PageLine]) -> set[int]:
         """Returns the indices of a page's lines that are captions, and counts the captions."""
         captions: set[int] = set()
         for start, line in enumerate(page):
-            if start in captions or not begins_caption(line.text) or self._level(number, line):
+            if (
+                start in captions
+                or not begins_caption(line.text)
+                or self._level(number, line)
+            ):
                 continue
             end = start + 1
             while end < len(page) and self._is_same_caption(page[end - 1], page[end]):
                 end += 1
-            # Text directly after a caption in the same type is indistinguishable from it.
+            # Text directly after a caption in the same type is indistinguishable from
+            # it.
             if (
-                num_words(" ".join(caption_line.text for caption_line in page[start:end]))
+                num_words(
+                    " ".join(caption_line.text for caption_line in page[start:end])
+                )
                 <= LONGEST_CAPTION
             ):
                 captions.update(range(start, end))
@@ -523,7 +582,10 @@ class _Assembler:
         if line.size in self._sizes:
             return self._sizes[line.size]
         numbered = _NUMBERED.match(line.text)
-        is_bold = line.weight >= self._style.weight + _BOLDER and line.size >= self._style.size
+        is_bold = (
+            line.weight >= self._style.weight + _BOLDER
+            and line.size >= self._style.size
+        )
         if is_bold and numbered and not line.text.endswith(_ENDS):
             return min(_LEVELS, 1 + numbered.group(1).count("."))
         return 0
@@ -558,7 +620,8 @@ class _Assembler:
             near = 0 < last.bottom - line.bottom < 1.6 * max(last.size, 1.0)
             is_numbered = _NUMBERED.match(line.text) is not None
             return level == level_before and page == here and near and not is_numbered
-        if last.text.endswith(("-", "\u2010")) and line.text[0].islower():  # inside a word
+        # inside a word
+        if last.text.endswith(("-", "\u2010")) and line.text[0].islower():
             return True
         if _LIST_ITEM.match(line.text):
             return False
@@ -586,13 +649,16 @@ class _Assembler:
             text += line.text
         if not self._keep_all and "-\n" in text:
             text, breaks = _joined(text, breaks, self._words)
-        return Block(text.replace("-\n", "-").replace("\n", " "), level, page + 1, tuple(breaks))
+        return Block(
+            text.replace("-\n", "-").replace("\n", " "), level, page + 1, tuple(breaks)
+        )
 
 
 def _joined(text: str, breaks: Sequence[int], words: Set[str]) -> tuple[str, list[int]]:
     """Joins hyphenated words across pages; a word cut by a page end moves to the next page."""
     joined = join_hyphens(text, words)
-    # Joining only removes hyphens and moves line ends, so counts of other characters locate breaks.
+    # Joining only removes hyphens and moves line ends, so counts of other characters
+    # locate breaks.
     counts = [len(re.sub(r"[-\u2010\s]", "", text[:position])) for position in breaks]
     positions: list[int] = []
     count = 0
@@ -618,8 +684,8 @@ def _style_of(pages: Sequence[Sequence[_PageLine]]) -> _Style:
 def _leading_of(pages: Sequence[Sequence[_PageLine]], size: float) -> float:
     """Returns the distance between consecutive lines of a paragraph.
 
-    It is the smallest frequent distance: larger ones separate paragraphs, and distances below the
-    text size are caused by raised and lowered letters.
+    It is the smallest frequent distance: larger ones separate paragraphs, and distances
+    below the text size are caused by raised and lowered letters.
     """
     steps: Counter[int] = Counter()
     for page in pages:
@@ -639,4 +705,6 @@ def _width_of(pages: Sequence[Sequence[_PageLine]]) -> int:
 
 def _about_images(pages: Sequence[int], num_pages: int) -> str:
     shown = ", ".join(map(str, pages[:10])) + (", ..." if len(pages) > 10 else "")
-    return f"{len(pages)} of {num_pages} pages are images without a text layer ({shown})"
+    return (
+        f"{len(pages)} of {num_pages} pages are images without a text layer ({shown})"
+    )

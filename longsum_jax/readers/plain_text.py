@@ -1,5 +1,6 @@
-"""Plain text: paragraphs at empty lines, pages at form feeds, headings by appearance, turns of
-transcripts and chats."""
+"""Plain text: paragraphs at empty lines, pages at form feeds, headings by appearance,
+turns of transcripts and chats.
+"""
 
 import itertools
 import re
@@ -30,7 +31,9 @@ _CHAPTER = re.compile(
 _LARGEST = re.compile(r"(?:part|book|volume|title)\b", re.IGNORECASE)
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+[A-Z][^.!?;]{1,78}")
 _CAPITALS = re.compile(r"[A-Z][A-Z0-9 ,:;&'\u2019\-()]{3,78}")
-_REFERENCES_LINE = re.compile(r"(?:references|bibliography|works cited)\s*:?", re.IGNORECASE)
+_REFERENCES_LINE = re.compile(
+    r"(?:references|bibliography|works cited)\s*:?", re.IGNORECASE
+)
 
 _OPEN_END = re.compile(r"[\w,;-]\Z")
 _SHORTEST_DOUBLE = 40  # characters of a full line of double-spaced text
@@ -141,16 +144,23 @@ def _without_running_lines(pages: list[str]) -> tuple[list[str], list[str]]:
 def _single_spaced(text: str) -> str:
     """Returns a text without the empty lines of its double-spaced parts.
 
-    Such an empty line separates two single lines of the width of wrapped prose, the first of which
-    has no final stop. The second one, or a line next to them, begins with a lowercase letter.
+    Such an empty line separates two single lines of the width of wrapped prose, the
+    first of which has no final stop. The second one, or a line next to them, begins
+    with a lowercase letter.
     """
     borders = [0, *(match.start() for match in _EMPTY_LINES.finditer(text)), len(text)]
-    parts = [text[start:end] for start, end in itertools.pairwise(borders)]  # empty lines first
+    # empty lines first
+    parts = [text[start:end] for start, end in itertools.pairwise(borders)]
     lines = [part.strip() for part in parts]
     open_ended = [_is_open_ended(line) for line in lines]
     small = [line[:1].islower() and len(line) <= LONGEST_WRAPPED_LINE for line in lines]
-    # True if a sentence continues from the previous line; a capital is accepted among such lines.
-    goes_on = [False, *(a and b for a, b in zip(open_ended, small[1:], strict=False)), False]
+    # True if a sentence continues from the previous line; a capital is accepted among
+    # such lines.
+    goes_on = [
+        False,
+        *(a and b for a, b in zip(open_ended, small[1:], strict=False)),
+        False,
+    ]
     if sum(goes_on) < _FEWEST_BREAKS:
         return text
     for i in range(1, len(parts)):
@@ -191,13 +201,17 @@ def _turns(lines: Sequence[str]) -> list[str]:
 def _unwrapped(lines: Sequence[str]) -> str:
     """Joins lines of the width of wrapped prose if a few (an address, code) are wider.
 
-    ``join_wrapped_lines`` does not join them, because a paragraph in which all lines are long may
-    have one paragraph per line.
+    ``join_wrapped_lines`` does not join them, because a paragraph in which all lines
+    are long may have one paragraph per line.
     """
     body = lines[:-1]
     widest = max(map(len, lines))
     full = sum(SHORTEST_WRAP <= len(line) <= WIDEST_WRAP for line in body)
-    if not WIDEST_WRAP < widest <= 2 * WIDEST_WRAP or not body or full < 0.8 * len(body):
+    if (
+        not WIDEST_WRAP < widest <= 2 * WIDEST_WRAP
+        or not body
+        or full < 0.8 * len(body)
+    ):
         return "\n".join(lines)
     parts = [lines[0]]
     for line, following in itertools.pairwise(lines):

@@ -18,7 +18,8 @@ from longsum_jax.readers.xml_tree import (
 
 PRESENTATION = "ppt/presentation.xml"
 _LEVELS = {"ctrTitle": 1, "title": 2}  # heading levels by placeholder type
-_RUNNING = frozenset({"ftr", "hdr", "sldNum", "dt"})  # placeholders of footers, numbers, dates
+# placeholders of footers, numbers, dates
+_RUNNING = frozenset({"ftr", "hdr", "sldNum", "dt"})
 # Numbers and dates of a slide, and the alternative version of a shape.
 _SKIPPED = frozenset({"fld", "Fallback"})
 
@@ -49,9 +50,14 @@ def read(source: Source) -> Iterator[Document]:
             continue
         blocks += _blocks(slide, page, keep_all=source.options.keep_all)
         for notes_path in relationships(archive, path, source).values():
-            if not notes_path.startswith("ppt/notesSlides/") or notes_path not in members:
+            if (
+                not notes_path.startswith("ppt/notesSlides/")
+                or notes_path not in members
+            ):
                 continue
-            notes = list(_blocks(read_xml(archive, notes_path, source), page, keep_all=False))
+            notes = list(
+                _blocks(read_xml(archive, notes_path, source), page, keep_all=False)
+            )
             num_notes += len(notes) > 0
             if source.options.keep_all:
                 blocks += notes
@@ -65,7 +71,11 @@ def read(source: Source) -> Iterator[Document]:
         title = next((block.text for block in blocks if block.level), None)
     has_pictures = any(member.startswith("ppt/media/") for member in members)
     yield source.document(
-        blocks, title=title, num_pages=len(paths), has_pictures=has_pictures, notes=remarks
+        blocks,
+        title=title,
+        num_pages=len(paths),
+        has_pictures=has_pictures,
+        notes=remarks,
     )
 
 
@@ -96,7 +106,10 @@ def _shape(shape: Element, level: int, page: int) -> Iterator[Block]:
 
 def _placeholder(shape: Element) -> str:
     """Returns the placeholder type of a shape; "" for other shapes."""
-    return next((child.get("type", "") for child in shape.iter() if local_name(child) == "ph"), "")
+    return next(
+        (child.get("type", "") for child in shape.iter() if local_name(child) == "ph"),
+        "",
+    )
 
 
 def _paragraphs(parent: Element) -> Iterator[str]:

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def time_limit(process: subprocess.Popen[bytes], seconds: float) -> Iterator[threading.Event]:
+def time_limit(
+    process: subprocess.Popen[bytes], seconds: float
+) -> Iterator[threading.Event]:
     """Kills a child process if the block takes too long.
 
     Args:

@@ -24,18 +24,22 @@ def read_documents(
     Args:
         *paths: files, folders, glob patterns, file:// URLs; "-" is standard input.
         options: options and limits of reading.
-        on_failure: callback for every document that cannot be read; reading continues with the
-            others. By default the first failure raises an error.
-        exclude: folders and files to skip inside folders and among the matches of patterns.
+        on_failure: callback for every document that cannot be read; reading continues
+            with the others. By default the first failure raises an error.
+        exclude: folders and files to skip inside folders and among the matches of
+            patterns.
 
     Yields:
-        Documents, in the order of ``paths``; archives, mailboxes and tables yield several.
+        Documents, in the order of ``paths``; archives, mailboxes and tables yield
+        several.
 
     Raises:
         InputError: a document cannot be read and ``on_failure`` is None.
     """
     options = options or ReadOptions()
-    for path in expand([_name(path) for path in paths], [os.fspath(path) for path in exclude]):
+    for path in expand(
+        [_name(path) for path in paths], [os.fspath(path) for path in exclude]
+    ):
         if isinstance(path, Failure):
             _report(path, on_failure)
             continue
@@ -54,19 +58,26 @@ def _report(failure: Failure, on_failure: Callable[[Failure], None] | None) -> N
     on_failure(failure)
 
 
-def read_file(path: str, options: ReadOptions) -> Generator[Document | Failure, None, None]:
+def read_file(
+    path: str, options: ReadOptions
+) -> Generator[Document | Failure, None, None]:
     """Yields the documents of a file, and failures for unreadable parts."""
     name = "standard input" if path == STDIN else printable(path)
-    is_folder = path != STDIN and os.path.isdir(path)  # with a Slack export, see ``expand``
+    # with a Slack export, see ``expand``
+    is_folder = path != STDIN and os.path.isdir(path)
     content = b""
     if not is_folder:
         try:
-            content = read_content(None if path == STDIN else path, name, options.max_bytes)
+            content = read_content(
+                None if path == STDIN else path, name, options.max_bytes
+            )
         except InputError as error:
             yield Failure.of(name, error)
             return
     if options.sandbox and not _are_readers_registered():
-        yield from sandbox.read(Source(name, path, content, options), is_folder=is_folder)
+        yield from sandbox.read(
+            Source(name, path, content, options), is_folder=is_folder
+        )
         return
     from longsum_jax.readers.contents import read_folder, read_source
 
@@ -76,7 +87,8 @@ def read_file(path: str, options: ReadOptions) -> Generator[Document | Failure, 
 
 def _are_readers_registered() -> bool:
     """Returns True if readers of the user were registered, which only this process has."""
-    # The registry is imported by whoever changes it. This process does not need it otherwise.
+    # The registry is imported by whoever changes it. This process does not need it
+    # otherwise.
     registry = sys.modules.get("longsum_jax.readers.registry")
     return registry is not None and registry.is_changed()
 

@@ -42,9 +42,10 @@ class Kind(NamedTuple):
     Attributes:
         name: display name of the kind.
         suffixes: file name suffixes.
-        magic: first bytes of such files; files that begin otherwise are of another kind. () for
-            text formats.
-        read: function that yields the documents of a file, and its attachments as sources.
+        magic: first bytes of such files; files that begin otherwise are of another
+            kind. () for text formats.
+        read: function that yields the documents of a file, and its attachments as
+            sources.
         unpack: function that yields the files inside this one; replaces ``read``.
     """
 
@@ -59,7 +60,9 @@ _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
 KINDS: dict[str, Kind] = {
     "text": Kind("plain text", (".txt", ".text", ".log"), read=plain_text.read),
-    "markdown": Kind("Markdown", (".md", ".markdown", ".mkd", ".qmd", ".rmd"), read=markdown.read),
+    "markdown": Kind(
+        "Markdown", (".md", ".markdown", ".mkd", ".qmd", ".rmd"), read=markdown.read
+    ),
     "notebook": Kind("a Jupyter notebook", (".ipynb",), read=notebook.read),
     "rst": Kind("reStructuredText", (".rst", ".rest"), read=restructured_text.read),
     "html": Kind("HTML", (".html", ".htm", ".xhtml"), read=html.read),
@@ -80,9 +83,24 @@ KINDS: dict[str, Kind] = {
     "json": Kind("JSON", (".json",), read=json_lines.read_json),
     "csv": Kind("CSV", (".csv", ".tsv"), read=comma_separated.read),
     "parquet": Kind("Parquet", (".parquet",), (b"PAR1",), read=parquet.read),
-    "gz": Kind("gzip", (".gz",), (b"\x1f\x8b",), unpack=partial(archives.decompress, suffix=".gz")),
-    "xz": Kind("xz", (".xz",), (b"\xfd7zXZ\0",), unpack=partial(archives.decompress, suffix=".xz")),
-    "bz2": Kind("bzip2", (".bz2",), (b"BZh",), unpack=partial(archives.decompress, suffix=".bz2")),
+    "gz": Kind(
+        "gzip",
+        (".gz",),
+        (b"\x1f\x8b",),
+        unpack=partial(archives.decompress, suffix=".gz"),
+    ),
+    "xz": Kind(
+        "xz",
+        (".xz",),
+        (b"\xfd7zXZ\0",),
+        unpack=partial(archives.decompress, suffix=".xz"),
+    ),
+    "bz2": Kind(
+        "bzip2",
+        (".bz2",),
+        (b"BZh",),
+        unpack=partial(archives.decompress, suffix=".bz2"),
+    ),
     "zst": Kind(
         "Zstandard",
         (".zst",),
@@ -90,7 +108,9 @@ KINDS: dict[str, Kind] = {
         unpack=partial(archives.decompress, suffix=".zst"),
     ),
     **{
-        markup: Kind(name, suffixes, read=partial(pandoc.read, markup=markup, what=name))
+        markup: Kind(
+            name, suffixes, read=partial(pandoc.read, markup=markup, what=name)
+        )
         for markup, (name, suffixes) in pandoc.MARKUPS.items()
     },
     "zip": Kind("a zip archive", (".zip",), _ZIP, unpack=archives.unzip),
@@ -143,8 +163,8 @@ _RIFF = {b"WEBP": "a WebP image", b"WAVE": "a WAV recording", b"AVI ": "an AVI f
 _TAR_PLACE, _TAR_MAGIC = 257, b"ustar"
 _BEYOND_JUNK = 1024  # bytes before a PDF that viewers tolerate
 _SNIFFED = 512
-# Marks of Markdown, of which other text (such as a script with comments) contains at most one kind:
-# headings, fences, links, table rules.
+# Marks of Markdown, of which other text (such as a script with comments) contains at
+# most one kind: headings, fences, links, table rules.
 _BEGINNING = 2**16
 _MARKDOWN = tuple(
     re.compile(mark, re.MULTILINE)
@@ -174,12 +194,18 @@ _MHTML_MARKS = (b"\nsnapshot-content-location:", b"<saved by ")
 # A manual page begins with a comment, a request of two letters or an empty request.
 _MAN_REQUEST = rb"\s*(?=[.'](?:\\\"|[a-zA-Z]{1,2}[ \t\n]|\n)).*?"
 _BEGINNINGS = {
-    "latex": re.compile(rb"(?:[ \t]*(?:[%\\][^\n]*)?\n)*?[ \t]*\\document(?:class|style)\b"),
-    "org": re.compile(rb"\s*#\+(?:title|author|date|options|language|startup):", re.IGNORECASE),
+    "latex": re.compile(
+        rb"(?:[ \t]*(?:[%\\][^\n]*)?\n)*?[ \t]*\\document(?:class|style)\b"
+    ),
+    "org": re.compile(
+        rb"\s*#\+(?:title|author|date|options|language|startup):", re.IGNORECASE
+    ),
     "typst": re.compile(
         rb"(?:\s*//[^\n]*\n)*\s*#(?:set (?:document|page|text|par|heading)\(|show: |import \"@)"
     ),
-    "asciidoc": re.compile(rb"(?:(?://[^\n]*)?\n)*= \S[^\n]*\n(?:[^\n]+\n){0,3}?:[a-z][\w-]*:"),
+    "asciidoc": re.compile(
+        rb"(?:(?://[^\n]*)?\n)*= \S[^\n]*\n(?:[^\n]+\n){0,3}?:[a-z][\w-]*:"
+    ),
     "man": re.compile(_MAN_REQUEST + rb"^\.TH[ \t]", re.MULTILINE | re.DOTALL),
     "mdoc": re.compile(_MAN_REQUEST + rb"^\.Dd[ \t]", re.MULTILINE | re.DOTALL),
 }
@@ -190,7 +216,9 @@ _XML_MARKS = {
     "docbook": (b"docbook.org/ns/docbook", b"dtd docbook"),
 }
 # The first cue of SubRip, also in files with a plain-text suffix.
-_CUE = re.compile(rb"(?:\xef\xbb\xbf)?\s*\d+[ \t]*\r?\n\d{1,2}:\d\d:\d\d[,.]\d{1,3} *-->")
+_CUE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*\d+[ \t]*\r?\n\d{1,2}:\d\d:\d\d[,.]\d{1,3} *-->"
+)
 _XML_ROOTS = (b"<!doctype article", b"<article", b"<pmc-articleset", b"<tei")
 
 
@@ -203,12 +231,15 @@ def kind_of(source: Source) -> Kind:
     """Returns the kind of a file: by its first bytes, else its suffix, else its content.
 
     Raises:
-        InputError: the file is an image, a program or another file without readable text.
+        InputError: the file is an image, a program or another file without readable
+            text.
     """
     head = source.content[:_BEYOND_JUNK]
     refused = _refused(head)
     if refused is not None:
-        raise InputError(f"{source.name}: is {refused}; documents with text can be read")
+        raise InputError(
+            f"{source.name}: is {refused}; documents with text can be read"
+        )
     if head.startswith(_ZIP):
         return _kind_of_zip(source)
     for kind in KINDS.values():
@@ -257,7 +288,9 @@ def _are_subtitles(content: bytes) -> bool:
 def _look(content: bytes) -> str:
     text = content[:_SNIFFED].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     is_markup = text.startswith((b"<?xml", b"<!--"))
-    if text.startswith((b"<!doctype html", b"<html")) or (is_markup and b"<html" in text):
+    if text.startswith((b"<!doctype html", b"<html")) or (
+        is_markup and b"<html" in text
+    ):
         return "html"
     markup = _xml_markup(content) if is_markup or text.startswith(b"<") else None
     if markup is not None:
@@ -266,7 +299,9 @@ def _look(content: bytes) -> str:
         return "xml"
     if text.startswith(b"from: <") and any(mark in text for mark in _MHTML_MARKS):
         return "mhtml"
-    beginning = content[:_BEGINNING].removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    beginning = (
+        content[:_BEGINNING].removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    )
     for markup, pattern in _BEGINNINGS.items():
         if pattern.match(beginning):
             return markup
@@ -300,7 +335,9 @@ def _kind_of_zip(source: Source) -> Kind:
         if member in names:
             return KINDS[kind]
     if "Index/Document.iwa" in names:
-        raise InputError(f"{source.name}: is a document of Apple's iWork; save it as .docx or PDF")
+        raise InputError(
+            f"{source.name}: is a document of Apple's iWork; save it as .docx or PDF"
+        )
     return KINDS["slack" if slack.is_export(names) else "zip"]
 
 

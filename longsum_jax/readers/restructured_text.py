@@ -9,19 +9,39 @@ from longsum_jax.readers.apart import put_back, set_apart
 from longsum_jax.readers.document import Block, Document
 from longsum_jax.readers.source import Source
 
-# A line of at least three equal punctuation characters, above and below or only below a title.
+# A line of at least three equal punctuation characters, above and below or only below a
+# title.
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{2,}[ \t]*")
 # Directives, targets, footnotes and comments; "__ http://a.b" is a target.
 _EXPLICIT = re.compile(r"\.\.(?:[ \t]|$)|__[ \t]+\S")
 _DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|]+\|[ \t]+)?([\w:+.-]+?)::[ \t]*(.*)")
 # Directives with text as content.
-_ADMONITIONS = ("note", "tip", "important", "hint", "warning", "caution", "danger", "attention")
+_ADMONITIONS = (
+    "note",
+    "tip",
+    "important",
+    "hint",
+    "warning",
+    "caution",
+    "danger",
+    "attention",
+)
 _CHANGES = ("versionadded", "versionchanged", "deprecated")
-_BODIES = ("error", "admonition", "seealso", "topic", "sidebar", "epigraph", "container", "rubric")
+_BODIES = (
+    "error",
+    "admonition",
+    "seealso",
+    "topic",
+    "sidebar",
+    "epigraph",
+    "container",
+    "rubric",
+)
 _TEXT = frozenset((*_ADMONITIONS, *_CHANGES, *_BODIES))
 _DEEPEST = 20  # maximum nesting depth of directives that are read
 _OPTION = re.compile(r"[ \t]*:[\w -]+:")
-_FIELD = re.compile(r":[A-Za-z][^:\n]*:(?:[ \t]|$)")  # ":Author: Anna Berg" in front of a document
+# ":Author: Anna Berg" in front of a document
+_FIELD = re.compile(r":[A-Za-z][^:\n]*:(?:[ \t]|$)")
 _DOCTEST = re.compile(r"[ \t]*>>> ")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•]|\(?(?:\d{1,3}|#|[A-Za-z])[.)])[ \t]")
 _TABLE_RULE = re.compile(r"[ \t]*(?:\+[-=+]+\+|=+(?: +=+)+)[ \t]*")
@@ -78,7 +98,9 @@ def _end_of_fields(lines: Sequence[str]) -> int:
     index = next((number for number, line in enumerate(lines) if line.strip()), 0)
     if not lines or _FIELD.match(lines[index]) is None:
         return 0
-    while index < len(lines) and (_FIELD.match(lines[index]) or lines[index][:1].isspace()):
+    while index < len(lines) and (
+        _FIELD.match(lines[index]) or lines[index][:1].isspace()
+    ):
         index += 1
     return index
 
@@ -95,7 +117,8 @@ class _RestructuredReader:
         self.num_code = 0
         self.num_marks = 0
         self._keep_all = keep_all
-        self._adornments: list[tuple[str, bool]] = []  # adornments of headings, highest level first
+        # adornments of headings, highest level first
+        self._adornments: list[tuple[str, bool]] = []
 
     def blocks(self, lines: Sequence[str], depth: int = 0) -> Iterator[Block]:
         """Yields headings and paragraphs; ``depth`` is the number of enclosing directives."""
@@ -174,7 +197,10 @@ class _RestructuredReader:
 
 def _is_empty_comment(lines: Sequence[str], index: int) -> bool:
     """Returns True if a comment is empty: indented lines after it are a quote."""
-    return lines[index].strip() == ".." and not "".join(lines[index + 1 : index + 2]).strip()
+    return (
+        lines[index].strip() == ".."
+        and not "".join(lines[index + 1 : index + 2]).strip()
+    )
 
 
 def _is_other(above: re.Match[str] | None, below: re.Match[str]) -> bool:
@@ -219,7 +245,9 @@ def _unwrapped(lines: Sequence[str]) -> str:
         if parts:
             parts.append("\n" if begins else " ")
         parts.append(
-            " | ".join(map(str.strip, line.strip(" |").split("|"))) if is_row else line.strip()
+            " | ".join(map(str.strip, line.strip(" |").split("|")))
+            if is_row
+            else line.strip()
         )
     return "".join(parts)
 

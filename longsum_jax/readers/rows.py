@@ -59,7 +59,9 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
         remedy = "mend or remove the row"
         if isinstance(value, dict | list):
             remedy = "write what it holds as JSON lines, for example with jq"
-        raise InputError(f'{name}: "{key}" must be a string, got {type(value).__name__}; {remedy}')
+        raise InputError(
+            f'{name}: "{key}" must be a string, got {type(value).__name__}; {remedy}'
+        )
     value = value.replace("\r\n", "\n").replace("\r", "\n")
     if not value.strip():
         raise InputError(f'{name}: "{key}" is empty; remove the row')
@@ -75,7 +77,9 @@ def _document(source: Source, row: Mapping[str, Any], name: str) -> Document:
 
 
 def _document_key(row: Collection[str], keys: str, name: str) -> str:
-    for key in choose_keys(row, keys, DOCUMENT_NAMES, name.rpartition(":")[0] or name).split("|"):
+    for key in choose_keys(
+        row, keys, DOCUMENT_NAMES, name.rpartition(":")[0] or name
+    ).split("|"):
         if key in row:
             return key
     if not row:
@@ -92,7 +96,9 @@ def parsed_object(text: str, name: str) -> Mapping[str, Any] | InputError:
     try:
         value = parse_json(text)
     except ValueError as error:
-        return InputError(f"{name}: not valid JSON ({error}); give one JSON object a line")
+        return InputError(
+            f"{name}: not valid JSON ({error}); give one JSON object a line"
+        )
     if not isinstance(value, dict):
         return InputError(
             f"{name}: expected a JSON object, got {type(value).__name__}; give one object a line"

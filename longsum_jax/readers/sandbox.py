@@ -1,13 +1,14 @@
 """Reads files in a child process with limits of memory and time.
 
-A small file can be made to need any amount of memory or time, or to crash the library that parses
-it. The operating system limits the memory (``RLIMIT_DATA``) and the processor time (``RLIMIT_CPU``)
-of the child process, and this process kills it when a document takes too long. Windows has neither
-of the first two limits, macOS does not enforce the first. The child process is started at the first
-file and reads the following ones; after it was killed, another one is started.
+A small file can be made to need any amount of memory or time, or to crash the library
+that parses it. The operating system limits the memory (``RLIMIT_DATA``) and the
+processor time (``RLIMIT_CPU``) of the child process, and this process kills it when a
+document takes too long. Windows has neither of the first two limits, macOS does not
+enforce the first. The child process is started at the first file and reads the
+following ones; after it was killed, another one is started.
 
-The limits protect the machine. They do not separate users: the child process has the rights of its
-parent.
+The limits protect the machine. They do not separate users: the child process has the
+rights of its parent.
 """
 
 import atexit
@@ -29,7 +30,8 @@ from longsum_jax.readers.source import ReadOptions, Source, too_large, too_slow
 
 _START_SECONDS = 60.0
 _FINISH_SECONDS = 0.2
-_GRACE_SECONDS = 1.0  # the reader itself notices most exceeded limits, and can continue afterwards
+# the reader itself notices most exceeded limits, and can continue afterwards
+_GRACE_SECONDS = 1.0
 _LENGTH = struct.Struct(">Q")  # before each message
 _SEQUENCES = ("headings", "pages", "notes", "borders")  # fields of a document
 _START = """
@@ -84,7 +86,8 @@ def read(source: Source, *, is_folder: bool) -> Iterator[Document | Failure]:
     except _EndedError as error:
         yield Failure.of(source.name, error)
     finally:  # also if the caller needs no more documents
-        # At the end of Python, ``_stop_all`` has stopped the process, and no thread can be started.
+        # At the end of Python, ``_stop_all`` has stopped the process, and no thread can
+        # be started.
         if not sys.is_finalizing():
             _release(worker)
 
@@ -131,7 +134,9 @@ def as_message(result: Document | Failure | None) -> bytes:
     """
     kind = None if result is None else type(result).__name__
     fields = None if result is None else result._asdict()
-    return json.dumps([kind, fields], ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return json.dumps([kind, fields], ensure_ascii=False).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def _result(message: bytes) -> Document | Failure | None:
@@ -166,7 +171,8 @@ class _Worker:
                 [sys.executable, *flags, *path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                start_new_session=True,  # for ``kill``, and without Ctrl-C, which this process gets
+                # for ``kill``, and without Ctrl-C, which this process gets
+                start_new_session=True,
             )
         except OSError as error:
             raise _not_started(error.strerror or str(error)) from None
@@ -174,7 +180,9 @@ class _Worker:
         self._is_reading = False
         _workers.append(self)
 
-    def read(self, request: FileRequest, content: bytes) -> Iterator[Document | Failure]:
+    def read(
+        self, request: FileRequest, content: bytes
+    ) -> Iterator[Document | Failure]:
         """Yields the documents of a file, and failures for unreadable parts.
 
         Args:
@@ -211,7 +219,10 @@ class _Worker:
         while True:
             message = None
             # An OSError is the end of the process.
-            with time_limit(self._process, seconds) as expired, contextlib.suppress(OSError):
+            with (
+                time_limit(self._process, seconds) as expired,
+                contextlib.suppress(OSError),
+            ):
                 if not is_sent:
                     send(self._process.stdin, pickle.dumps(request))
                     send(self._process.stdin, content)
@@ -249,7 +260,8 @@ class _Worker:
         with contextlib.suppress(ValueError):  # in a forked process
             _workers.remove(self)
         kill(self._process)
-        # An OSError is from unsent content, a ValueError from streams that are closed already.
+        # An OSError is from unsent content, a ValueError from streams that are closed
+        # already.
         with contextlib.suppress(OSError, ValueError):
             self._process.communicate()
 

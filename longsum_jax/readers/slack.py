@@ -1,7 +1,7 @@
 """Slack exports: a folder or zip archive with ``users.json`` and ``CHANNEL/YYYY-MM-DD.json``.
 
-Every channel becomes one conversation, ordered by thread. A file of a single day can be read
-without the others.
+Every channel becomes one conversation, ordered by thread. A file of a single day can be
+read without the others.
 """
 
 import html
@@ -20,11 +20,17 @@ from longsum_jax.readers.transcripts import chat_blocks
 _USERS = "users.json"
 _DAY = re.compile(r"(?P<channel>[^/]+)/\d{4}-\d{2}-\d{2}\.json")
 _IN_ROOT = re.compile(rf"(?:[^/]+/)?{re.escape(_USERS)}")
-# Kinds of messages written by people or bots; the others are notices, such as joining a channel.
+# Kinds of messages written by people or bots; the others are notices, such as joining a
+# channel.
 _WRITTEN = (None, "", "bot_message", "file_share", "me_message", "thread_broadcast")
-# A user, channel, mention or link: <@U1|Ann>, <#C1|general>, <!here>, <https://x.org|label>.
-_REFERENCE = re.compile(r"<(?P<kind>[@#!]?)(?P<target>[^<>|]*)(?:\|(?P<label>[^<>]*))?>")
-_EMOJI = re.compile(r"(?<![\w:]):[a-z0-9_+'-]*[a-z+][a-z0-9_+'-]*:(?:skin-tone-\d:)?(?!\w) ?")
+# A user, channel, mention or link: <@U1|Ann>, <#C1|general>, <!here>,
+# <https://x.org|label>.
+_REFERENCE = re.compile(
+    r"<(?P<kind>[@#!]?)(?P<target>[^<>|]*)(?:\|(?P<label>[^<>]*))?>"
+)
+_EMOJI = re.compile(
+    r"(?<![\w:]):[a-z0-9_+'-]*[a-z+][a-z0-9_+'-]*:(?:skin-tone-\d:)?(?!\w) ?"
+)
 _REMEDY = "export the workspace again"
 
 _Read = Callable[[str], bytes]  # returns the content of a member by name
@@ -107,8 +113,12 @@ def _files(folder: str) -> list[str]:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_file():
                 names.append(entry.name)
-            elif not entry.name.startswith(".") and os.access(entry.path, os.R_OK | os.X_OK):
-                names += [f"{entry.name}/{name}" for name in sorted(os.listdir(entry.path))]
+            elif not entry.name.startswith(".") and os.access(
+                entry.path, os.R_OK | os.X_OK
+            ):
+                names += [
+                    f"{entry.name}/{name}" for name in sorted(os.listdir(entry.path))
+                ]
     return names
 
 
@@ -117,7 +127,9 @@ def _channels(
 ) -> Iterator[Document | Failure]:
     """Yields the conversation of every channel, and failures for unreadable files."""
     root = _root(names) or ""
-    users = _user_names(_parsed(f"{source.name}/{root}{_USERS}", read_file(f"{root}{_USERS}")))
+    users = _user_names(
+        _parsed(f"{source.name}/{root}{_USERS}", read_file(f"{root}{_USERS}"))
+    )
     days: dict[str, list[str]] = {}
     for name in sorted(names):
         match = _DAY.fullmatch(name, len(root)) if name.startswith(root) else None
@@ -153,7 +165,9 @@ def _parsed(name: str, content: bytes) -> list[Any]:
     except ValueError as error:
         raise InputError(f"{name}: not valid JSON ({error}); {_REMEDY}") from None
     if not isinstance(value, list):
-        raise InputError(f"{name}: expected a list, got {type(value).__name__}; {_REMEDY}")
+        raise InputError(
+            f"{name}: expected a list, got {type(value).__name__}; {_REMEDY}"
+        )
     return value
 
 
@@ -219,7 +233,9 @@ def _document(
     notes = [f"{counted(len(written), 'message')} of an exported chat"]
     if len(messages) > len(written):
         notes.append(f"{counted(len(messages) - len(written), 'notice')} left out")
-    nameless = {str(message.get("user")) for message in written if message.get("user")} - set(names)
+    nameless = {
+        str(message.get("user")) for message in written if message.get("user")
+    } - set(names)
     if nameless:
         notes.append(f"no name for {counted(len(nameless), 'user id')}")
     return source.document(chat_blocks(turns), title=channel, notes=notes)

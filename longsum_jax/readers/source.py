@@ -15,7 +15,8 @@ from longsum_jax.readers.encodings import decode
 from longsum_jax.text.documents import replace_half_characters
 from longsum_jax.text.rows import READER_KEYS
 
-MAX_MEMBERS = 100_000  # maximum members of the archives in one file, including nested ones
+# maximum members of the archives in one file, including nested ones
+MAX_MEMBERS = 100_000
 _BASE_MEMORY = 2**31  # bytes for reading a file, in addition to twice its content
 
 
@@ -24,9 +25,9 @@ class ReadOptions:
     """Options and limits of reading files.
 
     Attributes:
-        keep_all: whether to keep content removed by default: boilerplate of web pages, running
-            headers, page numbers, captions, hyphens at line ends, reference lists, quoted mail,
-            times and notices of transcripts and chats.
+        keep_all: whether to keep content removed by default: boilerplate of web pages,
+            running headers, page numbers, captions, hyphens at line ends, reference
+            lists, quoted mail, times and notices of transcripts and chats.
         document_key: column or field of JSON Lines, CSV and Parquet with the document;
             "text|document" is the first of these in a row.
         query_key: column or field with a query.
@@ -34,8 +35,9 @@ class ReadOptions:
         max_depth: maximum nesting depth of archives and compressed files.
         max_pages: maximum number of pages of a PDF, chapters of an EPUB or slides.
         max_seconds: maximum time for reading one document, in seconds.
-        sandbox: whether files are read in a child process, see ``readers.sandbox``. Without it, a
-            small file made for the purpose can fill the memory or end this process.
+        sandbox: whether files are read in a child process, see ``readers.sandbox``.
+            Without it, a small file made for the purpose can fill the memory or end
+            this process.
 
     Raises:
         InputError: a limit is below 1, or a key is empty.
@@ -106,7 +108,9 @@ class Source:
         self.unpacked = unpacked or Unpacked()
         self._began = time.monotonic()
 
-    def inner(self, name: str, content: bytes, file_name: str | None = None) -> "Source":
+    def inner(
+        self, name: str, content: bytes, file_name: str | None = None
+    ) -> "Source":
         """Returns the source of a member or attachment of this one."""
         return Source(
             name,
@@ -150,7 +154,9 @@ class Source:
         """Counts members of archives; raises InputError if they exceed the limit."""
         self.unpacked.num_members += num_members
         if self.unpacked.num_members > MAX_MEMBERS:
-            raise InputError(f"{self.name}: more than {MAX_MEMBERS} members; unpack the archive")
+            raise InputError(
+                f"{self.name}: more than {MAX_MEMBERS} members; unpack the archive"
+            )
 
     def decoded(self, declared: str | None = None) -> tuple[str, list[str]]:
         """Returns the content as text, and a note if its encoding was guessed or damaged.
@@ -189,7 +195,8 @@ class Source:
             blocks: blocks in reading order.
             title: title of the document.
             num_pages: page count; 0 if there are no pages.
-            has_pictures: whether the document contains pictures, which may show its text.
+            has_pictures: whether the document contains pictures, which may show its
+                text.
             notes: notes of the reader.
             query: query of the document.
             id: id of the document.
@@ -199,7 +206,9 @@ class Source:
         """
         cleaned, dropped = clean(blocks, keep_all=self.options.keep_all)
         if not cleaned:
-            raise InputError(f"{self.name}: {_nothing_left([*notes, *dropped], has_pictures)}")
+            raise InputError(
+                f"{self.name}: {_nothing_left([*notes, *dropped], has_pictures)}"
+            )
         layout = lay_out(cleaned, num_pages)
         title, query, id = (
             value and replace_half_characters(value) for value in (title, query, id)
@@ -227,7 +236,8 @@ def read_content(path: str | None, name: str, max_bytes: int) -> bytes:
         max_bytes: maximum size.
 
     Raises:
-        InputError: the file does not exist, cannot be read, is too large or is a named pipe.
+        InputError: the file does not exist, cannot be read, is too large or is a named
+            pipe.
     """
     if path is not None and _is_named_pipe(path):
         raise InputError(
@@ -253,7 +263,9 @@ def read_content(path: str | None, name: str, max_bytes: int) -> bytes:
 def _is_named_pipe(path: str) -> bool:
     """Returns True for a pipe in the file system; not for one that a shell opened."""
     try:
-        return stat.S_ISFIFO(os.stat(path).st_mode) and os.path.exists(os.path.realpath(path))
+        return stat.S_ISFIFO(os.stat(path).st_mode) and os.path.exists(
+            os.path.realpath(path)
+        )
     except (OSError, ValueError):  # reported when the file is opened
         return False
 

@@ -9,7 +9,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from longsum_jax.errors import counted
 from longsum_jax.readers.document import PARAGRAPH, Block, Document
 from longsum_jax.readers.source import Source
-from longsum_jax.readers.speakers import looks_like_name, plain_name, speakers_in, split_turn
+from longsum_jax.readers.speakers import (
+    looks_like_name,
+    plain_name,
+    speakers_in,
+    split_turn,
+)
 from longsum_jax.readers.transcripts import joined_lines
 
 _CUE = re.compile(
@@ -97,7 +102,9 @@ class _SubtitleReader:
         if _CHANGE.match(line):  # an unnamed speaker
             return line, line
         parts = split_turn(line)
-        return parts if parts is not None and parts[0] in self._speakers else (None, line)
+        return (
+            parts if parts is not None and parts[0] in self._speakers else (None, line)
+        )
 
     def _is_sound(self, speech: str) -> bool:
         is_sound = not self._keep_sounds and _SOUND.fullmatch(speech) is not None

@@ -1,7 +1,7 @@
 """Transcripts and chats in plain text: speakers' turns without times.
 
-Supports copies from Teams, Zoom, Meet, Slack, Otter, Rev and YouTube, exports of WhatsApp and IRC,
-court transcripts and plain "Name: text". A turn begins with one of
+Supports copies from Teams, Zoom, Meet, Slack, Otter, Rev and YouTube, exports of
+WhatsApp and IRC, court transcripts and plain "Name: text". A turn begins with one of
     [03.05.24, 09:15] Anna: text     message of a chat
     Anna  0:03                       head: line of name and time, in either order
     0:03                             line of a time, with a name in the line before or after
@@ -39,7 +39,8 @@ _TIME = (
     r"(?:[ \u202f\xa0]?[ap]\.?[ \u202f\xa0]?m\.?(?!\w)| Uhr)?"
 )
 _STAMP = rf"(?:\[(?:{_DATE} ?)?{_TIME}\] ?|{_DATE} {_TIME}(?: ?[-\u2013:])? )"
-# A stamp and a sender, "<nick> " (IRC) or "Name:" (WhatsApp); or "<nick> " without a stamp.
+# A stamp and a sender, "<nick> " (IRC) or "Name:" (WhatsApp); or "<nick> " without a
+# stamp.
 _MESSAGE = re.compile(
     rf"(?:{_STAMP})(?:<([^<>]{{1,60}})> |([^:<>\n]{{1,60}}):(?: |\Z))"
     r"|<([^\s<>/][^\s<>]{0,39})> (?=\S)",
@@ -127,7 +128,8 @@ class TranscriptPart(NamedTuple):
     """A part of a transcript.
 
     Attributes:
-        block: a turn (name, colon and spoken text), or an unchanged paragraph outside of turns.
+        block: a turn (name, colon and spoken text), or an unchanged paragraph outside
+            of turns.
         is_turn: True if the block is a turn.
     """
 
@@ -162,7 +164,8 @@ class _Turn(NamedTuple):
     """The first line of a turn, or a notice.
 
     Attributes:
-        name: name of the speaker; "" for an unnamed one; None if the line is not speech.
+        name: name of the speaker; "" for an unnamed one; None if the line is not
+            speech.
         text: spoken text in the rest of the line.
     """
 
@@ -185,7 +188,9 @@ def find_transcript(blocks: Iterable[Block]) -> Transcript | None:
     messages = _messages(lines)
     if messages:
         count = sum(turn.name is not None for turn in messages.values())
-        return _transcript(lines, messages, [f"{counted(count, 'message')} of an exported chat"])
+        return _transcript(
+            lines, messages, [f"{counted(count, 'message')} of an exported chat"]
+        )
     num_times = sum(len(_COLON.findall(line.text[:_LONGEST_HEAD])) for line in lines)
     has_times = num_times >= max(_FEWEST_TURNS, _FEWEST_HEADS * len(lines))
     timed = (_heads, _names_near_times, _timed_names)
@@ -227,7 +232,11 @@ def _lines(blocks: Iterable[Block]) -> Iterator[_TranscriptLine]:
 
 
 def _transcript(
-    lines: Sequence[_TranscriptLine], turns: _Turns, notes: list[str], *, is_chat: bool = True
+    lines: Sequence[_TranscriptLine],
+    turns: _Turns,
+    notes: list[str],
+    *,
+    is_chat: bool = True,
 ) -> Transcript:
     """Assembles turns: one for consecutive speech of the same speaker."""
     builder = _Builder(is_chat=is_chat)
@@ -255,7 +264,8 @@ class _Builder:
     """Assembles lines into turns.
 
     Args:
-        is_chat: True if turns consist of messages, each of which ends its last sentence.
+        is_chat: True if turns consist of messages, each of which ends its last
+            sentence.
 
     Attributes:
         parts: turns, and paragraphs outside of turns.
@@ -277,7 +287,10 @@ class _Builder:
         """Begins a turn, or continues the turn of the same speaker."""
         is_other = turn.name != self._name
         if not turn.name and self._texts:  # times only
-            is_other |= line.begins and _STOP_AT_END.search(self._texts[-1][-1][-9:]) is not None
+            is_other |= (
+                line.begins
+                and _STOP_AT_END.search(self._texts[-1][-1][-9:]) is not None
+            )
         if is_other:
             self.end()
             self._name, self._page = turn.name, line.page
@@ -285,7 +298,11 @@ class _Builder:
         if self._is_chat:
             media = DIRECTION_MARKS.sub("", text).strip()
             # WhatsApp marks notices and media.
-            if text.startswith("\u200e") or _MEDIA.fullmatch(media) or _ENCRYPTED.match(media):
+            if (
+                text.startswith("\u200e")
+                or _MEDIA.fullmatch(media)
+                or _ENCRYPTED.match(media)
+            ):
                 self.num_notices += 1
                 text = ""
             text = DIRECTION_MARKS.sub("", _EDITED.sub("", text)).strip()
@@ -294,8 +311,15 @@ class _Builder:
     def add(self, line: _TranscriptLine) -> None:
         """Adds a line that continues a turn, or a paragraph outside of turns."""
         is_said = any(self._texts)
-        is_paragraph = line.begins and not self._is_chat and (is_said or self._name is None)
-        if line.level or self._level or is_paragraph or (self._name is None and line.begins):
+        is_paragraph = (
+            line.begins and not self._is_chat and (is_said or self._name is None)
+        )
+        if (
+            line.level
+            or self._level
+            or is_paragraph
+            or (self._name is None and line.begins)
+        ):
             self.end()
             self._page, self._level = line.page, line.level
         if not self._texts:
@@ -318,7 +342,9 @@ class _Builder:
                 text = joined_lines([line for lines in texts for line in lines])
             named = f"{self._name}: {text}" if self._name else text
             self.parts.append(
-                TranscriptPart(Block(named, self._level, self._page), self._name is not None)
+                TranscriptPart(
+                    Block(named, self._level, self._page), self._name is not None
+                )
             )
             self.num_turns += bool(self._name)
         self._name, self._level, self._texts = None, 0, []
@@ -355,7 +381,9 @@ def _messages(lines: Sequence[_TranscriptLine]) -> _Turns:
             turns[number] = _Turn(None, "")
     senders = [turn.name for turn in turns.values() if turn.name is not None]
     count = len(senders)
-    is_enough = count >= _FEWEST_MESSAGES * len(lines) or num_dated >= _FEWEST_DATED * len(lines)
+    is_enough = count >= _FEWEST_MESSAGES * len(
+        lines
+    ) or num_dated >= _FEWEST_DATED * len(lines)
     is_chat = repeated_share(senders) >= _FEWEST_REPEATED_SENDERS
     # Log levels and other labels look like senders.
     is_log = sum(map(is_label, senders)) > count / 2
@@ -368,7 +396,9 @@ def _heads(lines: Sequence[_TranscriptLine]) -> _Turns:
     """Returns turns that begin with a line of a name and a time."""
     turns: _Turns = {}
     for number, line in enumerate(lines):
-        may_be_head = len(line.text) <= _LONGEST_HEAD and _COLON.search(line.text) is not None
+        may_be_head = (
+            len(line.text) <= _LONGEST_HEAD and _COLON.search(line.text) is not None
+        )
         match = _HEAD.fullmatch(line.text) if may_be_head and not line.level else None
         if match is not None and not _is_bare_time(line):
             name = plain_name(match["before"] or match["after"])
@@ -406,7 +436,11 @@ def _timed_names(lines: Sequence[_TranscriptLine]) -> _Turns:
     """Returns turns that begin with a time and a name, followed by the spoken text."""
     turns: _Turns = {}
     for number, line in enumerate(lines):
-        match = _TIMED.match(line.text) if _COLON.search(line.text, 0, _LONGEST_HEAD) else None
+        match = (
+            _TIMED.match(line.text)
+            if _COLON.search(line.text, 0, _LONGEST_HEAD)
+            else None
+        )
         if match is None:
             continue
         if match["turn"]:
@@ -442,7 +476,10 @@ def _names(lines: Sequence[_TranscriptLine]) -> _Turns:
     num_lines = sum(not _is_bare_time(line) for line in lines)
     num_paragraphs = sum(line.begins and not _is_bare_time(line) for line in lines)
     speakers: set[str] = set()
-    for begun, count in ((list(line_parts.values()), num_lines), (first, num_paragraphs)):
+    for begun, count in (
+        (list(line_parts.values()), num_lines),
+        (first, num_paragraphs),
+    ):
         speakers = speakers or speakers_in(begun, count, _FEWEST_NAMED)
     repeated = Counter(turn.name for turn in turns.values() if turn.name in speakers)
     if sum(count > 1 for count in repeated.values()) < 2:
@@ -462,7 +499,9 @@ def _times(lines: Sequence[_TranscriptLine]) -> _Turns:
     inline = {}
     for number, line in enumerate(lines):
         match = _TIME_FIRST.match(line.text)
-        if match is not None and not is_label(line.text[match.end() :].partition(":")[0]):
+        if match is not None and not is_label(
+            line.text[match.end() :].partition(":")[0]
+        ):
             inline[number] = _Turn("", line.text[match.end() :])
     for turns, share in ((inline, 0.5), (bare, 0.25)):
         if len(turns) < max(_FEWEST_TURNS, share * len(lines)):
@@ -472,9 +511,11 @@ def _times(lines: Sequence[_TranscriptLine]) -> _Turns:
         for i in range(first, len(lines)):
             text = turns[i].text if i in turns else lines[i].text
             num_said += num_words(text)
-        # Times of a recording begin in the first minute or have hours and seconds, and ascend; the
-        # times of an agenda do not.
-        is_recording = _seconds(lines[first].text) < 60 or lines[first].text.count(":") > 1
+        # Times of a recording begin in the first minute or have hours and seconds, and
+        # ascend; the times of an agenda do not.
+        is_recording = (
+            _seconds(lines[first].text) < 60 or lines[first].text.count(":") > 1
+        )
         is_ordered = _ordered_share(turns, lines) == 1.0
         if is_recording and is_ordered and num_said >= _FEWEST_SAID * len(turns):
             rest = {i: _Turn("", lines[i].text) for i in range(first, len(lines))}
@@ -522,7 +563,10 @@ def _are_speakers(
     if len(turns) < max(_FEWEST_TURNS, _FEWEST_HEADS * len(lines)):
         return False
     names = [turn.name or "" for turn in turns.values()]
-    if repeated_share(names) < _FEWEST_REPEATED or sum(map(_is_stopped, names)) > len(names) / 2:
+    if (
+        repeated_share(names) < _FEWEST_REPEATED
+        or sum(map(_is_stopped, names)) > len(names) / 2
+    ):
         return False
     return has_text or _are_followed(turns, lines, set(turns))
 
@@ -531,7 +575,9 @@ def _are_followed(
     heads: Collection[int], lines: Sequence[_TranscriptLine], others: set[int]
 ) -> bool:
     """Returns True if most heads are followed by a line that is not in ``others``."""
-    count = sum(number + 1 < len(lines) and number + 1 not in others for number in heads)
+    count = sum(
+        number + 1 < len(lines) and number + 1 not in others for number in heads
+    )
     return count >= _FEWEST_FOLLOWED * len(heads)
 
 

@@ -96,8 +96,13 @@ def _bounded(result: Document | Failure, request: FileRequest) -> bytes:
     try:
         message = as_message(result)
     except MemoryError:
-        return as_message(Failure.of(result.name, too_large(result.name, request.options)))
-    # UTF-8 may double the size of other encodings, and headings and pages take some space.
+        return as_message(
+            Failure.of(result.name, too_large(result.name, request.options))
+        )
+    # UTF-8 may double the size of other encodings, and headings and pages take some
+    # space.
     if len(message) > 2 * request.options.max_bytes + 2**20:
-        return as_message(Failure.of(result.name, beyond(result.name, request.options.max_bytes)))
+        return as_message(
+            Failure.of(result.name, beyond(result.name, request.options.max_bytes))
+        )
     return message

@@ -41,7 +41,11 @@ def read(source: Source) -> Iterator[Document | Failure]:
     is_read = False
     for sheet in read_xml(archive, WORKBOOK, source).iter():
         path = targets.get(relationship_id(sheet))
-        if local_name(sheet) != "sheet" or path is None or sheet.get("state", _VISIBLE) != _VISIBLE:
+        if (
+            local_name(sheet) != "sheet"
+            or path is None
+            or sheet.get("state", _VISIBLE) != _VISIBLE
+        ):
             continue
         inner = source.inner(f"{source.name}/{sheet.get('name', path)}", b"")
         rows = _rows(archive, path, strings, source)
@@ -59,7 +63,9 @@ def read(source: Source) -> Iterator[Document | Failure]:
         raise (
             problems[0]
             if problems
-            else InputError(f"{source.name}: has no rows; give a workbook with documents")
+            else InputError(
+                f"{source.name}: has no rows; give a workbook with documents"
+            )
         )
 
 

@@ -15,7 +15,8 @@ from longsum_jax.readers.source import Source
 from longsum_jax.readers.xml_tree import local_name, parse_xml, table_row
 
 _COLLECTIONS = frozenset({"pmc-articleset", "teiCorpus"})
-_FRONTS = {"article": "front", "TEI": "titleStmt"}  # root of an article -> parent of its title
+# root of an article -> parent of its title
+_FRONTS = {"article": "front", "TEI": "titleStmt"}
 _TITLES = frozenset({"article-title", "title"})
 _PARTS = {"abstract": 2, "body": 1}  # -> level of a heading directly inside
 _AFTER_THE_TEXT = "back"
@@ -26,9 +27,14 @@ _CAPTIONS = frozenset({"caption", "figDesc"})
 _NOTES = frozenset({"fn", "note"})
 _ROWS = frozenset({"tr", "row"})
 _REFERENCES = frozenset({"xref", "ref"})
-# Numbers of sections and formulas, alternative forms of formulas, and supplementary files.
-_NEVER_SHOWN = frozenset({"label", "tex-math", "annotation", "object-id", "supplementary-material"})
-_BLOCKS = frozenset({"p", "list", "item", "list-item", "disp-formula", "disp-quote", "td", "th"})
+# Numbers of sections and formulas, alternative forms of formulas, and supplementary
+# files.
+_NEVER_SHOWN = frozenset(
+    {"label", "tex-math", "annotation", "object-id", "supplementary-material"}
+)
+_BLOCKS = frozenset(
+    {"p", "list", "item", "list-item", "disp-formula", "disp-quote", "td", "th"}
+)
 _LETTER = re.compile(r"[^\W\d_]")
 # Remainder of "[1, 2]" without its references.
 _EMPTY_BRACKETS = re.compile("[ \xa0]?(?:\\[[\\s,;\u2013-]*\\]|\\([\\s,;\u2013-]*\\))")
@@ -60,7 +66,9 @@ def _document(root: Element, source: Source) -> Document:
     front, title = _first(root, _FRONTS[local_name(root)]), None
     if front is not None:
         titles = (
-            reader.text(element) for element in front.iter() if local_name(element) in _TITLES
+            reader.text(element)
+            for element in front.iter()
+            if local_name(element) in _TITLES
         )
         title = next(filter(None, titles), None)
     blocks = [Block(title, 1)] if title else []
@@ -74,13 +82,17 @@ def _document(root: Element, source: Source) -> Document:
             blocks += reader.blocks(back, 1)
         else:
             reader.left_out["part after the text"] += 1
-    notes = [f"{counted(number, kind)} left out" for kind, number in reader.left_out.items()]
+    notes = [
+        f"{counted(number, kind)} left out" for kind, number in reader.left_out.items()
+    ]
     return source.document(blocks, title=title, notes=notes)
 
 
 def _first(root: Element, name: str) -> Element | None:
     """Returns the first element with a name; None if there is none."""
-    return next((element for element in root.iter() if local_name(element) == name), None)
+    return next(
+        (element for element in root.iter() if local_name(element) == name), None
+    )
 
 
 class _ArticleReader:
@@ -88,7 +100,8 @@ class _ArticleReader:
 
     Args:
         source: source to read.
-        is_article: True if element names have their meaning in articles; otherwise all are read.
+        is_article: True if element names have their meaning in articles; otherwise all
+            are read.
 
     Attributes:
         left_out: number of removed elements by kind.
@@ -145,7 +158,9 @@ class _ArticleReader:
         if name in _NOTES or name in _CAPTIONS:
             self.left_out["footnote" if name in _NOTES else "caption"] += 1
             return True
-        return _is_reference(element) and not _LETTER.search("".join(element.itertext()))
+        return _is_reference(element) and not _LETTER.search(
+            "".join(element.itertext())
+        )
 
     def text(self, element: Element) -> str:
         """Returns the words of an element on one line."""

@@ -19,7 +19,9 @@ _MOST_DIGITS = 9  # maximum of a level or a count
 MAX_DEPTH = 200
 
 
-def read_xml(archive: zipfile.ZipFile, path: str, source: Source) -> ElementTree.Element:
+def read_xml(
+    archive: zipfile.ZipFile, path: str, source: Source
+) -> ElementTree.Element:
     """Returns the root of an XML file in an archive.
 
     Args:
@@ -52,8 +54,12 @@ def parse_xml(content: bytes, name: str) -> ElementTree.Element:
         nonlocal depth
         depth += 1
         if depth > MAX_DEPTH:
-            raise InputError(f"{name}: XML nested deeper than {MAX_DEPTH} elements; not read")
-        builder.start(_full(tag), {_full(key): value for key, value in attributes.items()})
+            raise InputError(
+                f"{name}: XML nested deeper than {MAX_DEPTH} elements; not read"
+            )
+        builder.start(
+            _full(tag), {_full(key): value for key, value in attributes.items()}
+        )
 
     def end(tag: str) -> None:
         nonlocal depth
@@ -75,7 +81,9 @@ def parse_xml(content: bytes, name: str) -> ElementTree.Element:
     except (expat.ExpatError, ValueError, LookupError, AssertionError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{name}: damaged XML ({error}); save the document again") from None
+        raise InputError(
+            f"{name}: damaged XML ({error}); save the document again"
+        ) from None
 
 
 def _full(tag: str) -> str:
@@ -87,7 +95,9 @@ def local_name(element: ElementTree.Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
-def relationships(archive: zipfile.ZipFile, path: str, source: Source) -> dict[str, str]:
+def relationships(
+    archive: zipfile.ZipFile, path: str, source: Source
+) -> dict[str, str]:
     """Returns the targets of a part of an Office Open XML document, by relationship id.
 
     Args:
@@ -112,7 +122,10 @@ def relationships(archive: zipfile.ZipFile, path: str, source: Source) -> dict[s
 
 def relationship_id(element: ElementTree.Element) -> str:
     """Returns the relationship id of an element; "" without one."""
-    return next((value for key, value in element.items() if key.endswith("relationships}id")), "")
+    return next(
+        (value for key, value in element.items() if key.endswith("relationships}id")),
+        "",
+    )
 
 
 def office_title(archive: zipfile.ZipFile, source: Source) -> str | None:

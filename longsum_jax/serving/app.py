@@ -43,7 +43,9 @@ _ANSWER_OPTIONS = ("sources", "document_text", "stream")
 class _Server:
     """The endpoints."""
 
-    def __init__(self, engine: Engine, name: str, limits: Limits, options: ReadOptions) -> None:
+    def __init__(
+        self, engine: Engine, name: str, limits: Limits, options: ReadOptions
+    ) -> None:
         self._engine = engine
         self._name = name
         self._limits = limits
@@ -52,7 +54,9 @@ class _Server:
         self._guard = Guard(limits, 2 * engine.max_queue, self._metrics)
         self._jobs = Jobs(engine)
         self.endpoint = self._guard.endpoint
-        self._page = make_page(has_model=engine.model is not None, max_bytes=limits.max_bytes)
+        self._page = make_page(
+            has_model=engine.model is not None, max_bytes=limits.max_bytes
+        )
         self._is_ready = False
 
     @contextlib.asynccontextmanager
@@ -102,20 +106,27 @@ class _Server:
             answers = []
             for item in body.documents:
                 result: Result = (
-                    failure_error(item) if isinstance(item, Failure) else next(remaining)
+                    failure_error(item)
+                    if isinstance(item, Failure)
+                    else next(remaining)
                 )
                 fields = await self._document(item.name, result, with_sources)
                 # Positions of sources refer to this text.
                 if with_text and isinstance(item, Request):
                     fields["document_text"] = item.text
                 answers.append(fields)
-            seconds = {"read": round(read - started, 4), "summarize": round(done - read, 4)}
+            seconds = {
+                "read": round(read - started, 4),
+                "summarize": round(done - read, 4),
+            }
             return {"model": self._name, "summaries": answers, "seconds": seconds}
 
         if not streams:
             results = await self._jobs.summarize(request, documents, options)
             return JSONResponse(await answer(results))
-        indices = [i for i, item in enumerate(body.documents) if isinstance(item, Request)]
+        indices = [
+            i for i, item in enumerate(body.documents) if isinstance(item, Request)
+        ]
 
         def part_event(part: Part) -> str:
             kind = "segment" if part.is_segment else "delta"
@@ -127,7 +138,9 @@ class _Server:
         parts = self._jobs.parts(request, documents, options)
         return await self._guard.stream(request, parts, part_event, end_events)
 
-    async def _document(self, name: str, result: Result, with_sources: bool) -> dict[str, Any]:
+    async def _document(
+        self, name: str, result: Result, with_sources: bool
+    ) -> dict[str, Any]:
         """Returns the answer for one document."""
         if isinstance(result, Exception):
             status, message = self._guard.problem(result)
@@ -147,11 +160,18 @@ class _Server:
         documents = as_requests(inputs if isinstance(inputs, list) else [inputs])
         options = pipeline_options(parameters)
         results = await self._jobs.summarize(request, documents, options)
-        return JSONResponse([{"summary_text": item.text} for item in _successful(results)])
+        return JSONResponse(
+            [{"summary_text": item.text} for item in _successful(results)]
+        )
 
     async def models(self, request: HttpRequest) -> Response:
         """Answers ``GET /v1/models``."""
-        model = {"id": self._name, "object": "model", "created": 0, "owned_by": "longsum"}
+        model = {
+            "id": self._name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "longsum",
+        }
         return JSONResponse({"object": "list", "data": [model]})
 
     async def chat(self, request: HttpRequest) -> Response:
@@ -165,7 +185,8 @@ class _Server:
 
     async def _stream_chat(self, request: HttpRequest, body: ChatRequest) -> Response:
         answer = ChatAnswer(self._name, "chat.completion.chunk")
-        roles: Iterator[dict[str, Any]] = iter([{"role": "assistant"}])  # of the first chunk
+        # of the first chunk
+        roles: Iterator[dict[str, Any]] = iter([{"role": "assistant"}])
 
         def part_event(part: Part) -> str:
             return event(answer.chunk(content=part.text, **next(roles, {})))
@@ -196,7 +217,9 @@ class _Server:
 
     async def metrics(self, request: HttpRequest) -> Response:
         """Answers ``GET /metrics`` in the text format of Prometheus."""
-        return PlainTextResponse(self._metrics.text(), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(
+            self._metrics.text(), media_type="text/plain; version=0.0.4"
+        )
 
     async def openapi(self, request: HttpRequest) -> Response:
         """Answers ``GET /openapi.json``."""
@@ -244,7 +267,9 @@ def make_app(
     server = _Server(engine, name, limits, options or ReadOptions())
     routes = [
         Route("/v1/summaries", server.endpoint(server.summaries), methods=["POST"]),
-        Route("/summarization", server.endpoint(server.summarization), methods=["POST"]),
+        Route(
+            "/summarization", server.endpoint(server.summarization), methods=["POST"]
+        ),
         Route("/v1/chat/completions", server.endpoint(server.chat), methods=["POST"]),
         Route("/v1/models", server.endpoint(server.models)),
         Route("/", server.page),

@@ -41,10 +41,14 @@ async def _chunks(request: HttpRequest, max_bytes: int) -> AsyncGenerator[bytes,
         HTTPException: 413 as soon as it exceeds the limit, 408 if no data
             arrive, 415 for a compressed body.
     """
-    too_large = HTTPException(413, f"the body has more than {max_bytes:,} bytes; send less")
+    too_large = HTTPException(
+        413, f"the body has more than {max_bytes:,} bytes; send less"
+    )
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
-        raise HTTPException(415, "compressed bodies are not accepted; send it uncompressed")
+        raise HTTPException(
+            415, "compressed bodies are not accepted; send it uncompressed"
+        )
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and len(length) < 20 and int(length) > max_bytes:
         raise too_large
@@ -58,7 +62,8 @@ async def _chunks(request: HttpRequest, max_bytes: int) -> AsyncGenerator[bytes,
             return
         except TimeoutError:
             raise HTTPException(
-                408, f"no data of the body arrived for {_IDLE_SECONDS:g} s; send it at once"
+                408,
+                f"no data of the body arrived for {_IDLE_SECONDS:g} s; send it at once",
             ) from None
         size += len(chunk)
         if size > max_bytes:
@@ -75,8 +80,8 @@ async def read_json(request: HttpRequest, max_bytes: int) -> dict[str, Any]:
     """Returns the object in a JSON body.
 
     Raises:
-        HTTPException: 415 for another content type, 413 for a long body, 408 if no data arrive,
-            400 for invalid JSON.
+        HTTPException: 415 for another content type, 413 for a long body, 408 if no data
+            arrive, 400 for invalid JSON.
     """
     if _media_type(request) != "application/json":
         raise HTTPException(415, "the content type must be application/json")
@@ -85,7 +90,9 @@ async def read_json(request: HttpRequest, max_bytes: int) -> dict[str, Any]:
         text = content.decode("utf-8")
         value = await asyncio.to_thread(json.loads, text, parse_constant=_refuse)
     except (ValueError, RecursionError):
-        raise HTTPException(400, "the body is not valid JSON; send an object in UTF-8") from None
+        raise HTTPException(
+            400, "the body is not valid JSON; send an object in UTF-8"
+        ) from None
     if not isinstance(value, dict):
         raise HTTPException(400, "the body must be a JSON object")
     return value
@@ -95,7 +102,9 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)  # NaN and Infinity are not JSON
 
 
-async def read_documents(request: HttpRequest, max_bytes: int, options: ReadOptions) -> Body:
+async def read_documents(
+    request: HttpRequest, max_bytes: int, options: ReadOptions
+) -> Body:
     """Returns the documents of ``POST /v1/summaries``.
 
     Args:
@@ -110,7 +119,9 @@ async def read_documents(request: HttpRequest, max_bytes: int, options: ReadOpti
         return await _read_form(request, max_bytes, options)
     fields = await read_json(request, max_bytes)
     if ("text" in fields) == ("documents" in fields):
-        raise HTTPException(422, "give either text, a string, or documents, a list of strings")
+        raise HTTPException(
+            422, "give either text, a string, or documents, a list of strings"
+        )
     query = fields.pop("query", None)
     texts = fields.pop("documents") if "documents" in fields else [fields.pop("text")]
     return Body(list(as_requests(texts, query)), fields)
@@ -131,7 +142,9 @@ def as_requests(texts: Any, query: str | None = None) -> list[Request]:
     return [Request(text, f"document {i}", query) for i, text in enumerate(texts, 1)]
 
 
-async def _read_form(request: HttpRequest, max_bytes: int, options: ReadOptions) -> Body:
+async def _read_form(
+    request: HttpRequest, max_bytes: int, options: ReadOptions
+) -> Body:
     parser = MultiPartParser(
         request.headers,
         _chunks(request, max_bytes),
@@ -167,7 +180,9 @@ async def _read_form(request: HttpRequest, max_bytes: int, options: ReadOptions)
     if "text" in fields:
         documents += as_requests([fields.pop("text")], query)
     if not documents:
-        raise HTTPException(422, "the form holds no file; add one as a part with a file name")
+        raise HTTPException(
+            422, "the form holds no file; add one as a part with a file name"
+        )
     return Body(documents, fields)
 
 
@@ -180,7 +195,9 @@ def _value(text: str) -> Any:
     return value if isinstance(value, int | float) else text
 
 
-def _read_file(name: str, content: bytes, options: ReadOptions) -> list[Document | Failure]:
+def _read_file(
+    name: str, content: bytes, options: ReadOptions
+) -> list[Document | Failure]:
     """Returns the documents of an uploaded file; the name only determines the kind."""
     name = in_one_line(PurePosixPath(name.replace("\\", "/")).name)[:200] or "upload"
     return list(sandbox.read(Source(name, STDIN, content, options), is_folder=False))

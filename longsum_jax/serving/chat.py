@@ -61,7 +61,9 @@ def parse_chat(fields: Mapping[str, Any]) -> ChatRequest:
     for name, values in _NEUTRAL.items():
         value = options.pop(name, None)
         if value is not None and value not in values:
-            raise HTTPException(422, f"{name} is not supported by this server; leave it out")
+            raise HTTPException(
+                422, f"{name} is not supported by this server; leave it out"
+            )
     stream_options = options.get("stream_options") or {}
     if not isinstance(stream_options, dict):
         raise HTTPException(422, "stream_options must be an object")
@@ -84,7 +86,9 @@ def parse_chat(fields: Mapping[str, Any]) -> ChatRequest:
 
 def _user_message(messages: Any) -> Any:
     """Returns the text of the user message; system messages are ignored."""
-    if not isinstance(messages, list) or not all(isinstance(item, dict) for item in messages):
+    if not isinstance(messages, list) or not all(
+        isinstance(item, dict) for item in messages
+    ):
         raise HTTPException(422, "messages must be a list of objects")
     contents = [item.get("content") for item in messages if item.get("role") == "user"]
     if len(contents) != 1:

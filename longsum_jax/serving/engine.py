@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 # Options for reading documents; the server sets batch_size.
 READING_OPTIONS = tuple(
-    field.name for field in dataclasses.fields(SummaryOptions) if field.name != "batch_size"
+    field.name
+    for field in dataclasses.fields(SummaryOptions)
+    if field.name != "batch_size"
 )
 _PATIENCE = 2.0  # seconds
 _SHORTEST_SLOTS = 256  # tokens; few lengths have few compiled programs
@@ -292,7 +294,9 @@ class Engine:
         shorter = itertools.takewhile(lambda length: length < longest, powers)
         return [longest, *reversed(list(shorter))]
 
-    def _preparation(self, options: Mapping[str, Any]) -> Callable[..., Sequence[_Piece | _Whole]]:
+    def _preparation(
+        self, options: Mapping[str, Any]
+    ) -> Callable[..., Sequence[_Piece | _Whole]]:
         """Returns the function that makes the inputs of a request."""
         if self.model is None:
             unknown = next((name for name in options if name != "length"), None)
@@ -422,7 +426,9 @@ class Engine:
         pieces: dict[int, _Piece] = {}  # the inputs that are being decoded, by number
         num_pieces = 0
 
-        def arrivals(inside: Sequence[int], size: int) -> tuple[set[int], list[TokenizedDocument]]:
+        def arrivals(
+            inside: Sequence[int], size: int
+        ) -> tuple[set[int], list[TokenizedDocument]]:
             nonlocal num_pieces
             for index in inside:
                 if pieces[index].is_warm_up:
@@ -463,7 +469,9 @@ class Engine:
             self._fail_batch(first, list(pieces.values()), error)
         self.statistics.running_rows = self.statistics.num_rows = 0
 
-    def _fail_batch(self, first: _Piece, pieces: Sequence[_Piece], error: Exception) -> None:
+    def _fail_batch(
+        self, first: _Piece, pieces: Sequence[_Piece], error: Exception
+    ) -> None:
         """Fails a single input; decodes several again, one by one.
 
         The error may be due to one of them, for example to its memory.

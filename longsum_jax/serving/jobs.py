@@ -48,7 +48,8 @@ class Jobs:
         on_part: Callable[[Part], None] | None = None,
     ) -> "list[Future[Summary]]":
         """Queues documents; raises the error of a single invalid one."""
-        # Tokenizing runs in a thread, which continues if this request is cancelled meanwhile.
+        # Tokenizing runs in a thread, which continues if this request is cancelled
+        # meanwhile.
         submitted = asyncio.ensure_future(
             asyncio.to_thread(self._engine.submit, documents, options, on_part)
         )

@@ -29,7 +29,9 @@ class Metrics:
         self._compilation_seconds = 0.0
         jax.monitoring.register_event_duration_secs_listener(self._count_compilation)
 
-    def _count_compilation(self, event: str, duration_secs: float, **_: str | int) -> None:
+    def _count_compilation(
+        self, event: str, duration_secs: float, **_: str | int
+    ) -> None:
         if event == _COMPILATION:
             self._num_compilations += 1
             self._compilation_seconds += duration_secs

@@ -71,7 +71,9 @@ def _schema(hint: Any) -> dict[str, Any]:
     if origin is tuple:
         return {"type": "array", "items": _schema(arguments[0])}
     if origin in (typing.Union, types.UnionType):
-        schemas = [_schema(item) for item in arguments if not dataclasses.is_dataclass(item)]
+        schemas = [
+            _schema(item) for item in arguments if not dataclasses.is_dataclass(item)
+        ]
         return {"anyOf": schemas}
     return _TEXT.copy()
 
@@ -80,7 +82,9 @@ def _schema(hint: Any) -> dict[str, Any]:
 def openapi() -> dict[str, Any]:
     """Returns the OpenAPI 3.1 document."""
     options = option_schemas()
-    answers: dict[str, Any] = {name: _BOOLEAN for name in ("sources", "document_text", "stream")}
+    answers: dict[str, Any] = {
+        name: _BOOLEAN for name in ("sources", "document_text", "stream")
+    }
     answers["query"] = _TEXT
     texts = {"type": "array", "items": _TEXT}
     documents = {"text": _TEXT, "documents": texts}
@@ -135,7 +139,12 @@ def _post(summary: str, bodies: dict[str, Any]) -> dict[str, Any]:
 
 
 def _get(summary: str) -> dict[str, Any]:
-    return {"get": {"summary": summary, "responses": {"200": {"description": "The answer."}}}}
+    return {
+        "get": {
+            "summary": summary,
+            "responses": {"200": {"description": "The answer."}},
+        }
+    }
 
 
 @cache

@@ -6,8 +6,8 @@
 #   lower:  numbers and lowercase words ("etc. and")
 #   number: numbers and single letters; ordinary words otherwise ("no. 5")
 #   unit:   as ``lower``, after a number; ordinary words otherwise ("12 in. long")
-# Entries omit the final stop and inner white space ("z. B."). A lowercase entry also matches the
-# capitalized word, but not the other way round.
+# Entries omit the final stop and inner white space ("z. B."). A lowercase entry also
+# matches the capitalized word, but not the other way round.
 ABBREVIATIONS: dict[str, dict[str, str]] = {
     "en": {
         "always": (
@@ -385,7 +385,9 @@ WORDS: dict[str, str] = {
         "sol tal tre"
     ),
     "pt": "as cal cor dos em ex fim mar mil no os par por pé sem ser sol sul são tal tel",
-    "nl": ("af al art bar dat de den en gen heb in is mag man met no on op par per pl ring zee"),
+    "nl": (
+        "af al art bar dat de den en gen heb in is mag man met no on op par per pl ring zee"
+    ),
     "pl": "al co do in no on os por tam ten to tom",
     "sv": "bar den en in man mil on",
     "cs": "a in mil on to",

@@ -1,6 +1,7 @@
 """Aligns the sentences of a summary with the sentences of its document that support them.
 
-Example of the greedy search for one summary sentence (here by words, all of weight 1/5):
+Example of the greedy search for one summary sentence (here by words, all of weight
+1/5):
 
     summary     the repair took twelve months
     document    s0  the repair was long         covers: the repair           gain 2/5
@@ -20,8 +21,8 @@ from longsum_jax.text.ngrams import NgramCounts, Tokenize, count_ngrams, unicode
 
 SIZES = (1, 2)  # words of the n-grams
 MAX_SOURCES = 3  # maximum sentences of the document per summary sentence
-# Minimum share of a sentence that each source adds, and minimum share that counts as supported. The
-# values are the best ones in studies/sources.py.
+# Minimum share of a sentence that each source adds, and minimum share that counts as
+# supported. The values are the best ones in studies/sources.py.
 MIN_GAIN = 0.15
 SUPPORTED = 0.2
 _TOLERANCE = 1e-12  # equal gains may differ by rounding
@@ -59,23 +60,28 @@ def align(
 ) -> list[Support]:
     """Finds the sentences of a document that support each sentence of its summary.
 
-    The covered share of a summary sentence is the mean of its weighted ROUGE-1 and ROUGE-2 recall
-    over distinct n-grams. An n-gram has the weight ln((1 + n) / (1 + df)) + 1 (smoothed inverse
-    document frequency), where df of the n sentences of the document contain it, so that frequent
-    words count little, and words absent from the document count most. Greedily, the sentence is
-    added that raises the share most; ties go to the first one.
+    The covered share of a summary sentence is the mean of its weighted ROUGE-1 and
+    ROUGE-2 recall over distinct n-grams. An n-gram has the weight ln((1 + n) / (1 +
+    df)) + 1 (smoothed inverse document frequency), where df of the n sentences of the
+    document contain it, so that frequent words count little, and words absent from the
+    document count most. Greedily, the sentence is added that raises the share most;
+    ties go to the first one.
 
-    Sentences without shared words have no support. The best sentence is returned even if it covers
-    little; ``Support.is_supported`` is True if all of them together cover enough.
+    Sentences without shared words have no support. The best sentence is returned even
+    if it covers little; ``Support.is_supported`` is True if all of them together cover
+    enough.
 
     Args:
-        summary_sentences, source_sentences: sentences as returned by ``split_sentences``.
+        summary_sentences, source_sentences: sentences as returned by
+            ``split_sentences``.
         tokenize: function that splits a text into words.
         max_sources: maximum sentences of the document per summary sentence.
         min_gain: minimum share added by each sentence after the first.
     """
     tokenize = functools.cache(tokenize)  # called again for every n-gram size
-    indexes = [_Index(source_sentences, summary_sentences, size, tokenize) for size in SIZES]
+    indexes = [
+        _Index(source_sentences, summary_sentences, size, tokenize) for size in SIZES
+    ]
     return [
         _support([index.of(sentence) for index in indexes], max_sources, min_gain)
         for sentence in range(len(summary_sentences))
@@ -99,10 +105,15 @@ class _Index:
     """An inverted index: the sentences of a document by the n-grams of its summary."""
 
     def __init__(
-        self, source: Sequence[str], summary: Sequence[str], size: int, tokenize: Tokenize
+        self,
+        source: Sequence[str],
+        summary: Sequence[str],
+        size: int,
+        tokenize: Tokenize,
     ) -> None:
         held, self._wanted = count_ngrams(source, summary, size, tokenize=tokenize)
-        self._sentences = held.text[np.argsort(held.ngram, kind="stable")]  # n-gram by n-gram
+        # n-gram by n-gram
+        self._sentences = held.text[np.argsort(held.ngram, kind="stable")]
         frequency = np.bincount(held.ngram, minlength=held.size)
         self._ends = np.cumsum(frequency)
         self._frequency = frequency
@@ -113,7 +124,8 @@ class _Index:
         ngrams = _ngrams_of(self._wanted, sentence)
         ends, frequency = self._ends[ngrams], self._frequency[ngrams]
         gathered = [
-            self._sentences[end - count : end] for end, count in zip(ends, frequency, strict=True)
+            self._sentences[end - count : end]
+            for end, count in zip(ends, frequency, strict=True)
         ]
         return _Shared(
             self._weight[ngrams],
@@ -135,7 +147,9 @@ def _support(shared: Sequence[_Shared], max_sources: int, min_gain: float) -> Su
         max_sources, min_gain: see ``align``.
     """
     present = [
-        ngrams_of_sentence for ngrams_of_sentence in shared if len(ngrams_of_sentence.weight)
+        ngrams_of_sentence
+        for ngrams_of_sentence in shared
+        if len(ngrams_of_sentence.weight)
     ]
     indices: list[int] = []
     scores: list[float] = []
@@ -144,7 +158,9 @@ def _support(shared: Sequence[_Shared], max_sources: int, min_gain: float) -> Su
     # One list of n-grams of all sizes, whose weights sum to 1.
     offsets = np.cumsum([0, *(len(entry.weight) for entry in present)])
     sentence = np.concatenate([entry.sentence for entry in present])
-    ngrams = [entry.ngram + offset for entry, offset in zip(present, offsets, strict=False)]
+    ngrams = [
+        entry.ngram + offset for entry, offset in zip(present, offsets, strict=False)
+    ]
     ngram = np.concatenate(ngrams)
     normalized = [entry.weight / entry.weight.sum() for entry in present]
     weight = np.concatenate(normalized) / len(present)

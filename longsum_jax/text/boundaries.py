@@ -1,8 +1,9 @@
 """Decides which stops of a line end a sentence, by the text before and after each stop.
 
-No model or dictionary is used: a stop ends a sentence unless its word is an abbreviation that
-continues with the following word (``abbreviations``), a number, an initial or a label, or unless
-the stop is inside a quotation or brackets. Time is linear in the length of the line.
+No model or dictionary is used: a stop ends a sentence unless its word is an
+abbreviation that continues with the following word (``abbreviations``), a number, an
+initial or a label, or unless the stop is inside a quotation or brackets. Time is linear
+in the length of the line.
 """
 
 import functools
@@ -73,7 +74,9 @@ _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 _NO_TOKEN = re.compile(
     r"[\s\"\u201c\u201d\u201e\u00ab\u00bb\u300c\u300d()\[\]{}<>,;:!?/|*`\u2013\u2014]"
 )
-_ELISION = re.compile(r"\A(?:[cdjlmnst]|qu|(?:d|n|s)?(?:a|e|u)?ll|un|quell)['\u2019](?=\w)", re.I)
+_ELISION = re.compile(
+    r"\A(?:[cdjlmnst]|qu|(?:d|n|s)?(?:a|e|u)?ll|un|quell)['\u2019](?=\w)", re.I
+)
 # An abbreviation with inner stops, such as "i.e".
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,3}\.)+-?[^\W\d_]{1,4}\Z")
 _BETWEEN_PARTS = frozenset({". ", ".\u00a0", ".\u202f"})
@@ -86,7 +89,8 @@ _CONSONANTS = re.compile(r"[b-df-hj-np-tv-xz]{2,4}\Z")
 _SOUND = re.compile(r"(?:m*h*m+|sh+|br+|ps+t|tsk|pf+t?|gr+|([^\W\d_])\1+)\Z")
 _LABEL = re.compile(r"(?:\d{1,3}(?:\.\d{1,3})*|[^\W\d_]|[IVXLC]+)\Z")
 _BEFORE_LABEL = " \"'\u201c\u2018(*_"
-# The beginning of a number, a currency, a code or a single letter after "No.", "Fig." and others.
+# The beginning of a number, a currency, a code or a single letter after "No.", "Fig."
+# and others.
 _NUMBERED = re.compile(
     r"[\d\u00a7#\u2116\u00b6$\u20ac\u00a3<]|[A-Za-z]{1,5}-?\d|[IVXLC]{2,}\b|[^\W\d_]\b(?!['\u2019.])"
 )
@@ -100,12 +104,14 @@ _SPEECH = re.compile(
 _PRONOUNS = re.compile(r"(?:He|She|They|We|It|You)\b")
 _ORDINAL_LANGUAGES = frozenset({"de", "cs", "tr", "sv", "pl"})
 _FOOTNOTE = re.compile(r"\d{1,2}(?=\s+[\"\u201c]?[A-Z])\s+")
-_UPPER_AFTER_STOP = re.compile(r"[.!?](?<=[a-z]{4}.)[\"'\u201d\u2019]?\s+[\"'\u201c\u2018]?[A-Z]")
+_UPPER_AFTER_STOP = re.compile(
+    r"[.!?](?<=[a-z]{4}.)[\"'\u201d\u2019]?\s+[\"'\u201c\u2018]?[A-Z]"
+)
 _LOWER_AFTER_STOP = re.compile(r"[.!?](?:(?<=[a-z]{4}.)|(?<=[a-z]{4}\s.))\s+[a-z]")
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
 _GREEK = re.compile("[\u0370-\u03ff\u1f00-\u1fff]")
-# The rest of a quotation for each opening mark. No pattern looks far beyond the next opening mark
-# of its kind, so the time is linear.
+# The rest of a quotation for each opening mark. No pattern looks far beyond the next
+# opening mark of its kind, so the time is linear.
 _QUOTATIONS = {
     "\u201c": r"[^\u201c\u201d]*+\u201d",
     "\u201e": r"[^\u201e\u201c\u201d]*+[\u201c\u201d]",
@@ -124,7 +130,9 @@ _QUOTATIONS = {
 _REST_OF_QUOTATION = {mark: re.compile(rest) for mark, rest in _QUOTATIONS.items()}
 _OPENING_MARK = re.compile("[" + re.escape("".join(_QUOTATIONS)) + "]")
 # Without apostrophes, which are frequent.
-_OPENING_MARK_BUT_APOSTROPHE = re.compile("[" + re.escape("".join({*_QUOTATIONS} - {"'"})) + "]")
+_OPENING_MARK_BUT_APOSTROPHE = re.compile(
+    "[" + re.escape("".join({*_QUOTATIONS} - {"'"})) + "]"
+)
 _QUOTING_APOSTROPHE = re.compile(r"'(?<!\w')[A-Z]")
 
 
@@ -276,7 +284,9 @@ def _is_ordinary(tail: str) -> bool:
     """Returns True if a word is not an abbreviation, by its last (up to six) letters."""
     if tail.lower() in _tails() or tail.endswith("str"):
         return False
-    return len(tail) > 5 or (len(tail) > 1 and tail.islower() and not _CONSONANTS.match(tail))
+    return len(tail) > 5 or (
+        len(tail) > 1 and tail.islower() and not _CONSONANTS.match(tail)
+    )
 
 
 @functools.cache
@@ -307,7 +317,10 @@ def _language(line: str, most: int, likely: str = "") -> str:
         if len(known_words[likely].intersection(words)) >= FEWEST_WORDS:
             return likely
     words = line.lower().split(maxsplit=most)[:most]
-    counts = {code: len(vocabulary.intersection(words)) for code, vocabulary in known_words.items()}
+    counts = {
+        code: len(vocabulary.intersection(words))
+        for code, vocabulary in known_words.items()
+    }
     if letters:
         for code, characters in LETTERS.items():
             counts[code] += 2 * (not letters.isdisjoint(characters))
@@ -415,7 +428,9 @@ class _StopLine:
             text = line[begin : begin + _RIGHT]
             return end if self._is_end(match, start, text, word, before) else 0
         if _ELLIPSIS.match(marks):
-            is_counted = line[begin : begin + 1].isdigit() and line[match.start() - 1].isspace()
+            is_counted = (
+                line[begin : begin + 1].isdigit() and line[match.start() - 1].isspace()
+            )
             return 0 if is_small or is_counted else end
         if is_small and not self._is_mixed(line[begin : begin + _RIGHT]):
             return 0
@@ -425,7 +440,9 @@ class _StopLine:
                 return 0
         return end
 
-    def _after_other(self, closing: str, space: str, end: int, opened: int | None) -> int:
+    def _after_other(
+        self, closing: str, space: str, end: int, opened: int | None
+    ) -> int:
         """Classifies a stop of a script without capitals; text after a quotation belongs to it."""
         if not closing or space or end == len(self.line) or opened is None:
             return end
@@ -459,7 +476,9 @@ class _StopLine:
     def _is_mixed(self, following: str) -> bool:
         """Returns True if a word is a name or code with a lowercase first letter ("iPhone")."""
         word = re.match(r"[^\s,;:]+", following)
-        return word is not None and not word[0].rstrip(".,;:!?)\"'\u201d\u2019").islower()
+        return (
+            word is not None and not word[0].rstrip(".,;:!?)\"'\u201d\u2019").islower()
+        )
 
     def _class(self, token: str) -> str | None:
         """Returns the class of an abbreviation; None for other words."""
@@ -474,7 +493,12 @@ class _StopLine:
         return None
 
     def _is_end(
-        self, match: re.Match[str], start: int, following: str, word: str | None, before: str
+        self,
+        match: re.Match[str],
+        start: int,
+        following: str,
+        word: str | None,
+        before: str,
     ) -> bool:
         """Returns True if a plain stop followed by a space ends the sentence."""
         line, stop = self.line, match.start()
@@ -515,7 +539,9 @@ class _StopLine:
                     return kind
         if len(token) == 1 and token.isupper():
             kind = rules.classes.get(token)
-            return kind or ("letter" if _word_before(left, token) in _LETTERED else "initial")
+            return kind or (
+                "letter" if _word_before(left, token) in _LETTERED else "initial"
+            )
         if self.is_lowered and len(token) == 1 and token.isalpha():
             # The name of a species ("e. coli") unless it is a unit.
             return "lower" if before in _AFTER_NUMBER else "name"
@@ -551,13 +577,17 @@ class _StopLine:
             return self._class(token.rpartition("-")[2])
         return None
 
-    def _ends_number(self, left: str, token: str, following: str, word: str | None) -> bool:
+    def _ends_number(
+        self, left: str, token: str, following: str, word: str | None
+    ) -> bool:
         """Returns True if a stop after a number, which may be an ordinal, ends the sentence."""
         has_ordinals = self.rules.language in _ORDINAL_LANGUAGES
         is_short = token.isdigit() and len(token) <= 3
         if word is None:
             # "3. 10. 2024" is a date.
-            is_date = has_ordinals and is_short and len(token) < 3 and following[:1].isdigit()
+            is_date = (
+                has_ordinals and is_short and len(token) < 3 and following[:1].isdigit()
+            )
             return not is_date
         if word.islower():
             if self._is_mixed(following) or self.is_lowered:
@@ -565,13 +595,17 @@ class _StopLine:
             return not token.isdigit() or (not has_ordinals and not is_short)
         if not is_short or not has_ordinals:
             return (
-                _word_before(left, token) not in _BEFORE_ORDINAL or _MONTH.match(following) is None
+                _word_before(left, token) not in _BEFORE_ORDINAL
+                or _MONTH.match(following) is None
             )
         if _MONTH.match(following):
             return False
         if self._is_starter(word, following):
             return True
-        return _word_before(left, token) not in _BEFORE_ORDINAL and self.rules.language != "tr"
+        return (
+            _word_before(left, token) not in _BEFORE_ORDINAL
+            and self.rules.language != "tr"
+        )
 
     def _is_starter(self, word: str, following: str) -> bool:
         """Returns True if a word begins many sentences."""
@@ -584,9 +618,12 @@ class _StopLine:
         head, apostrophe, _ = lowered.replace("\u2019", "'").partition("'")
         return bool(apostrophe) and head in starters and word[len(head) + 1 :].islower()
 
-    def _continues(self, kind: str, following: str, word: str | None, before: str) -> bool:
+    def _continues(
+        self, kind: str, following: str, word: str | None, before: str
+    ) -> bool:
         """Returns True if a sentence continues after an abbreviation of a class."""
-        # Further classes, not in ``abbreviations``: "initial", "roman", "letter" ("vitamin C.").
+        # Further classes, not in ``abbreviations``: "initial", "roman", "letter"
+        # ("vitamin C.").
         if kind == "always":
             return True
         is_quoted = any(mark in before for mark in _OPENING)
@@ -606,7 +643,9 @@ class _StopLine:
         if kind in {"letter", "roman"}:
             return False
         if kind == "lower":
-            return _NUMBERED.match(following) is not None and not self._is_starter(word, following)
+            return _NUMBERED.match(following) is not None and not self._is_starter(
+                word, following
+            )
         if is_quoted and kind == "initial":
             return True
         return not self._is_starter(word, following) and not is_quoted

@@ -1,8 +1,8 @@
 """Generates claims about a text, some falsified by rules, to train a classifier (FactCC).
 
-The transformations follow Kryscinski et al. (2020), section 3.2 and table 1, but use the rules of
-``text.entities`` instead of a tagger. Paraphrases by back-translation are omitted, because they
-need a translation model.
+The transformations follow Kryscinski et al. (2020), section 3.2 and table 1, but use
+the rules of ``text.entities`` instead of a tagger. Paraphrases by back-translation are
+omitted, because they need a translation model.
 """
 
 import dataclasses
@@ -28,9 +28,12 @@ PRONOUNS = {
     "reflexive": "myself yourself himself herself itself ourselves yourselves themselves",
 }
 # For a pronoun of several classes, the last class counts, as in the published code.
-_CLASS_OF = {word: words.split() for words in PRONOUNS.values() for word in words.split()}
+_CLASS_OF = {
+    word: words.split() for words in PRONOUNS.values() for word in words.split()
+}
 AUXILIARIES = (
-    "are is was were have has had do does did can could may might must shall should will would"
+    "are is was were have has had do does did can could may might must shall should "
+    "will would"
 )
 _NEVER_CONTRACTED = ("may", "might", "must", "shall", "will", "can")
 _IRREGULAR = {"can't": "can", "cannot": "can", "won't": "will", "shan't": "shall"}
@@ -48,10 +51,12 @@ class ClaimOptions:
     """Options of claims.
 
     Attributes:
-        per_text: number of sentences that become claims, each once correct and once incorrect.
+        per_text: number of sentences that become claims, each once correct and once
+            incorrect.
         min_words: minimum words of such a sentence; 8 as published.
-        piece_words: approximate maximum words of the pieces into which longer documents are cut, at
-            sentence ends. Each piece is a text, so that the model reads the sentence of its claim.
+        piece_words: approximate maximum words of the pieces into which longer documents
+            are cut, at sentence ends. Each piece is a text, so that the model reads the
+            sentence of its claim.
         noisy: share of claims with noise.
         noise: share of words deleted or doubled in such a claim; 0.05 as published.
         deleted: share of these words that are deleted; 0.8 as published.
@@ -74,7 +79,9 @@ class ClaimOptions:
             check_whole(f"claims.{name}", getattr(self, name), 1)
         for name in ("noisy", "noise", "deleted"):
             if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"claims.{name}={getattr(self, name)} must lie between 0 and 1")
+                raise InputError(
+                    f"claims.{name}={getattr(self, name)} must lie between 0 and 1"
+                )
 
 
 class Claim(NamedTuple):
@@ -83,8 +90,8 @@ class Claim(NamedTuple):
     Attributes:
         text: text of the sentence.
         label: CORRECT or INCORRECT.
-        changed: start and end (exclusive) of the characters inserted by a transformation; None
-            without one.
+        changed: start and end (exclusive) of the characters inserted by a
+            transformation; None without one.
     """
 
     text: str
@@ -106,7 +113,8 @@ Transformation = Callable[[ClaimSentence, np.random.Generator], Claim | None]
 def claims_of(text: str, options: ClaimOptions) -> list[Claim]:
     """Returns claims about a text: randomly chosen sentences, each with a falsified variant.
 
-    A sentence that no transformation changes is skipped, so both labels are equally frequent.
+    A sentence that no transformation changes is skipped, so both labels are equally
+    frequent.
 
     Args:
         text: text whose sentences become claims.
@@ -152,7 +160,9 @@ def _swap_entity(
     candidates = [
         entity.text
         for entity in sentence.others
-        if entity.kind == kind and entity.text not in old.text and old.text not in entity.text
+        if entity.kind == kind
+        and entity.text not in old.text
+        and old.text not in entity.text
     ]
     if not candidates:
         return None
@@ -183,13 +193,16 @@ def swap_pronoun(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | N
     old = matches[rng.integers(len(matches))]
     candidates = [word for word in _CLASS_OF[old[0].lower()] if word != old[0].lower()]
     new = candidates[rng.integers(len(candidates))]
-    return _replaced(sentence.text, old.span(), new if old[0].islower() else new.capitalize())
+    return _replaced(
+        sentence.text, old.span(), new if old[0].islower() else new.capitalize()
+    )
 
 
 def negate(sentence: ClaimSentence, rng: np.random.Generator) -> Claim | None:
     """Negates an auxiliary verb, or removes its negation.
 
-    Of several consecutive auxiliaries, only the first is changed. One before "no" is not changed.
+    Of several consecutive auxiliaries, only the first is changed. One before "no" is
+    not changed.
     """
     matches = list(_first_of_rows(sentence.text))
     if not matches:

@@ -17,8 +17,8 @@ def covered_parts(
 ) -> tuple[float, ...]:
     """Returns the share of every part of a document covered by some of its sentences.
 
-    Parts are of equal length in characters of sentences; characters between sentences do not count,
-    so all sentences together cover everything.
+    Parts are of equal length in characters of sentences; characters between sentences
+    do not count, so all sentences together cover everything.
 
     Args:
         spans: characters [start, stop) of every sentence, in document order.
@@ -50,7 +50,9 @@ def summary_coverage(text: str, summary: str) -> tuple[float, ...]:
     """
     placed = PlacedSentences.of(text)
     supports = align(split_sentences(summary), placed.sentences)
-    return _coverage(placed, [index for support in supports for index in support.indices])
+    return _coverage(
+        placed, [index for support in supports for index in support.indices]
+    )
 
 
 def statement_coverage(text: str, statements: Sequence[Statement]) -> tuple[float, ...]:
@@ -60,7 +62,9 @@ def statement_coverage(text: str, statements: Sequence[Statement]) -> tuple[floa
         text: text of the document.
         statements: statements of the summary, with their sources.
     """
-    numbers = [source.number for statement in statements for source in statement.sources]
+    numbers = [
+        source.number for statement in statements for source in statement.sources
+    ]
     return _coverage(PlacedSentences.of(text), numbers)
 
 

@@ -31,8 +31,8 @@ Label = int | str | tuple[int | str, ...]  # a tuple for several labels
 class DataRow(NamedTuple):
     """One row of a data file; several summaries, if requested, are a tuple.
 
-    ``choices`` are texts, of which ``label`` identifies the correct one; ``rejected`` is a summary
-    worse than ``summary``.
+    ``choices`` are texts, of which ``label`` identifies the correct one; ``rejected``
+    is a summary worse than ``summary``.
     """
 
     id: str
@@ -69,31 +69,36 @@ def read_json_lines(
 ) -> Iterator[DataRow]:
     """Reads documents from JSON Lines, CSV, TSV, JSON arrays or Parquet, see ``rows.read_rows``.
 
-    Files are read in the order of ``paths``; the files of a glob pattern are sorted. Blank lines
-    are skipped. The default id of a row is "<file stem>:<number>"; an id other than a string
-    becomes its JSON text. A query may be absent or blank. If the first row of a file lacks a
-    required text under its default key, its first usual name is read in the file (``article``,
-    ``report``, ``dialogue``, ...; ``highlights``, ``abstract``, ...), which is logged.
+    Files are read in the order of ``paths``; the files of a glob pattern are sorted.
+    Blank lines are skipped. The default id of a row is "<file stem>:<number>"; an id
+    other than a string becomes its JSON text. A query may be absent or blank. If the
+    first row of a file lacks a required text under its default key, its first usual
+    name is read in the file (``article``, ``report``, ``dialogue``, ...;
+    ``highlights``, ``abstract``, ...), which is logged.
 
     Args:
         paths: one path or glob pattern, or several.
-        document_key: key of the text, or of a list of its paragraphs; "text|document" is the first
-            of these keys in a row.
+        document_key: key of the text, or of a list of its paragraphs; "text|document"
+            is the first of these keys in a row.
         summary_key: key of the summary; "" reads none.
         query_key: key of the query; "" reads none.
         id_key: key of the id; "" reads none.
-        label_key: key of the label, which is a non-negative integer, a string, or a list of
-            either; "" reads no labels.
+        label_key: key of the label, which is a non-negative integer, a string, or a
+            list of either; "" reads no labels.
         choices_key: key of a list of texts to choose from; "" reads none.
-        rejected_key: key of a rejected summary, which may be absent or blank; "" reads none.
-        require_document: whether a missing or blank text is an error; otherwise it becomes "".
-        require_summary: whether a missing or blank summary is an error; otherwise it becomes None.
-        several_summaries: whether a list of summaries becomes a tuple; otherwise it is an error.
+        rejected_key: key of a rejected summary, which may be absent or blank; "" reads
+            none.
+        require_document: whether a missing or blank text is an error; otherwise it
+            becomes "".
+        require_summary: whether a missing or blank summary is an error; otherwise it
+            becomes None.
+        several_summaries: whether a list of summaries becomes a tuple; otherwise it is
+            an error.
         max_bytes: maximum size of a file in bytes, after decompression.
 
     Raises:
-        InputError: a row is invalid (the message names file and line), a file is missing,
-            unreadable, empty or damaged, or a file or line is too large.
+        InputError: a row is invalid (the message names file and line), a file is
+            missing, unreadable, empty or damaged, or a file or line is too large.
     """
     keys = {
         "document": document_key,
@@ -109,9 +114,13 @@ def read_json_lines(
         for number, row in read_rows(path, max_bytes):
             where = f"{path}:{number}"
             if is_first and require_document:
-                keys["document"] = choose_keys(row, document_key, DOCUMENT_NAMES, str(path))
+                keys["document"] = choose_keys(
+                    row, document_key, DOCUMENT_NAMES, str(path)
+                )
             if is_first and require_summary:
-                keys["summary"] = choose_keys(row, summary_key, SUMMARY_NAMES, str(path))
+                keys["summary"] = choose_keys(
+                    row, summary_key, SUMMARY_NAMES, str(path)
+                )
             is_first = False
             key = keys["summary"]
             summaries: tuple[str, ...] = ()
@@ -119,7 +128,9 @@ def read_json_lines(
                 summaries = _texts(row[key], key, where)
                 row[key] = summaries[0]
             default_id = f"{_stem(path)}:{number}"
-            document = _document(row, keys, where, default_id, require_document, require_summary)
+            document = _document(
+                row, keys, where, default_id, require_document, require_summary
+            )
             yield document._replace(summary=summaries) if summaries else document
 
 
@@ -129,8 +140,8 @@ def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
     A byte order mark is removed.
 
     Raises:
-        InputError: the file is missing, unreadable, empty or damaged, contains NUL bytes, has
-            another encoding, or exceeds ``max_bytes``.
+        InputError: the file is missing, unreadable, empty or damaged, contains NUL
+            bytes, has another encoding, or exceeds ``max_bytes``.
     """
     if str(path) == "-":
         path, content = "standard input", sys.stdin.buffer.read(max_bytes + 1)
@@ -148,7 +159,8 @@ def read_text_file(path: str | Path, max_bytes: int = MAX_LINE_BYTES) -> str:
 def replace_half_characters(text: str) -> str:
     """Joins pairs of surrogates to characters, and replaces lone surrogates with U+FFFD.
 
-    JSON and RTF can encode lone surrogates, but UTF-8 cannot, so no file could contain the text.
+    JSON and RTF can encode lone surrogates, but UTF-8 cannot, so no file could contain
+    the text.
     """
     if text.isascii() or _HALF_CHARACTER.search(text) is None:
         return text
@@ -175,7 +187,8 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
     """Returns the files of paths and glob patterns.
 
     Raises:
-        InputError: a path does not exist or is a directory, or a pattern matches no file.
+        InputError: a path does not exist or is a directory, or a pattern matches no
+            file.
     """
     paths = [paths] if isinstance(paths, str | Path) else paths
     files: list[str | Path] = []
@@ -187,7 +200,9 @@ def find_files(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
                 f"{path} is a directory; give files or a pattern such as {path}/*.jsonl"
             )
         elif glob.has_magic(str(path)):
-            matches = sorted(filter(os.path.isfile, glob.glob(str(path), recursive=True)))
+            matches = sorted(
+                filter(os.path.isfile, glob.glob(str(path), recursive=True))
+            )
             if not matches:
                 raise InputError(f"{path}: no file matches the pattern; check the path")
             files.extend(matches)
@@ -260,7 +275,8 @@ def _label(row: dict[str, Any], key: str, where: str) -> Label:
 
 def _optional_text(row: dict[str, Any], key: str, where: str, flag: str) -> str | None:
     """Returns the text under ``key``, or None if it is absent, null or blank."""
-    value = row.get(key) if key else None  # spreadsheets call the column of row numbers ""
+    # spreadsheets call the column of row numbers ""
+    value = row.get(key) if key else None
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     return _text(row, key, where, flag)
@@ -283,7 +299,9 @@ def _texts(values: list[Any], key: str, where: str) -> tuple[str, ...]:
     return tuple(_text({key: value}, key, where, "") for value in values)
 
 
-def _check_keys(row: dict[str, Any], required: Sequence[tuple[str, str]], where: str) -> None:
+def _check_keys(
+    row: dict[str, Any], required: Sequence[tuple[str, str]], where: str
+) -> None:
     """Raises InputError, naming all missing keys, if a row lacks required keys.
 
     Args:
@@ -297,7 +315,9 @@ def _check_keys(row: dict[str, Any], required: Sequence[tuple[str, str]], where:
     names = " and ".join(f'"{key}"' for key, _ in absent)
     flags = " and ".join(flag for _, flag in absent)
     if len(absent) == 1:
-        problem = f"no key {names}; {did_you_mean(absent[0][0], row)}; name another with"
+        problem = (
+            f"no key {names}; {did_you_mean(absent[0][0], row)}; name another with"
+        )
     else:
         problem = f"no keys {names}; known: {', '.join(sorted(row))}; name others with"
     in_config = flags.replace("--", "--config.task.")
@@ -310,7 +330,9 @@ def _text(row: dict[str, Any], key: str, where: str, flag: str) -> str:
     value = row[key]
     if not isinstance(value, str):
         kind = "null" if value is None else type(value).__name__
-        raise InputError(f'{where}: "{key}" must be a string, got {kind}; mend or remove the line')
+        raise InputError(
+            f'{where}: "{key}" must be a string, got {kind}; mend or remove the line'
+        )
     if not value.strip():
         raise InputError(f'{where}: "{key}" is empty; remove the line')
     if "\0" in value:

@@ -33,14 +33,17 @@ ADJECTIVES = _words("""
 one two three four five six seven eight nine ten other same own new old young good bad great small
 large big long short high low first second last next quick whole
 """)
-ABBREVIATIONS = frozenset(("IT", "US", "WHO"))  # names that are spelled like function words
+# names that are spelled like function words
+ABBREVIATIONS = frozenset(("IT", "US", "WHO"))
 _MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 _DATE = (
     rf"\d{{1,2}}\s+(?:{_MONTHS})(?:,?\s+\d{{4}})?\b"
     rf"|(?:{_MONTHS})\s+\d{{1,2}}(?:,\s*\d{{4}})?\b"
     rf"|(?:{_MONTHS})\s+\d{{4}}"
 )
-_NUMBER = r"[$€£]?\b\d+(?:[.,]\d+)*(?!\w)(?:\s?%|\s(?:percent|million|billion|trillion)\b)?"
+_NUMBER = (
+    r"[$€£]?\b\d+(?:[.,]\d+)*(?!\w)(?:\s?%|\s(?:percent|million|billion|trillion)\b)?"
+)
 _CAPITALIZED = r"\b[A-Z][\w&]*(?:[-.]\w+|['\u2019][A-Z]\w+)*"
 _NAME = rf"{_CAPITALIZED}(?:\s+{_CAPITALIZED})*"
 # Also "Department of Health and Human Services".
@@ -64,11 +67,14 @@ class Entity(NamedTuple):
 def find_entities(sentences: Sequence[str]) -> list[list[Entity]]:
     """Returns names, dates, numbers, percentages and amounts of money by sentence.
 
-    A name is a run of capitalized words. A single word at the beginning of a sentence counts if it
-    has two capitals, or is capitalized elsewhere inside a sentence of the text.
+    A name is a run of capitalized words. A single word at the beginning of a sentence
+    counts if it has two capitals, or is capitalized elsewhere inside a sentence of the
+    text.
     """
     lowered = [_without_first_capital(sentence) for sentence in sentences]
-    inside = {name for sentence in lowered for name in re.findall(_CAPITALIZED, sentence[1:])}
+    inside = {
+        name for sentence in lowered for name in re.findall(_CAPITALIZED, sentence[1:])
+    }
     return [list(_entities(sentence, inside)) for sentence in lowered]
 
 
@@ -76,7 +82,9 @@ def _entities(sentence: str, names_inside: set[str]) -> Iterator[Entity]:
     for match in _ENTITY.finditer(sentence):
         text = match[0]
         uncertain = match.lastgroup == "name" and match.start() == 0 and " " not in text
-        certain = not uncertain or text in names_inside or sum(map(str.isupper, text)) > 1
+        certain = (
+            not uncertain or text in names_inside or sum(map(str.isupper, text)) > 1
+        )
         if certain and not _is_function_word(text, sentence):  # such as "I"
             yield Entity(cast(EntityKind, match.lastgroup), text, match.start())
 

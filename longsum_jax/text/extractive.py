@@ -20,13 +20,15 @@ NUM_SHARES = 10
 class Extractiveness(NamedTuple):
     """Statistics of a document with its summary, or means over several.
 
-    Without a summary, all but ``document_words`` are NaN. Source: Grusky et al. 2018, section 4.1.
+    Without a summary, all but ``document_words`` are NaN. Source: Grusky et al. 2018,
+    section 4.1.
 
     Attributes:
         document_words, summary_words: lengths in words.
         compression: words of the document divided by words of the summary.
         coverage: share of the summary's words that belong to a fragment.
-        density: mean, over the summary's words, of the length of the fragment of each word.
+        density: mean, over the summary's words, of the length of the fragment of each
+            word.
     """
 
     document_words: float
@@ -39,9 +41,9 @@ class Extractiveness(NamedTuple):
 def fragments(document: Sequence[Hashable], summary: Sequence[Hashable]) -> list[int]:
     """Returns the lengths of the extractive fragments of a summary, from left to right.
 
-    A fragment is the longest run of words that also occurs in the document. The greedy search of
-    Grusky et al. (2018, figure 3) steps over a match before it looks for the next and so may miss a
-    longer one that overlaps it; here the longest is found.
+    A fragment is the longest run of words that also occurs in the document. The greedy
+    search of Grusky et al. (2018, figure 3) steps over a match before it looks for the
+    next and so may miss a longer one that overlaps it; here the longest is found.
     """
     # Positions of bigrams; positions of single words would be too many.
     positions: dict[tuple[Hashable, ...], list[int]] = defaultdict(list)
@@ -84,7 +86,9 @@ def extractiveness(
         return Extractiveness(len(source), *[math.nan] * 4)
     target = tokenize(summary)
     if not target:
-        raise InputError(f'the summary "{summary[:40]}" has no words; leave its row out')
+        raise InputError(
+            f'the summary "{summary[:40]}" has no words; leave its row out'
+        )
     lengths = fragments(source, target)
     return Extractiveness(
         document_words=len(source),
@@ -121,13 +125,15 @@ def salient_ngrams(
 ) -> np.ndarray | None:
     """Returns the cumulative share of the summary's n-grams, by position in the document.
 
-    The curve of Huang et al. (2021, figure 2), over the n-grams that the document contains: each
-    counts once, at its first position in the document, and the last value is 1.
+    The curve of Huang et al. (2021, figure 2), over the n-grams that the document
+    contains: each counts once, at its first position in the document, and the last
+    value is 1.
 
     Args:
         document, summary: texts.
         size: number of words of an n-gram.
-        num_shares: number of values: after 1, 2, ... of this number of equal parts of the document.
+        num_shares: number of values: after 1, 2, ... of this number of equal parts of
+            the document.
         tokenize: function that splits a text into words.
 
     Returns:
@@ -142,7 +148,9 @@ def salient_ngrams(
     if not words_read:
         return None
     edges = np.arange(1, num_shares + 1) * len(words) / num_shares
-    return np.searchsorted(sorted(words_read.values()), edges, side="right") / len(words_read)
+    return np.searchsorted(sorted(words_read.values()), edges, side="right") / len(
+        words_read
+    )
 
 
 def mean_salient_ngrams(
@@ -153,7 +161,9 @@ def mean_salient_ngrams(
     Raises:
         InputError: no pair shares n-grams.
     """
-    all_curves = [salient_ngrams(*pair, size=size, num_shares=num_shares) for pair in pairs]
+    all_curves = [
+        salient_ngrams(*pair, size=size, num_shares=num_shares) for pair in pairs
+    ]
     curves = [curve for curve in all_curves if curve is not None]
     if not curves:
         raise InputError(

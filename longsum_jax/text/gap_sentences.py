@@ -1,8 +1,8 @@
 """Gap-sentence generation: the pre-training task of PEGASUS, LongT5 and LOCOST.
 
-The target is the sentences of a document with the highest ROUGE-1 against its other sentences. The
-source is the remaining text (LOCOST, section 5.2 and equation 4), or the text in which a mask token
-replaces each target sentence (PEGASUS, section 3.1).
+The target is the sentences of a document with the highest ROUGE-1 against its other
+sentences. The source is the remaining text (LOCOST, section 5.2 and equation 4), or the
+text in which a mask token replaces each target sentence (PEGASUS, section 3.1).
 """
 
 import collections
@@ -38,15 +38,18 @@ class GapSentenceOptions:
 
     Attributes:
         ratio: fraction of the M sentences that become the target; K = floor(ratio * M).
-        strategy: "independent" scores each sentence separately against the rest; "sequential" grows
-            the selection greedily (PEGASUS, Seq); "lead" takes the first K; "random" any K.
-        counting: "original" counts repeated words as ROUGE does; "unique" compares sets (PEGASUS,
-            Uniq).
+        strategy: "independent" scores each sentence separately against the rest;
+            "sequential" grows the selection greedily (PEGASUS, Seq); "lead" takes the
+            first K; "random" any K.
+        counting: "original" counts repeated words as ROUGE does; "unique" compares sets
+            (PEGASUS, Uniq).
         metric: ROUGE-1 score to maximize.
-        mask_token: text that replaces each selected sentence; None removes them, as in LOCOST.
-        short_documents: handling of K = 0: "skip" gives no example and "one" takes K = 1.
-        unicode_words: whether to count words of every script. ROUGE uses only words of a-z and 0-9,
-            so all Chinese or Russian sentences are equal.
+        mask_token: text that replaces each selected sentence; None removes them, as in
+            LOCOST.
+        short_documents: handling of K = 0: "skip" gives no example and "one" takes K =
+            1.
+        unicode_words: whether to count words of every script. ROUGE uses only words of
+            a-z and 0-9, so all Chinese or Russian sentences are equal.
 
     Raises:
         InputError: a value is out of range or not allowed.
@@ -62,7 +65,9 @@ class GapSentenceOptions:
 
     def __post_init__(self) -> None:
         if not 0 < self.ratio < 1:
-            raise InputError(f"gap_sentences.ratio must lie between 0 and 1, got {self.ratio}")
+            raise InputError(
+                f"gap_sentences.ratio must lie between 0 and 1, got {self.ratio}"
+            )
         for name, choices in _CHOICES.items():
             _check_choice(name, getattr(self, name), choices)
         if self.mask_token == "":
@@ -89,8 +94,8 @@ def gap_sentence_example(
         rng: random generator of the "random" strategy.
 
     Returns:
-        Source and target, sentences joined by spaces in document order; None if the document is
-        too short.
+        Source and target, sentences joined by spaces in document order; None if the
+        document is too short.
     """
     sentences = split_sentences(document) if isinstance(document, str) else document
     selected = select_gap_sentences(sentences, options, rng)
@@ -111,7 +116,8 @@ def gap_sentence_texts(
     Args:
         text: text of the document.
         options: options of the selection.
-        seed: random seed of strategy "random", whose choice depends only on the seed and the text.
+        seed: random seed of strategy "random", whose choice depends only on the seed
+            and the text.
     """
     example = gap_sentence_example(text, options, document_rng(text, seed))
     return None if example is None else (example.source, example.target)
@@ -122,8 +128,8 @@ def select_gap_sentences(
 ) -> list[int]:
     """Returns the indices of the K selected sentences in document order; [] for short documents.
 
-    Ties go to the earlier sentence. The only sentence of a document is never selected, because
-    nothing would remain.
+    Ties go to the earlier sentence. The only sentence of a document is never selected,
+    because nothing would remain.
     """
     count = _number_of_gaps(len(sentences), options)
     if count == 0:
@@ -161,13 +167,15 @@ def rouge1_scores(
 class _WordCounts(NamedTuple):
     """Sparse word counts: one entry for each pair of a sentence and one of its words.
 
-    The score of growing a selection S by sentence j is ROUGE-1 of S + j against all others. An
-    empty S gives the independent scores, so both strategies share these sums. The overlap,
+    The score of growing a selection S by sentence j is ROUGE-1 of S + j against all
+    others. An empty S gives the independent scores, so both strategies share these
+    sums. The overlap,
 
         sum over words w of min(count of w in S + j, count of w in the others),
 
-    is the overlap of S plus a change, to which only the words of j contribute: the scores of all
-    sentences take one pass over the sparse entries, not one over the vocabulary per sentence.
+    is the overlap of S plus a change, to which only the words of j contribute: the
+    scores of all sentences take one pass over the sparse entries, not one over the
+    vocabulary per sentence.
     """
 
     sentence: np.ndarray  # [P] int, number of the sentence
@@ -182,7 +190,9 @@ class _WordCounts(NamedTuple):
         cls, sentences: Sequence[str], counting: Counting, split: Tokenize = words_of
     ) -> "_WordCounts":
         # Words are numbered in order of appearance.
-        vocabulary: dict[Hashable, int] = collections.defaultdict(itertools.count().__next__)
+        vocabulary: dict[Hashable, int] = collections.defaultdict(
+            itertools.count().__next__
+        )
         tokens = [split(sentence) for sentence in sentences]
         numbers = map(vocabulary.__getitem__, itertools.chain.from_iterable(tokens))
         words = np.fromiter(numbers, np.int64)
@@ -190,7 +200,14 @@ class _WordCounts(NamedTuple):
         size = max(len(vocabulary), 1)
         pairs, counts = np.unique(rows * size + words, return_counts=True)
         total = np.bincount(words, minlength=size)
-        return cls(pairs // size, pairs % size, counts, total, len(sentences), counting == "unique")
+        return cls(
+            pairs // size,
+            pairs % size,
+            counts,
+            total,
+            len(sentences),
+            counting == "unique",
+        )
 
     def scores(self, metric: Metric, selected: np.ndarray | None = None) -> np.ndarray:
         """Returns the scores [M] of the selection grown by each sentence.
@@ -207,8 +224,12 @@ class _WordCounts(NamedTuple):
         grown = counts[self.word] + self.counts
         entry_after = self._sums(grown, self.total[self.word] - grown)
         sums = []
-        for old, entry_old, entry_new in zip(before, entry_before, entry_after, strict=True):
-            change = np.bincount(self.sentence, entry_new - entry_old, self.num_sentences)
+        for old, entry_old, entry_new in zip(
+            before, entry_before, entry_after, strict=True
+        ):
+            change = np.bincount(
+                self.sentence, entry_new - entry_old, self.num_sentences
+            )
             sums.append(old.sum() + change)
         overlap, inside, outside = sums
         return _ratio(overlap, inside, outside, metric)
@@ -232,7 +253,9 @@ def _ratio(
     overlap: np.ndarray, inside: np.ndarray, outside: np.ndarray, metric: Metric
 ) -> np.ndarray:
     """Returns ROUGE-1 by a single integer division, so that ties are exact; 0 without words."""
-    denominator = {"precision": inside, "recall": outside, "f1": inside + outside}[metric]
+    denominator = {"precision": inside, "recall": outside, "f1": inside + outside}[
+        metric
+    ]
     numerator = 2 * overlap if metric == "f1" else overlap
     return numerator / np.maximum(denominator, 1)
 
@@ -252,7 +275,8 @@ def _grow(words: _WordCounts, options: GapSentenceOptions, count: int) -> list[i
 def _number_of_gaps(num_sentences: int, options: GapSentenceOptions) -> int:
     if num_sentences < 2:
         return 0
-    count = math.floor(options.ratio * num_sentences + 1e-9)  # 0.57 * 100 is slightly below 57
+    # 0.57 * 100 is slightly below 57
+    count = math.floor(options.ratio * num_sentences + 1e-9)
     if count == 0 and options.short_documents == "one":
         return 1
     return count

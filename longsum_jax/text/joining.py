@@ -20,7 +20,8 @@ def join_documents(
 
     Args:
         texts: texts of the documents; at least one.
-        separator: text between documents; ``DOCUMENT_TOKEN`` also follows the last of several.
+        separator: text between documents; ``DOCUMENT_TOKEN`` also follows the last of
+            several.
 
     Returns:
         The text, and the offsets in it of all documents except the first.
@@ -37,7 +38,9 @@ def join_documents(
     return separator.join(texts) + last, tuple(borders)
 
 
-def split_documents(text: str, borders: Sequence[int], separator: str = BLANK_LINE) -> list[str]:
+def split_documents(
+    text: str, borders: Sequence[int], separator: str = BLANK_LINE
+) -> list[str]:
     """Returns the documents joined by ``join_documents``."""
     bounds = [0, *borders, len(text)]
     parts = [text[start:stop] for start, stop in itertools.pairwise(bounds)]
@@ -47,17 +50,18 @@ def split_documents(text: str, borders: Sequence[int], separator: str = BLANK_LI
 class Joiner:
     """Joins the summaries of a document's segments, up to a length limit.
 
-    A sentence that repeats an earlier one verbatim is dropped. A length limit is distributed along
-    the document: up to the end of each segment, the share of the limit that is used is at most the
-    share of the document that precedes it. Length that a segment does not use is available to later
-    segments, and a long beginning does not exclude the end of the document. Only whole sentences
-    are included; if none fits, the result is the first sentence.
+    A sentence that repeats an earlier one verbatim is dropped. A length limit is
+    distributed along the document: up to the end of each segment, the share of the
+    limit that is used is at most the share of the document that precedes it. Length
+    that a segment does not use is available to later segments, and a long beginning
+    does not exclude the end of the document. Only whole sentences are included; if none
+    fits, the result is the first sentence.
 
     Args:
         limit: maximum length of the summary; infinite for no limit.
         cost: function that returns the length of a sentence.
-        merges: whether to drop repeated sentences; if False and without a limit, texts are
-            unchanged.
+        merges: whether to drop repeated sentences; if False and without a limit, texts
+            are unchanged.
 
     Attributes:
         is_cut: True if sentences were dropped because of the limit.
@@ -90,8 +94,8 @@ class Joiner:
         Args:
             text: text of the summary; dropped if it has no words.
             share: share of the document up to the end of this segment, from 0 to 1.
-            ended: whether the summary is complete; with a limit, the last sentence of an incomplete
-                summary is dropped.
+            ended: whether the summary is complete; with a limit, the last sentence of
+                an incomplete summary is dropped.
         """
         text = text.strip()
         if self._limit == math.inf and not self._merges:

@@ -13,9 +13,11 @@ class LengthStatistics(NamedTuple):
 
     Attributes:
         mean: arithmetic mean.
-        median: middle length; the mean of the two middle lengths if their number is even.
-        percentile_90: 90th percentile, linearly interpolated: for n sorted lengths the one with
-            index 0.9 (n - 1), counted from 0 (the default of ``numpy.percentile``).
+        median: middle length; the mean of the two middle lengths if their number is
+            even.
+        percentile_90: 90th percentile, linearly interpolated: for n sorted lengths the
+            one with index 0.9 (n - 1), counted from 0 (the default of
+            ``numpy.percentile``).
         largest: largest length.
     """
 

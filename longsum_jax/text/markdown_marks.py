@@ -1,7 +1,7 @@
 """Removes the marks of Markdown from a text for display, without moving its sentences.
 
-Documents from data files may contain Markdown that no reader has parsed. The rules are cautious:
-formulas, names with underscores and code remain unchanged.
+Documents from data files may contain Markdown that no reader has parsed. The rules are
+cautious: formulas, names with underscores and code remain unchanged.
 """
 
 import re
@@ -12,7 +12,8 @@ _ANY_MARK = re.compile(r"[*_`~\\#|=>]|\]\(|^[ \t]*[-+]", re.MULTILINE)
 # Marks of lines. Possessive quantifiers keep the time linear in the length of
 # a line.
 _FENCE = re.compile(r"[ \t]*(`{3,}+|~{3,}+)[^`]*$")
-_RULE = re.compile(r" {0,3}([-*_=])(?:[ \t]*\1){2,}\s*$")  # also the underline of a heading
+# also the underline of a heading
+_RULE = re.compile(r" {0,3}([-*_=])(?:[ \t]*\1){2,}\s*$")
 _TABLE_RULE = re.compile(
     r"(?=[^|]*\|)[ \t]*+\|?[ \t]*+:?-++:?[ \t]*+"
     r"(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?\s*$"
@@ -46,17 +47,27 @@ _UNDERSCORES = re.compile(
     r"(?<!\w)(?P<open>_{1,2})(?=[^\s_])(?:[^_\n]|\n(?![ \t]*\n)|(?<=\w)_(?=\w)){1,500}?(?<=[^\s_])"
     r"(?P<close>(?P=open))(?!\w)"
 )
-_PADDING = re.compile(r"(?<=[^ \t\n|])(?P<open>[ \t]+)(?=[ \t]\|)")  # of the cells of a table
+# of the cells of a table
+_PADDING = re.compile(r"(?<=[^ \t\n|])(?P<open>[ \t]+)(?=[ \t]\|)")
 _PYTHON_NAME = re.compile(r"__[a-z0-9]+__")  # not emphasis
 # Emphasis is searched twice, for emphasis inside emphasis.
-_INLINE_MARKS = (_CODE, _ESCAPE, _LINK, _STARS, _STARS, _UNDERSCORES, _UNDERSCORES, _PADDING)
+_INLINE_MARKS = (
+    _CODE,
+    _ESCAPE,
+    _LINK,
+    _STARS,
+    _STARS,
+    _UNDERSCORES,
+    _UNDERSCORES,
+    _PADDING,
+)
 
 
 def pieces_without_marks(text: str, ends: Sequence[int]) -> list[str]:
     """Splits a text at positions, and removes the marks of Markdown from the pieces.
 
-    A mark may begin in one piece and end in another. The mark of a list item is replaced by a
-    bullet.
+    A mark may begin in one piece and end in another. The mark of a list item is
+    replaced by a bullet.
 
     Args:
         text: text to split.
@@ -81,7 +92,9 @@ def pieces_without_marks(text: str, ends: Sequence[int]) -> list[str]:
                 copy[match.start() : match.end()] = "x" * len(match.group())
             for name in match.re.groupindex:
                 _remove(characters, copy, *match.span(name))
-    return ["".join(characters[start:end]) for start, end in zip(starts, ends, strict=True)]
+    return [
+        "".join(characters[start:end]) for start, end in zip(starts, ends, strict=True)
+    ]
 
 
 def _remove(characters: list[str], copy: list[str], start: int, end: int) -> None:
@@ -90,7 +103,9 @@ def _remove(characters: list[str], copy: list[str], start: int, end: int) -> Non
     copy[start:end] = "." * length
 
 
-def _code_lines(text: str, characters: list[str], copy: list[str]) -> Iterator[tuple[int, int]]:
+def _code_lines(
+    text: str, characters: list[str], copy: list[str]
+) -> Iterator[tuple[int, int]]:
     """Removes the marks of lines, and yields the positions of lines of code blocks."""
     fence = ""  # of the current code block
     start = 0
@@ -114,15 +129,21 @@ def _code_lines(text: str, characters: list[str], copy: list[str]) -> Iterator[t
         start = end
 
 
-def _remove_line_marks(line: str, start: int, characters: list[str], copy: list[str]) -> None:
+def _remove_line_marks(
+    line: str, start: int, characters: list[str], copy: list[str]
+) -> None:
     """Removes the marks of a quotation, heading, table row or list item."""
     for pattern in (*_LINE_ENDS, *_LINE_MARKS):
         match = pattern.match(line)
         if match is not None:
-            _remove(characters, copy, start + match.start("mark"), start + match.end("mark"))
+            _remove(
+                characters, copy, start + match.start("mark"), start + match.end("mark")
+            )
     item = _ITEM.match(line)
     if item is not None:
         characters[start + item.start(1)] = BULLET
         copy[start + item.start(1)] = BULLET
         if item["mark"]:
-            _remove(characters, copy, start + item.start("mark"), start + item.end("mark"))
+            _remove(
+                characters, copy, start + item.start("mark"), start + item.end("mark")
+            )

@@ -13,9 +13,11 @@ from longsum_jax.text.stemming import stem
 
 Tokenize = Callable[[str], Sequence[Hashable]]
 
-# A table for bytes.translate that replaces all except a-z and 0-9 by spaces, as rouge-score does.
+# A table for bytes.translate that replaces all except a-z and 0-9 by spaces, as
+# rouge-score does.
 _KEEP_WORDS = bytes(
-    byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256)
+    byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32
+    for byte in range(256)
 )
 
 _OTHER_LETTER = re.compile(
@@ -30,10 +32,12 @@ _UNSPACED = (
     "\u3041-\u3096\u309d-\u309f"  # Hiragana
     "\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # Katakana
     "\U0001aff0-\U0001b167"  # rare letters of both
-    "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese
+    # Chinese
+    "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _UNSPACED_LETTER = re.compile(f"[{_UNSPACED}]")
-_MARKED_LETTER = re.compile(rf"[^\w\s]?[{_UNSPACED}][^\w\s]*")  # and vowel signs, punctuation
+# and vowel signs, punctuation
+_MARKED_LETTER = re.compile(rf"[^\w\s]?[{_UNSPACED}][^\w\s]*")
 _WORD = re.compile(rf"{_MARKED_LETTER.pattern}|(?:(?!{_MARKED_LETTER.pattern})\S)+")
 
 
@@ -51,9 +55,9 @@ def _stem(word: bytes) -> bytes:
 def unicode_words(text: str) -> list[str]:
     """Returns the words of ``text`` in any script; for ASCII texts the result of ``words_of``.
 
-    Words are runs of letters, digits and combining marks, after case folding and compatibility
-    composition (NFKC). In scripts without spaces between words (Chinese, Japanese, Thai, Lao,
-    Khmer, Burmese) every letter is a word.
+    Words are runs of letters, digits and combining marks, after case folding and
+    compatibility composition (NFKC). In scripts without spaces between words (Chinese,
+    Japanese, Thai, Lao, Khmer, Burmese) every letter is a word.
     """
     if text.isascii():
         return text.lower().encode().translate(_KEEP_WORDS).decode().split()
@@ -75,8 +79,8 @@ def is_latin(text: str) -> bool:
 def num_words(text: str) -> int:
     """Returns the number of words separated by white space, for lengths in words.
 
-    In scripts without spaces between words every letter is a word, as in ``unicode_words`` and
-    in word processors. Marks next to a letter belong to it.
+    In scripts without spaces between words every letter is a word, as in
+    ``unicode_words`` and in word processors. Marks next to a letter belong to it.
     """
     if text.isascii():
         return len(text.split())
@@ -92,8 +96,8 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 class _Spaced(dict[int, str]):
     """A table for str.translate, filled lazily.
 
-    It maps characters outside of words to a space, and surrounds characters that are words with
-    spaces.
+    It maps characters outside of words to a space, and surrounds characters that are
+    words with spaces.
     """
 
     def __missing__(self, code: int) -> str:
@@ -124,7 +128,11 @@ def words_by_script(text: str) -> Tokenize:
 
 def ngrams_of(words: Sequence[Hashable], size: int) -> Iterable[Hashable]:
     """Returns the n-grams of ``size`` words in order; for ``size`` 1, the words."""
-    return words if size == 1 else zip(*(words[start:] for start in range(size)), strict=False)
+    return (
+        words
+        if size == 1
+        else zip(*(words[start:] for start in range(size)), strict=False)
+    )
 
 
 class NgramCounts(NamedTuple):
@@ -152,7 +160,11 @@ class NgramCounts(NamedTuple):
 
 
 def count_ngrams(
-    texts: Sequence[str], others: Sequence[str], n: int, *, tokenize: Tokenize = words_of
+    texts: Sequence[str],
+    others: Sequence[str],
+    n: int,
+    *,
+    tokenize: Tokenize = words_of,
 ) -> tuple[NgramCounts, NgramCounts]:
     """Counts the n-grams of two lists of texts; the vocabulary is the n-grams of ``others``.
 
@@ -168,7 +180,9 @@ def count_ngrams(
     word_ids.default_factory = itertools.repeat(size).__next__
     codes, owners = _ngrams(ids, owners, n, size + 1)
     vocabulary = np.unique(codes)
-    text_codes, text_owners = _ngrams(*_numbered(texts, word_ids, tokenize), n, size + 1)
+    text_codes, text_owners = _ngrams(
+        *_numbered(texts, word_ids, tokenize), n, size + 1
+    )
     counts = _counts(text_codes, text_owners, vocabulary, len(texts))
     return counts, _counts(codes, owners, vocabulary, len(others))
 
@@ -178,7 +192,9 @@ def _numbered(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the id of every word and the index of its text, int64 [words] each."""
     words = [tokenize(text) for text in texts]
-    ids = np.fromiter(map(word_ids.__getitem__, itertools.chain.from_iterable(words)), np.int64)
+    ids = np.fromiter(
+        map(word_ids.__getitem__, itertools.chain.from_iterable(words)), np.int64
+    )
     return ids, np.repeat(np.arange(len(texts)), [len(line) for line in words])
 
 
@@ -202,8 +218,16 @@ def _counts(
 ) -> NgramCounts:
     size = max(len(vocabulary), 1)
     index = np.minimum(np.searchsorted(vocabulary, codes), size - 1)
-    is_known = vocabulary[index] == codes if len(vocabulary) else np.zeros(len(codes), bool)
-    pairs, counts = np.unique(owners[is_known] * size + index[is_known], return_counts=True)
+    is_known = (
+        vocabulary[index] == codes if len(vocabulary) else np.zeros(len(codes), bool)
+    )
+    pairs, counts = np.unique(
+        owners[is_known] * size + index[is_known], return_counts=True
+    )
     return NgramCounts(
-        pairs // size, pairs % size, counts, np.bincount(owners, minlength=num_texts), size
+        pairs // size,
+        pairs % size,
+        counts,
+        np.bincount(owners, minlength=num_texts),
+        size,
     )

@@ -12,10 +12,10 @@ _TOLERANCE = 1e-12  # equal scores may differ by rounding
 def greedy_oracle(sentences: Sequence[str], summary: str) -> list[int]:
     """Selects sentences greedily for ROUGE-1 + ROUGE-2 F1 with a summary.
 
-    Each step adds the best sentence; the search ends when none raises the score. Bigrams do not
-    cross the ends of selected sentences, so their order does not matter; bigrams of the summary do
-    cross sentence ends. Words are not stemmed; they are rouge-score's, or Unicode words if the
-    summary is in a non-Latin script.
+    Each step adds the best sentence; the search ends when none raises the score.
+    Bigrams do not cross the ends of selected sentences, so their order does not matter;
+    bigrams of the summary do cross sentence ends. Words are not stemmed; they are
+    rouge-score's, or Unicode words if the summary is in a non-Latin script.
 
     Args:
         sentences: sentences of a document.
@@ -49,8 +49,8 @@ def recalled_sentences(
 ) -> list[int]:
     """Selects sentences greedily for ROUGE-2 recall of a summary, within a length.
 
-    Each step adds the best sentence that still fits; the search ends when none raises the recall.
-    Words and bigrams are counted as in ``greedy_oracle``.
+    Each step adds the best sentence that still fits; the search ends when none raises
+    the recall. Words and bigrams are counted as in ``greedy_oracle``.
 
     Args:
         sentences: sentences of a document.
@@ -62,7 +62,9 @@ def recalled_sentences(
         Indices in document order.
     """
     tokenize = words_by_script(summary)
-    bigrams = _IncrementalRouge(*count_ngrams(sentences, [summary], 2, tokenize=tokenize))
+    bigrams = _IncrementalRouge(
+        *count_ngrams(sentences, [summary], 2, tokenize=tokenize)
+    )
     lengths = np.asarray(sizes)
     selected: list[int] = []
     while len(selected) < len(sentences):
@@ -97,7 +99,11 @@ class _IncrementalRouge:
     def scores_after_adding(self) -> np.ndarray:
         """Returns float64 [n]: F1 after adding each of the texts."""
         texts, overlap = self._texts, self._overlap + self.gains()
-        return 2 * overlap / np.maximum(self._total + texts.total + self._reference_total, 1)
+        return (
+            2
+            * overlap
+            / np.maximum(self._total + texts.total + self._reference_total, 1)
+        )
 
     def add(self, index: int) -> None:
         """Adds a text to the collection."""

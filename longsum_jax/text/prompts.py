@@ -1,8 +1,8 @@
 """Prompts: the text around a document in the input of a model.
 
-Every input consists of the tokens before a document, of the document, and of the tokens after it.
-Special tokens of a prompt are ids already, so that a tokenizer for plain text (``Tokenizer.plain``)
-encodes everything else.
+Every input consists of the tokens before a document, of the document, and of the tokens
+after it. Special tokens of a prompt are ids already, so that a tokenizer for plain text
+(``Tokenizer.plain``) encodes everything else.
 """
 
 import dataclasses
@@ -40,11 +40,11 @@ class Prompt:
     """The text around a document.
 
     Attributes:
-        before, after: parts of the text before and after the document: texts, ids of special
-            tokens, and None for the query.
+        before, after: parts of the text before and after the document: texts, ids of
+            special tokens, and None for the query.
         query: text of the query, with the field "{query}".
-        needs_query: True if every document must have a query; otherwise a missing query is the
-            empty text. None if documents must not have a query.
+        needs_query: True if every document must have a query; otherwise a missing query
+            is the empty text. None if documents must not have a query.
         is_complete: True if no special tokens are added around the input.
     """
 
@@ -54,7 +54,9 @@ class Prompt:
     needs_query: bool | None = False
     is_complete: bool = False
 
-    def encode(self, tokenizer: Tokenizer, document: str, query: str | None) -> PromptedIds:
+    def encode(
+        self, tokenizer: Tokenizer, document: str, query: str | None
+    ) -> PromptedIds:
         """Returns the tokens of an input without the special tokens around it.
 
         Args:
@@ -70,7 +72,9 @@ class Prompt:
         ids, end = _encode_parts(tokenizer, self._texts(self.after, query))
         return PromptedIds(head, ids + tokenizer.encode(end) if end else ids)
 
-    def document_ends(self, tokenizer: Tokenizer, document: str, query: str | None) -> list[int]:
+    def document_ends(
+        self, tokenizer: Tokenizer, document: str, query: str | None
+    ) -> list[int]:
         """Returns the end of every token of the head in the document.
 
         Args:
@@ -122,7 +126,9 @@ class Prompt:
         self._check_query(query)
         return _encode_parts(tokenizer, self._texts(self.before, query))
 
-    def _texts(self, parts: Iterable[str | int | None], query: str | None) -> Iterable[str | int]:
+    def _texts(
+        self, parts: Iterable[str | int | None], query: str | None
+    ) -> Iterable[str | int]:
         text = self.query.replace(_QUERY, query) if query else ""
         return [text if part is None else part for part in parts]
 
@@ -153,17 +159,21 @@ def prefix_prompt(prefix: str, tokenizer: Tokenizer | None = None) -> Prompt:
     return dataclasses.replace(NO_PROMPT, before=(*parts, None))
 
 
-def make_prompt(tokenizer: Tokenizer, template: str | None, prefix: str | None) -> Prompt:
+def make_prompt(
+    tokenizer: Tokenizer, template: str | None, prefix: str | None
+) -> Prompt:
     """Returns the prompt of a model.
 
     Args:
         tokenizer: tokenizer of the model, possibly with a chat template.
-        template: text with the field "{document}" and possibly "{query}"; with a chat template, the
-            message of the user. None for the model's default.
-        prefix: text before every document that the model was trained with; None if it has none.
+        template: text with the field "{document}" and possibly "{query}"; with a chat
+            template, the message of the user. None for the model's default.
+        prefix: text before every document that the model was trained with; None if it
+            has none.
 
     Raises:
-        InputError: a template without "{document}" or with two, or a chat template that fails.
+        InputError: a template without "{document}" or with two, or a chat template that
+            fails.
     """
     chat = tokenizer.chat_template if prefix is None else None
     if template is None and chat is None:
@@ -227,7 +237,9 @@ def _split_special(text: str, tokenizer: Tokenizer) -> list[str | int]:
     return [part for part in parts if part != ""]
 
 
-def _encode_parts(tokenizer: Tokenizer, parts: Iterable[str | int]) -> tuple[list[int], str]:
+def _encode_parts(
+    tokenizer: Tokenizer, parts: Iterable[str | int]
+) -> tuple[list[int], str]:
     """Returns the ids up to the last special token, and the text after it."""
     ids: list[int] = []
     text = ""

@@ -27,7 +27,16 @@ _MAX_ARRAY_BYTES = 2**30  # largest size of a JSON array, which is parsed at onc
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # The usual names of columns, in the order of preference.
 DOCUMENT_NAMES = (
-    *("document", "article", "report", "dialogue", "transcript", "text", "source", "input"),
+    *(
+        "document",
+        "article",
+        "report",
+        "dialogue",
+        "transcript",
+        "text",
+        "source",
+        "input",
+    ),
     *("content", "body"),
 )
 SUMMARY_NAMES = ("summary", "highlights", "abstract", "target", "output")
@@ -41,17 +50,19 @@ _PARQUET_ROWS = 64  # rows in memory at a time
 Row = dict[str, Any]
 
 
-def read_rows(path: str | Path, max_bytes: int = MAX_BYTES) -> Iterator[tuple[int, Row]]:
+def read_rows(
+    path: str | Path, max_bytes: int = MAX_BYTES
+) -> Iterator[tuple[int, Row]]:
     """Yields the number, from 1, and the fields of every row of a file.
 
-    The suffix selects the format: ``.csv`` and ``.tsv`` (UTF-8, with a header line), ``.parquet``
-    (needs pyarrow), ``.json`` with an array of objects; every other file has one JSON object per
-    line. All but Parquet may be compressed (``.csv.gz``). The number of a row is its line in the
-    file; of an array or Parquet file, its position.
+    The suffix selects the format: ``.csv`` and ``.tsv`` (UTF-8, with a header line),
+    ``.parquet`` (needs pyarrow), ``.json`` with an array of objects; every other file
+    has one JSON object per line. All but Parquet may be compressed (``.csv.gz``). The
+    number of a row is its line in the file; of an array or Parquet file, its position.
 
     Raises:
-        InputError: a row is invalid, the file is missing, unreadable, empty or damaged, or the file
-            or a line is too large.
+        InputError: a row is invalid, the file is missing, unreadable, empty or damaged,
+            or the file or a line is too large.
     """
     suffix = _data_suffix(path)
     if suffix == ".parquet":
@@ -67,14 +78,18 @@ def read_rows(path: str | Path, max_bytes: int = MAX_BYTES) -> Iterator[tuple[in
         yield number, row
         empty = False
     if empty:
-        raise InputError(f"{path}: the file is empty; give a file with one JSON object a line")
+        raise InputError(
+            f"{path}: the file is empty; give a file with one JSON object a line"
+        )
 
 
-def choose_keys(row: Collection[str], keys: str, usual: tuple[str, ...], path: str) -> str:
+def choose_keys(
+    row: Collection[str], keys: str, usual: tuple[str, ...], path: str
+) -> str:
     """Returns the keys "a|b" to read in a file: ``keys``, or a usual name of its first row.
 
-    A usual name is chosen only if ``keys`` are a default and none of them exists. The choice is
-    logged once.
+    A usual name is chosen only if ``keys`` are a default and none of them exists. The
+    choice is logged once.
 
     Args:
         row: keys of the first row.
@@ -112,7 +127,11 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     suffix = Path(path).suffix
     try:
         is_packed = suffix in SUFFIXES
-        with open_compressed(path, suffix, str(path)) if is_packed else open(path, "rb") as stream:
+        with (
+            open_compressed(path, suffix, str(path))
+            if is_packed
+            else open(path, "rb") as stream
+        ):
             yield stream
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
@@ -134,7 +153,9 @@ def decode_utf8(content: bytes, where: str) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         byte = f"0x{content[error.start]:02x} at position {error.start}"
-        raise InputError(f"{where}: byte {byte} is not UTF-8; convert the file to UTF-8") from None
+        raise InputError(
+            f"{where}: byte {byte} is not UTF-8; convert the file to UTF-8"
+        ) from None
 
 
 def _lines(
@@ -167,7 +188,9 @@ def _json_rows(path: str | Path, max_bytes: int) -> Iterator[tuple[int, Row]]:
 
 def _object(row: Any, where: str, remedy: str) -> Row:
     if not isinstance(row, dict):
-        raise InputError(f"{where}: expected a JSON object, got {type(row).__name__}; {remedy}")
+        raise InputError(
+            f"{where}: expected a JSON object, got {type(row).__name__}; {remedy}"
+        )
     return row
 
 
@@ -213,13 +236,14 @@ def table_rows(
     """Yields the line number and the cells by column of every row, or the error of the row.
 
     Args:
-        lines: lines of a table with their line ends. The first line with text has the names of the
-            columns; a line "sep=;" may precede it, as written by Excel.
+        lines: lines of a table with their line ends. The first line with text has the
+            names of the columns; a line "sep=;" may precede it, as written by Excel.
         name: name of the file, for errors.
-        delimiter: character between cells; None for a comma, semicolon, tab or bar, whichever is
-            most frequent in the header.
+        delimiter: character between cells; None for a comma, semicolon, tab or bar,
+            whichever is most frequent in the header.
         max_cell: maximum number of characters in a cell.
-        check_header: function called with the names of the columns before the first row.
+        check_header: function called with the names of the columns before the first
+            row.
     """
     lines = iter(lines)
     header, num_lines_before = "", 0
@@ -257,9 +281,12 @@ def _joined(header: str, lines: Iterator[str]) -> Iterator[str]:
     yield from lines
 
 
-def _cells(row: dict[Any, Any], name: str, delimiter: str) -> Mapping[str, Any] | InputError:
+def _cells(
+    row: dict[Any, Any], name: str, delimiter: str
+) -> Mapping[str, Any] | InputError:
     """Returns the cells of a row by column, or the error that the row has too many cells."""
-    beyond_columns = row.pop(None, [])  # cells without a column, as collected by the csv module
+    # cells without a column, as collected by the csv module
+    beyond_columns = row.pop(None, [])
     if any(beyond_columns):  # programs write empty ones
         num_cells = len(row) + len(beyond_columns)
         cells = f"{num_cells} cells in {counted(len(row), 'column')}"

@@ -2,8 +2,8 @@
 
 Source: AWESOME (Cao & Wang 2023), section 3.2.
 
-Sources consist of the tokens of the segmented document, so their lengths are exact and nothing is
-truncated.
+Sources consist of the tokens of the segmented document, so their lengths are exact and
+nothing is truncated.
 """
 
 import bisect
@@ -25,8 +25,8 @@ class SalientTextOptions:
     """The layout of a segment and important sentences of other segments.
 
     Attributes:
-        order: "document" puts earlier sentences, the segment, later sentences; "current_first" puts
-            the segment first.
+        order: "document" puts earlier sentences, the segment, later sentences;
+            "current_first" puts the segment first.
         past, current, future: labels before each group; an empty group has no label.
     """
 
@@ -54,8 +54,8 @@ class TokenSpan(NamedTuple):
 def inclusion_order(salient: Sequence[int], segment: Segment) -> list[int]:
     """Returns the important sentences outside a segment, outermost first.
 
-    The order is earliest past, last future, second earliest past, second last future and so on.
-    When one side is exhausted, the other continues.
+    The order is earliest past, last future, second earliest past, second last future
+    and so on. When one side is exhausted, the other continues.
 
     Args:
         salient: indices of important sentences, ascending.
@@ -110,15 +110,18 @@ def segment_sources(
 ) -> list[list[int]]:
     """Returns the source of every segment as token ids, including special tokens.
 
-    Every segment stands in the prompt with the query. Important sentences of other segments
-    are added in their ``inclusion_order`` until one does not fit, and appear in document order
-    under their labels.
+    Every segment stands in the prompt with the query. Important sentences of other
+    segments are added in their ``inclusion_order`` until one does not fit, and appear
+    in document order under their labels.
 
     Args:
-        document: document cut by the same tokenizer into segments of at most ``room_for_text``.
-        limit: maximum length of a source in tokens, including labels and special tokens.
+        document: document cut by the same tokenizer into segments of at most
+            ``room_for_text``.
+        limit: maximum length of a source in tokens, including labels and special
+            tokens.
         prompt, query: text around every segment.
-        salient: indices of the important sentences, ascending; None for segments without labels.
+        salient: indices of the important sentences, ascending; None for segments
+            without labels.
 
     Raises:
         InputError: a segment does not fit.
@@ -144,7 +147,11 @@ def segment_sources(
         if salient:
             order = inclusion_order(salient, segment)
             groups |= _important(document, order, segment, labels, room - len(current))
-        names = ("current", "past", "future") if options.order == "current_first" else groups
+        names = (
+            ("current", "past", "future")
+            if options.order == "current_first"
+            else groups
+        )
         ids = list(lead)
         for name in names:
             ids += groups[name]
@@ -167,8 +174,8 @@ def salient_spans(
 
     Args:
         salient: indices of the important sentences, ascending.
-        budget: maximum number of tokens per segment. Sentences are added whole, in their
-            ``inclusion_order``, until one does not fit.
+        budget: maximum number of tokens per segment. Sentences are added whole, in
+            their ``inclusion_order``, until one does not fit.
         prompt, query: text around every segment in its source.
     """
     lead = prompt.encode(tokenizer, "", query).head
@@ -176,10 +183,16 @@ def salient_spans(
     sentence_spans = _sentence_spans(document, offset)
     spans = []
     for segment in document.segments:
-        candidates = [sentence_spans[sentence] for sentence in inclusion_order(salient, segment)]
+        candidates = [
+            sentence_spans[sentence] for sentence in inclusion_order(salient, segment)
+        ]
         totals = itertools.accumulate(span.stop - span.start for span in candidates)
         spans.append(
-            [span for span, total in zip(candidates, totals, strict=True) if total <= budget]
+            [
+                span
+                for span, total in zip(candidates, totals, strict=True)
+                if total <= budget
+            ]
         )
     return spans
 
@@ -195,7 +208,9 @@ def _important(
     selected: dict[str, list[int]] = {"past": [], "future": []}
     for sentence in order:
         side = "past" if sentence < segment.first else "future"
-        room -= len(document.token_ids[sentence]) + (0 if selected[side] else len(labels[side]))
+        room -= len(document.token_ids[sentence]) + (
+            0 if selected[side] else len(labels[side])
+        )
         if room < 0:
             break
         selected[side].append(sentence)

@@ -24,7 +24,8 @@ def segment_targets(
 
     Args:
         segments: texts of a document's segments.
-        summary: summary of the document. Sentences keep their order and are joined by spaces.
+        summary: summary of the document. Sentences keep their order and are joined by
+            spaces.
         metric, stemmer: see ``assign_sentences``.
 
     Returns:
@@ -52,10 +53,10 @@ def assign_sentences(
     Args:
         segments: S texts, the references.
         sentences: R sentences of a summary, the predictions.
-        metric: "precision" is the fraction of the sentence that the segment covers; "f1" favors
-            short segments.
-        stemmer: whether to compare words by their stems (Porter), as in Se3 (Moro & Ragazzi 2022),
-            which introduced this assignment.
+        metric: "precision" is the fraction of the sentence that the segment covers;
+            "f1" favors short segments.
+        stemmer: whether to compare words by their stems (Porter), as in Se3 (Moro &
+            Ragazzi 2022), which introduced this assignment.
 
     Raises:
         InputError: there are no segments, or the metric is unknown.
@@ -66,27 +67,44 @@ def assign_sentences(
         )
     if metric not in get_args(TargetMetric):
         suggestion = did_you_mean(metric, get_args(TargetMetric))
-        raise InputError(f'segments.target_metric: "{metric}" is not allowed; {suggestion}')
-    scores = np.sum([_rouge_n(segments, sentences, n, metric, stemmer) for n in (1, 2)], axis=0)
+        raise InputError(
+            f'segments.target_metric: "{metric}" is not allowed; {suggestion}'
+        )
+    scores = np.sum(
+        [_rouge_n(segments, sentences, n, metric, stemmer) for n in (1, 2)], axis=0
+    )
     # Equal fractions may differ in the last digit.
     return scores.round(12).argmax(0)
 
 
 def _rouge_n(
-    segments: Sequence[str], sentences: Sequence[str], n: int, metric: TargetMetric, stemmer: bool
+    segments: Sequence[str],
+    sentences: Sequence[str],
+    n: int,
+    metric: TargetMetric,
+    stemmer: bool,
 ) -> np.ndarray:
     """Returns ROUGE-n of each sentence against each segment, float64 [S, R]."""
     tokenize = _stemmed_words if stemmer else unicode_words
-    segment_counts, sentence_counts = count_ngrams(segments, sentences, n, tokenize=tokenize)
-    # [S, P]: count of each of the P n-grams of the sentences in the segment, clipped to its count
-    # in the sentence. Sums over the n-grams of one sentence are differences of running sums.
-    shared = np.minimum(segment_counts.dense()[:, sentence_counts.ngram], sentence_counts.counts)
+    segment_counts, sentence_counts = count_ngrams(
+        segments, sentences, n, tokenize=tokenize
+    )
+    # [S, P]: count of each of the P n-grams of the sentences in the segment, clipped to
+    # its count in the sentence. Sums over the n-grams of one sentence are differences
+    # of running sums.
+    shared = np.minimum(
+        segment_counts.dense()[:, sentence_counts.ngram], sentence_counts.counts
+    )
     starts = np.searchsorted(sentence_counts.text, np.arange(len(sentences) + 1))
     sums = np.concatenate([np.zeros((len(segments), 1)), shared.cumsum(1)], axis=1)
     overlap = sums[:, starts[1:]] - sums[:, starts[:-1]]
     if metric == "precision":
         return overlap / np.maximum(sentence_counts.total, 1)
-    return 2 * overlap / np.maximum(segment_counts.total[:, None] + sentence_counts.total, 1)
+    return (
+        2
+        * overlap
+        / np.maximum(segment_counts.total[:, None] + sentence_counts.total, 1)
+    )
 
 
 def _stemmed_words(text: str) -> list[str]:

@@ -5,7 +5,8 @@ Source: AWESOME (Cao & Wang 2023), appendix A.1, algorithm 1, after Se3.
     sentences   s0 s1 s2 s3 s4 s5 s6 s7 s8
                             |-- segment grows --|          up to min_tokens: every sentence joins
                                     s4 ?       up to max_tokens: s4 joins if it is more similar to
-                                               s0..s3 than to the window of min_tokens after it
+                                               s0..s3 than to the window of min_tokens
+                                               after it
                 [s0 s1 s2 s3] [s4 s5 ...       otherwise it begins the next segment
 """
 
@@ -23,7 +24,8 @@ from longsum_jax.text.sentences import sentence_ends, split_sentences
 from longsum_jax.text.tfidf import tfidf_vectors
 from longsum_jax.tokenizers.base import Tokenizer
 
-SentenceEncoder = Callable[[Sequence[str]], np.ndarray]  # sentences -> float [n, d], of any length
+# sentences -> float [n, d], of any length
+SentenceEncoder = Callable[[Sequence[str]], np.ndarray]
 SplitMoves = Literal["sentence", "window"]
 _TOLERANCE = 1e-6  # equal means of float32 cosines may differ by rounding
 
@@ -33,17 +35,19 @@ class SegmentOptions:
     """Options of segmentation; token counts exclude special tokens.
 
     Attributes:
-        min_tokens: minimum length of a segment in tokens, reached by adding whole sentences.
-        max_tokens: length at which a segment ends. Between the two a sentence joins the more
-            similar side. As in algorithm 1 the length is checked before a sentence is added, so
-            that a segment may exceed it by one sentence.
-        max_segment_tokens: hard limit of a segment; None for no limit. A sentence longer than this,
-            or than ``max_tokens``, is cut between words, or inside a word if it has no space.
+        min_tokens: minimum length of a segment in tokens, reached by adding whole
+            sentences.
+        max_tokens: length at which a segment ends. Between the two a sentence joins the
+            more similar side. As in algorithm 1 the length is checked before a sentence
+            is added, so that a segment may exceed it by one sentence.
+        max_segment_tokens: hard limit of a segment; None for no limit. A sentence
+            longer than this, or than ``max_tokens``, is cut between words, or inside a
+            word if it has no space.
         strict: whether ``max_tokens`` is a hard limit as well (as in Se3's code).
-        next_includes_sentence: whether the window after a sentence, with which it is compared,
-            includes the sentence itself.
-        split_moves: beginning of a new segment: only the "sentence" (algorithm 1), or the whole
-            "window" that it was compared with (Se3's code).
+        next_includes_sentence: whether the window after a sentence, with which it is
+            compared, includes the sentence itself.
+        split_moves: beginning of a new segment: only the "sentence" (algorithm 1), or
+            the whole "window" that it was compared with (Se3's code).
     """
 
     min_tokens: int = 512
@@ -59,7 +63,10 @@ class SegmentOptions:
                 f"segments.min_tokens={self.min_tokens} and max_tokens={self.max_tokens} must be "
                 "at least 1 and in this order; change either"
             )
-        if self.max_segment_tokens is not None and self.max_segment_tokens < self.min_tokens:
+        if (
+            self.max_segment_tokens is not None
+            and self.max_segment_tokens < self.min_tokens
+        ):
             raise InputError(
                 f"segments.max_segment_tokens={self.max_segment_tokens} is below "
                 f"min_tokens={self.min_tokens}; raise it or lower min_tokens"
@@ -103,10 +110,12 @@ class SegmentedDocument(NamedTuple):
 
     Attributes:
         text: text of the document.
-        sentences: sentences without surrounding white space; long sentences are cut into pieces,
-            which may be blank.
-        token_ids: token ids of each sentence and the white space before it, without special tokens.
-        segments: segments in document order; every character and every sentence is in exactly one.
+        sentences: sentences without surrounding white space; long sentences are cut
+            into pieces, which may be blank.
+        token_ids: token ids of each sentence and the white space before it, without
+            special tokens.
+        segments: segments in document order; every character and every sentence is in
+            exactly one.
     """
 
     text: str
@@ -121,7 +130,9 @@ class SegmentedDocument(NamedTuple):
     def segment_ids(self, index: int) -> list[int]:
         """Returns the token ids of a segment, ``num_tokens`` of them."""
         segment = self.segments[index]
-        return list(itertools.chain.from_iterable(self.token_ids[segment.first : segment.end]))
+        return list(
+            itertools.chain.from_iterable(self.token_ids[segment.first : segment.end])
+        )
 
 
 def segment_document(
@@ -149,7 +160,10 @@ def segment_document(
         cuts = [0, *borders, len(text)]
         parts = [text[start:stop] for start, stop in itertools.pairwise(cuts)]
         return _together(
-            [segment_document(part, tokenizer, options, encoder, (), headings) for part in parts]
+            [
+                segment_document(part, tokenizer, options, encoder, (), headings)
+                for part in parts
+            ]
         )
     sentences = split_sentences(text)
     if not sentences:
@@ -160,7 +174,9 @@ def segment_document(
     slices = [text[start:stop] for start, stop in itertools.pairwise(bounds)]
     token_ids = tokenizer.encode_batch(slices)
     if max(map(len, token_ids)) > options.longest_sentence:
-        slices, token_ids = _split_long(slices, token_ids, options.longest_sentence, tokenizer)
+        slices, token_ids = _split_long(
+            slices, token_ids, options.longest_sentence, tokenizer
+        )
         sentences = [piece.strip() for piece in slices]
     lengths = [len(ids) for ids in token_ids]
     vectors = None if sum(lengths) <= options.longest_sentence else encoder(sentences)
@@ -203,10 +219,10 @@ def segment_ranges(
 
     Args:
         lengths: number of tokens of each sentence.
-        vectors: float [n, d], vector of each sentence, of any norm; None for a document of one
-            segment.
-        sections: indices of sentences that begin a section of the document. A segment begins there
-            if the previous one is long enough.
+        vectors: float [n, d], vector of each sentence, of any norm; None for a document
+            of one segment.
+        sections: indices of sentences that begin a section of the document. A segment
+            begins there if the previous one is long enough.
     """
     total = np.cumsum([0, *lengths]).tolist()
     if total[-1] <= options.longest_sentence:
@@ -258,7 +274,10 @@ def _next_end(
     after = (vectors[start:stop] @ sentence).mean()
     if after <= before + _TOLERANCE:
         return None
-    moves = options.split_moves == "window" and total[stop] - total[position] <= options.limit
+    moves = (
+        options.split_moves == "window"
+        and total[stop] - total[position] <= options.limit
+    )
     return stop if moves else position + 1
 
 
@@ -293,7 +312,9 @@ def _split_long(
                 f"one character takes more than segments.max_tokens={limit} tokens; raise it"
             )
         # Only the pieces of cut slices are encoded again.
-        new_ids = iter(tokenizer.encode_batch(list(itertools.chain.from_iterable(changed))))
+        new_ids = iter(
+            tokenizer.encode_batch(list(itertools.chain.from_iterable(changed)))
+        )
         slices, old_ids, token_ids = [], token_ids, []
         for pieces, ids in zip(pieces_of_slices, old_ids, strict=True):
             slices += pieces

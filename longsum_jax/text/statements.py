@@ -55,8 +55,8 @@ class Flag(NamedTuple):
         kind: kind of the entity.
         text: text in the summary.
         start: position in the summary sentence.
-        missing: "document" if it is missing in the whole document, "sources" if it is missing only
-            in the sources of the sentence.
+        missing: "document" if it is missing in the whole document, "sources" if it is
+            missing only in the sources of the sentence.
     """
 
     kind: EntityKind
@@ -70,8 +70,8 @@ class Reason(NamedTuple):
 
     Attributes:
         name: display name of the group.
-        contribution: contribution to the score of a sentence, relative to the average over the
-            sentences of the document.
+        contribution: contribution to the score of a sentence, relative to the average
+            over the sentences of the document.
     """
 
     name: str
@@ -101,11 +101,13 @@ class Statement(NamedTuple):
         text: text of the sentence, with single spaces as white space.
         start, end: position in the summary; ``end`` is exclusive.
         sources: sentences of the document; the source with the largest share first.
-        support: share of the words and word pairs of the sentence in its sources, from 0 to 1, or
-            the score of an entailment model, from -1 to 1.
+        support: share of the words and word pairs of the sentence in its sources, from
+            0 to 1, or the score of an entailment model, from -1 to 1.
         is_supported: True if the support is sufficient.
-        flags: names, numbers and dates that are not in the document, or not in its sources.
-        explanation: explanation of the extraction; None if the sentence was not extracted.
+        flags: names, numbers and dates that are not in the document, or not in its
+            sources.
+        explanation: explanation of the extraction; None if the sentence was not
+            extracted.
     """
 
     text: str

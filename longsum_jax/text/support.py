@@ -34,7 +34,19 @@ _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _SCALES = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _SCALED = re.compile(rf"{_NUMBER.pattern}\s+(?:{'|'.join(_SCALES)})\b", re.IGNORECASE)
 _SPELLED = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *(
+        "zero",
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+    ),
     *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen"),
     *("eighteen", "nineteen", "twenty"),
 )
@@ -45,7 +57,8 @@ class PlacedSentences(NamedTuple):
 
     Attributes:
         text: text of the document.
-        sentences: result of ``bounded_sentences`` after line breaks inside sentences were joined.
+        sentences: result of ``bounded_sentences`` after line breaks inside sentences
+            were joined.
         starts, ends: int [n], see ``sentence_spans``.
         outline: outline of the document.
     """
@@ -88,7 +101,9 @@ class PlacedSentences(NamedTuple):
         return in_line(self.text[start:end]).strip(_HEADING_MARKS) or None
 
 
-def find_statements(summary: str, document: str, outline: Outline = NO_OUTLINE) -> list[Statement]:
+def find_statements(
+    summary: str, document: str, outline: Outline = NO_OUTLINE
+) -> list[Statement]:
     """Returns the sentences of a summary with their sources, found by shared n-grams.
 
     Sources are found by ``alignment.align``, flags by ``find_flags``.
@@ -104,7 +119,9 @@ def find_statements(summary: str, document: str, outline: Outline = NO_OUTLINE) 
     placed = PlacedSentences.of(document, outline)
     starts, ends = sentence_spans(summary, written)
     supports = align(written, placed.sentences)
-    flags = find_flags(written, placed.sentences, [support.indices for support in supports])
+    flags = find_flags(
+        written, placed.sentences, [support.indices for support in supports]
+    )
     return [
         Statement(
             text=written[i],
@@ -132,21 +149,23 @@ def find_flags(
 ) -> list[list[Flag]]:
     """Flags the names, numbers and dates of each summary sentence that are missing.
 
-    Entities are found by the rules of ``text.entities``. Numbers are compared by value, written in
-    digits, with thousand to trillion, or in words up to twenty. A name or a date is found if its
-    words are adjacent, regardless of case, or all in one sentence.
+    Entities are found by the rules of ``text.entities``. Numbers are compared by value,
+    written in digits, with thousand to trillion, or in words up to twenty. A name or a
+    date is found if its words are adjacent, regardless of case, or all in one sentence.
 
     Args:
         sentences: sentences of the summary.
         document: sentences of the document.
-        sources: indices of the sources of each summary sentence; None to flag only entities missing
-            in the whole document.
+        sources: indices of the sources of each summary sentence; None to flag only
+            entities missing in the whole document.
     """
     vocabulary = _Vocabulary(document)
     flags = []
     for number, entities in enumerate(find_entities(sentences)):
         near = (
-            vocabulary if sources is None else _Vocabulary([document[i] for i in sources[number]])
+            vocabulary
+            if sources is None
+            else _Vocabulary([document[i] for i in sources[number]])
         )
         flags.append(list(_missing(entities, vocabulary, near)))
     return flags
@@ -198,7 +217,9 @@ class _Vocabulary:
     @functools.cached_property
     def _values(self) -> set[float | str]:
         text = "\n".join(self._sentences)
-        spelled = {value for value, word in enumerate(_SPELLED) if word in self._holders}
+        spelled = {
+            value for value, word in enumerate(_SPELLED) if word in self._holders
+        }
         plain = {_value(match[0]) for match in _NUMBER.finditer(text)}
         return plain | {_amount(match[0]) for match in _SCALED.finditer(text)} | spelled
 

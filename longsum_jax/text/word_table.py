@@ -14,7 +14,8 @@ class WordTable(NamedTuple):
     Attributes:
         ids: int [words], id of every word; ids are assigned in order of appearance.
         rows: int [words], index of the sentence of every word, ascending.
-        row, word, counts: int [pairs], one entry for each sentence and word in it, ordered by both.
+        row, word, counts: int [pairs], one entry for each sentence and word in it,
+            ordered by both.
         names: distinct words by id.
         num_sentences: number of sentences, with or without words.
     """
@@ -34,7 +35,9 @@ class WordTable(NamedTuple):
 
     def by_sentence(self, values: np.ndarray) -> np.ndarray:
         """Returns float64 [sentences], sums of one value per pair."""
-        return np.bincount(self.row, values, self.num_sentences).astype(np.float64, copy=False)
+        return np.bincount(self.row, values, self.num_sentences).astype(
+            np.float64, copy=False
+        )
 
     def by_word(self, values: np.ndarray) -> np.ndarray:
         """Returns float64 [size], sums of one value per pair."""
@@ -59,8 +62,8 @@ def word_table(
     Args:
         sentences: sentences of a document.
         words_of: function that splits a sentence into words.
-        stem: function that maps a word to its stem, called once per distinct word; None for the
-            word itself.
+        stem: function that maps a word to its stem, called once per distinct word; None
+            for the word itself.
     """
     words = [words_of(sentence) for sentence in sentences]
     numbers: dict[str, int] = collections.defaultdict(itertools.count().__next__)
@@ -68,7 +71,9 @@ def word_table(
     if stem is not None:
         distinct = dict.fromkeys(itertools.chain.from_iterable(words))
         number_of = {word: numbers[stem(word)] for word in distinct}
-    ids = np.fromiter(map(number_of.__getitem__, itertools.chain.from_iterable(words)), np.int64)
+    ids = np.fromiter(
+        map(number_of.__getitem__, itertools.chain.from_iterable(words)), np.int64
+    )
     rows = np.repeat(np.arange(len(words)), [len(line) for line in words])
     size = max(len(numbers), 1)
     pairs, counts = np.unique(rows * size + ids, return_counts=True)

@@ -49,7 +49,9 @@ class Tokenizer(Protocol):
         White space may be part of a token.
         """
 
-    def add_special_tokens(self, ids: Sequence[int], limit: int | None = None) -> list[int]:
+    def add_special_tokens(
+        self, ids: Sequence[int], limit: int | None = None
+    ) -> list[int]:
         """Returns ``ids`` with the model's special tokens around them, at most ``limit`` ids."""
 
     def join_pair(
@@ -78,7 +80,9 @@ class Tokenizer(Protocol):
         """
 
 
-def first_tokens(words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> list[int]:
+def first_tokens(
+    words: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]
+) -> list[int]:
     """Returns the index of the first token of every word, from character spans of words and tokens.
 
     It is ``NO_TOKEN`` for a word without tokens, whose characters the tokenizer drops.

@@ -17,14 +17,15 @@ NAMED = {"<pad>": 0, "</s>": 1, "<unk>": 2}
 class ByteTokenizer(SpecialTokenTemplate):
     """Encodes UTF-8 bytes as ids from 3 on, as ByT5 does.
 
-    Extra ids follow the bytes, `<extra_id_0>` first as in transformers, and are followed by added
-    tokens. White space around `<pad>`, `</s>` and `<unk>` is part of these tokens.
+    Extra ids follow the bytes, `<extra_id_0>` first as in transformers, and are
+    followed by added tokens. White space around `<pad>`, `</s>` and `<unk>` is part of
+    these tokens.
 
     Args:
         extra_ids: number of `<extra_id_n>` sentinels.
         unused_ids: number of rows without a token at the end of the embedding.
-        added: additional tokens in the order of their ids, {"content": text, "special": ...};
-            special ones are dropped from decoded text.
+        added: additional tokens in the order of their ids, {"content": text, "special":
+            ...}; special ones are dropped from decoded text.
     """
 
     pad_id, eos_id, unk_id = NAMED.values()
@@ -32,11 +33,15 @@ class ByteTokenizer(SpecialTokenTemplate):
     middle_ids = suffix_ids = (eos_id,)
 
     def __init__(
-        self, extra_ids: int = 0, unused_ids: int = 0, added: Sequence[Mapping[str, Any]] = ()
+        self,
+        extra_ids: int = 0,
+        unused_ids: int = 0,
+        added: Sequence[Mapping[str, Any]] = (),
     ):
         self.extra_ids, self.unused_ids = extra_ids, unused_ids
         self._added = [
-            {"content": token["content"], "special": bool(token.get("special"))} for token in added
+            {"content": token["content"], "special": bool(token.get("special"))}
+            for token in added
         ]
         sentinels = [f"<extra_id_{index}>" for index in range(extra_ids)]
         following = [*sentinels, *(token["content"] for token in self._added)]
@@ -74,7 +79,9 @@ class ByteTokenizer(SpecialTokenTemplate):
 
     def save(self, directory: str | Path) -> None:
         entries = self._added_entries() if self._added else {}
-        write_config(directory, "ByT5Tokenizer", self.extra_ids, self.unused_ids, **entries)
+        write_config(
+            directory, "ByT5Tokenizer", self.extra_ids, self.unused_ids, **entries
+        )
 
     def _added_entries(self) -> dict[str, Any]:
         """Returns all tokens except the bytes, in transformers' format for added tokens."""

@@ -27,7 +27,11 @@ from longsum_jax.tokenizers.files import (
     write_json,
 )
 from longsum_jax.tokenizers.json_checks import check_tokenizer_json
-from longsum_jax.tokenizers.legacy_vocabulary import bert_entries, make_token, tokenizers_library
+from longsum_jax.tokenizers.legacy_vocabulary import (
+    bert_entries,
+    make_token,
+    tokenizers_library,
+)
 from longsum_jax.tokenizers.sentencepiece import break_lines
 from longsum_jax.tokenizers.special_tokens import SpecialTokenTemplate
 
@@ -56,22 +60,22 @@ _NOT_SAVED = (
 class JsonTokenizer(SpecialTokenTemplate):
     """A tokenizer.json, run by the `tokenizers` library.
 
-    The truncation and padding of the file are disabled. Unigram models with a piece `<n>`, such as
-    PEGASUS, write line breaks as `<n>`; ``decode`` converts them back.
+    The truncation and padding of the file are disabled. Unigram models with a piece
+    `<n>`, such as PEGASUS, write line breaks as `<n>`; ``decode`` converts them back.
 
     Args:
         content: text of a tokenizer.json.
         config: entries of tokenizer_config.json, merged with special_tokens_map.json.
-        vocab_size: number of rows of the checkpoint's embedding. None takes the number in the
-            config, or one row per id. Checkpoints may lack rows for special tokens that their model
-            never needs (`<mask>` in facebook/bart-large-cnn); in a text they become the unknown
-            token.
+        vocab_size: number of rows of the checkpoint's embedding. None takes the number
+            in the config, or one row per id. Checkpoints may lack rows for special
+            tokens that their model never needs (`<mask>` in facebook/bart-large-cnn);
+            in a text they become the unknown token.
         where: name of the content in error messages.
         more: tokens that the content may lack, each its text or {"content": text, ...}.
 
     Raises:
-        InputError: not a tokenizer, no pad, end or unknown token, too few rows, or the `tokenizers`
-            package is not installed.
+        InputError: not a tokenizer, no pad, end or unknown token, too few rows, or the
+            `tokenizers` package is not installed.
     """
 
     def __init__(
@@ -88,7 +92,8 @@ class JsonTokenizer(SpecialTokenTemplate):
         special = _special_tokens(self._tokenizer, config or {})
         self._config = {**(config or {}), **special}
         ids = {
-            name: self._tokenizer.token_to_id(token_text(token)) for name, token in special.items()
+            name: self._tokenizer.token_to_id(token_text(token))
+            for name, token in special.items()
         }
         ids.setdefault("eos_token", ids.get("sep_token"))  # BERT
         for name in ("pad_token", "eos_token", "unk_token"):
@@ -96,29 +101,46 @@ class JsonTokenizer(SpecialTokenTemplate):
                 raise InputError(
                     f'{where}: no {name} in the vocabulary; name it as "{name}" in {CONFIG}'
                 )
-        self.pad_id, self.eos_id, self.unk_id = ids["pad_token"], ids["eos_token"], ids["unk_token"]
+        self.pad_id, self.eos_id, self.unk_id = (
+            ids["pad_token"],
+            ids["eos_token"],
+            ids["unk_token"],
+        )
         self._check_unknown(where)
         self._read_template()
         # With this option special tokens inside a text are encoded as plain text.
-        self._tokenizer.encode_special_tokens = self._config.get("split_special_tokens") is True
-        self._num_ids = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values())
+        self._tokenizer.encode_special_tokens = (
+            self._config.get("split_special_tokens") is True
+        )
+        self._num_ids = 1 + max(
+            self._tokenizer.get_vocab(with_added_tokens=True).values()
+        )
         self.vocab_size = self._rows(vocab_size, where)
         mask_id = ids.get("mask_token")
-        self.mask_id = None if mask_id is None or mask_id >= self.vocab_size else mask_id
+        self.mask_id = (
+            None if mask_id is None or mask_id >= self.vocab_size else mask_id
+        )
         has_break = self._tokenizer.token_to_id("<n>") is not None
         self._breaks_lines = has_break and self._model_type == "Unigram"
-        self._cleans_spaces = self._config.get(CLEAN_SPACES) is True and self._model_type != "BPE"
+        self._cleans_spaces = (
+            self._config.get(CLEAN_SPACES) is True and self._model_type != "BPE"
+        )
         self.chat_template = default_template(self._config.get(CHAT_TEMPLATE), where)
         self.named_tokens = {name: token_text(token) for name, token in special.items()}
         self.control_ids = self._control_ids({ids[name] for name in special})
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        # Newer versions of the library add empty entries, which must not change the fingerprint.
+        # Newer versions of the library add empty entries, which must not change the
+        # fingerprint.
         content = json.loads(self._tokenizer.to_str(), object_hook=_without_nulls)
         keys = ("normalizer", "pre_tokenizer", "model", "added_tokens")
-        text = json.dumps({key: content.get(key) for key in keys}, sort_keys=True).encode()
-        return fingerprint("json", text, self.vocab_size, *self.prefix_ids, -1, *self.suffix_ids)
+        text = json.dumps(
+            {key: content.get(key) for key in keys}, sort_keys=True
+        ).encode()
+        return fingerprint(
+            "json", text, self.vocab_size, *self.prefix_ids, -1, *self.suffix_ids
+        )
 
     def encode(self, text: str) -> list[int]:
         return self._within_rows(self._encode(text)[0])
@@ -162,7 +184,9 @@ class JsonTokenizer(SpecialTokenTemplate):
                 vocabulary[index][0] = f"{_HIDDEN}{vocabulary[index][0]}{_HIDDEN}"
         else:
             content["model"]["vocab"] = {
-                f"{_HIDDEN}{piece}{_HIDDEN}" if index in self.control_ids else piece: index
+                f"{_HIDDEN}{piece}{_HIDDEN}"
+                if index in self.control_ids
+                else piece: index
                 for piece, index in vocabulary.items()
             }
         return tokenizers_library(CONFIG).Tokenizer.from_str(json.dumps(content))
@@ -170,8 +194,8 @@ class JsonTokenizer(SpecialTokenTemplate):
     def _control_ids(self, named: set[int | None]) -> frozenset[int]:
         """Returns the ids that a document must not contain.
 
-        They are named special tokens; with a chat template, whose tokens have no names, all special
-        tokens. The separator of documents is not one of them.
+        They are named special tokens; with a chat template, whose tokens have no names,
+        all special tokens. The separator of documents is not one of them.
         """
         control = {index for index in named if index is not None}
         if self.chat_template is not None:
@@ -181,7 +205,11 @@ class JsonTokenizer(SpecialTokenTemplate):
         return frozenset(control - {self.unk_id, separator})
 
     def decode(self, ids: Iterable[int]) -> str:
-        ids = [index for index in checked_ids(ids, self.vocab_size) if index < self._num_ids]
+        ids = [
+            index
+            for index in checked_ids(ids, self.vocab_size)
+            if index < self._num_ids
+        ]
         text = self._tokenizer.decode(ids, skip_special_tokens=True)
         if self._cleans_spaces:
             text = clean_spaces(text)
@@ -208,12 +236,18 @@ class JsonTokenizer(SpecialTokenTemplate):
         The steps of a class are fixed; they are not read from a tokenizer.json.
         """
         normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
-        if self._model_type == "WordPiece" and type(normalizer).__name__ == "BertNormalizer":
+        if (
+            self._model_type == "WordPiece"
+            and type(normalizer).__name__ == "BertNormalizer"
+        ):
             return {"tokenizer_class": "BertTokenizer", **bert_entries(normalizer)}
         is_byte_level = type(splitter).__name__ == "ByteLevel" and normalizer is None
         if self._model_type == "BPE" and is_byte_level:
             prefix_space = splitter.add_prefix_space
-            return {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": prefix_space}
+            return {
+                "tokenizer_class": "RobertaTokenizer",
+                "add_prefix_space": prefix_space,
+            }
         return {"tokenizer_class": "PreTrainedTokenizerFast"}
 
     def _check_unknown(self, where: str | Path) -> None:
@@ -228,12 +262,17 @@ class JsonTokenizer(SpecialTokenTemplate):
     def _read_template(self) -> None:
         """Reads the special tokens around one text and around two, from encodings of a known token.
 
-        A file may only have a template for a single text, whose tokens are then also used for two.
+        A file may only have a template for a single text, whose tokens are then also
+        used for two.
         """
         text = self._tokenizer.id_to_token(self.eos_id)
         single, pair = self._tokenizer.encode(text), self._tokenizer.encode(text, text)
-        [position] = (i for i, added in enumerate(single.special_tokens_mask) if not added)
-        first, second = (i for i, added in enumerate(pair.special_tokens_mask) if not added)
+        [position] = (
+            i for i, added in enumerate(single.special_tokens_mask) if not added
+        )
+        first, second = (
+            i for i, added in enumerate(pair.special_tokens_mask) if not added
+        )
         self.prefix_ids = tuple(single.ids[:position])
         self.middle_ids = tuple(pair.ids[first + 1 : second])
         self.suffix_ids = tuple(single.ids[position + 1 :])
@@ -253,8 +292,11 @@ class JsonTokenizer(SpecialTokenTemplate):
         added = self._tokenizer.get_added_tokens_decoder().items()
         optional = {index for index, token in added if token.special} - needed
         lacking = self._num_ids - vocab_size
-        # The sizes are compared first: an id may be any number, and the range be very long.
-        if lacking > len(optional) or not optional.issuperset(range(vocab_size, self._num_ids)):
+        # The sizes are compared first: an id may be any number, and the range be very
+        # long.
+        if lacking > len(optional) or not optional.issuperset(
+            range(vocab_size, self._num_ids)
+        ):
             unused_rows(self._num_ids, vocab_size, where)
         return vocab_size
 
@@ -282,7 +324,9 @@ def _open(content: str, where: str | Path) -> Any:
 def _add_lacking(tokenizer: Any, tokens: Iterable[Any]) -> None:
     """Adds the tokens that are not yet added tokens of a tokenizer, at the next ids."""
     present = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
-    lacking = [make_token(token) for token in tokens if token_text(token) not in present]
+    lacking = [
+        make_token(token) for token in tokens if token_text(token) not in present
+    ]
     tokenizer.add_tokens(lacking)
 
 
@@ -301,7 +345,9 @@ def _special_tokens(tokenizer: Any, config: Mapping[str, Any]) -> dict[str, Any]
         ]
         if listed:
             special[name] = listed[0]
-    added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+    added = {
+        token.content: token for token in tokenizer.get_added_tokens_decoder().values()
+    }
     for token in special.values():
         token = added.get(token_text(token)) or make_token(token)
         if not token.special or token.content not in added:

@@ -17,8 +17,13 @@ MAX_ROWS = 2**22  # largest number of rows of an embedding
 CLEAN_SPACES = "clean_up_tokenization_spaces"  # key of CONFIG
 CHAT_TEMPLATE = "chat_template"  # key of CONFIG, replaced by the file CHAT_FILE
 CHAT_FILE = "chat_template.jinja"
-DOCUMENT_TOKEN = "<doc-sep>"  # PRIMERA (Xiao et al. 2022, section 2.1), after every document
-CONFIG, SPECIAL_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+# PRIMERA (Xiao et al. 2022, section 2.1), after every document
+DOCUMENT_TOKEN = "<doc-sep>"
+CONFIG, SPECIAL_MAP, ADDED = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
 SENTENCE_PIECES, FAIRSEQ_PIECES = "spiece.model", "sentencepiece.bpe.model"
 BYTE_PAIRS, MERGES, WORD_PIECES = "vocab.json", "merges.txt", "vocab.txt"
 JSON = "tokenizer.json"
@@ -44,7 +49,8 @@ SPECIAL_NAMES = (
     "cls_token",
     "mask_token",
 )
-ADDITIONAL_SPECIAL = ("extra_special_tokens", "additional_special_tokens")  # the newer name first
+# the newer name first
+ADDITIONAL_SPECIAL = ("extra_special_tokens", "additional_special_tokens")
 
 
 _JOINED_TO_WORDS = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
@@ -76,7 +82,9 @@ def read_text(path: Path) -> str:
     try:
         return read_bytes(path).decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text ({error.reason}); copy the file again") from None
+        raise InputError(
+            f"{path}: not UTF-8 text ({error.reason}); copy the file again"
+        ) from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -85,7 +93,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def whole_number(
-    config: Mapping[str, Any], name: str, default: int, where: Path, limit: int = MAX_ADDED
+    config: Mapping[str, Any],
+    name: str,
+    default: int,
+    where: Path,
+    limit: int = MAX_ADDED,
 ) -> int:
     """Returns ``config[name]`` or ``default``.
 
@@ -103,8 +115,9 @@ def whole_number(
 def read_special_tokens(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns special tokens by name, and lists of additional ones.
 
-    A token is its text or, in older files, text with flags ({"content": ...}). As in transformers,
-    special_tokens_map.json is read if tokenizer_config.json has no ``added_tokens_decoder``.
+    A token is its text or, in older files, text with flags ({"content": ...}). As in
+    transformers, special_tokens_map.json is read if tokenizer_config.json has no
+    ``added_tokens_decoder``.
     """
     tokens = {name: config.get(name) for name in (*SPECIAL_NAMES, *ADDITIONAL_SPECIAL)}
     if "added_tokens_decoder" not in config:
@@ -112,7 +125,9 @@ def read_special_tokens(directory: Path, config: Mapping[str, Any]) -> dict[str,
         tokens |= {name: content[name] for name in tokens if name in content}
     for name in SPECIAL_NAMES:
         if tokens[name] is not None and not isinstance(token_text(tokens[name]), str):
-            raise InputError(f"{directory / CONFIG}: {name} must be a string, got {tokens[name]!r}")
+            raise InputError(
+                f"{directory / CONFIG}: {name} must be a string, got {tokens[name]!r}"
+            )
     return {name: token for name, token in tokens.items() if token is not None}
 
 
@@ -141,7 +156,9 @@ def added_tokens(directory: Path, config: Mapping[str, Any]) -> list[dict[str, A
     if added is None:
         ids = added_ids(directory, config)
         texts = sorted(ids, key=ids.__getitem__)
-        return [{"content": text, "special": False, "normalized": True} for text in texts]
+        return [
+            {"content": text, "special": False, "normalized": True} for text in texts
+        ]
     return [added[index] for index in sorted(added, key=int)]
 
 

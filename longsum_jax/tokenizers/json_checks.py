@@ -1,9 +1,9 @@
 """Checks of a tokenizer.json: steps with possibly unbounded output or running time.
 
-The `tokenizers` library runs the regular expressions of a file by backtracking, and applies any
-number of replacements. Patterns with potentially exponential time are therefore rejected by their
-form, as are steps that together make a text many times longer. No published tokenizer comes close
-to these limits.
+The `tokenizers` library runs the regular expressions of a file by backtracking, and
+applies any number of replacements. Patterns with potentially exponential time are
+therefore rejected by their form, as are steps that together make a text many times
+longer. No published tokenizer comes close to these limits.
 """
 
 import base64
@@ -20,10 +20,12 @@ from longsum_jax.tokenizers.files import MAX_ROWS
 
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _MAX_STEPS = 1000
-_MAX_GROWTH = 64  # output characters per input character; Unicode's longest decomposition has 18
+# output characters per input character; Unicode's longest decomposition has 18
+_MAX_GROWTH = 64
 _MAX_TEXT = 1000  # characters of a pattern or of its replacement
 _MAX_ADDED = 2**20  # characters of all added tokens; an automaton has a state for each
-_MAX_RUNS = 3  # unbounded repetitions in one alternative, the exponent of a polynomial time
+# unbounded repetitions in one alternative, the exponent of a polynomial time
+_MAX_RUNS = 3
 # Ways to match with optional parts and alternatives in a row, which all may be
 # tried at each character.
 _MAX_WAYS = 1024
@@ -41,7 +43,8 @@ def check_tokenizer_json(content: str, where: str | Path) -> None:
         where: name of the file, for error messages.
 
     Raises:
-        InputError: not JSON, or steps whose running time or output length may be unbounded.
+        InputError: not JSON, or steps whose running time or output length may be
+            unbounded.
     """
     try:
         tokenizer = parse_json(content)
@@ -49,7 +52,10 @@ def check_tokenizer_json(content: str, where: str | Path) -> None:
             raise ValueError(f"expected a JSON object, got {type(tokenizer).__name__}")
         for part in PARTS:
             _check_part(tokenizer.get(part))
-        added = {token["content"]: token["id"] for token in tokenizer.get("added_tokens") or []}
+        added = {
+            token["content"]: token["id"]
+            for token in tokenizer.get("added_tokens") or []
+        }
         if sum(map(len, added)) > _MAX_ADDED:
             raise ValueError(f"added tokens of more than {_MAX_ADDED} characters")
         check_ids(added)
@@ -83,10 +89,15 @@ def _check_part(part: Any) -> None:
             check_regex(pattern["Regex"])
         growth *= _growth(step)
         if growth > _MAX_GROWTH:
-            raise ValueError(f"its steps make a text more than {_MAX_GROWTH} times longer")
+            raise ValueError(
+                f"its steps make a text more than {_MAX_GROWTH} times longer"
+            )
         for name in ("single", "pair"):
             template = step.get(name)
-            if isinstance(template, list) and sum("Sequence" in piece for piece in template) > 2:
+            if (
+                isinstance(template, list)
+                and sum("Sequence" in piece for piece in template) > 2
+            ):
                 raise ValueError(f'its template "{name}" repeats the text')
 
 
@@ -119,7 +130,8 @@ def _growth(step: dict[str, Any]) -> int:
 def _longest_replacement(table: str) -> int:
     """Returns the length of the longest text in SentencePiece's normalization table.
 
-    Format of the table: 4 bytes with the length of a trie, the trie, zero-terminated texts.
+    Format of the table: 4 bytes with the length of a trie, the trie, zero-terminated
+    texts.
     """
     data = base64.b64decode(table or "", validate=True)
     length = int.from_bytes(data[:4], "little")
@@ -132,8 +144,8 @@ def _longest_replacement(table: str) -> int:
 def check_regex(pattern: str) -> None:
     """Checks that a regular expression cannot take exponential time.
 
-    A repeated group must contain neither repetitions nor alternatives, so that a text matches in
-    only one way; references and recursion are not allowed.
+    A repeated group must contain neither repetitions nor alternatives, so that a text
+    matches in only one way; references and recursion are not allowed.
 
     Raises:
         ValueError: another form, or a form that this simple check does not support.
@@ -279,4 +291,6 @@ def _after_quantifiers(pattern: str, position: int) -> _Quantifiers:
 
 
 def _costly(pattern: str, reason: str) -> ValueError:
-    return ValueError(f"the pattern {shortened(pattern)} {reason}, which may take very long")
+    return ValueError(
+        f"the pattern {shortened(pattern)} {reason}, which may take very long"
+    )

@@ -1,9 +1,9 @@
 """Builds a tokenizer.json from the SentencePiece models of fairseq, of ALBERT and of BigBird.
 
-XLM-RoBERTa, CamemBERT, mBART and BARThez come from fairseq, which has a different order of ids: its
-special tokens come first and replace some of the model's special pieces, and `<mask>` comes last,
-after the languages of an mBART model. BARThez, ALBERT and BigBird have their special tokens among
-the pieces.
+XLM-RoBERTa, CamemBERT, mBART and BARThez come from fairseq, which has a different order
+of ids: its special tokens come first and replace some of the model's special pieces,
+and `<mask>` comes last, after the languages of an mBART model. BARThez, ALBERT and
+BigBird have their special tokens among the pieces.
 """
 
 import re
@@ -23,7 +23,15 @@ from longsum_jax.tokenizers.legacy_vocabulary import (
 
 _SPACE = "▁"
 _BEFORE_MASK = {"lstrip": True, "rstrip": False, "normalized": False}
-_FAIRSEQ = ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", {"content": "<mask>", **_BEFORE_MASK})
+_FAIRSEQ = (
+    "<s>",
+    "</s>",
+    "<unk>",
+    "</s>",
+    "<pad>",
+    "<s>",
+    {"content": "<mask>", **_BEFORE_MASK},
+)
 _ALBERT = ("[CLS]", "[SEP]", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]")
 _BIG_BIRD = (
     *("<s>", "</s>", "<unk>", "[SEP]", "<pad>", "[CLS]"),
@@ -53,8 +61,10 @@ class _IdLayout(NamedTuple):
         skipped: number of leading pieces of the model that have no id.
         languages: language codes after the pieces.
         last: tokens after the languages.
-        around: names of the special tokens before and after a text; "src_lang" is its language.
-        num_between: number of times that the suffix of a text is repeated between two texts.
+        around: names of the special tokens before and after a text; "src_lang" is its
+            language.
+        num_between: number of times that the suffix of a text is repeated between two
+            texts.
         second_type: token type of the second of two texts.
         tokens: default special tokens, in the order of ``SPECIAL_NAMES``.
     """
@@ -76,16 +86,23 @@ _CAMEMBERT_FIRST = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED
 _LAYOUTS = {
     "XLMRobertaTokenizer": _IdLayout(),
     "CamembertTokenizer": _IdLayout(_CAMEMBERT_FIRST, 1),
-    "MBartTokenizer": _IdLayout(languages=_MBART_LANGUAGES, around=_MBART_AROUND, num_between=0),
+    "MBartTokenizer": _IdLayout(
+        languages=_MBART_LANGUAGES, around=_MBART_AROUND, num_between=0
+    ),
     "MBart50Tokenizer": _IdLayout(
         languages=_MBART50_LANGUAGES, around=_MBART50_AROUND, num_between=0
     ),
     "BarthezTokenizer": _IdLayout((), 0, last=()),
-    "AlbertTokenizer": _IdLayout((), 0, last=(), num_between=1, second_type=1, tokens=_ALBERT),
-    "BigBirdTokenizer": _IdLayout((), 0, last=(), num_between=1, second_type=1, tokens=_BIG_BIRD),
+    "AlbertTokenizer": _IdLayout(
+        (), 0, last=(), num_between=1, second_type=1, tokens=_ALBERT
+    ),
+    "BigBirdTokenizer": _IdLayout(
+        (), 0, last=(), num_between=1, second_type=1, tokens=_BIG_BIRD
+    ),
 }
 CLASSES = tuple(_LAYOUTS)
-# tokenizer_class by model_type of config.json, for directories that do not name a class.
+# tokenizer_class by model_type of config.json, for directories that do not name a
+# class.
 CLASS_OF_MODEL_TYPE = {
     "xlm-roberta": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer",
@@ -106,7 +123,8 @@ def sentencepiece_json(
         tokenizer_class: name of the class, one of ``CLASSES``.
 
     Returns:
-        The content of a tokenizer.json, and ``config`` with the class and all special tokens.
+        The content of a tokenizer.json, and ``config`` with the class and all special
+        tokens.
 
     Raises:
         InputError: a damaged file, or a model of another type.
@@ -121,13 +139,20 @@ def sentencepiece_json(
     unknown = token_text(config["unk_token"])
     texts = [piece for piece, _ in vocabulary]
     if unknown not in texts:
-        raise InputError(f'{path}: no piece "{unknown}"; copy the model that belongs to the config')
-    model = library.models.Unigram(vocabulary, unk_id=texts.index(unknown), byte_fallback=False)
+        raise InputError(
+            f'{path}: no piece "{unknown}"; copy the model that belongs to the config'
+        )
+    model = library.models.Unigram(
+        vocabulary, unk_id=texts.index(unknown), byte_fallback=False
+    )
     tokenizer = library.Tokenizer(model)
     tokenizer.normalizer = _normalizer(library, proto, config if is_albert else None)
     spaces = {"replacement": _SPACE, "prepend_scheme": "always"}
     tokenizer.pre_tokenizer = library.pre_tokenizers.Sequence(
-        [library.pre_tokenizers.WhitespaceSplit(), library.pre_tokenizers.Metaspace(**spaces)]
+        [
+            library.pre_tokenizers.WhitespaceSplit(),
+            library.pre_tokenizers.Metaspace(**spaces),
+        ]
     )
     tokenizer.decoder = library.decoders.Metaspace(**spaces)
     _add_special(library, tokenizer, proto, layout)
@@ -141,8 +166,8 @@ def with_source_language(
 ) -> str:
     """Returns a tokenizer.json that adds the code of ``src_lang`` to a text.
 
-    The content is unchanged for tokenizers other than mBART's, and without a language in the
-    config.
+    The content is unchanged for tokenizers other than mBART's, and without a language
+    in the config.
     """
     layout = _LAYOUTS.get(tokenizer_class or "")
     if layout is None or not layout.languages or not config.get("src_lang"):
@@ -162,13 +187,19 @@ def _read_proto(path: Path) -> Any:
     try:
         proto.ParseFromString(read_bytes(path))
     except DecodeError:
-        raise InputError(f"{path}: not a SentencePiece model; copy the file again") from None
+        raise InputError(
+            f"{path}: not a SentencePiece model; copy the file again"
+        ) from None
     if proto.trainer_spec.model_type != messages.TrainerSpec.UNIGRAM:
-        raise InputError(f"{path}: only unigram models are supported; save a tokenizer.json")
+        raise InputError(
+            f"{path}: only unigram models are supported; save a tokenizer.json"
+        )
     return proto
 
 
-def _vocabulary(proto: Any, layout: _IdLayout, is_albert: bool) -> list[tuple[str, float]]:
+def _vocabulary(
+    proto: Any, layout: _IdLayout, is_albert: bool
+) -> list[tuple[str, float]]:
     """Returns the pieces in the order of their ids, with their scores."""
     pieces = [(piece.piece, piece.score) for piece in proto.pieces[layout.skipped :]]
     if is_albert:
@@ -177,12 +208,16 @@ def _vocabulary(proto: Any, layout: _IdLayout, is_albert: bool) -> list[tuple[st
             (piece, score + _UNLIKELY if _NUMBER_COMMA.fullmatch(piece) else score)
             for piece, score in pieces
         ]
-    first = [(token, _UNLIKELY if "NOTUSED" in token else 0.0) for token in layout.first]
+    first = [
+        (token, _UNLIKELY if "NOTUSED" in token else 0.0) for token in layout.first
+    ]
     last = [(token, 0.0) for token in (*layout.languages, *layout.last)]
     return first + pieces + last
 
 
-def _normalizer(library: ModuleType, proto: Any, albert: Mapping[str, Any] | None) -> Any:
+def _normalizer(
+    library: ModuleType, proto: Any, albert: Mapping[str, Any] | None
+) -> Any:
     """Returns the model's normalization, preceded by ALBERT's if its config is given."""
     steps = []
     normalizers = library.normalizers
@@ -198,9 +233,13 @@ def _normalizer(library: ModuleType, proto: Any, albert: Mapping[str, Any] | Non
     return normalizers.Sequence(steps)
 
 
-def _add_special(library: ModuleType, tokenizer: Any, proto: Any, layout: _IdLayout) -> None:
+def _add_special(
+    library: ModuleType, tokenizer: Any, proto: Any, layout: _IdLayout
+) -> None:
     """Registers the model's control and user-defined pieces, and languages, as added tokens."""
-    special_pieces = [piece for piece in proto.pieces if piece.type in (_CONTROL, _USER_DEFINED)]
+    special_pieces = [
+        piece for piece in proto.pieces if piece.type in (_CONTROL, _USER_DEFINED)
+    ]
     names = {piece.piece: piece.type == _CONTROL for piece in special_pieces}
     names |= dict.fromkeys((*layout.first, *layout.languages), True)
     present = [name for name in names if tokenizer.token_to_id(name) is not None]
@@ -211,7 +250,11 @@ def _add_special(library: ModuleType, tokenizer: Any, proto: Any, layout: _IdLay
 
 
 def _template(
-    library: ModuleType, tokenizer: Any, config: Mapping[str, Any], layout: _IdLayout, where: Path
+    library: ModuleType,
+    tokenizer: Any,
+    config: Mapping[str, Any],
+    layout: _IdLayout,
+    where: Path,
 ) -> Any:
     """Returns the processor that adds special tokens to one text or two."""
     language = config.get("src_lang") or "en_XX"
@@ -220,7 +263,9 @@ def _template(
             f'{where}: src_lang "{language}" is unknown; {did_you_mean(language, layout.languages)}'
         )
     named = {**config, "src_lang": language}
-    before, after = ([token_and_id(tokenizer, named[name]) for name in x] for x in layout.around)
+    before, after = (
+        [token_and_id(tokenizer, named[name]) for name in x] for x in layout.around
+    )
     opening, closing = [text for text, _ in before], [text for text, _ in after]
     second = [f"{piece}:{layout.second_type}" for piece in ("$B", *closing)]
     return library.processors.TemplateProcessing(

@@ -22,7 +22,8 @@ from longsum_jax.tokenizers.files import (
 from longsum_jax.tokenizers.json_checks import check_ids
 
 _ROBERTA = ("<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>")
-# Options of BertNormalizer and transformers' defaults, by entry of tokenizer_config.json.
+# Options of BertNormalizer and transformers' defaults, by entry of
+# tokenizer_config.json.
 _BERT_NORMALIZATION = {
     "do_lower_case": ("lowercase", True),
     "strip_accents": ("strip_accents", None),
@@ -31,7 +32,9 @@ _BERT_NORMALIZATION = {
 _BERT = (None, None, "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
 
 
-def byte_pair_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def byte_pair_json(
+    directory: Path, config: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
     """Reads the byte-level BPE of BART, LED and RoBERTa from vocab.json and merges.txt.
 
     Args:
@@ -50,21 +53,29 @@ def byte_pair_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dic
     vocabulary, merges = read_json(where), _read_merges(directory / MERGES)
     try:
         check_ids(vocabulary)
-        tokenizer = library.Tokenizer(library.models.BPE(vocab=vocabulary, merges=merges))
+        tokenizer = library.Tokenizer(
+            library.models.BPE(vocab=vocabulary, merges=merges)
+        )
     except Exception as error:  # the library raises no narrower type
         raise InputError(f"{where}: {error}; copy it and {MERGES} again") from None
     prefix_space = bool(config.get("add_prefix_space", False))
-    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(
+        add_prefix_space=prefix_space
+    )
     tokenizer.decoder = library.decoders.ByteLevel()
     add_tokens(tokenizer, directory, config)
-    around = [token_and_id(tokenizer, config[name]) for name in ("sep_token", "cls_token")]
+    around = [
+        token_and_id(tokenizer, config[name]) for name in ("sep_token", "cls_token")
+    ]
     tokenizer.post_processor = library.processors.RobertaProcessing(
         *around, add_prefix_space=prefix_space
     )
     return tokenizer.to_str(), config
 
 
-def word_piece_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def word_piece_json(
+    directory: Path, config: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
     """Reads BERT's WordPiece vocabulary from vocab.txt.
 
     For arguments, results and errors see ``byte_pair_json``.
@@ -75,12 +86,18 @@ def word_piece_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, di
     pieces = read_text(where).removesuffix("\n").split("\n")
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     unknown = token_text(config["unk_token"])
-    tokenizer = library.Tokenizer(library.models.WordPiece(vocabulary, unk_token=unknown))
-    tokenizer.normalizer = library.normalizers.BertNormalizer(**_bert_normalization(config))
+    tokenizer = library.Tokenizer(
+        library.models.WordPiece(vocabulary, unk_token=unknown)
+    )
+    tokenizer.normalizer = library.normalizers.BertNormalizer(
+        **_bert_normalization(config)
+    )
     tokenizer.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = library.decoders.WordPiece()
     add_tokens(tokenizer, directory, config)
-    first, last = (token_and_id(tokenizer, config[name]) for name in ("cls_token", "sep_token"))
+    first, last = (
+        token_and_id(tokenizer, config[name]) for name in ("cls_token", "sep_token")
+    )
     tokenizer.post_processor = library.processors.TemplateProcessing(
         single=f"{first[0]} $A {last[0]}",
         pair=f"{first[0]} $A {last[0]} $B:1 {last[0]}:1",
@@ -92,7 +109,8 @@ def word_piece_json(directory: Path, config: Mapping[str, Any]) -> tuple[str, di
 def with_prefix_space(content: str, config: Mapping[str, Any]) -> str:
     """Returns a valid byte-pair tokenizer.json with the ``add_prefix_space`` of a config.
 
-    Like transformers, it uses the config's value, or else False, and ignores the file's.
+    Like transformers, it uses the config's value, or else False, and ignores the
+    file's.
     """
     options = {"add_prefix_space": bool(config.get("add_prefix_space"))}
     steps = {"pre_tokenizer": "ByteLevel", "post_processor": "RobertaProcessing"}
@@ -102,10 +120,12 @@ def with_prefix_space(content: str, config: Mapping[str, Any]) -> str:
 def with_normalization(content: str, config: Mapping[str, Any]) -> str:
     """Returns a valid BERT tokenizer.json with the normalization of a config.
 
-    Like transformers, it uses the config's values, or else the defaults of uncased models, and
-    ignores the file's.
+    Like transformers, it uses the config's values, or else the defaults of uncased
+    models, and ignores the file's.
     """
-    return _with_options(content, {"normalizer": "BertNormalizer"}, _bert_normalization(config))
+    return _with_options(
+        content, {"normalizer": "BertNormalizer"}, _bert_normalization(config)
+    )
 
 
 def bert_entries(normalizer: Any) -> dict[str, Any]:
@@ -124,7 +144,9 @@ def _bert_normalization(config: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _with_options(content: str, steps: Mapping[str, str], options: Mapping[str, Any]) -> str:
+def _with_options(
+    content: str, steps: Mapping[str, str], options: Mapping[str, Any]
+) -> str:
     """Returns a tokenizer.json with different options of its steps.
 
     Args:
@@ -159,7 +181,9 @@ def make_token(token: str | Mapping[str, Any]) -> Any:
         return tokenizers.AddedToken(token, normalized=False, special=True)
     names = ("single_word", "lstrip", "rstrip", "normalized")
     flags = {name: token[name] for name in names if name in token}
-    return tokenizers.AddedToken(token["content"], special=token.get("special", True), **flags)
+    return tokenizers.AddedToken(
+        token["content"], special=token.get("special", True), **flags
+    )
 
 
 def with_default_tokens(
@@ -194,7 +218,9 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 
 def add_tokens(tokenizer: Any, directory: Path, config: Mapping[str, Any]) -> None:
     """Adds tokens that the vocabulary lacks, at the next ids, and marks special ones."""
-    tokenizer.add_tokens([make_token(token) for token in added_tokens(directory, config)])
+    tokenizer.add_tokens(
+        [make_token(token) for token in added_tokens(directory, config)]
+    )
     special = [config[name] for name in SPECIAL_NAMES if config.get(name)]
     special += additional_special_tokens(config)
     tokenizer.add_special_tokens([make_token(token) for token in special])

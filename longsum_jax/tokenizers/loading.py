@@ -12,7 +12,8 @@
     ByT5                                 none
     any of these                         tokenizer.json
 
-A checkpoint with more embedding rows than its tokenizer has ids has unused rows at the end.
+A checkpoint with more embedding rows than its tokenizer has ids has unused rows at the
+end.
 """
 
 import re
@@ -85,9 +86,15 @@ __all__ = [
 T5_EXTRA_IDS = 100
 BYT5_EXTRA_IDS = 125
 
-# Values of tokenizer_class that support vocabulary files; tokenizer.json is read for any class.
+# Values of tokenizer_class that support vocabulary files; tokenizer.json is read for
+# any class.
 _SENTENCE_PIECE_CLASSES = ("T5Tokenizer", "PegasusTokenizer")
-_BYTE_PAIR_CLASSES = ("BartTokenizer", "LEDTokenizer", "LongformerTokenizer", "RobertaTokenizer")
+_BYTE_PAIR_CLASSES = (
+    "BartTokenizer",
+    "LEDTokenizer",
+    "LongformerTokenizer",
+    "RobertaTokenizer",
+)
 _WORD_PIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
 _JSON_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 _CLASSES = (
@@ -99,11 +106,19 @@ _CLASSES = (
     "ByT5Tokenizer",
 )
 # Piece files of ``CLASSES``, if not ``FAIRSEQ_PIECES``.
-_PIECES_OF_CLASS = {"AlbertTokenizer": SENTENCE_PIECES, "BigBirdTokenizer": SENTENCE_PIECES}
-# Offsets by the model_type of config.json, for older checkpoints whose tokenizer_config.json has
-# no class or no offset.
-_PEGASUS_OFFSETS = {"pegasus": PEGASUS_OFFSET, "pegasus_x": PEGASUS_OFFSET, "bigbird_pegasus": 0}
-# Classes whose config options replace the steps of a tokenizer.json, if no class is named.
+_PIECES_OF_CLASS = {
+    "AlbertTokenizer": SENTENCE_PIECES,
+    "BigBirdTokenizer": SENTENCE_PIECES,
+}
+# Offsets by the model_type of config.json, for older checkpoints whose
+# tokenizer_config.json has no class or no offset.
+_PEGASUS_OFFSETS = {
+    "pegasus": PEGASUS_OFFSET,
+    "pegasus_x": PEGASUS_OFFSET,
+    "bigbird_pegasus": 0,
+}
+# Classes whose config options replace the steps of a tokenizer.json, if no class is
+# named.
 _STEPS_OF_TYPE = {
     "bart": "BartTokenizer",
     "bert": "BertTokenizer",
@@ -126,12 +141,12 @@ def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokeni
     """Opens a tokenizer.
 
     Args:
-        path: directory written by transformers or ``save``, a SentencePiece .model file with T5's
-            special pieces, or "bytes".
-        vocab_size: number of rows of the checkpoint's embedding. Rows beyond T5's pieces become
-            extra ids, at most as many as the directory defines (by default 100, for bytes 125); the
-            other rows are unused. None takes the numbers of the directory; a bare file and "bytes"
-            then have no extra ids.
+        path: directory written by transformers or ``save``, a SentencePiece .model file
+            with T5's special pieces, or "bytes".
+        vocab_size: number of rows of the checkpoint's embedding. Rows beyond T5's
+            pieces become extra ids, at most as many as the directory defines (by
+            default 100, for bytes 125); the other rows are unused. None takes the
+            numbers of the directory; a bare file and "bytes" then have no extra ids.
 
     Raises:
         InputError: missing, unsupported or corrupt files, or fewer rows than pieces.
@@ -141,8 +156,13 @@ def load_tokenizer(path: str | Path, *, vocab_size: int | None = None) -> Tokeni
         return _load(path, vocab_size)
     except InputError:
         raise
-    except BaseException as error:  # malicious files can make the libraries raise anything
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+    except (
+        BaseException
+    ) as error:  # malicious files can make the libraries raise anything
+        if (
+            not isinstance(error, Exception)
+            and type(error).__name__ != "PanicException"
+        ):
             raise
         reason = first_line(error)
         raise InputError(
@@ -156,7 +176,9 @@ def _load(path: Path, vocab_size: int | None) -> Tokenizer:
         extra_ids = BYT5_EXTRA_IDS if vocab_size else 0
         return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, extra_ids, 0, vocab_size, path))
     if not path.is_dir():
-        return _t5(read_bytes(path), T5_EXTRA_IDS if vocab_size else 0, 0, vocab_size, path, {})
+        return _t5(
+            read_bytes(path), T5_EXTRA_IDS if vocab_size else 0, 0, vocab_size, path, {}
+        )
     config = read_json(path / CONFIG)
     name = _class_name(path, config)
     if name == "ByT5Tokenizer":
@@ -169,7 +191,8 @@ def _load(path: Path, vocab_size: int | None) -> Tokenizer:
 def _class_name(directory: Path, config: dict[str, Any]) -> str | None:
     """Returns tokenizer_class without "Fast"; an unknown class requires a tokenizer.json.
 
-    If tokenizer_config.json has no class, config.json may name one, or its model_type implies one.
+    If tokenizer_config.json has no class, config.json may name one, or its model_type
+    implies one.
     """
     model = read_json(directory / "config.json")
     by_type = CLASS_OF_MODEL_TYPE.get(_model_type(directory))
@@ -208,9 +231,13 @@ def _open_byte_directory(
     if config.get("extra_ids") == 0:  # transformers saves 0 for any number of extra ids
         config = {**config, "extra_ids": len(sentinels)}
     extra_ids, unused_ids = _id_counts(config, BYT5_EXTRA_IDS, where)
-    added = [token for text, token in tokens.items() if text not in {*NAMED, *sentinels}]
+    added = [
+        token for text, token in tokens.items() if text not in {*NAMED, *sentinels}
+    ]
     if not added:
-        return ByteTokenizer(*_fit_rows(NUM_BYTE_IDS, extra_ids, unused_ids, vocab_size, where))
+        return ByteTokenizer(
+            *_fit_rows(NUM_BYTE_IDS, extra_ids, unused_ids, vocab_size, where)
+        )
     first = NUM_BYTE_IDS + extra_ids
     if vocab_size is not None:
         unused_ids = unused_rows(first + len(added), vocab_size, where)
@@ -230,7 +257,9 @@ def _check_byte_names(special: Mapping[str, Any], where: Path) -> None:
             )
 
 
-def _check_added_to_bytes(token: Mapping[str, Any], token_id: int, index: int, where: Path) -> None:
+def _check_added_to_bytes(
+    token: Mapping[str, Any], token_id: int, index: int, where: Path
+) -> None:
     """Raises InputError for an added token whose id is not the next one, or with flags."""
     name = f'{where}: the added token "{token["content"]}"'
     if token_id != index:
@@ -255,7 +284,9 @@ def _open_sentencepiece_directory(
         default = PEGASUS_OFFSET if offset is None else offset
         offset = whole_number(config, "offset", default, where)
         unused_ids = whole_number(config, "unused_ids", 0, where, MAX_ROWS)
-        tokenizer: SentencePieceTokenizer = _pegasus(path, offset, unused_ids, vocab_size, config)
+        tokenizer: SentencePieceTokenizer = _pegasus(
+            path, offset, unused_ids, vocab_size, config
+        )
     else:
         counts = _id_counts(config, T5_EXTRA_IDS, where)
         tokenizer = _t5(read_bytes(path), *counts, vocab_size, path, config)
@@ -295,7 +326,9 @@ def _open_json_tokenizer(
         t5 = None if name == "PegasusTokenizer" else read_tokenizer_json(content, where)
         if t5 is not None:
             model, extra_ids = t5
-            unused_ids = whole_number(config, "unused_ids", 0, directory / CONFIG, MAX_ROWS)
+            unused_ids = whole_number(
+                config, "unused_ids", 0, directory / CONFIG, MAX_ROWS
+            )
             tokenizer = _t5(model, extra_ids, unused_ids, vocab_size, where, config)
             if not _lacking(tokenizer, named_tokens(directory, config)):
                 return tokenizer
@@ -308,7 +341,11 @@ def _open_json_tokenizer(
     elif name in CLASSES and pieces.exists():
         where = pieces
         content, config = sentencepiece_json(pieces, config, name)
-    elif (directory / BYTE_PAIRS).exists() and name in (None, *_BYTE_PAIR_CLASSES, *_JSON_CLASSES):
+    elif (directory / BYTE_PAIRS).exists() and name in (
+        None,
+        *_BYTE_PAIR_CLASSES,
+        *_JSON_CLASSES,
+    ):
         where = directory / BYTE_PAIRS
         content, config = byte_pair_json(directory, config)
     elif (directory / WORD_PIECES).exists() and name in (
@@ -336,15 +373,25 @@ def _t5(
 ) -> SentencePieceTokenizer:
     num_pieces = open_sentencepiece(model, str(where)).get_piece_size()
     counts = _fit_rows(num_pieces, extra, unused, vocab_size, where)
-    return SentencePieceTokenizer(model, *counts, cleans_spaces=config.get(CLEAN_SPACES) is True)
+    return SentencePieceTokenizer(
+        model, *counts, cleans_spaces=config.get(CLEAN_SPACES) is True
+    )
 
 
 def _pegasus(
-    path: Path, offset: int, unused: int, vocab_size: int | None, config: Mapping[str, Any]
+    path: Path,
+    offset: int,
+    unused: int,
+    vocab_size: int | None,
+    config: Mapping[str, Any],
 ) -> PegasusTokenizer:
     if vocab_size is not None:
-        unused = unused_rows(PegasusTokenizer(path, offset).vocab_size, vocab_size, path)
-    return PegasusTokenizer(path, offset, unused, cleans_spaces=config.get(CLEAN_SPACES) is True)
+        unused = unused_rows(
+            PegasusTokenizer(path, offset).vocab_size, vocab_size, path
+        )
+    return PegasusTokenizer(
+        path, offset, unused, cleans_spaces=config.get(CLEAN_SPACES) is True
+    )
 
 
 def _fit_rows(
@@ -357,6 +404,8 @@ def _fit_rows(
     return min(extra, spare), spare - min(extra, spare)
 
 
-def _id_counts(config: dict[str, Any], default_extra: int, where: Path) -> tuple[int, int]:
+def _id_counts(
+    config: dict[str, Any], default_extra: int, where: Path
+) -> tuple[int, int]:
     extra_ids = whole_number(config, "extra_ids", default_extra, where)
     return extra_ids, whole_number(config, "unused_ids", 0, where, MAX_ROWS)

@@ -32,11 +32,11 @@ _LINE_BREAK = re.compile(r" *<n> *")
 class SentencePieceTokenizer(SpecialTokenTemplate):
     """A SentencePiece model with T5's extra ids after its pieces, `<extra_id_0>` last.
 
-    Long texts are encoded in one call: SentencePiece encodes 10 MB in one line in about a second.
-    Line breaks count as spaces, as in transformers; models with a piece `<n>` write line breaks as
-    `<n>`, which ``decode`` converts back. (transformers 5 sums scores in float64, SentencePiece in
-    float32: they choose differently between segmentations of equal score about
-    once in 300,000 tokens.)
+    Long texts are encoded in one call: SentencePiece encodes 10 MB in one line in about
+    a second. Line breaks count as spaces, as in transformers; models with a piece `<n>`
+    write line breaks as `<n>`, which ``decode`` converts back. (transformers 5 sums
+    scores in float64, SentencePiece in float32: they choose differently between
+    segmentations of equal score about once in 300,000 tokens.)
 
     Args:
         model: path of a .model file, or its content.
@@ -70,7 +70,9 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
 
     def _open(self, model: str | Path | bytes) -> None:
         where = "the given bytes" if isinstance(model, bytes) else str(model)
-        self._model_bytes = model if isinstance(model, bytes) else read_bytes(Path(model))
+        self._model_bytes = (
+            model if isinstance(model, bytes) else read_bytes(Path(model))
+        )
         self._model = open_sentencepiece(self._model_bytes, where)
         self.num_pieces = self._model.get_piece_size()
         self.pad_id, self.eos_id = self._model.pad_id(), self._model.eos_id()
@@ -116,15 +118,23 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
 
     def decode(self, ids: Iterable[int]) -> str:
         ids = checked_ids(ids, self.vocab_size)
-        pieces = [index - self._offset for index in ids if index not in self._special.ids]
-        text = self._model.decode([piece for piece in pieces if 0 <= piece < self.num_pieces])
+        pieces = [
+            index - self._offset for index in ids if index not in self._special.ids
+        ]
+        text = self._model.decode(
+            [piece for piece in pieces if 0 <= piece < self.num_pieces]
+        )
         if self.cleans_spaces:
             text = clean_spaces(text)
         return break_lines(text) if self._breaks_lines else text
 
     def save(self, directory: str | Path) -> None:
         directory = write_config(
-            directory, "T5Tokenizer", self.extra_ids, self.unused_ids, **self._clean_entry
+            directory,
+            "T5Tokenizer",
+            self.extra_ids,
+            self.unused_ids,
+            **self._clean_entry,
         )
         (directory / SENTENCE_PIECES).write_bytes(self._model_bytes)
 
@@ -142,10 +152,12 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         return self._shifted(self._encoder.encode(self._prepared(text)))
 
     def _spans_plain(self, text: str) -> list[tuple[int, int]]:
-        # The surfaces of the pieces form the text, except for leading white space; the offsets of
-        # the library are in bytes in some versions.
+        # The surfaces of the pieces form the text, except for leading white space; the
+        # offsets of the library are in bytes in some versions.
         text = self._prepared(text)
-        surfaces = [piece.surface for piece in self._encoder.encode_as_proto(text).pieces]
+        surfaces = [
+            piece.surface for piece in self._encoder.encode_as_proto(text).pieces
+        ]
         start = max(text.find("".join(surfaces)), 0)
         ends = itertools.accumulate(map(len, surfaces), initial=start)
         return list(itertools.pairwise(ends))
@@ -166,7 +178,8 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         defined = [
             piece
             for piece in pieces
-            if 0 <= piece < self.num_pieces and not any(check(piece) for check in is_piece)
+            if 0 <= piece < self.num_pieces
+            and not any(check(piece) for check in is_piece)
         ]
         if not defined:
             return self._model
@@ -179,7 +192,8 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
         return open_sentencepiece(proto.SerializeToString(), "the model")
 
     def _prepared(self, text: str) -> str:
-        return text.replace("\x85", " ")  # the only line break that SentencePiece does not handle
+        # the only line break that SentencePiece does not handle
+        return text.replace("\x85", " ")
 
     def _shifted(self, pieces: list[int]) -> list[int]:
         return [piece + self._offset for piece in pieces] if self._offset else pieces
@@ -188,9 +202,9 @@ class SentencePieceTokenizer(SpecialTokenTemplate):
 class PegasusTokenizer(SentencePieceTokenizer):
     """A SentencePiece model whose pieces, except pad and end, start at id ``offset`` + 2.
 
-    The ids in between are `<mask_1>` (masks a sentence in pre-training), `<mask_2>` (masks a token)
-    and `<unk_2>` to `<unk_102>`. BigBird-PEGASUS has none of them (offset 0); its mask is the piece
-    `[MASK]`.
+    The ids in between are `<mask_1>` (masks a sentence in pre-training), `<mask_2>`
+    (masks a token) and `<unk_2>` to `<unk_102>`. BigBird-PEGASUS has none of them
+    (offset 0); its mask is the piece `[MASK]`.
 
     Args:
         model: path of a .model file, or its content.
@@ -199,8 +213,8 @@ class PegasusTokenizer(SentencePieceTokenizer):
         cleans_spaces: True to clean decoded text, see ``SentencePieceTokenizer``.
 
     Raises:
-        InputError: see ``SentencePieceTokenizer``; pad and end are not pieces 0 and 1; or an
-            invalid offset.
+        InputError: see ``SentencePieceTokenizer``; pad and end are not pieces 0 and 1;
+            or an invalid offset.
     """
 
     def __init__(
@@ -241,7 +255,9 @@ class PegasusTokenizer(SentencePieceTokenizer):
         if not self._offset:
             # transformers would assign a named mask_token the id 2, which is <mask_1>.
             config |= {"mask_token": None, "mask_token_sent": None}
-        directory = _write_config(directory, "PegasusTokenizer", config, [], self.unused_ids)
+        directory = _write_config(
+            directory, "PegasusTokenizer", config, [], self.unused_ids
+        )
         (directory / SENTENCE_PIECES).write_bytes(self._model_bytes)
         content = unigram_json(
             self._vocabulary(), self._special.by_text, self.unk_id, self._model_bytes
@@ -265,7 +281,9 @@ class PegasusTokenizer(SentencePieceTokenizer):
     def _special_pieces(self) -> dict[str, int]:
         names = ("<s>", "[CLS]", "[SEP]", "[MASK]")
         ids = {name: self._model.piece_to_id(name) for name in names}
-        return {name: index for name, index in ids.items() if index != self._model.unk_id()}
+        return {
+            name: index for name, index in ids.items() if index != self._model.unk_id()
+        }
 
     def _pieces(self, count: int) -> str:
         return " and ".join(self._model.id_to_piece(index) for index in range(count))
@@ -285,11 +303,17 @@ def open_sentencepiece(model: bytes, where: str) -> Any:
             return sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError:
         pass
-    raise InputError(f"{where}: not a SentencePiece model, or a damaged one; copy the file again")
+    raise InputError(
+        f"{where}: not a SentencePiece model, or a damaged one; copy the file again"
+    )
 
 
 def write_config(
-    directory: str | Path, tokenizer_class: str, extra_ids: int, unused_ids: int, **entries: Any
+    directory: str | Path,
+    tokenizer_class: str,
+    extra_ids: int,
+    unused_ids: int,
+    **entries: Any,
 ) -> Path:
     """Writes the config files of a tokenizer with T5's special tokens; returns the directory."""
     sentinels = [f"<extra_id_{index}>" for index in range(extra_ids)]

@@ -18,8 +18,8 @@ class TokenPair(NamedTuple):
 
     Attributes:
         ids: token ids.
-        token_type_ids: 1 for the tokens of the second text in models that distinguish them (BERT),
-            otherwise 0.
+        token_type_ids: 1 for the tokens of the second text in models that distinguish
+            them (BERT), otherwise 0.
         second: slice of the tokens of the second text.
     """
 
@@ -31,9 +31,10 @@ class TokenPair(NamedTuple):
 class SpecialTokenTemplate:
     """The special tokens that a model expects around a text; base class of all tokenizers.
 
-    T5 and PEGASUS append `</s>` to a text. BART and RoBERTa put it between `<s>` and `</s>`, BERT
-    between `[CLS]` and `[SEP]`. Each of two texts ends like this, `[CLS] a [SEP] b [SEP]`; but
-    RoBERTa and BART have `<s> a </s></s> b </s>`, PEGASUS `a b </s>`.
+    T5 and PEGASUS append `</s>` to a text. BART and RoBERTa put it between `<s>` and
+    `</s>`, BERT between `[CLS]` and `[SEP]`. Each of two texts ends like this, `[CLS] a
+    [SEP] b [SEP]`; but RoBERTa and BART have `<s> a </s></s> b </s>`, PEGASUS `a b
+    </s>`.
 
     Attributes:
         prefix_ids, suffix_ids: ids before and after the ids of one text, or of two.
@@ -62,12 +63,15 @@ class SpecialTokenTemplate:
         tokenizer._is_plain = True
         return tokenizer
 
-    def add_special_tokens(self, ids: Sequence[int], limit: int | None = None) -> list[int]:
+    def add_special_tokens(
+        self, ids: Sequence[int], limit: int | None = None
+    ) -> list[int]:
         """Returns ``ids`` with the special tokens around them.
 
         Args:
             ids: ids of a text, as returned by ``encode``.
-            limit: largest number of tokens of the result; the end of the text is truncated.
+            limit: largest number of tokens of the result; the end of the text is
+                truncated.
 
         Raises:
             InputError: a limit below the number of special tokens.
@@ -94,12 +98,13 @@ class SpecialTokenTemplate:
         Args:
             first, second: ids of two texts, as returned by ``encode``.
             limit: largest number of tokens of the result.
-            truncation: text to truncate, always at the end: the longer text until both have the
-                same length, then both ("longest"); or only the second text ("second").
+            truncation: text to truncate, always at the end: the longer text until both
+                have the same length, then both ("longest"); or only the second text
+                ("second").
 
         Raises:
-            InputError: a limit that leaves no room for the texts (for "second", none for the second
-                text); an unknown truncation.
+            InputError: a limit that leaves no room for the texts (for "second", none
+                for the second text); an unknown truncation.
         """
         if truncation not in ("longest", "second"):
             suggestion = did_you_mean(truncation, ("longest", "second"))
@@ -118,18 +123,22 @@ class SpecialTokenTemplate:
         start = [*self.prefix_ids, *first, *self.middle_ids]
         end = [*second, *self.suffix_ids]
         types = [0] * len(start) + [self.second_type] * len(end)
-        return TokenPair(start + end, types, slice(len(start), len(start) + len(second)))
+        return TokenPair(
+            start + end, types, slice(len(start), len(start) + len(second))
+        )
 
     @property
     def _num_special_of_pair(self) -> int:
         return len(self.prefix_ids) + len(self.middle_ids) + len(self.suffix_ids)
 
 
-def _lengths_in(room: int, first: int, second: int, truncation: str) -> tuple[int, int] | None:
+def _lengths_in(
+    room: int, first: int, second: int, truncation: str
+) -> tuple[int, int] | None:
     """Returns the numbers of ``first`` and ``second`` tokens to keep, at most ``room`` in total.
 
-    If ``room`` is odd, the longer text keeps one more, as in the `tokenizers` library. Returns None
-    if there is no room.
+    If ``room`` is odd, the longer text keeps one more, as in the `tokenizers` library.
+    Returns None if there is no room.
     """
     if room < 0:
         return None
@@ -162,7 +171,9 @@ class SpecialTokens:
         """Returns True if a text contains a special token."""
         return self._pattern.search(text) is not None
 
-    def encode(self, text: str, encode_plain: Callable[[str], Iterable[int]]) -> list[int]:
+    def encode(
+        self, text: str, encode_plain: Callable[[str], Iterable[int]]
+    ) -> list[int]:
         """Returns the ids of a text; ``encode_plain`` encodes the text between special tokens."""
         ids: list[int] = []
         for offset, plain, token in self._parts(text):
@@ -172,7 +183,9 @@ class SpecialTokens:
                 ids.append(self.by_text[token[0]])
         return ids
 
-    def spans(self, text: str, spans_plain: Callable[[str], Iterable[Span]]) -> list[Span]:
+    def spans(
+        self, text: str, spans_plain: Callable[[str], Iterable[Span]]
+    ) -> list[Span]:
         """Returns the character spans of ``encode``'s tokens; ``spans_plain`` for plain text."""
         result: list[Span] = []
         for offset, plain, token in self._parts(text):

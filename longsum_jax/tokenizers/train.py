@@ -30,17 +30,20 @@ def train_sentencepiece(
     Equal arguments give equal model bytes.
 
     Args:
-        texts: iterable of texts, read once; split into lines of at most 1,000 characters.
-        vocab_size: number of pieces, including special pieces and 256 bytes. A corpus too small for
-            it gives a smaller vocabulary (`num_pieces` of the result), which is logged as a
-            warning.
+        texts: iterable of texts, read once; split into lines of at most 1,000
+            characters.
+        vocab_size: number of pieces, including special pieces and 256 bytes. A corpus
+            too small for it gives a smaller vocabulary (`num_pieces` of the result),
+            which is logged as a warning.
         extra_ids: number of sentinels in addition to the pieces.
-        rows: number of rows of the model's embedding; rows without a token are unused ids. None for
-            as many rows as tokens.
-        seed: random seed of the sample that is drawn from more than ``max_sentences`` lines.
+        rows: number of rows of the model's embedding; rows without a token are unused
+            ids. None for as many rows as tokens.
+        seed: random seed of the sample that is drawn from more than ``max_sentences``
+            lines.
         max_sentences: largest number of lines to train on.
-        character_coverage: fraction of the characters that get a piece. SentencePiece encodes other
-            characters as bytes; transformers' T5Tokenizer reads them as unknown.
+        character_coverage: fraction of the characters that get a piece. SentencePiece
+            encodes other characters as bytes; transformers' T5Tokenizer reads them as
+            unknown.
 
     Raises:
         InputError: no text, or a vocabulary too small for the characters.
@@ -65,7 +68,8 @@ def train_sentencepiece(
             eos_id=1,
             unk_id=2,
             bos_id=-1,
-            num_threads=2,  # fixed, because rounding depends on the number of summing threads
+            # fixed, because rounding depends on the number of summing threads
+            num_threads=2,
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -78,7 +82,9 @@ def train_sentencepiece(
     tokenizer = SentencePieceTokenizer(model.getvalue(), extra_ids)
     if tokenizer.num_pieces < vocab_size:
         _log.warning(
-            "the texts yield %d of the %d requested pieces", tokenizer.num_pieces, vocab_size
+            "the texts yield %d of the %d requested pieces",
+            tokenizer.num_pieces,
+            vocab_size,
         )
     if rows is None:
         return tokenizer

@@ -1,9 +1,9 @@
 """Converts tokenizer.json files to SentencePiece unigram models, and models to tokenizer.json.
 
-transformers 5 saves T5 tokenizers only as tokenizer.json. That file contains all of a SentencePiece
-unigram model (pieces, scores, the compiled normalization table), so the model is rebuilt from it.
-In the other direction, transformers 5 opens PEGASUS-X and BigBird-PEGASUS only from a
-tokenizer.json, which is written from the model.
+transformers 5 saves T5 tokenizers only as tokenizer.json. That file contains all of a
+SentencePiece unigram model (pieces, scores, the compiled normalization table), so the
+model is rebuilt from it. In the other direction, transformers 5 opens PEGASUS-X and
+BigBird-PEGASUS only from a tokenizer.json, which is written from the model.
 """
 
 import base64
@@ -20,7 +20,8 @@ from longsum_jax.files import parse_json
 _T5_PIECES = ["<pad>", "</s>", "<unk>"]
 _EXTRA_ID = re.compile(r"<extra_id_\d+>")
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
-_SQUEEZED = {"^ +| +$": "", " {2,}": " "}  # SentencePiece's normalization of runs of spaces
+# SentencePiece's normalization of runs of spaces
+_SQUEEZED = {"^ +| +$": "", " {2,}": " "}
 
 
 def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
@@ -31,9 +32,9 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
         where: path of the file, for error messages.
 
     Returns:
-        A serialized SentencePiece model and the number of extra ids after its pieces. None for
-        other tokenizers: not Unigram, special tokens other than T5's, added tokens, or steps that
-        SentencePiece does not support.
+        A serialized SentencePiece model and the number of extra ids after its pieces.
+        None for other tokenizers: not Unigram, special tokens other than T5's, added
+        tokens, or steps that SentencePiece does not support.
 
     Raises:
         InputError: the file is not a tokenizer.json.
@@ -46,8 +47,8 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
         vocabulary = [(str(piece), float(score)) for piece, score in model["vocab"]]
         table = _normalization_table(tokenizer.get("normalizer"))
         byte_fallback = bool(model.get("byte_fallback", False))
-        # T5Tokenizer of transformers 5 drops all other steps, although models were trained with
-        # them.
+        # T5Tokenizer of transformers 5 drops all other steps, although models were
+        # trained with them.
         steps = tokenizer.get("normalizer"), tokenizer.get("pre_tokenizer")
         is_plain = _is_plain(*steps) and _squeezes_spaces(*steps)
         added = {token["content"] for token in tokenizer.get("added_tokens") or []}
@@ -62,11 +63,16 @@ def read_tokenizer_json(content: str, where: Path) -> tuple[bytes, int] | None:
     is_t5 = is_plain and pieces[:3] == _T5_PIECES
     if not is_t5 or not added <= {*_T5_PIECES, *pieces[num_pieces:]}:
         return None
-    return _serialize(vocabulary[:num_pieces], table, byte_fallback), len(pieces) - num_pieces
+    return _serialize(vocabulary[:num_pieces], table, byte_fallback), len(
+        pieces
+    ) - num_pieces
 
 
 def unigram_json(
-    vocabulary: Sequence[tuple[str, float]], special: Mapping[str, int], unk_id: int, model: bytes
+    vocabulary: Sequence[tuple[str, float]],
+    special: Mapping[str, int],
+    unk_id: int,
+    model: bytes,
 ) -> str:
     """Returns the content of a tokenizer.json equal to a SentencePiece unigram model.
 
@@ -88,7 +94,12 @@ def unigram_json(
     if table:
         encoded = base64.b64encode(table).decode()
         normalizers.insert(0, {"type": "Precompiled", "precompiled_charsmap": encoded})
-    spaces = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    spaces = {
+        "type": "Metaspace",
+        "replacement": "▁",
+        "prepend_scheme": "always",
+        "split": True,
+    }
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     flags["special"] = True
     by_id = sorted(special, key=special.__getitem__)
@@ -100,7 +111,9 @@ def unigram_json(
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": special[token], "content": token, **flags} for token in by_id],
+        "added_tokens": [
+            {"id": special[token], "content": token, **flags} for token in by_id
+        ],
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": spaces,
         "post_processor": {
@@ -110,7 +123,12 @@ def unigram_json(
             "special_tokens": {"</s>": end_ids},
         },
         "decoder": spaces,
-        "model": {"type": "Unigram", "unk_id": unk_id, "vocab": vocabulary, "byte_fallback": False},
+        "model": {
+            "type": "Unigram",
+            "unk_id": unk_id,
+            "vocab": vocabulary,
+            "byte_fallback": False,
+        },
     }
     return json.dumps(content)
 
@@ -120,7 +138,9 @@ def _steps(part: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
     return [] if part is None else part.get(name, [part])
 
 
-def _is_plain(normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, Any] | None) -> bool:
+def _is_plain(
+    normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, Any] | None
+) -> bool:
     """Returns True if SentencePiece supports all steps before the model."""
     return all(map(_normalizes_plainly, _steps(normalizer, "normalizers"))) and all(
         step["type"] == "WhitespaceSplit"
@@ -170,7 +190,9 @@ def _normalization_table(normalizer: dict[str, Any] | None) -> bytes:
     return b""
 
 
-def _serialize(vocabulary: Sequence[tuple[str, float]], table: bytes, byte_fallback: bool) -> bytes:
+def _serialize(
+    vocabulary: Sequence[tuple[str, float]], table: bytes, byte_fallback: bool
+) -> bytes:
     """Returns a serialized unigram model whose first pieces are pad, end and unknown."""
     import sentencepiece.sentencepiece_model_pb2 as messages
 

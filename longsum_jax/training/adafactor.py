@@ -11,7 +11,8 @@ import optax
 from longsum_jax.training.trees import name_of
 from longsum_jax.typing import Array
 
-# Path of a parameter ("encoder/layers/self_attention/q/kernel") to the logical names of its axes.
+# Path of a parameter ("encoder/layers/self_attention/q/kernel") to the logical names of
+# its axes.
 ParameterAxes = Mapping[str, Sequence[str | None]]
 
 _LAYERS = "layers"
@@ -25,8 +26,8 @@ class AdafactorState(NamedTuple):
 
     Attributes:
         count: number of updates so far, () int32.
-        rows: mean squared gradient over the columns of every factored parameter; its shape is the
-            parameter's shape without the axes of the columns.
+        rows: mean squared gradient over the columns of every factored parameter; its
+            shape is the parameter's shape without the axes of the columns.
         columns: mean squared gradient over the rows, likewise.
         full: mean squared gradient of every other parameter, in the parameter's shape.
     """
@@ -50,8 +51,8 @@ class _ParameterAxes(NamedTuple):
 
     Attributes:
         layer: all axes except the axis of layers.
-        rows, columns: axes of the matrices whose second moments are factored; () for other
-            parameters.
+        rows, columns: axes of the matrices whose second moments are factored; () for
+            other parameters.
     """
 
     layer: tuple[int, ...]
@@ -68,25 +69,26 @@ def scale_by_adafactor(
 ) -> optax.GradientTransformation:
     """Divides gradients by their root mean squares, without first moment or learning rate.
 
-    With G the gradient and d = 1 - step**-decay_rate, the moments of a matrix and its update are
-    (algorithm 4)
+    With G the gradient and d = 1 - step**-decay_rate, the moments of a matrix and its
+    update are (algorithm 4)
 
         R = d R + (1 - d) mean of G**2 over columns
         C = d C + (1 - d) mean of G**2 over rows
         U = G / sqrt(R C / mean of R)
 
-    and the moments of other parameters V = d V + (1 - d) G**2, U = G / sqrt(V). The update is
-    clipped, U / max(1, rms(U) / clip_threshold). Each layer is a separate parameter although arrays
-    contain all layers, and the axes "heads" and "kv" are one side of a matrix, as in fairseq and
-    transformers, whose layers have matrices [d_model, d_model]. Of more than two axes the last two
-    form the matrices.
+    and the moments of other parameters V = d V + (1 - d) G**2, U = G / sqrt(V). The
+    update is clipped, U / max(1, rms(U) / clip_threshold). Each layer is a separate
+    parameter although arrays contain all layers, and the axes "heads" and "kv" are one
+    side of a matrix, as in fairseq and transformers, whose layers have matrices
+    [d_model, d_model]. Of more than two axes the last two form the matrices.
 
     Args:
-        axes: names of the parameters' axes; a parameter without names is not a stack of layers.
+        axes: names of the parameters' axes; a parameter without names is not a stack of
+            layers.
         decay_rate: exponent of the moments' decay.
         clip_threshold: largest root mean square of the update of one layer's parameter.
-        min_dim_size_to_factor: smallest size of both sides of a matrix for which moments are
-            factored.
+        min_dim_size_to_factor: smallest size of both sides of a matrix for which
+            moments are factored.
     """
 
     def layout_of(path: Any, param: Array) -> _ParameterAxes:
@@ -106,7 +108,9 @@ def scale_by_adafactor(
         tree: Any
         flat, tree = jax.tree_util.tree_flatten_with_path(updates)
         # Moments that a parameter does not have are empty subtrees.
-        slots = (tree.flatten_up_to(slot) for slot in (state.rows, state.columns, state.full))
+        slots = (
+            tree.flatten_up_to(slot) for slot in (state.rows, state.columns, state.full)
+        )
 
         steps, moments = [], []
         for (path, gradient), *old in zip(flat, *slots, strict=True):
@@ -131,7 +135,9 @@ def scale_by_parameter_rms(axes: ParameterAxes) -> optax.GradientTransformation:
         axes: names of the parameters' axes.
     """
 
-    def update(updates: Any, state: optax.EmptyState, params: Any) -> tuple[Any, optax.EmptyState]:
+    def update(
+        updates: Any, state: optax.EmptyState, params: Any
+    ) -> tuple[Any, optax.EmptyState]:
         def scale(path: Any, step: Array, param: Array) -> Array:
             layer = _layer_axes(_names(path, param, axes))
             return step * jnp.maximum(_SMALLEST_SCALE, _rms(param, layer))
@@ -151,7 +157,9 @@ def _layer_axes(names: Sequence[str | None]) -> tuple[int, ...]:
     return tuple(axis for axis, name in enumerate(names) if name != _LAYERS)
 
 
-def _layout(names: Sequence[str | None], shape: Sequence[int], min_size: int) -> _ParameterAxes:
+def _layout(
+    names: Sequence[str | None], shape: Sequence[int], min_size: int
+) -> _ParameterAxes:
     """Returns the axes of a parameter and of its matrices."""
     layer = _layer_axes(names)
     # Sides of matrices: single axes, or "heads" and "kv" together.
@@ -199,7 +207,8 @@ def _normalize(gradient: Array, moments: _Moments, layout: _ParameterAxes) -> Ar
         return gradient * jax.lax.rsqrt(moments.full)
     rows = jnp.expand_dims(moments.rows, layout.columns)
     columns = jnp.expand_dims(moments.columns, layout.rows)
-    # Two square roots, because the product of two small squares would underflow in float32.
+    # Two square roots, because the product of two small squares would underflow in
+    # float32.
     relative_rows = rows / rows.mean(layout.rows, keepdims=True)
     return gradient * jax.lax.rsqrt(relative_rows) * jax.lax.rsqrt(columns)
 

@@ -31,14 +31,17 @@ def find_directory(path: str | Path) -> Path:
     if (directory / CHECKPOINTS).is_dir():
         directory = directory / CHECKPOINTS
     if not directory.is_dir():
-        raise InputError(f"{directory}: no such directory; give the workdir of a training run")
+        raise InputError(
+            f"{directory}: no such directory; give the workdir of a training run"
+        )
     return directory
 
 
 def choose(directory: Path, which: str) -> tuple[int, dict[str, Any]]:
     """Returns the step and metadata of the best or the latest checkpoint.
 
-    Steps without metadata are ignored: they remain if an older version was killed while deleting.
+    Steps without metadata are ignored: they remain if an older version was killed while
+    deleting.
 
     Args:
         directory: directory of the checkpoints.
@@ -59,9 +62,11 @@ def choose(directory: Path, which: str) -> tuple[int, dict[str, Any]]:
     if which == "latest":
         return steps[-1], checkpoint_metadata.read(directory, steps[-1])
     metadata = _read_undamaged(directory, steps)
-    best_metric = metadata[max(metadata)]["best_metric"]  # a resumed run may have changed it
+    # a resumed run may have changed it
+    best_metric = metadata[max(metadata)]["best_metric"]
     best = max(
-        metadata, key=lambda step: (rank(metadata[step]["metrics"] or {}, best_metric), step)
+        metadata,
+        key=lambda step: (rank(metadata[step]["metrics"] or {}, best_metric), step),
     )
     return best, metadata[best]
 
@@ -85,12 +90,16 @@ def set_aside_damaged(directory: Path) -> None:
     if jax.process_count() > 1:
         step = int(multihost_utils.broadcast_one_to_all(np.int32(step)))
     if step < 0:
-        raise InputError(next(iter(reasons.values()), f"{directory}: all steps are damaged"))
+        raise InputError(
+            next(iter(reasons.values()), f"{directory}: all steps are damaged")
+        )
     for damaged, reason in reasons.items():
         target = directory / f"{damaged}.damaged"
         shutil.rmtree(target, ignore_errors=True)
         os.replace(directory / str(damaged), target)
-        message = f"{reason}; it is now {target}, and training continues from step {step}"
+        message = (
+            f"{reason}; it is now {target}, and training continues from step {step}"
+        )
         print(in_one_line(message), file=sys.stderr)
 
 
@@ -117,7 +126,9 @@ def check_sums(directory: Path, selects: Callable[[str], bool] = bool) -> None:
     for folder, _, names in os.walk(directory):
         for path in (Path(folder, name) for name in names):
             if path.exists() and not path.is_file():
-                raise InputError(f"{path}: not a regular file; copy the checkpoint again")
+                raise InputError(
+                    f"{path}: not a regular file; copy the checkpoint again"
+                )
     checksums.check(directory, selects)
 
 

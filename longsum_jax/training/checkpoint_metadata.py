@@ -15,11 +15,15 @@ from longsum_jax.files import parse_json, read_bytes
 from longsum_jax.training.trees import describe
 
 FORMAT_VERSION = 1
-FILE = "meta/metadata"  # path in a step's directory at which Orbax stores JSON of the item "meta"
+# path in a step's directory at which Orbax stores JSON of the item "meta"
+FILE = "meta/metadata"
 
 
 def make(
-    about: Mapping[str, Any], params: Any, state: Any, metrics: Mapping[str, float] | None
+    about: Mapping[str, Any],
+    params: Any,
+    state: Any,
+    metrics: Mapping[str, float] | None,
 ) -> dict[str, Any]:
     """Returns the metadata of a checkpoint to be written.
 
@@ -51,7 +55,10 @@ def read(directory: Path, step: int) -> dict[str, Any]:
     checksums.check(directory / str(step), lambda name: name == FILE)
     try:
         metadata = parse_json(read_bytes(directory / str(step) / FILE))
-        version, writer = metadata.get("format_version"), metadata.get("library_version")
+        version, writer = (
+            metadata.get("format_version"),
+            metadata.get("library_version"),
+        )
     except (OSError, ValueError, AttributeError) as error:
         raise InputError(
             f"{directory}: step {step} is not a checkpoint of this library ({error})"
@@ -102,7 +109,10 @@ def _check(where: str, metadata: Mapping[str, Any]) -> None:
             problem = f"the list of its {name} is missing or damaged"
             raise damage_error(where, problem, "not names, shapes, types")
     scores = metadata.get("metrics", "")
-    if not (scores is None or (isinstance(scores, dict) and all(map(_is_number, scores.values())))):
+    if not (
+        scores is None
+        or (isinstance(scores, dict) and all(map(_is_number, scores.values())))
+    ):
         problem = "the evaluation is missing or damaged"
         raise damage_error(where, problem, f"{scores!r} is not an object of numbers")
     if not isinstance(metadata.get("best_metric"), str):

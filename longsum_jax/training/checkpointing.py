@@ -25,7 +25,8 @@ from longsum_jax.training.workarounds import (
 )
 from longsum_jax.typing import Params
 
-_DELETED = ".deleted"  # steps are renamed to it before deletion, so that none is partly deleted
+# steps are renamed to it before deletion, so that none is partly deleted
+_DELETED = ".deleted"
 
 
 class Restored(NamedTuple):
@@ -41,16 +42,17 @@ class Restored(NamedTuple):
 class TrainingCheckpoints:
     """The checkpoints of a run, for writing and for resuming.
 
-    A checkpoint is a directory named by its step with four items: "params"; "state", the other
-    arrays of the training state; "data", the position in the data; and "meta", its metadata. Its
-    files have checksums (`longsum_jax.checksums`), written before it gets its name and compared
-    before it is used. An interrupted save leaves a temporary directory, which is never used as a
-    checkpoint.
+    A checkpoint is a directory named by its step with four items: "params"; "state",
+    the other arrays of the training state; "data", the position in the data; and
+    "meta", its metadata. Its files have checksums (`longsum_jax.checksums`), written
+    before it gets its name and compared before it is used. An interrupted save leaves a
+    temporary directory, which is never used as a checkpoint.
 
     Args:
         directory: path of the checkpoints; created if it does not exist.
         model: name of the model family, written into every checkpoint.
-        config: JSON-able description of the model and the run, written into every checkpoint.
+        config: JSON-able description of the model and the run, written into every
+            checkpoint.
         keep_latest: number of newest checkpoints to keep.
         keep_best: number of best evaluated checkpoints to keep in addition.
         best_metric: name of the metric that ranks checkpoints, higher is better.
@@ -67,7 +69,11 @@ class TrainingCheckpoints:
         best_metric: str = "mean_rouge",
     ) -> None:
         self.directory = Path(directory).absolute()
-        self._about = {"model": model, "config": dict(config or {}), "best_metric": best_metric}
+        self._about = {
+            "model": model,
+            "config": dict(config or {}),
+            "best_metric": best_metric,
+        }
         self._show_background_errors = hide_background_errors()
         disable_write_metrics()
         # Before Orbax lists the steps, which would include damaged ones.
@@ -103,13 +109,14 @@ class TrainingCheckpoints:
         Args:
             step: number of steps done.
             params: parameter tree.
-            state: any tree of arrays, with everything that training needs besides the parameters.
+            state: any tree of arrays, with everything that training needs besides the
+                parameters.
             data: JSON-able position of the batch iterator.
             metrics: scores of the evaluation at this step, None if there was none.
 
         Raises:
-            InputError: this or the previous checkpoint cannot be written; older checkpoints are
-                intact.
+            InputError: this or the previous checkpoint cannot be written; older
+                checkpoints are intact.
         """
         metadata = checkpoint_metadata.make(self._about, params, state, metrics)
         items = ocp_args.Composite(
@@ -123,7 +130,9 @@ class TrainingCheckpoints:
         self._remove_deleted()
         self._saving = step
         self._policy.scores[step] = dict(metrics or {})
-        with self._explain_errors(f"the checkpoint of step {step} could not be written"):
+        with self._explain_errors(
+            f"the checkpoint of step {step} could not be written"
+        ):
             self._manager.save(step, args=items)
 
     def restore(self, params: Any, state: Any, step: int | None = None) -> Restored:
@@ -134,8 +143,8 @@ class TrainingCheckpoints:
             step: number of steps of the checkpoint to read.
 
         Raises:
-            InputError: a missing or damaged checkpoint, another format version, or arrays that do
-                not match the targets.
+            InputError: a missing or damaged checkpoint, another format version, or
+                arrays that do not match the targets.
         """
         step = self.latest_step() if step is None else step
         if step is None:
@@ -158,8 +167,12 @@ class TrainingCheckpoints:
             content = self._manager.restore(step, args=items)
         if not isinstance(content["data"], dict):
             problem = "the position in the data is missing or damaged"
-            raise checkpoint_metadata.damage_error(where, problem, "it is not a JSON object")
-        return Restored(step, content["params"], content["state"], content["data"], metadata)
+            raise checkpoint_metadata.damage_error(
+                where, problem, "it is not a JSON object"
+            )
+        return Restored(
+            step, content["params"], content["state"], content["data"], metadata
+        )
 
     def scores(self, step: int) -> dict[str, float] | None:
         """Returns the evaluation of the checkpoint of ``step``, None if there was none."""
@@ -168,15 +181,20 @@ class TrainingCheckpoints:
     def add_scores(self, step: int, scores: Mapping[str, float]) -> None:
         """Adds the evaluation of a checkpoint that was saved without one, and keeps the best.
 
-        After a crash in between, the checkpoint is readable, with or without the evaluation.
+        After a crash in between, the checkpoint is readable, with or without the
+        evaluation.
 
         Raises:
             InputError: a file cannot be written.
         """
         self.wait()
         if jax.process_index() == 0:
-            metadata = checkpoint_metadata.read(self.directory, step) | {"metrics": dict(scores)}
-            with self._explain_errors(f"the evaluation of step {step} could not be written"):
+            metadata = checkpoint_metadata.read(self.directory, step) | {
+                "metrics": dict(scores)
+            }
+            with self._explain_errors(
+                f"the evaluation of step {step} could not be written"
+            ):
                 checkpoint_metadata.replace(self.directory, step, metadata)
         if jax.process_count() > 1:
             # No host may delete checkpoints before the scores are written.
@@ -242,42 +260,57 @@ def restore_params(
 
     Args:
         directory: path of a training workdir or of the checkpoint directory in it.
-        abstract_params: tree of jax.ShapeDtypeStruct (with shardings) to restore onto; None returns
-            NumPy arrays in nested dictionaries, whichever machine wrote them.
-        which: "best" by the run's metric, or the latest if nothing was evaluated; or "latest".
+        abstract_params: tree of jax.ShapeDtypeStruct (with shardings) to restore onto;
+            None returns NumPy arrays in nested dictionaries, whichever machine wrote
+            them.
+        which: "best" by the run's metric, or the latest if nothing was evaluated; or
+            "latest".
 
     Raises:
-        InputError: a missing or damaged checkpoint, another format version, or parameters that do
-            not match the target.
+        InputError: a missing or damaged checkpoint, another format version, or
+            parameters that do not match the target.
     """
     directory = checkpoint_files.find_directory(directory)
     check_utf8_name(directory)
     step, metadata = checkpoint_files.choose(directory, which)
     folders = ("meta/", "params/")
-    checkpoint_files.check_sums(directory / str(step), lambda name: name.startswith(folders))
+    checkpoint_files.check_sums(
+        directory / str(step), lambda name: name.startswith(folders)
+    )
     where = f"{directory}, step {step}"
     if abstract_params is not None:
-        check_names(describe(abstract_params), metadata["parameters"], where, "parameters")
+        check_names(
+            describe(abstract_params), metadata["parameters"], where, "parameters"
+        )
     show_background_errors = hide_background_errors()
     with (
         _explain_damage(where, "the parameters are missing or damaged"),
         ocp.StandardCheckpointer() as checkpointer,
     ):
-        target = empty_tree(metadata["parameters"]) if abstract_params is None else abstract_params
+        target = (
+            empty_tree(metadata["parameters"])
+            if abstract_params is None
+            else abstract_params
+        )
         params = checkpointer.restore(directory / str(step) / "params", target)
     show_background_errors()
     return params
 
 
-def read_meta(directory: str | Path, which: Literal["best", "latest"] = "best") -> dict[str, Any]:
+def read_meta(
+    directory: str | Path, which: Literal["best", "latest"] = "best"
+) -> dict[str, Any]:
     """Returns the metadata of the checkpoint that `restore_params` would read.
 
-    They contain the keys "model", "config", "step", "metrics", "library_version" and others.
+    They contain the keys "model", "config", "step", "metrics", "library_version" and
+    others.
 
     Raises:
         InputError: a missing or damaged checkpoint, or another format version.
     """
-    step, metadata = checkpoint_files.choose(checkpoint_files.find_directory(directory), which)
+    step, metadata = checkpoint_files.choose(
+        checkpoint_files.find_directory(directory), which
+    )
     return {**metadata, "step": step}
 
 
@@ -287,7 +320,8 @@ class _LatestAndBest(policies.PreservationPolicy):
 
     Attributes:
         num_latest, num_best: numbers of checkpoints to keep.
-        metric: name of the ranking metric, higher is better; unevaluated checkpoints do not count.
+        metric: name of the ranking metric, higher is better; unevaluated checkpoints do
+            not count.
         scores: evaluations by step, updated by the owner of the policy.
     """
 
@@ -299,7 +333,8 @@ class _LatestAndBest(policies.PreservationPolicy):
     def kept(self, steps: Sequence[int]) -> set[int]:
         """Returns the steps to keep out of ``steps``, which are sorted."""
         ranks = {
-            step: checkpoint_files.rank(self.scores.get(step, {}), self.metric) for step in steps
+            step: checkpoint_files.rank(self.scores.get(step, {}), self.metric)
+            for step in steps
         }
         evaluated = [step for step in steps if ranks[step] > -math.inf]
         evaluated.sort(key=lambda step: (ranks[step], step), reverse=True)

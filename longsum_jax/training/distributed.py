@@ -1,8 +1,8 @@
 """Runs of several processes: finding the others, connecting, and agreeing on the input.
 
-``jax.distributed.initialize`` does the work. This module decides whether to call it and with which
-arguments, and explains failures. Each process runs the same command and feeds its own rows of a
-batch.
+``jax.distributed.initialize`` does the work. This module decides whether to call it and
+with which arguments, and explains failures. Each process runs the same command and
+feeds its own rows of a batch.
 """
 
 import json
@@ -29,7 +29,8 @@ class Cluster(NamedTuple):
 
     Attributes:
         found_by: source of this information, for messages.
-        coordinator: address "host:port" of process 0, None if JAX finds all three values.
+        coordinator: address "host:port" of process 0, None if JAX finds all three
+            values.
         num_processes: number of processes of the run.
         process_id: index of this process, beginning with 0.
         local_devices: indices of the devices of this process, None for JAX's default.
@@ -52,14 +53,14 @@ def find_cluster(
 ) -> Cluster | None:
     """Returns the run that this process belongs to, None for a single process.
 
-    Sources in order of precedence: the arguments; JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and
-    JAX_PROCESS_ID (or JOB_COMPLETION_INDEX, with which Kubernetes numbers the pods of a job); a
-    Slurm step or an MPI run of several tasks; a TPU.
+    Sources in order of precedence: the arguments; JAX_COORDINATOR_ADDRESS,
+    JAX_NUM_PROCESSES and JAX_PROCESS_ID (or JOB_COMPLETION_INDEX, with which Kubernetes
+    numbers the pods of a job); a Slurm step or an MPI run of several tasks; a TPU.
 
     Args:
         environment: environment variables of the process, ``os.environ``.
-        mode: "off" for a single process in any environment, "on" for an error unless there is a run
-            of several processes.
+        mode: "off" for a single process in any environment, "on" for an error unless
+            there is a run of several processes.
 
     Raises:
         InputError: some of the required values are missing or not numbers.
@@ -75,7 +76,11 @@ def find_cluster(
         return None
     if has_flags:
         return _checked("the flags", flags, "--")
-    cluster = _from_variables(environment) or _from_launchers(environment) or _from_tpu(environment)
+    cluster = (
+        _from_variables(environment)
+        or _from_launchers(environment)
+        or _from_tpu(environment)
+    )
     if cluster is None and mode == "on":
         raise InputError(
             "--distributed=on, but no other processes are configured (no Slurm, MPI, TPU or "
@@ -91,7 +96,9 @@ def _from_variables(environment: Mapping[str, str]) -> Cluster | None:
     index = environment.get("JAX_PROCESS_ID") or environment.get("JOB_COMPLETION_INDEX")
     values: dict[str, Any] = {
         "JAX_COORDINATOR_ADDRESS": environment["JAX_COORDINATOR_ADDRESS"],
-        "JAX_NUM_PROCESSES": _number(environment.get("JAX_NUM_PROCESSES"), "JAX_NUM_PROCESSES"),
+        "JAX_NUM_PROCESSES": _number(
+            environment.get("JAX_NUM_PROCESSES"), "JAX_NUM_PROCESSES"
+        ),
         "JAX_PROCESS_ID": _number(index, "JAX_PROCESS_ID"),
     }
     return _checked("the environment", values, "")
@@ -125,7 +132,9 @@ def _from_tpu(environment: Mapping[str, str]) -> Cluster | None:
     """
     if "," in environment.get("TPU_WORKER_HOSTNAMES", ""):
         return Cluster("the TPU")
-    has_tpu = find_spec("libtpu") is not None and "TPU_SKIP_MDS_QUERY" not in environment
+    has_tpu = (
+        find_spec("libtpu") is not None and "TPU_SKIP_MDS_QUERY" not in environment
+    )
     wants_tpu = environment.get("JAX_PLATFORMS", "tpu").startswith("tpu")
     return Cluster("the TPU") if has_tpu and wants_tpu else None
 
@@ -140,25 +149,37 @@ def _checked(found_by: str, values: Mapping[str, Any], dashes: str) -> Cluster:
     """Returns the cluster from the coordinator, number of processes and process id, in this order.
 
     Raises:
-        InputError: one of the ``values``, named with the prefix ``dashes``, is missing or invalid.
+        InputError: one of the ``values``, named with the prefix ``dashes``, is missing
+            or invalid.
     """
     for name, value in values.items():
         if value is None:
-            present = [f"{dashes}{other}" for other in values if values[other] is not None]
+            present = [
+                f"{dashes}{other}" for other in values if values[other] is not None
+            ]
             others = ", ".join(present)
-            raise InputError(f"{dashes}{name} is missing; it goes with {others}, in every process")
+            raise InputError(
+                f"{dashes}{name} is missing; it goes with {others}, in every process"
+            )
     coordinator, num_processes, process_id = values.values()
     if not 0 <= process_id < num_processes:
         name, last = f"{dashes}{list(values)[2]}", num_processes - 1
-        raise InputError(f"{name}={process_id}: processes are counted from 0, so give 0 to {last}")
+        raise InputError(
+            f"{name}={process_id}: processes are counted from 0, so give 0 to {last}"
+        )
     if not coordinator.rpartition(":")[2].isdecimal() or ":" not in coordinator:
         name = f"{dashes}{next(iter(values))}"
-        raise InputError(f'{name}="{coordinator}" has no port; give HOST:PORT of process 0')
+        raise InputError(
+            f'{name}="{coordinator}" has no port; give HOST:PORT of process 0'
+        )
     return Cluster(found_by, coordinator, num_processes, process_id)
 
 
 def join(
-    cluster: Cluster | None, *, timeout: int = _CONNECT_SECONDS, heartbeat: int = HEARTBEAT_SECONDS
+    cluster: Cluster | None,
+    *,
+    timeout: int = _CONNECT_SECONDS,
+    heartbeat: int = HEARTBEAT_SECONDS,
 ) -> None:
     """Connects this process with the others; call it before any computation.
 
@@ -168,13 +189,15 @@ def join(
         heartbeat: number of seconds of silence after which a process counts as dead.
 
     Raises:
-        InputError: process 0 does not answer, its port is in use, or information is missing.
+        InputError: process 0 does not answer, its port is in use, or information is
+            missing.
     """
     if cluster is None:
         return
     if cluster.coordinator is not None:
         _check_coordinator(cluster.coordinator, cluster.process_id, timeout)
-        # Has no effect with accelerators; on CPUs, processes could not communicate without it.
+        # Has no effect with accelerators; on CPUs, processes could not communicate
+        # without it.
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         jax.distributed.initialize(

@@ -1,12 +1,12 @@
 """The training loop.
 
-It is independent of data sets and model families: it takes a loss function, an initialization (or
-parameters) and an iterator of NumPy batches. If it is killed at any time and started again with the
-same arguments, it continues from its last checkpoint, including the data position, as if it had
-never stopped.
+It is independent of data sets and model families: it takes a loss function, an
+initialization (or parameters) and an iterator of NumPy batches. If it is killed at any
+time and started again with the same arguments, it continues from its last checkpoint,
+including the data position, as if it had never stopped.
 
-`fit` is the loop itself. `LoopOptions` defines the length of training and its intervals,
-`_WatchedStep` takes a step, and `_Milestones` evaluates and saves.
+`fit` is the loop itself. `LoopOptions` defines the length of training and its
+intervals, `_WatchedStep` takes a step, and `_Milestones` evaluates and saves.
 """
 
 import contextlib
@@ -25,12 +25,23 @@ from jax.sharding import Mesh
 from longsum_jax.errors import InputError, did_you_mean
 from longsum_jax.schema import Count, Positive, Rate, check_ranges
 from longsum_jax.training.checkpointing import TrainingCheckpoints
-from longsum_jax.training.mesh import MeshOptions, activate, make_mesh, put_batch, sharding_table
+from longsum_jax.training.mesh import (
+    MeshOptions,
+    activate,
+    make_mesh,
+    put_batch,
+    sharding_table,
+)
 from longsum_jax.training.nonfinite import NonfiniteWatch
 from longsum_jax.training.optimizers import swap_average, with_average
 from longsum_jax.training.preemption import Interrupts
 from longsum_jax.training.reporter import Reporter
-from longsum_jax.training.state import TrainState, create_state, plan_state, shardings_of
+from longsum_jax.training.state import (
+    TrainState,
+    create_state,
+    plan_state,
+    shardings_of,
+)
 from longsum_jax.training.step import (
     CheckProgram,
     CompilationWatch,
@@ -50,7 +61,8 @@ TRAINED = {
     "globals": r"global_embeddings$|^head/",  # a new head, if there is one
     "decoder": r"^decoder/",
 }
-_INIT_FOLD = 2**32 - 1  # folded into the seed's key for the initialization; no step reaches it
+# folded into the seed's key for the initialization; no step reaches it
+_INIT_FOLD = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -59,18 +71,23 @@ class LoopOptions:
 
     Attributes:
         steps: total number of steps, including the steps before a resume.
-        log_every: number of steps between lines of metrics.jsonl; the last step always has one.
-        eval_every: number of steps between evaluations, or "epoch" for one after every pass over
-            the data; the last step is always evaluated. A checkpoint is saved before each
-            evaluation.
-        checkpoint_every: number of steps between checkpoints; the last step always has one.
-        keep_latest, keep_best: numbers of the newest and of the best checkpoints to keep on disk.
-        best_metric: name of the evaluation score that ranks checkpoints, higher is better.
+        log_every: number of steps between lines of metrics.jsonl; the last step always
+            has one.
+        eval_every: number of steps between evaluations, or "epoch" for one after every
+            pass over the data; the last step is always evaluated. A checkpoint is saved
+            before each evaluation.
+        checkpoint_every: number of steps between checkpoints; the last step always has
+            one.
+        keep_latest, keep_best: numbers of the newest and of the best checkpoints to
+            keep on disk.
+        best_metric: name of the evaluation score that ranks checkpoints, higher is
+            better.
         max_bad_steps: number of consecutive non-finite steps after which the run stops.
         seed: random seed of initialization and dropout.
         accumulation: number of micro-batches per step.
         tensorboard: True to also write TensorBoard files.
-        progress: True to show the progress line and the sharding table on standard error.
+        progress: True to show the progress line and the sharding table on standard
+            error.
         train: parameters to train: a key of ``TRAINED``, or a regular
             expression that is searched for in their paths
             ("encoder/attention/global_embeddings"). The others do not change,
@@ -142,8 +159,9 @@ class FitResult(NamedTuple):
 # Function of (parameters, step) that returns named scores, the same on every host.
 Evaluate = Callable[[Any, int], Mapping[str, float]]
 
-# Called after every step with the number of steps done, the state and the metrics of the step. Both
-# are still on the devices: reading them waits for the step, and the next step donates the state.
+# Called after every step with the number of steps done, the state and the metrics of
+# the step. Both are still on the devices: reading them waits for the step, and the next
+# step donates the state.
 Hook = Callable[[int, TrainState, Mapping[str, Array]], None]
 
 
@@ -169,32 +187,37 @@ def fit(
 
     Args:
         loss_fn: loss function, see `step.LossFn` and `step.SegmentedLoss`.
-        init: function from a PRNG key to a parameter tree, boxed with logical axis names or not.
+        init: function from a PRNG key to a parameter tree, boxed with logical axis
+            names or not.
         optimizer: optimizer, see `optimizers.make_optimizer`.
         batches: iterator of this host's rows; the same number in every batch.
         options: loop options, see `LoopOptions`.
-        workdir: directory for run.json, metrics.jsonl and checkpoints/; the same for every host.
-        mesh_options: arrangement of the devices, see `mesh.MeshOptions`; it may change between
-            restarts.
-        run: JSON-able description of the run (its config); resuming with a different one is
-            rejected.
+        workdir: directory for run.json, metrics.jsonl and checkpoints/; the same for
+            every host.
+        mesh_options: arrangement of the devices, see `mesh.MeshOptions`; it may change
+            between restarts.
+        run: JSON-able description of the run (its config); resuming with a different
+            one is rejected.
         model_name: name of the model family, written into the checkpoints.
-        evaluate: function of parameters and step that returns named scores, the same on every host.
-        initial_params: host arrays to start from instead of ``init``; ignored when resuming.
+        evaluate: function of parameters and step that returns named scores, the same on
+            every host.
+        initial_params: host arrays to start from instead of ``init``; ignored when
+            resuming.
         hooks: functions called after every step, see `Hook`.
         check_program: check of compiled steps, see `step.CompilationWatch`.
-        debug_nans: True to stop at the first step that is not finite, and to repeat it to find the
-            tensor that causes it. Every step is then waited for and needs a second state.
+        debug_nans: True to stop at the first step that is not finite, and to repeat it
+            to find the tensor that causes it. Every step is then waited for and needs a
+            second state.
         clip_norm: gradient norm above which the optimizer clips, for the share
             of clipped steps in metrics.jsonl; None to leave the share out.
 
     Raises:
-        InputError: workdir that is not writable, in use or of another run; mesh or batch that does
-            not divide; checkpoint that does not match, is damaged or cannot be written;
-            ``best_metric`` that the evaluation does not return; ``eval_every="epoch"`` for batches
-            without epochs.
-        TrainingDiverged: ``options.max_bad_steps`` consecutive steps were not finite; with
-            ``debug_nans``, the first such step.
+        InputError: workdir that is not writable, in use or of another run; mesh or
+            batch that does not divide; checkpoint that does not match, is damaged or
+            cannot be written; ``best_metric`` that the evaluation does not return;
+            ``eval_every="epoch"`` for batches without epochs.
+        TrainingDiverged: ``options.max_bad_steps`` consecutive steps were not finite;
+            with ``debug_nans``, the first such step.
     """
     mesh_options = mesh_options or MeshOptions()
     run = dict(run or {})
@@ -252,7 +275,8 @@ def fit(
         interrupts = stack.enter_context(Interrupts())
         stack.enter_context(activate(mesh, mesh_options.rules))
 
-        # Training, beginning with an evaluation that the end of the last process interrupted
+        # Training, beginning with an evaluation that the end of the last process
+        # interrupted
         if start < options.steps and _is_due(start, eval_every):
             milestones.evaluate_and_save(start, state, batches.state())
         step = start
@@ -265,8 +289,8 @@ def fit(
                 stopped_by = interrupts.wanted(step) or "data"
                 break
             if eval_every == "epoch" and _epoch(batches.state()) > _epoch(position):
-                # The batch is the first of a new epoch; the state is still the one at the end of
-                # the old epoch.
+                # The batch is the first of a new epoch; the state is still the one at
+                # the end of the old epoch.
                 milestones.evaluate_and_save(step, state, position)
                 if milestones.have_stalled:
                     break
@@ -355,12 +379,16 @@ class _Milestones:
     def have_stalled(self) -> bool:
         """True if the last evaluations, as many as the patience, were not better than before."""
         patience = self._options.early_stopping_patience
-        values = [scores.get(self._options.best_metric, -math.inf) for scores in self._history]
+        values = [
+            scores.get(self._options.best_metric, -math.inf) for scores in self._history
+        ]
         if not patience or len(values) <= patience:
             return False
         return max(values[-patience:]) <= max(values[:-patience])
 
-    def evaluate_and_save(self, step: int, state: TrainState, position: dict[str, Any]) -> None:
+    def evaluate_and_save(
+        self, step: int, state: TrainState, position: dict[str, Any]
+    ) -> None:
         """Saves the state of ``step``, then evaluates it and adds its scores."""
         self.save(step, state, position)
         if self._evaluate is None or step == self._evaluated_step:
@@ -379,8 +407,8 @@ class _Milestones:
         """Saves the state of ``step`` and the position in the data, unless already saved."""
         if step == self._saved_step:
             return
-        # Metrics are written first: a resume removes lines that are later than the checkpoint, but
-        # cannot restore lines that are missing before it.
+        # Metrics are written first: a resume removes lines that are later than the
+        # checkpoint, but cannot restore lines that are missing before it.
         self._reporter.flush()
         state = _with_averages(state)
         self._checkpoints.save(step, state.params, state.without_params(), position)
@@ -391,7 +419,9 @@ class _Milestones:
         is_used = self._options.keep_best or self._options.early_stopping_patience
         if is_used and name not in scores:
             guess = did_you_mean(name, scores)
-            raise InputError(f'training.best_metric: the evaluation gives no "{name}"; {guess}')
+            raise InputError(
+                f'training.best_metric: the evaluation gives no "{name}"; {guess}'
+            )
 
 
 def _restore(

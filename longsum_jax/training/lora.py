@@ -36,7 +36,9 @@ class LoraOptions:
     def __post_init__(self) -> None:
         check_ranges(self, "lora")
         if not self.targets:
-            raise InputError('lora.targets is empty; give "all-linear", or names such as "q"')
+            raise InputError(
+                'lora.targets is empty; give "all-linear", or names such as "q"'
+            )
 
     @property
     def scale(self) -> float:

@@ -1,14 +1,15 @@
 """The device mesh, and the sharding of every parameter, optimizer slot and batch row on it.
 
-Models name the axes of their parameters and activations (Flax Linen logical partitioning), such as:
+Models name the axes of their parameters and activations (Flax Linen logical
+partitioning), such as:
 
     parameters    layers, vocab, embed, heads, kv, mlp, channels, modes
     activations   batch, length, act_embed, act_heads, channels
 
-A preset maps some of these names to the mesh axes "batch" (rows of the batch), "fsdp" (rows of the
-batch, and slices of every parameter), "tensor" (slices of the wide dimensions) and "sequence"
-(slices of every document); axes with other names are not sharded. This module is independent of
-models.
+A preset maps some of these names to the mesh axes "batch" (rows of the batch), "fsdp"
+(rows of the batch, and slices of every parameter), "tensor" (slices of the wide
+dimensions) and "sequence" (slices of every document); axes with other names are not
+sharded. This module is independent of models.
 """
 
 import contextlib
@@ -53,12 +54,13 @@ class MeshOptions:
     """The arrangement of the devices.
 
     Attributes:
-        preset: sharding preset: "replicated" (every device has every parameter), "fsdp" (parameters
-            and optimizer state sharded along their "embed" dimension), "fsdp+tensor" (additionally
-            heads, mlp, vocab and channels sharded) or "fsdp+sequence" (the encoder's positions
-            sharded, for documents that do not fit on a single device; ``ops.sequence_sharding``).
-        batch, fsdp, tensor, sequence: numbers of devices along each mesh axis; one of them may be
-            -1, for all remaining devices.
+        preset: sharding preset: "replicated" (every device has every parameter), "fsdp"
+            (parameters and optimizer state sharded along their "embed" dimension),
+            "fsdp+tensor" (additionally heads, mlp, vocab and channels sharded) or
+            "fsdp+sequence" (the encoder's positions sharded, for documents that do not
+            fit on a single device; ``ops.sequence_sharding``).
+        batch, fsdp, tensor, sequence: numbers of devices along each mesh axis; one of
+            them may be -1, for all remaining devices.
     """
 
     preset: Literal["replicated", "fsdp", "fsdp+tensor", "fsdp+sequence"] = "replicated"
@@ -75,7 +77,9 @@ class MeshOptions:
         for axis in MESH_AXES:
             size = getattr(self, axis)
             if size < 1 and size != -1:
-                raise InputError(f"mesh.{axis}: {size} devices; give 1 or more, or -1 for the rest")
+                raise InputError(
+                    f"mesh.{axis}: {size} devices; give 1 or more, or -1 for the rest"
+                )
             if size != 1 and axis not in used:
                 raise InputError(
                     f'mesh.{axis}: {size}, but preset "{self.preset}" does not use that axis; '
@@ -88,7 +92,9 @@ class MeshOptions:
         return PRESETS[self.preset]
 
 
-def make_mesh(options: MeshOptions, devices: Sequence[jax.Device] | None = None) -> Mesh:
+def make_mesh(
+    options: MeshOptions, devices: Sequence[jax.Device] | None = None
+) -> Mesh:
     """Arranges devices as a mesh with the axes "batch", "fsdp", "tensor" and "sequence".
 
     Args:
@@ -96,19 +102,26 @@ def make_mesh(options: MeshOptions, devices: Sequence[jax.Device] | None = None)
         devices: devices of the mesh; None for all devices of all processes.
 
     Raises:
-        InputError: more than one -1, sizes whose product is not the number of devices, a duplicate
-            device, or "tensor" and "sequence" axes that neither divide a host nor are whole hosts.
+        InputError: more than one -1, sizes whose product is not the number of devices,
+            a duplicate device, or "tensor" and "sequence" axes that neither divide a
+            host nor are whole hosts.
     """
     devices = jax.devices() if devices is None else list(devices)
     if len(set(devices)) < len(devices):
         twice = next(device for device in devices if devices.count(device) > 1)
-        raise InputError(f"mesh: device {twice} is listed twice; list every device once")
+        raise InputError(
+            f"mesh: device {twice} is listed twice; list every device once"
+        )
     sizes = [getattr(options, axis) for axis in MESH_AXES]
     if sizes.count(-1) > 1:
-        raise InputError(f"mesh: only one of {', '.join(MESH_AXES)} may be -1, got {sizes}")
+        raise InputError(
+            f"mesh: only one of {', '.join(MESH_AXES)} may be -1, got {sizes}"
+        )
     fixed = math.prod(size for size in sizes if size != -1)
     if len(devices) % fixed or (-1 not in sizes and fixed != len(devices)):
-        axes = " x ".join(f"{axis}={size}" for axis, size in zip(MESH_AXES, sizes, strict=True))
+        axes = " x ".join(
+            f"{axis}={size}" for axis, size in zip(MESH_AXES, sizes, strict=True)
+        )
         needed = f"a multiple of {fixed}" if -1 in sizes else f"{fixed}"
         raise InputError(
             f"mesh: {axes} needs {needed} devices, there are {len(devices)}; change mesh.batch, "
@@ -125,7 +138,10 @@ def make_mesh(options: MeshOptions, devices: Sequence[jax.Device] | None = None)
             "host nor are a multiple of them; give another number"
         )
     return jax.make_mesh(
-        tuple(sizes), MESH_AXES, axis_types=(AxisType.Auto,) * len(sizes), devices=devices
+        tuple(sizes),
+        MESH_AXES,
+        axis_types=(AxisType.Auto,) * len(sizes),
+        devices=devices,
     )
 
 
@@ -140,8 +156,8 @@ class Feed(NamedTuple):
 def feed_of(mesh: Mesh) -> Feed:
     """Returns the part of every batch that this process feeds.
 
-    Processes whose devices share rows, because "tensor" or "sequence" span several hosts, feed the
-    same part.
+    Processes whose devices share rows, because "tensor" or "sequence" span several
+    hosts, feed the same part.
 
     Args:
         mesh: result of `make_mesh`.
@@ -193,7 +209,8 @@ def place(
 ) -> Placement:
     """Shards an array on the mesh by the logical names of its dimensions, from the left.
 
-    A dimension is not sharded if its mesh axes do not divide it or already shard an earlier one.
+    A dimension is not sharded if its mesh axes do not divide it or already shard an
+    earlier one.
     """
     spec: list[str | tuple[str, ...] | None] = []
     notes: list[str] = []
@@ -231,7 +248,9 @@ class Layout(NamedTuple):
     notes: Any
 
 
-def plan_layout(init: Callable[..., Any], mesh: Mesh, rules: Rules, *args: Any) -> Layout:
+def plan_layout(
+    init: Callable[..., Any], mesh: Mesh, rules: Rules, *args: Any
+) -> Layout:
     """Shards the parameters that ``init(*args)`` would create, without creating them.
 
     Leaves that are not boxed with logical names are replicated.
@@ -249,7 +268,9 @@ def plan_layout(init: Callable[..., Any], mesh: Mesh, rules: Rules, *args: Any) 
     shardings = _pick(placements, "sharding")
     notes = _pick(placements, "note")
     shapes = jax.tree.map(
-        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        lambda leaf, sharding: jax.ShapeDtypeStruct(
+            leaf.shape, leaf.dtype, sharding=sharding
+        ),
         meta.unbox(boxed),
         shardings,
     )
@@ -260,16 +281,16 @@ def create_sharded(init: Callable[..., Any], shardings: Any, *args: Any) -> Any:
     """Runs ``init(*args)`` so that every parameter is created on its devices, never whole on one.
 
     Args:
-        init: function that returns a tree of arrays, boxed by `nn.with_logical_partitioning` or
-            not.
+        init: function that returns a tree of arrays, boxed by
+            `nn.with_logical_partitioning` or not.
         shardings: shardings of the unboxed tree, as in ``plan_layout(...).shardings``.
         *args: arguments of ``init``, usually a PRNG key.
 
     Returns:
         The unboxed parameters; their values do not depend on the mesh.
     """
-    # No logical rules are active here: inside `init`, boxes would constrain dimensions that do not
-    # divide.
+    # No logical rules are active here: inside `init`, boxes would constrain dimensions
+    # that do not divide.
     create = jax.jit(lambda *args: meta.unbox(init(*args)), out_shardings=shardings)
     return create(*args)
 
@@ -277,8 +298,9 @@ def create_sharded(init: Callable[..., Any], shardings: Any, *args: Any) -> Any:
 def slot_shardings(slots: Any, params: Any, shardings: Any, mesh: Mesh) -> Any:
     """Shards the optimizer state ``slots`` (shapes suffice) like its parameters.
 
-    A slot belongs to a parameter if its path ends with that parameter's path and the shapes agree;
-    all other slots (step counts, Adafactor's row and column sums) are replicated.
+    A slot belongs to a parameter if its path ends with that parameter's path and the
+    shapes agree; all other slots (step counts, Adafactor's row and column sums) are
+    replicated.
     """
     shardings_by_name = {}
     leaves, _ = jax.tree_util.tree_flatten_with_path(params)
@@ -304,9 +326,19 @@ def sharding_table(layout: Layout) -> str:
     paths, _ = jax.tree_util.tree_flatten_with_path(layout.shapes)
     count = total = local = 0
     for (path, leaf), note in zip(paths, jax.tree.leaves(layout.notes), strict=True):
-        bytes_here = math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        bytes_here = (
+            math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        )
         axes = ", ".join(_axis_names(axes) for axes in leaf.sharding.spec)
-        rows.append(("/".join(_names(path)), str(leaf.shape), f"({axes})", f"{bytes_here:,}", note))
+        rows.append(
+            (
+                "/".join(_names(path)),
+                str(leaf.shape),
+                f"({axes})",
+                f"{bytes_here:,}",
+                note,
+            )
+        )
         count += leaf.size
         total += leaf.size * leaf.dtype.itemsize
         local += bytes_here
@@ -315,7 +347,9 @@ def sharding_table(layout: Layout) -> str:
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         lines.append("  ".join(cells).rstrip())
-    lines.append(f"{count:,} parameters, {total:,} bytes, {local:,} bytes on each device")
+    lines.append(
+        f"{count:,} parameters, {total:,} bytes, {local:,} bytes on each device"
+    )
     return "\n".join(lines)
 
 
@@ -375,4 +409,6 @@ def _pick(placements: Any, field: str) -> Any:
 
 def _names(path: Any) -> tuple[str, ...]:
     """Returns the keys, attributes or indices of a tree path."""
-    return tuple(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)
+    return tuple(
+        str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path
+    )

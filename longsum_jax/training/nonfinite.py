@@ -1,8 +1,8 @@
 """Finds the first tensor of a step that is not finite.
 
-A compiled step only reports that its loss, gradient or parameters are not finite. Here such a step
-is repeated on one device, with a report from every module, and all tensors are checked in the order
-in which they are computed.
+A compiled step only reports that its loss, gradient or parameters are not finite. Here
+such a step is repeated on one device, with a report from every module, and all tensors
+are checked in the order in which they are computed.
 """
 
 import math
@@ -47,13 +47,17 @@ class NonfiniteWatch:
         InputError: a run of several processes, none of which has all arrays.
     """
 
-    def __init__(self, loss_fn: LossFn | SegmentedLoss, accumulation: int, seed: int) -> None:
+    def __init__(
+        self, loss_fn: LossFn | SegmentedLoss, accumulation: int, seed: int
+    ) -> None:
         if jax.process_count() > 1:
             raise InputError(
                 f"--debug_nans needs a run of one process, this run has "
                 f"{jax.process_count()}; repeat the step with one"
             )
-        whole = document_loss(loss_fn) if isinstance(loss_fn, SegmentedLoss) else loss_fn
+        whole = (
+            document_loss(loss_fn) if isinstance(loss_fn, SegmentedLoss) else loss_fn
+        )
         self._loss, self._gradient = jax.jit(whole), jax.jit(gradient_fn(loss_fn))
         self._accumulation, self._seed = accumulation, seed
         self._outputs = _Outputs()
@@ -74,17 +78,22 @@ class NonfiniteWatch:
             batch: batch of the step.
             metrics: metrics returned by the step.
         """
-        if all(math.isfinite(metrics[name]) for name in ("loss", "grad_norm", "param_norm")):
+        if all(
+            math.isfinite(metrics[name]) for name in ("loss", "grad_norm", "param_norm")
+        ):
             return
         if metrics["weight"] == 0 and math.isfinite(metrics["param_norm"]):
-            return  # the batch has no labels: the step is skipped, and nothing is damaged
+            # the batch has no labels: the step is skipped, and nothing is damaged
+            return
         name = self._first(before, batch, after) or "a norm, whose square overflows"
         raise TrainingDiverged(
             f"step {step}: the first tensor that is not finite is {name}; the last checkpoint is "
             "intact"
         )
 
-    def _first(self, before: TrainState, batch: NumpyBatch, after: TrainState) -> str | None:
+    def _first(
+        self, before: TrainState, batch: NumpyBatch, after: TrainState
+    ) -> str | None:
         """Returns a description of the first tensor that is not finite, None if all are finite."""
         # The step is repeated on one device, without sharding.
         params, opt_state = jax.device_get((before.params, before.opt_state))
@@ -100,12 +109,16 @@ class NonfiniteWatch:
                 or _in_tree("of the parameters after the update", after.params)
             )
 
-    def _in_computation(self, params: Any, batch: NumpyBatch, step: Array) -> str | None:
+    def _in_computation(
+        self, params: Any, batch: NumpyBatch, step: Array
+    ) -> str | None:
         """Checks the loss and its gradient, one micro-batch at a time."""
         rng = jax.random.fold_in(jax.random.key(self._seed), jax.device_get(step))
         for index, part in enumerate(micro_batches(batch, self._accumulation)):
             key = jax.random.fold_in(rng, index)
-            description = self._in_loss(params, part, key) or self._in_gradient(params, part, key)
+            description = self._in_loss(params, part, key) or self._in_gradient(
+                params, part, key
+            )
             if description:
                 if self._accumulation > 1:
                     description += f" (micro-batch {index})"
@@ -120,7 +133,9 @@ class NonfiniteWatch:
         jax.effects_barrier()
         return self._outputs.first or _in_tree("of the loss", out._asdict())
 
-    def _in_gradient(self, params: Any, batch: dict[str, Array], rng: Array) -> str | None:
+    def _in_gradient(
+        self, params: Any, batch: dict[str, Array], rng: Array
+    ) -> str | None:
         grads, _ = self._gradient(params, batch, rng)
         return _in_tree("of the gradient", grads)
 
@@ -177,7 +192,9 @@ def _names(tree: Any) -> list[str]:
 
 
 def _is_finite(array: Any) -> bool:
-    return not _has_fractions(array) or bool(np.isfinite(np.asarray(array, np.float32)).all())
+    return not _has_fractions(array) or bool(
+        np.isfinite(np.asarray(array, np.float32)).all()
+    )
 
 
 def _has_fractions(value: Any) -> bool:

@@ -40,29 +40,29 @@ class OptimizerOptions:
     """An optimizer, its learning-rate schedule, and gradient clipping.
 
     Attributes:
-        name: optimizer: "adamw" adds eps to the bias-corrected root, as in torch, apex and optax;
-            "adamw_hf" adds it before the correction, as in transformers' AdamW; "adafactor" is
-            ``adafactor.scale_by_adafactor``.
+        name: optimizer: "adamw" adds eps to the bias-corrected root, as in torch, apex
+            and optax; "adamw_hf" adds it before the correction, as in transformers'
+            AdamW; "adafactor" is ``adafactor.scale_by_adafactor``.
         learning_rate: peak learning rate, in parameter units per step; at most
             ``MAX_LEARNING_RATE``.
         schedule: learning-rate schedule, see `schedule`.
         warmup_steps: number of warm-up steps, whose effect depends on the schedule.
-        total_steps: step at which "linear" and "cosine" reach zero, unused by the others; None for
-            the end of the run, see `for_run`.
+        total_steps: step at which "linear" and "cosine" reach zero, unused by the
+            others; None for the end of the run, see `for_run`.
         b1, b2, eps: decay rates of Adam's moments, and constant of its denominator.
         weight_decay: decoupled weight decay, multiplied by the learning rate.
         decays_all: True to also decay norms and biases, as fairseq does;
             transformers and the default spare them, see ``is_decayed``.
         clip_norm: largest global gradient norm; None or 0 disables clipping.
-        clip_threshold: for Adafactor, largest root mean square of the update of one layer's
-            parameter.
-        scale_parameter: True for Adafactor to multiply its step by the root mean square of each
+        clip_threshold: for Adafactor, largest root mean square of the update of one
             layer's parameter.
+        scale_parameter: True for Adafactor to multiply its step by the root mean square
+            of each layer's parameter.
         decay_rate: exponent of Adafactor's second-moment decay, 1 - step**-decay_rate.
-        min_dim_size_to_factor: smallest size of both sides of a matrix for which Adafactor factors
-            the second moment.
-        skip_spikes: ratio of a step's gradient norm to the mean of earlier norms above which the
-            step is skipped, see ``without_spikes``; None to skip no steps.
+        min_dim_size_to_factor: smallest size of both sides of a matrix for which
+            Adafactor factors the second moment.
+        skip_spikes: ratio of a step's gradient norm to the mean of earlier norms above
+            which the step is skipped, see ``without_spikes``; None to skip no steps.
     """
 
     name: Literal["adamw", "adamw_hf", "adafactor"] = "adamw"
@@ -88,9 +88,15 @@ class OptimizerOptions:
             raise InputError(f'optimizer.name: "{self.name}" is not allowed; {guess}')
         if self.schedule not in SCHEDULES:
             guess = did_you_mean(self.schedule, SCHEDULES)
-            raise InputError(f'optimizer.schedule: "{self.schedule}" is not allowed; {guess}')
+            raise InputError(
+                f'optimizer.schedule: "{self.schedule}" is not allowed; {guess}'
+            )
         check_ranges(self, "optimizer")
-        if self.total_steps is not None and self.decays and self.total_steps <= self.warmup_steps:
+        if (
+            self.total_steps is not None
+            and self.decays
+            and self.total_steps <= self.warmup_steps
+        ):
             raise InputError(
                 f'optimizer.total_steps: schedule "{self.schedule}" needs more than the '
                 f"{self.warmup_steps} warm-up steps, got {self.total_steps}"
@@ -104,7 +110,8 @@ class OptimizerOptions:
     def for_run(self, steps: int) -> "OptimizerOptions":
         """Returns the options for a run of ``steps`` steps, the default of ``total_steps``.
 
-        A run that is shorter than its warm-up ends while the learning rate is still rising.
+        A run that is shorter than its warm-up ends while the learning rate is still
+        rising.
         """
         if not self.decays or self.total_steps is not None:
             return self
@@ -114,15 +121,17 @@ class OptimizerOptions:
 def schedule(options: OptimizerOptions) -> Callable[[Array | int], Array]:
     """Returns the learning rate as a function of the number of updates so far (0 at the first).
 
-    With w = warmup_steps, n = total_steps and s the step, the factor of `learning_rate` is
+    With w = warmup_steps, n = total_steps and s the step, the factor of `learning_rate`
+    is
 
         t5        sqrt(w + 1) / sqrt(max(s, w) + 1): constant, then 1/sqrt, as published by LOCOST
         constant  1 after the warm-up
         linear    (n - s) / (n - w) after the warm-up, 0 after n steps
         cosine    (1 + cos(pi (s - w) / (n - w))) / 2 after the warm-up, 0 after n steps
 
-    and the warm-up of the last three is s / w, as in transformers' schedules with these names. The
-    published LOCOST fine-tuning ignores its warm-up setting: use `warmup_steps` 0 for it.
+    and the warm-up of the last three is s / w, as in transformers' schedules with these
+    names. The published LOCOST fine-tuning ignores its warm-up setting: use
+    `warmup_steps` 0 for it.
 
     Raises:
         InputError: "linear" or "cosine" without total_steps.
@@ -161,13 +170,14 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """Returns clipping, the optimizer and its schedule as one transformation.
 
-    Its state contains the learning rate of the last update under the name "learning_rate"
-    (`optax.tree_utils.tree_get(state, "learning_rate")`), from which training metrics read it.
+    Its state contains the learning rate of the last update under the name
+    "learning_rate" (`optax.tree_utils.tree_get(state, "learning_rate")`), from which
+    training metrics read it.
 
     Args:
         options: optimizer options.
-        axes: names of the parameters' axes, by which Adafactor distinguishes layers and matrices;
-            None for parameters that are not stacks of layers.
+        axes: names of the parameters' axes, by which Adafactor distinguishes layers and
+            matrices; None for parameters that are not stacks of layers.
         trained: pattern of the trained parameters, see ``find_trained``; the
             others do not change and have no state. Empty trains all.
 
@@ -175,7 +185,11 @@ def make_optimizer(
         InputError: raised by its ``init`` if no path contains ``trained``.
     """
     chain = [clip_by_global_norm(options.clip_norm)] if options.clip_norm else []
-    chain += _adafactor(options, axes or {}) if options.name == "adafactor" else _adam(options)
+    chain += (
+        _adafactor(options, axes or {})
+        if options.name == "adafactor"
+        else _adam(options)
+    )
     # Spikes are detected outside of the chain, from gradient norms before clipping.
     optimizer = optax.chain(*chain, _descend(schedule(options)))
     if options.skip_spikes is not None:
@@ -196,7 +210,9 @@ def _restrict(
 
     # Masked parameters have no moments.
     keep = optax.stateless(lambda updates, params: _unchanging(updates))
-    return optax.chain(optax.masked(optimizer, is_trained), optax.masked(keep, is_frozen))
+    return optax.chain(
+        optax.masked(optimizer, is_trained), optax.masked(keep, is_frozen)
+    )
 
 
 def find_trained(tree: Any, pattern: str) -> Any:
@@ -214,7 +230,9 @@ def find_trained(tree: Any, pattern: str) -> Any:
     matches = {path: re.search(pattern, path) is not None for path in flat}
     if not any(matches.values()):
         names = ", ".join(sorted(matches))
-        raise InputError(f'training.train: "{pattern}" matches no parameter; known: {names}')
+        raise InputError(
+            f'training.train: "{pattern}" matches no parameter; known: {names}'
+        )
     return flax.traverse_util.unflatten_dict(matches, sep="/")
 
 
@@ -225,7 +243,9 @@ def _unchanging(updates: Any) -> Any:
 
 def global_norm(tree: Any) -> Array:
     """Returns the Euclidean norm over all arrays of a tree, () float32."""
-    return jnp.sqrt(sum(jnp.sum(jnp.square(x.astype(jnp.float32))) for x in jax.tree.leaves(tree)))
+    return jnp.sqrt(
+        sum(jnp.sum(jnp.square(x.astype(jnp.float32))) for x in jax.tree.leaves(tree))
+    )
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
@@ -255,10 +275,11 @@ def without_spikes(
 ) -> optax.GradientTransformation:
     """Skips steps with a gradient norm above ``factor`` times the mean of earlier norms.
 
-    Such steps precede spikes of the loss; Chowdhery et al. 2022 (PaLM, section 5.1) skip batches
-    around them manually. Parameters and moments do not change. The mean decays by ``SPIKE_DECAY``
-    per step; a spike enters it as ``factor`` times the mean, so that persistently high norms are
-    accepted after some steps. The first ``SPIKE_WARMUP`` steps are never skipped.
+    Such steps precede spikes of the loss; Chowdhery et al. 2022 (PaLM, section 5.1)
+    skip batches around them manually. Parameters and moments do not change. The mean
+    decays by ``SPIKE_DECAY`` per step; a spike enters it as ``factor`` times the mean,
+    so that persistently high norms are accepted after some steps. The first
+    ``SPIKE_WARMUP`` steps are never skipped.
 
     Args:
         optimizer: optimizer for the other steps.
@@ -267,13 +288,17 @@ def without_spikes(
 
     def init(params: Any) -> SpikesState:
         count = jnp.zeros((), jnp.int32)
-        return SpikesState(optimizer.init(params), jnp.zeros((), jnp.float32), count, count)
+        return SpikesState(
+            optimizer.init(params), jnp.zeros((), jnp.float32), count, count
+        )
 
-    def update(updates: Any, state: SpikesState, params: Any = None) -> tuple[Any, SpikesState]:
+    def update(
+        updates: Any, state: SpikesState, params: Any = None
+    ) -> tuple[Any, SpikesState]:
         norm = global_norm(updates)
         highest = factor * state.mean_norm
-        # If all gradients so far were zero, no step is a spike; otherwise every later step would
-        # be.
+        # If all gradients so far were zero, no step is a spike; otherwise every later
+        # step would be.
         is_spike = (state.count >= SPIKE_WARMUP) & (highest > 0) & (norm > highest)
 
         def skip(updates: Any, inner: Any, params: Any) -> tuple[Any, Any]:
@@ -286,7 +311,9 @@ def without_spikes(
         count = state.count.astype(jnp.float32)
         # The first steps have equal weights in the mean.
         decay = jnp.minimum(SPIKE_DECAY, count / (count + 1))
-        mean = decay * state.mean_norm + (1 - decay) * jnp.where(is_spike, highest, norm)
+        mean = decay * state.mean_norm + (1 - decay) * jnp.where(
+            is_spike, highest, norm
+        )
         count = optax.safe_increment(state.count)
         return updates, SpikesState(inner, mean, count, state.spikes + is_spike)
 
@@ -298,19 +325,25 @@ def scale_by_adam_hf(b1: float, b2: float, eps: float) -> optax.GradientTransfor
 
     Its update is sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps).
 
-    This is transformers' `AdamW` (4.x), which the published code falls back to; in the first steps
-    its eps has 1 / sqrt(1 - b2^t) times the weight of eps in `optax.scale_by_adam`.
+    This is transformers' `AdamW` (4.x), which the published code falls back to; in the
+    first steps its eps has 1 / sqrt(1 - b2^t) times the weight of eps in
+    `optax.scale_by_adam`.
     """
     plain = optax.scale_by_adam(b1, b2, eps)
 
-    def update(updates: Any, state: optax.ScaleByAdamState, params: Any = None) -> tuple[Any, Any]:
+    def update(
+        updates: Any, state: optax.ScaleByAdamState, params: Any = None
+    ) -> tuple[Any, Any]:
         # Only the moments of optax's Adam are used, not its update.
         _, state = plain.update(updates, state, params)
         count = state.count.astype(jnp.float32)
-        # 1 - b**t by expm1: in float32 the plain difference is off by 1e-5 in the first steps.
+        # 1 - b**t by expm1: in float32 the plain difference is off by 1e-5 in the first
+        # steps.
         log_b1, log_b2 = (math.log(b) if b else -math.inf for b in (b1, b2))
         factor = jnp.sqrt(-jnp.expm1(count * log_b2)) / -jnp.expm1(count * log_b1)
-        updates = jax.tree.map(lambda m, v: factor * m / (jnp.sqrt(v) + eps), state.mu, state.nu)
+        updates = jax.tree.map(
+            lambda m, v: factor * m / (jnp.sqrt(v) + eps), state.mu, state.nu
+        )
         return updates, state
 
     return optax.GradientTransformation(plain.init, update)
@@ -394,7 +427,9 @@ def with_average(
             )
         return AverageState(optimizer.init(params), average)
 
-    def update(updates: Any, state: AverageState, params: Any = None) -> tuple[Any, AverageState]:
+    def update(
+        updates: Any, state: AverageState, params: Any = None
+    ) -> tuple[Any, AverageState]:
         updates, inner = optimizer.update(updates, state.inner, params)
 
         def add(average: Any, param: Array, update: Array) -> Any:
@@ -418,10 +453,16 @@ def swap_average(params: Any, opt_state: Any) -> tuple[Any, Any]:
         return params, opt_state
     average = opt_state.average
     averaged = jax.tree.map(
-        lambda new, old: old if _is_masked(new) else new, average, params, is_leaf=_is_masked
+        lambda new, old: old if _is_masked(new) else new,
+        average,
+        params,
+        is_leaf=_is_masked,
     )
     stored = jax.tree.map(
-        lambda new, old: new if _is_masked(new) else old, average, params, is_leaf=_is_masked
+        lambda new, old: new if _is_masked(new) else old,
+        average,
+        params,
+        is_leaf=_is_masked,
     )
     return averaged, opt_state._replace(average=stored)
 
@@ -444,7 +485,9 @@ def _descend(rate: Callable[[Array], Array]) -> optax.GradientTransformation:
         del params
         return DescendState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32))
 
-    def update(updates: Any, state: DescendState, params: Any = None) -> tuple[Any, DescendState]:
+    def update(
+        updates: Any, state: DescendState, params: Any = None
+    ) -> tuple[Any, DescendState]:
         del params
         learning_rate = rate(state.count)
         updates = jax.tree.map(lambda u: -learning_rate.astype(u.dtype) * u, updates)

@@ -15,7 +15,8 @@ _AGREE_EVERY = 10  # steps between agreements of the hosts, which wait for the d
 class Interrupts:
     """A context that records the first SIGTERM or SIGINT; a second signal has its normal effect.
 
-    Outside the main thread, in which Python does not allow handlers, it records nothing.
+    Outside the main thread, in which Python does not allow handlers, it records
+    nothing.
     """
 
     def __init__(self) -> None:
@@ -24,7 +25,9 @@ class Interrupts:
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._note) for number in _SIGNALS}
+            self._previous = {
+                number: signal.signal(number, self._note) for number in _SIGNALS
+            }
         return self
 
     def __exit__(
@@ -38,7 +41,8 @@ class Interrupts:
     def wanted(self, step: int) -> str | None:
         """Returns the name of the signal that asks to stop after ``step``, None to continue.
 
-        With several hosts, all get the same answer at the same step, whichever host got the signal.
+        With several hosts, all get the same answer at the same step, whichever host got
+        the signal.
         """
         if jax.process_count() == 1:
             return self._received.name if self._received else None
@@ -55,6 +59,7 @@ class Interrupts:
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():
-            if signal.getsignal(number) == self._note:  # otherwise another handler was installed
+            # otherwise another handler was installed
+            if signal.getsignal(number) == self._note:
                 signal.signal(number, handler)
         self._previous = {}

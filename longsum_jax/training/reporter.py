@@ -6,7 +6,13 @@ from typing import Any
 
 import jax
 
-from longsum_jax.training.writers import METRICS, MetricsFile, ProgressLine, TensorBoard, Throughput
+from longsum_jax.training.writers import (
+    METRICS,
+    MetricsFile,
+    ProgressLine,
+    TensorBoard,
+    Throughput,
+)
 from longsum_jax.typing import Array
 
 
@@ -17,18 +23,19 @@ class TrainingDiverged(RuntimeError):  # noqa: N818 - the name is clear
 class Reporter:
     """A context that writes the metrics of steps and evaluations.
 
-    Each step's metrics are read one step later, so that the devices never wait for the host. Only
-    the first host writes.
+    Each step's metrics are read one step later, so that the devices never wait for the
+    host. Only the first host writes.
 
     Args:
         workdir: directory of metrics.jsonl and tensorboard/.
-        start: number of steps done before; later lines of an interrupted run are removed.
-        is_evaluated: True if the evaluation of ``start`` is complete; otherwise its line is also
+        start: number of steps done before; later lines of an interrupted run are
             removed.
+        is_evaluated: True if the evaluation of ``start`` is complete; otherwise its
+            line is also removed.
         steps: number of steps of the whole run, for the progress line.
         log_every: number of steps between lines of metrics.jsonl, 0 for no lines.
-        max_bad_steps: number of consecutive non-finite steps after which `TrainingDiverged` is
-            raised.
+        max_bad_steps: number of consecutive non-finite steps after which
+            `TrainingDiverged` is raised.
         tensorboard: True to also write TensorBoard files.
         progress: True to show the progress line.
         clip_norm: gradient norm above which steps are clipped; lines then have
@@ -58,7 +65,9 @@ class Reporter:
         self._writers: list[MetricsFile | TensorBoard] = []
         is_first = jax.process_index() == 0
         if is_first and tensorboard:
-            self._writers.append(TensorBoard(workdir / "tensorboard", start, is_evaluated))
+            self._writers.append(
+                TensorBoard(workdir / "tensorboard", start, is_evaluated)
+            )
         if is_first:
             file = MetricsFile(workdir / METRICS, start, is_evaluated)
             if not is_evaluated:  # TensorBoard no longer shows values of this step
@@ -84,7 +93,8 @@ class Reporter:
         """Reports the pending step, waiting for the devices.
 
         Raises:
-            TrainingDiverged: too many non-finite steps (`max_bad_steps`), or non-finite parameters.
+            TrainingDiverged: too many non-finite steps (`max_bad_steps`), or non-finite
+                parameters.
         """
         if self._pending is None:
             return
@@ -107,8 +117,8 @@ class Reporter:
     def write_last_step(self) -> None:
         """Writes the line of the last step, unless it is already written.
 
-        If devices report it (CPUs do not), "peak_gib" is the peak memory of any device since the
-        process began, in GiB.
+        If devices report it (CPUs do not), "peak_gib" is the peak memory of any device
+        since the process began, in GiB.
         """
         self.flush()
         if self._unwritten is not None:

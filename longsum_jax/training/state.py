@@ -32,7 +32,8 @@ class TrainState:
         step: number of batches so far, () int32.
         params: parameter tree.
         opt_state: optimizer state.
-        skipped: number of steps of the run whose loss or gradient was not finite, () int32.
+        skipped: number of steps of the run whose loss or gradient was not finite, ()
+            int32.
         bad_streak: number of consecutive such steps up to now, () int32.
     """
 
@@ -84,7 +85,8 @@ def plan_state(
     """Returns the shapes of the state of step 0 with shardings, and the layout of the parameters.
 
     Args:
-        init: function from a PRNG key to a parameter tree, boxed with logical names or not.
+        init: function from a PRNG key to a parameter tree, boxed with logical names or
+            not.
         optimizer: optimizer of the run.
         mesh: result of `mesh.make_mesh`.
         rules: logical axis rules, see `MeshOptions.rules`.
@@ -100,7 +102,9 @@ def plan_state(
     shardings = TrainState(
         step=replicated,
         params=layout.shardings,
-        opt_state=slot_shardings(shapes.opt_state, layout.shapes, layout.shardings, mesh),
+        opt_state=slot_shardings(
+            shapes.opt_state, layout.shapes, layout.shardings, mesh
+        ),
         skipped=replicated,
         bad_streak=replicated,
     )
@@ -123,26 +127,32 @@ def create_state(
 
     Args:
         abstract: result of `plan_state` for the same arguments.
-        init: function from a PRNG key to a parameter tree, boxed with logical names or not.
+        init: function from a PRNG key to a parameter tree, boxed with logical names or
+            not.
         optimizer: optimizer of the run.
         rng: PRNG key of the initialization; the values do not depend on the mesh.
-        initial_params: host arrays to start from instead of ``init``, the same on every host.
+        initial_params: host arrays to start from instead of ``init``, the same on every
+            host.
 
     Raises:
-        InputError: ``initial_params`` has missing or additional parameters, or other shapes.
+        InputError: ``initial_params`` has missing or additional parameters, or other
+            shapes.
     """
     shardings = shardings_of(abstract)
     if initial_params is None:
         params = create_sharded(init, shardings.params, rng)
     else:
         params = meta.unbox(initial_params)
-        check_names(describe(abstract.params), describe(params), "initial_params", "parameters")
+        check_names(
+            describe(abstract.params), describe(params), "initial_params", "parameters"
+        )
         params = jax.tree.map(_place_host_array, params, abstract.params)
 
     def rest_of_state(params: Any) -> TrainState:
         return replace(init_state(params, optimizer), params=None)
 
-    # Under jit with the output shardings, so that no array is created whole on one device.
+    # Under jit with the output shardings, so that no array is created whole on one
+    # device.
     create_rest = jax.jit(rest_of_state, out_shardings=replace(shardings, params=None))
     return replace(create_rest(params), params=params)
 
@@ -155,4 +165,6 @@ def shardings_of(abstract: Any) -> Any:
 def _place_host_array(value: Any, target: jax.ShapeDtypeStruct) -> Array:
     # Every device copies only its slice of the host array.
     host = np.asarray(value).astype(target.dtype)
-    return jax.make_array_from_callback(target.shape, target.sharding, lambda index: host[index])
+    return jax.make_array_from_callback(
+        target.shape, target.sharding, lambda index: host[index]
+    )

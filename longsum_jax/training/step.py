@@ -1,7 +1,7 @@
 """One training step: gradients of micro-batches, one division by the weight, one update.
 
-A step whose loss or gradient is not finite changes only the counts of skipped steps. The norm of
-the parameters shows whether an update was not finite.
+A step whose loss or gradient is not finite changes only the counts of skipped steps.
+The norm of the parameters shows whether an update was not finite.
 """
 
 import contextlib
@@ -21,7 +21,8 @@ from longsum_jax.training.optimizers import find_trained, global_norm
 from longsum_jax.training.state import TrainState
 from longsum_jax.typing import AnyArray, Array, NumpyBatch
 
-OPTIMIZER_METRICS = ("learning_rate", "spikes")  # read from the optimizer's state if present
+# read from the optimizer's state if present
+OPTIMIZER_METRICS = ("learning_rate", "spikes")
 RESERVED_METRICS = (
     *OPTIMIZER_METRICS,
     "loss",
@@ -40,8 +41,8 @@ class LossOutput(NamedTuple):
     Attributes:
         loss_sum: sum (not mean) of the losses, () float32.
         weight: divisor of the sum, usually the number of target tokens, () float32.
-        metrics: sums over the rows by name, () arrays. "tokens", if present, is the count for
-            tokens per second.
+        metrics: sums over the rows by name, () arrays. "tokens", if present, is the
+            count for tokens per second.
     """
 
     loss_sum: Array
@@ -52,7 +53,9 @@ class LossOutput(NamedTuple):
 class LossFn(Protocol):
     """A loss function of parameters, batch arrays [rows, ...] and a PRNG key."""
 
-    def __call__(self, params: Any, batch: dict[str, Array], rng: Array) -> LossOutput: ...
+    def __call__(
+        self, params: Any, batch: dict[str, Array], rng: Array
+    ) -> LossOutput: ...
 
 
 class SegmentLossFn(Protocol):
@@ -71,20 +74,22 @@ def _share_nothing(params: Any, batch: dict[str, Array]) -> dict[str, Array]:
 class SegmentedLoss(NamedTuple):
     """A loss of documents that a model reads segment by segment, all in one compiled step.
 
-    Batch arrays are [rows, segments, ...]. Gradients are computed segment by segment and added, so
-    that memory use does not grow with the number of segments; segments that no row has are not
-    computed. The memory passed from one segment of a document to the next is reset in every batch.
+    Batch arrays are [rows, segments, ...]. Gradients are computed segment by segment
+    and added, so that memory use does not grow with the number of segments; segments
+    that no row has are not computed. The memory passed from one segment of a document
+    to the next is reset in every batch.
 
     Attributes:
-        loss_fn: loss of one segment, batch arrays [rows, ...], given the memory after the previous
-            segment.
+        loss_fn: loss of one segment, batch arrays [rows, ...], given the memory after
+            the previous segment.
         init_memory: function (parameters, batch) -> memory before the first segment.
-        count_segments: function batch -> number of segments of the longest document, () int32.
-        shared: function (parameters, batch) -> additional arrays [rows, ...] for every segment,
-            computed once without gradients.
-        backprop_through_memory: True if gradients flow through the memory from the last segment to
-            the first. All segments are then computed, twice, and memory use grows with their number
-            by the size of the memory.
+        count_segments: function batch -> number of segments of the longest document, ()
+            int32.
+        shared: function (parameters, batch) -> additional arrays [rows, ...] for every
+            segment, computed once without gradients.
+        backprop_through_memory: True if gradients flow through the memory from the last
+            segment to the first. All segments are then computed, twice, and memory use
+            grows with their number by the size of the memory.
     """
 
     loss_fn: SegmentLossFn
@@ -94,7 +99,9 @@ class SegmentedLoss(NamedTuple):
     backprop_through_memory: bool = False
 
 
-def with_frozen(loss_fn: LossFn | SegmentedLoss, trained: str) -> LossFn | SegmentedLoss:
+def with_frozen(
+    loss_fn: LossFn | SegmentedLoss, trained: str
+) -> LossFn | SegmentedLoss:
     """Returns ``loss_fn`` with gradients of only the trained parameters; other gradients are 0.
 
     Args:
@@ -151,7 +158,8 @@ def _map_functions(
 Grads = Any  # tree with the structure of the parameters
 Sums = tuple[Grads, LossOutput]  # sums over rows, segments and micro-batches
 GradientFn = Callable[..., Sums]
-# Each TPU of a mesh draws its own part of a random array; otherwise each draws the whole array.
+# Each TPU of a mesh draws its own part of a random array; otherwise each draws the
+# whole array.
 _COMPILER_OPTIONS: dict[str, dict[str, str | bool]] = {
     "tpu": {"xla_tpu_spmd_rng_bit_generator_unsafe": True}
 }
@@ -164,7 +172,9 @@ class TrainStep(Protocol):
         self, state: TrainState, batch: dict[str, Array]
     ) -> tuple[TrainState, dict[str, Array]]: ...
 
-    def lower(self, state: TrainState, batch: dict[str, Array]) -> jax.stages.Lowered: ...
+    def lower(
+        self, state: TrainState, batch: dict[str, Array]
+    ) -> jax.stages.Lowered: ...
 
 
 def make_train_step(
@@ -178,27 +188,32 @@ def make_train_step(
 ) -> TrainStep:
     """Compiles ``step(state, batch) -> (state, metrics)``, which consumes (donates) the state.
 
-    The batch is split round-robin into ``accumulation`` micro-batches of equal size. Gradients of
-    the loss sums are added and divided by the summed weight once, so that the update is the same
-    as for the whole batch, for any distribution of the weight over micro-batches. Randomness is a
-    pure function of seed, step and micro-batch; for a `SegmentedLoss` also of the position on the
-    mesh axis "batch", over which its gradients are summed once per update. If the loss or the
-    gradient norm is not finite, the parameters and the optimizer state do not change and the step
-    counts as skipped, as does a step with a batch without any weight, which neither ends nor begins
-    a streak of bad steps.
+    The batch is split round-robin into ``accumulation`` micro-batches of equal size.
+    Gradients of the loss sums are added and divided by the summed weight once, so that
+    the update is the same as for the whole batch, for any distribution of the weight
+    over micro-batches. Randomness is a pure function of seed, step and micro-batch; for
+    a `SegmentedLoss` also of the position on the mesh axis "batch", over which its
+    gradients are summed once per update. If the loss or the gradient norm is not
+    finite, the parameters and the optimizer state do not change and the step counts as
+    skipped, as does a step with a batch without any weight, which neither ends nor
+    begins a streak of bad steps.
 
     Args:
         loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
         optimizer: optimizer, see `longsum_jax.training.optimizers.make_optimizer`.
-        accumulation: number of micro-batches; divides the rows (`mesh.check_batch_size`).
+        accumulation: number of micro-batches; divides the rows
+            (`mesh.check_batch_size`).
         seed: random seed of dropout and other random operations.
-        shardings: `TrainState` of shardings on one mesh, matching the state; None for one device.
-        donate: True if the step consumes the state; otherwise there are two states while it runs.
+        shardings: `TrainState` of shardings on one mesh, matching the state; None for
+            one device.
+        donate: True if the step consumes the state; otherwise there are two states
+            while it runs.
 
     Returns:
-        The step. Its metrics are () arrays: loss (mean per unit of weight), grad_norm (before
-        clipping), param_norm (after the update), learning_rate and spikes (if the optimizer state
-        has them), weight, skipped, bad_streak, and the sums of the loss function's metrics.
+        The step. Its metrics are () arrays: loss (mean per unit of weight), grad_norm
+        (before clipping), param_norm (after the update), learning_rate and spikes (if
+        the optimizer state has them), weight, skipped, bad_streak, and the sums of the
+        loss function's metrics.
     """
     summed_gradient = _summed_gradient_fn(loss_fn, accumulation, shardings)
 
@@ -210,18 +225,24 @@ def make_train_step(
         del grads
         return params, opt_state
 
-    def step(state: TrainState, batch: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
-        # The key depends only on seed and step, so that a resumed run draws the same numbers.
+    def step(
+        state: TrainState, batch: dict[str, Array]
+    ) -> tuple[TrainState, dict[str, Array]]:
+        # The key depends only on seed and step, so that a resumed run draws the same
+        # numbers.
         rng = jax.random.fold_in(jax.random.key(seed), state.step)
         grads, out = summed_gradient(state.params, batch, rng)
         loss = out.loss_sum / out.weight
-        # The mean over the whole batch; means of micro-batches would weight them equally.
+        # The mean over the whole batch; means of micro-batches would weight them
+        # equally.
         grads = jax.tree.map(lambda g: g / out.weight.astype(g.dtype), grads)
         norm = global_norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        # A branch can reuse the buffers of the old arrays; selecting between old and new arrays
-        # elementwise would need both.
-        params, opt_state = jax.lax.cond(finite, update, skip, grads, state.params, state.opt_state)
+        # A branch can reuse the buffers of the old arrays; selecting between old and
+        # new arrays elementwise would need both.
+        params, opt_state = jax.lax.cond(
+            finite, update, skip, grads, state.params, state.opt_state
+        )
         new_state = TrainState(
             step=state.step + 1,
             params=params,
@@ -234,8 +255,8 @@ def make_train_step(
     donated = (0,) if donate else ()
     if shardings is None:
         return jax.jit(step, donate_argnums=donated)
-    # Fixed output shardings keep the sharding of the state, so that the second step reuses the
-    # compiled program.
+    # Fixed output shardings keep the sharding of the state, so that the second step
+    # reuses the compiled program.
     replicated = NamedSharding(shardings.step.mesh, P())
     platform = shardings.step.mesh.devices.flat[0].platform
     return jax.jit(
@@ -253,15 +274,18 @@ CheckProgram = Callable[[jax.stages.Compiled], None]
 class CompilationWatch:
     """Monitors the compilations of a step.
 
-    It reports a step that was recompiled for a batch shape that had already been compiled.
+    It reports a step that was recompiled for a batch shape that had already been
+    compiled.
 
     Args:
         train_step: result of ``make_train_step``.
-        check_program: function called with the compiled step of every new batch shape before it
-            runs.
+        check_program: function called with the compiled step of every new batch shape
+            before it runs.
     """
 
-    def __init__(self, train_step: TrainStep, check_program: CheckProgram | None = None) -> None:
+    def __init__(
+        self, train_step: TrainStep, check_program: CheckProgram | None = None
+    ) -> None:
         self._train_step = train_step
         self._check_program = check_program
         self._checked: set[tuple[Any, ...]] = set()
@@ -300,15 +324,19 @@ def _shape_of(batch: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple((name, x.shape, str(x.dtype)) for name, x in sorted(batch.items()))
 
 
-def gradient_fn(loss_fn: LossFn | SegmentedLoss, shardings: Any | None = None) -> GradientFn:
+def gradient_fn(
+    loss_fn: LossFn | SegmentedLoss, shardings: Any | None = None
+) -> GradientFn:
     """Returns ``gradient(params, batch, rng, sums=None)``.
 
-    It returns the gradient of the loss sum and the loss output, added to ``sums`` if given. They
-    are added in place, so that a caller who adds many of them needs no additional copy.
+    It returns the gradient of the loss sum and the loss output, added to ``sums`` if
+    given. They are added in place, so that a caller who adds many of them needs no
+    additional copy.
 
     Args:
         loss_fn: loss function, see `LossFn` and `SegmentedLoss`.
-        shardings: shardings of the parameters, on a mesh; gradients get the same shardings.
+        shardings: shardings of the parameters, on a mesh; gradients get the same
+            shardings.
     """
     if not isinstance(loss_fn, SegmentedLoss):
         return _gradient(loss_fn, shardings)
@@ -331,7 +359,11 @@ def _gradient(loss_fn: LossFn, shardings: Any | None) -> GradientFn:
         params: Any, batch: dict[str, Array], rng: Array, sums: Sums | None = None
     ) -> Sums:
         sums_of_batch = loss_gradient(params, batch, rng)
-        return sums_of_batch if sums is None else jax.tree.map(jnp.add, sums, sums_of_batch)
+        return (
+            sums_of_batch
+            if sums is None
+            else jax.tree.map(jnp.add, sums, sums_of_batch)
+        )
 
     return gradient
 
@@ -366,7 +398,9 @@ def _gradient_by_segments(loss: SegmentedLoss, shardings: Any | None) -> Gradien
 
         def one(index: Array | int, memory: Any) -> tuple[Grads, LossOutput, Any]:
             segment = _segment(batch, index) | shared
-            return segment_gradient(params, segment, jax.random.fold_in(rng, index), memory)
+            return segment_gradient(
+                params, segment, jax.random.fold_in(rng, index), memory
+            )
 
         def body(carry: tuple[Array, Any, Any]) -> tuple[Array, Any, Any]:
             index, sums, memory = carry
@@ -379,7 +413,9 @@ def _gradient_by_segments(loss: SegmentedLoss, shardings: Any | None) -> Gradien
             sums = _zeros_of(one, 0, memory)
         carry = (jnp.int32(0), sums, memory)
         # Segments beyond the longest document are not computed.
-        _, (grads, out), _ = jax.lax.while_loop(lambda carry: carry[0] < count, body, carry)
+        _, (grads, out), _ = jax.lax.while_loop(
+            lambda carry: carry[0] < count, body, carry
+        )
         return grads, out
 
     return gradient
@@ -393,7 +429,9 @@ def document_loss(loss: SegmentedLoss) -> LossFn:
 
         def one(memory: Any, index: Array) -> tuple[Any, LossOutput]:
             segment = _segment(batch, index) | shared
-            out, memory = loss.loss_fn(params, segment, jax.random.fold_in(rng, index), memory)
+            out, memory = loss.loss_fn(
+                params, segment, jax.random.fold_in(rng, index), memory
+            )
             return memory, LossOutput(*out)
 
         # Batch arrays are [rows, segments, ...].
@@ -410,7 +448,8 @@ def document_loss(loss: SegmentedLoss) -> LossFn:
 def _segment(batch: dict[str, Array], index: Array | int) -> dict[str, Array]:
     """Returns segment ``index`` of every row."""
     return {
-        name: jax.lax.dynamic_index_in_dim(x, index, 1, keepdims=False) for name, x in batch.items()
+        name: jax.lax.dynamic_index_in_dim(x, index, 1, keepdims=False)
+        for name, x in batch.items()
     }
 
 
@@ -441,24 +480,32 @@ def _summed_gradient_fn(
 def _adds_up_locally(loss_fn: LossFn | SegmentedLoss, mesh: Mesh) -> bool:
     """Returns True if every device along "batch" adds the gradients of its own documents.
 
-    Texts sharded over a mesh axis use ``shard_map`` themselves, which cannot be nested inside.
+    Texts sharded over a mesh axis use ``shard_map`` themselves, which cannot be nested
+    inside.
     """
-    by_segments = isinstance(loss_fn, SegmentedLoss) and not loss_fn.backprop_through_memory
+    by_segments = (
+        isinstance(loss_fn, SegmentedLoss) and not loss_fn.backprop_through_memory
+    )
     return by_segments and mesh.shape["batch"] > 1 and mesh.shape["sequence"] == 1
 
 
-def _gradient_by_devices(gradient: GradientFn, accumulation: int, mesh: Mesh) -> GradientFn:
+def _gradient_by_devices(
+    gradient: GradientFn, accumulation: int, mesh: Mesh
+) -> GradientFn:
     """Returns ``gradient`` over all micro-batches with a single sum over the mesh axis "batch".
 
-    By default the partitioner would sum the gradients of every segment over all devices. Here they
-    are accumulated on the device, and a device whose documents have ended waits.
+    By default the partitioner would sum the gradients of every segment over all
+    devices. Here they are accumulated on the device, and a device whose documents have
+    ended waits.
     """
 
     def of_device(params: Any, batch: dict[str, Array], rng: Array) -> Sums:
         # Devices with different rows draw different numbers.
         rng = jax.random.fold_in(rng, jax.lax.axis_index("batch"))
         rows = P(None, tuple(axis for axis in BATCH_AXES if axis != "batch"))
-        sums = _accumulate(gradient, params, batch, rng, accumulation=accumulation, rows=rows)
+        sums = _accumulate(
+            gradient, params, batch, rng, accumulation=accumulation, rows=rows
+        )
         return jax.lax.psum(sums, "batch")
 
     return jax.shard_map(
@@ -467,7 +514,8 @@ def _gradient_by_devices(gradient: GradientFn, accumulation: int, mesh: Mesh) ->
         in_specs=(P(), P("batch"), P()),
         out_specs=P(),
         axis_names={"batch"},
-        check_vma=False,  # the check would insert sums of the gradients of replicated parameters
+        # the check would insert sums of the gradients of replicated parameters
+        check_vma=False,
     )
 
 
@@ -489,7 +537,9 @@ def _accumulate(
         rows: sharding of arrays [micro-batches, rows, ...]; None on one device.
     """
 
-    def one(micro_batch: dict[str, Array], index: Array | int, sums: Sums | None = None) -> Sums:
+    def one(
+        micro_batch: dict[str, Array], index: Array | int, sums: Sums | None = None
+    ) -> Sums:
         return gradient(params, micro_batch, jax.random.fold_in(rng, index), sums)
 
     if accumulation == 1:
@@ -524,13 +574,15 @@ def _deal(
 ) -> dict[str, Array]:
     """Reshapes [rows, ...] to [count, rows / count, ...].
 
-    Micro-batch i gets the rows i, i + count, i + 2 count, ... Round-robin splitting keeps every row
-    on its device: each micro-batch is again sharded over all devices.
+    Micro-batch i gets the rows i, i + count, i + 2 count, ... Round-robin splitting
+    keeps every row on its device: each micro-batch is again sharded over all devices.
     """
 
     def deal(x: AnyArray) -> Array:
         if x.shape[0] % count:
-            raise ValueError(f"{x.shape[0]} rows do not divide into {count} micro-batches")
+            raise ValueError(
+                f"{x.shape[0]} rows do not divide into {count} micro-batches"
+            )
         # [rows / count, count, ...] -> [count, rows / count, ...]
         x = jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)
         return x if rows is None else jax.lax.with_sharding_constraint(x, rows)
@@ -538,7 +590,9 @@ def _deal(
     return jax.tree.map(deal, batch)
 
 
-def _metrics(out: LossOutput, loss: Array, norm: Array, state: TrainState) -> dict[str, Array]:
+def _metrics(
+    out: LossOutput, loss: Array, norm: Array, state: TrainState
+) -> dict[str, Array]:
     clash = sorted(set(out.metrics) & set(RESERVED_METRICS))
     if clash:
         raise ValueError(f"the loss function may not use the metric names {clash}")

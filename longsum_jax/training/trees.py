@@ -17,7 +17,10 @@ _MOST_NAMES_SHOWN = 8
 def describe(tree: Any) -> dict[str, list[Any]]:
     """Returns name to [shape, dtype name] of every array; names are paths joined by "/"."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {name_of(path): [list(leaf.shape), jnp.dtype(leaf.dtype).name] for path, leaf in leaves}
+    return {
+        name_of(path): [list(leaf.shape), jnp.dtype(leaf.dtype).name]
+        for path, leaf in leaves
+    }
 
 
 def name_of(path: Any) -> str:
@@ -27,7 +30,10 @@ def name_of(path: Any) -> str:
 
 def empty_tree(described: Mapping[str, Any]) -> dict[str, Any]:
     """Returns nested dictionaries of uninitialized arrays for the result of `describe`."""
-    flat = {name: np.empty(shape, jnp.dtype(dtype)) for name, (shape, dtype) in described.items()}
+    flat = {
+        name: np.empty(shape, jnp.dtype(dtype))
+        for name, (shape, dtype) in described.items()
+    }
     return unflatten_dict(flat, sep="/")
 
 
@@ -63,4 +69,6 @@ def check_names(
     ]
     if problems:
         problems += [remedy] if remedy else []
-        raise InputError(f"{where}: the {what} do not fit this model: {'; '.join(problems)}")
+        raise InputError(
+            f"{where}: the {what} do not fit this model: {'; '.join(problems)}"
+        )

@@ -17,8 +17,9 @@ _CLOSED = "Event loop is closed"
 def hide_background_errors() -> Callable[[], None]:
     """Silences background-thread tracebacks after a failed read or write.
 
-    Returns a function that restores them. After a first error, TensorStore's threads continue to
-    fail, and no one waits for them. The result must therefore only be called after success.
+    Returns a function that restores them. After a first error, TensorStore's threads
+    continue to fail, and no one waits for them. The result must therefore only be
+    called after success.
     """
     excepthook, unraisablehook = sys.excepthook, sys.unraisablehook
     for name in ("absl", "asyncio"):
@@ -56,10 +57,13 @@ def disable_write_metrics() -> None:
 def release_memory() -> None:
     """Returns the memory that a save has freed to the operating system.
 
-    Saves run in threads, and glibc keeps for each thread the peak memory of any of them, so that a
-    process would grow with their number; allocators of other systems return it automatically.
+    Saves run in threads, and glibc keeps for each thread the peak memory of any of
+    them, so that a process would grow with their number; allocators of other systems
+    return it automatically.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    trim = (
+        getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    )
     if trim is not None:
         trim(0)
 
@@ -67,8 +71,8 @@ def release_memory() -> None:
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:
     """Returns False for errors that Orbax logs, and for tracebacks that pass through it.
 
-    A failed read or write reaches the caller as InputError; the tracebacks of Orbax's threads and
-    of tasks that are never awaited would hide it.
+    A failed read or write reaches the caller as InputError; the tracebacks of Orbax's
+    threads and of tasks that are never awaited would hide it.
     """
     files = [record.pathname] if record.levelno >= logging.ERROR else []
     if record.exc_info:

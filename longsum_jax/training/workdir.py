@@ -16,7 +16,8 @@ from longsum_jax.locks import locked
 
 CHECKPOINTS = "checkpoints"  # subdirectory of a workdir
 
-# Names (of values or sections) in the description of a run that may change between restarts.
+# Names (of values or sections) in the description of a run that may change between
+# restarts.
 _CHANGEABLE = frozenset(
     {
         "steps",
@@ -36,20 +37,23 @@ _CHANGEABLE = frozenset(
     }
 )
 
-_OFF: tuple[Any, ...] = (None, False, 0, "", [], {}, "all")  # values that change nothing
+# values that change nothing
+_OFF: tuple[Any, ...] = (None, False, 0, "", [], {}, "all")
 
 
 def open_workdir(workdir: str | Path, run: Mapping[str, Any]) -> Path:
     """Creates ``workdir`` if necessary and writes the description of the run to its run.json.
 
-    A workdir with checkpoints of another run is rejected; one without checkpoints is reused.
+    A workdir with checkpoints of another run is rejected; one without checkpoints is
+    reused.
 
     Args:
         workdir: path of the workdir, the same on every host.
         run: JSON-able description of the run, with nested sections.
 
     Raises:
-        InputError: not writable, or its checkpoints are of a run with another description.
+        InputError: not writable, or its checkpoints are of a run with another
+            description.
     """
     check_workdir(workdir, run)
     workdir = Path(workdir).absolute()
@@ -111,7 +115,8 @@ def checkpoint_steps(directory: Path) -> list[int]:
     if not directory.is_dir():
         return []
     names = [entry.name for entry in directory.iterdir() if entry.name.isdecimal()]
-    return sorted(int(name) for name in names if name == str(int(name)))  # without leading zeros
+    # without leading zeros
+    return sorted(int(name) for name in names if name == str(int(name)))
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -161,7 +166,9 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def _check_same_run(old: Mapping[str, Any], new: Mapping[str, Any], workdir: Path) -> None:
+def _check_same_run(
+    old: Mapping[str, Any], new: Mapping[str, Any], workdir: Path
+) -> None:
     differing = differing_keys(old, new)
     if differing:
         raise InputError(

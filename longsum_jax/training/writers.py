@@ -23,10 +23,11 @@ class MetricsFile:
 
     Args:
         path: path of the file; created if it does not exist.
-        after_step: step after which lines are removed first, as is a line cut short by a crash, so
-            that after a resume the file reads as if the run had never stopped.
-        is_evaluated: True if the evaluation of ``after_step`` is complete; otherwise its line is
-            also removed.
+        after_step: step after which lines are removed first, as is a line cut short by
+            a crash, so that after a resume the file reads as if the run had never
+            stopped.
+        is_evaluated: True if the evaluation of ``after_step`` is complete; otherwise
+            its line is also removed.
 
     Attributes:
         earlier: retained parsed lines of ``after_step``.
@@ -50,7 +51,8 @@ class MetricsFile:
         """Writes one line; non-finite numbers become null.
 
         Raises:
-            InputError: the disk is full, or the file cannot be written for another reason.
+            InputError: the disk is full, or the file cannot be written for another
+                reason.
         """
         line = json.dumps({"step": step, **finite(values)}, allow_nan=False) + "\n"
         try:
@@ -77,14 +79,17 @@ class TensorBoard:
     Args:
         directory: directory of its files; created if it does not exist.
         after_step: step after which TensorBoard no longer shows values.
-        is_evaluated: True if the evaluation of ``after_step`` is complete; otherwise values of that
-            step are not shown either, and the ones to keep must be written again.
+        is_evaluated: True if the evaluation of ``after_step`` is complete; otherwise
+            values of that step are not shown either, and the ones to keep must be
+            written again.
 
     Raises:
         InputError: tensorboardX is not installed.
     """
 
-    def __init__(self, directory: Path, after_step: int, is_evaluated: bool = True) -> None:
+    def __init__(
+        self, directory: Path, after_step: int, is_evaluated: bool = True
+    ) -> None:
         try:
             from tensorboardX import SummaryWriter
         except ImportError as error:
@@ -92,13 +97,18 @@ class TensorBoard:
                 "training.tensorboard: needs the package tensorboardX; install it or switch this "
                 "off"
             ) from error
-        # TensorBoard hides the values of ``purge_step`` and later steps of earlier files.
-        self._writer = SummaryWriter(str(directory), purge_step=after_step + is_evaluated)
+        # TensorBoard hides the values of ``purge_step`` and later steps of earlier
+        # files.
+        self._writer = SummaryWriter(
+            str(directory), purge_step=after_step + is_evaluated
+        )
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
             if isinstance(value, Mapping):
-                self.write(step, {f"{name}/{key}": inner for key, inner in value.items()})
+                self.write(
+                    step, {f"{name}/{key}": inner for key, inner in value.items()}
+                )
             elif isinstance(value, int | float):
                 self._writer.add_scalar(name, value, step)
 
@@ -131,7 +141,8 @@ class ProgressLine:
     """One line on standard error: steps done, loss, tokens per second, time left."""
 
     _FORMAT = (
-        "{percentage:3.0f}% |{bar}| step {n_fmt}/{total_fmt} [{elapsed}, {remaining} left]{postfix}"
+        "{percentage:3.0f}% |{bar}| step {n_fmt}/{total_fmt} "
+        "[{elapsed}, {remaining} left]{postfix}"
     )
 
     def __init__(self, steps: int, start: int, shown: bool) -> None:
@@ -151,14 +162,18 @@ class ProgressLine:
             self._bar.set_postfix_str(text, refresh=False)
             self._bar.update_untimed()
             return
-        self._bar.set_postfix_str(f"{text}, {tokens_per_second:,.0f} tokens/s", refresh=False)
+        self._bar.set_postfix_str(
+            f"{text}, {tokens_per_second:,.0f} tokens/s", refresh=False
+        )
         self._bar.update()
 
     def close(self) -> None:
         self._bar.close()
 
 
-def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> list[dict[str, Any]]:
+def _keep_earlier(
+    path: Path, after_step: int, is_evaluated: bool
+) -> list[dict[str, Any]]:
     """Removes the lines of a metrics file that a run will write again; see `MetricsFile`.
 
     Returns:
@@ -186,7 +201,9 @@ def _keep_earlier(path: Path, after_step: int, is_evaluated: bool) -> list[dict[
     return repeated
 
 
-def read_evaluations(path: Path, last_step: int, is_evaluated: bool) -> list[dict[str, float]]:
+def read_evaluations(
+    path: Path, last_step: int, is_evaluated: bool
+) -> list[dict[str, float]]:
     """Returns the scores of a run's evaluations so far, in order.
 
     Args:

@@ -27,9 +27,10 @@ def answer_examples(
     """Makes the example of a question, its document, and the position of the answer; see
     ``base.Maker``.
 
-    The question precedes the document, which is cut at the task's maximum. Labels are the first and
-    last token of the first verbatim occurrence of an answer; they are ignored if there is none in
-    the text that is read. A document without tokens has no example.
+    The question precedes the document, which is cut at the task's maximum. Labels are
+    the first and last token of the first verbatim occurrence of an answer; they are
+    ignored if there is none in the text that is read. A document without tokens has no
+    example.
 
     Raises:
         InputError: a document without an answer, or a question that leaves no room.
@@ -40,9 +41,13 @@ def answer_examples(
     ids = tokenizer.encode(text)
     if not ids:
         return []
-    pair = tokenizer.join_pair(question, ids, task.max_source_length, truncation="second")
+    pair = tokenizer.join_pair(
+        question, ids, task.max_source_length, truncation="second"
+    )
     spans = tokenizer.spans(text)[: pair.second.stop - pair.second.start]
-    answer_spans = (_answer_span(text, answer, spans) for answer in answers_of(document))
+    answer_spans = (
+        _answer_span(text, answer, spans) for answer in answers_of(document)
+    )
     answer_span = next(filter(None, answer_spans), None)
     labels = np.full(2, IGNORED_LABEL, np.int32)
     if answer_span is not None:
@@ -113,5 +118,7 @@ def _answer_span(
     end = start + len(answer)
     if start < 0 or not spans or end > spans[-1][1]:
         return None
-    touched = [i for i, (first, last) in enumerate(spans) if first < end and last > start]
+    touched = [
+        i for i, (first, last) in enumerate(spans) if first < end and last > start
+    ]
     return (touched[0], touched[-1]) if touched else None

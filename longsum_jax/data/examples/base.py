@@ -15,24 +15,28 @@ from longsum_jax.typing import IGNORED_LABEL
 class Example(TypedDict):
     """The token ids of one document, with its labels.
 
-    A document may have several segments (for an extractor: sentences). Their ids are concatenated,
-    including special tokens, and each segment has a target or a numeric label.
+    A document may have several segments (for an extractor: sentences). Their ids are
+    concatenated, including special tokens, and each segment has a target or a numeric
+    label.
     """
 
     id: str
     input_ids: np.ndarray  # int32 [source length], including special tokens
-    # int32 [target length]: ids of the target (or the segments' concatenated targets), indices of
-    # the document's labels, one number per segment, or nothing.
+    # int32 [target length]: ids of the target (or the segments' concatenated targets),
+    # indices of the document's labels, one number per segment, or nothing.
     labels: np.ndarray
-    source_tokens: int  # length of the source before truncation, including special tokens
-    target_tokens: int  # length of all targets before truncation, including special tokens
+    # length of the source before truncation, including special tokens
+    source_tokens: int
+    # length of all targets before truncation, including special tokens
+    target_tokens: int
     segment_lengths: NotRequired[np.ndarray]  # int32 [segments], tokens of each segment
     # int32 [segments], tokens of each segment's target; absent if labels are numbers.
     label_lengths: NotRequired[np.ndarray]
     token_type_ids: NotRequired[np.ndarray]  # int32 [source length], for pairs of texts
     # See ``text.segment_inputs.SegmentInputs.vectors``.
     vectors: NotRequired[tuple[np.ndarray, np.ndarray]]
-    rejected: NotRequired[np.ndarray]  # int32 [rejected length], ids of the rejected target
+    # int32 [rejected length], ids of the rejected target
+    rejected: NotRequired[np.ndarray]
     # float32 [2], log-probabilities of both targets under the reference model.
     reference: NotRequired[np.ndarray]
 
@@ -41,8 +45,8 @@ def example_lengths(example: Example) -> tuple[int, int]:
     """Returns the size of an example in a batch.
 
     Returns:
-        Tokens of the source and of the longer target; with segments, their number and the tokens of
-        the longest target.
+        Tokens of the source and of the longer target; with segments, their number and
+        the tokens of the longest target.
     """
     if "segment_lengths" in example:
         longest_target = max(example.get("label_lengths", ()), default=0)
@@ -55,8 +59,8 @@ def example_lengths(example: Example) -> tuple[int, int]:
 class ExampleStore(Protocol):
     """Examples by index, for ``batches.Batches``.
 
-    Stores of known length have ``__len__`` and ``lengths`` (int [n, 2]: source, target); streams
-    have ``window`` and ``count_from(start, limit)`` instead.
+    Stores of known length have ``__len__`` and ``lengths`` (int [n, 2]: source,
+    target); streams have ``window`` and ``count_from(start, limit)`` instead.
     """
 
     def __getitem__(self, index: int, /) -> Example: ...
@@ -100,8 +104,10 @@ class Counts:
     target_tokens: int = 0
     dropped_source_tokens: int = 0
     dropped_target_tokens: int = 0
-    unlabelled: int = 0  # examples whose labels are all ignored: the answer is in the cut part
-    identical_pairs: int = 0  # examples whose rejected target has the same ids as the reference
+    # examples whose labels are all ignored: the answer is in the cut part
+    unlabelled: int = 0
+    # examples whose rejected target has the same ids as the reference
+    identical_pairs: int = 0
 
     def add(self, example: Example | None, *, new_document: bool = True) -> None:
         """Counts one piece.
@@ -117,7 +123,9 @@ class Counts:
             return
         dropped_source = example["source_tokens"] - len(example["input_ids"])
         rejected = example.get("rejected", ())
-        dropped_target = example["target_tokens"] - len(example["labels"]) - len(rejected)
+        dropped_target = (
+            example["target_tokens"] - len(example["labels"]) - len(rejected)
+        )
         self.truncated_sources += dropped_source > 0
         self.truncated_targets += dropped_target > 0
         self.source_tokens += example["source_tokens"]
@@ -126,7 +134,9 @@ class Counts:
         self.dropped_target_tokens += dropped_target
         labels = example["labels"]
         self.unlabelled += bool(labels.size and np.all(labels == IGNORED_LABEL))
-        self.identical_pairs += "rejected" in example and np.array_equal(labels, rejected)
+        self.identical_pairs += "rejected" in example and np.array_equal(
+            labels, rejected
+        )
 
     def merge(self, other: "Counts") -> None:
         """Adds the counts of other documents."""

@@ -24,7 +24,8 @@ def classification_examples(
 ) -> list[Example]:
     """Makes the example of a document with its labels; see ``base.Maker``.
 
-    The document is cut at the task's maximum; labels are indices of names in ``task.labels``.
+    The document is cut at the task's maximum; labels are indices of names in
+    ``task.labels``.
     """
     del seed, auxiliary
     source = tokenizer.encode(source_text(task, document))
@@ -43,7 +44,8 @@ def class_numbers(task: Task, document: DataRow) -> np.ndarray:
     """Returns the indices of a document's labels, one unless the task is multi-label.
 
     Raises:
-        InputError: a label that is not in the task, or not exactly one label if one is required.
+        InputError: a label that is not in the task, or not exactly one label if one is
+            required.
     """
     numbers = label_numbers(document, task.labels)
     if not task.multi_label and len(numbers) != 1:
@@ -58,14 +60,16 @@ def label_numbers(document: DataRow, names: Sequence[str]) -> np.ndarray:
     """Returns the indices of a document's labels, int32 [labels].
 
     Args:
-        document: document whose label is a name or an index, or a tuple of these; indices are
-            unchanged.
+        document: document whose label is a name or an index, or a tuple of these;
+            indices are unchanged.
         names: names of all labels, in the order of their indices.
 
     Raises:
         InputError: a label that is not among the names.
     """
-    numbers = [_number(label, names, document.id) for label in label_tuple(document.label)]
+    numbers = [
+        _number(label, names, document.id) for label in label_tuple(document.label)
+    ]
     return np.array(numbers, np.int32)
 
 

@@ -21,8 +21,8 @@ def masked_lm_examples(
     """Makes examples of all tokens of a document, in pieces of the task's maximum length; see
     ``base.Maker``.
 
-    Each piece begins with the task's prefix and has its own special tokens. Labels are empty: they
-    are made with the masks during training, or are the tokens themselves.
+    Each piece begins with the task's prefix and has its own special tokens. Labels are
+    empty: they are made with the masks during training, or are the tokens themselves.
 
     Raises:
         InputError: prefix and special tokens leave no room for text.

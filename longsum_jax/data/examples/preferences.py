@@ -19,8 +19,8 @@ def preference_examples(
 ) -> list[Example]:
     """Makes the example of a document, its summary and a rejected summary; see ``base.Maker``.
 
-    Both summaries are cut at the task's maximum. A pair of summaries with identical ids is kept and
-    counted; its weight in the loss is 0.
+    Both summaries are cut at the task's maximum. A pair of summaries with identical ids
+    is kept and counted; its weight in the loss is 0.
 
     Raises:
         InputError: a document without a rejected summary.

@@ -35,14 +35,14 @@ def segment_examples(
     """Makes the example of a document's segments and their shares of the summary; see
     ``base.Maker``.
 
-    A segment to which no summary sentence is assigned has no labels, or with ``train_empty`` only
-    the end of the sequence. Gap sentences replace the summary of a document without one. With
-    ``salient_source`` "oracle", the summary determines which sentences are important, otherwise
-    ``auxiliary.extract`` does.
+    A segment to which no summary sentence is assigned has no labels, or with
+    ``train_empty`` only the end of the sequence. Gap sentences replace the summary of a
+    document without one. With ``salient_source`` "oracle", the summary determines which
+    sentences are important, otherwise ``auxiliary.extract`` does.
 
     Raises:
-        InputError: a query that leaves no room for a segment, or options with a model that is
-            missing in ``auxiliary``.
+        InputError: a query that leaves no room for a segment, or options with a model
+            that is missing in ``auxiliary``.
     """
     options = task.segments
     _check_auxiliary(task, auxiliary)
@@ -54,7 +54,9 @@ def segment_examples(
         return []
     text, summary = texts
     if options.salient_source == "oracle":
-        auxiliary = auxiliary._replace(extract=functools.partial(_oracle, summary=summary))
+        auxiliary = auxiliary._replace(
+            extract=functools.partial(_oracle, summary=summary)
+        )
     inputs = read_segment_inputs(
         text,
         tokenizer,
@@ -83,7 +85,10 @@ def segment_examples(
 
 
 def _target_ids(
-    inputs: SegmentInputs, summary: str, tokenizer: Tokenizer, options: SegmentInputOptions
+    inputs: SegmentInputs,
+    summary: str,
+    tokenizer: Tokenizer,
+    options: SegmentInputOptions,
 ) -> list[list[int] | None]:
     """Returns the ids of each segment's share of the summary; None if it has no loss."""
     document = inputs.document
@@ -118,7 +123,10 @@ def _check_auxiliary(task: Task, auxiliary: Auxiliary) -> None:
     """Raises InputError if defaults would be used instead of the models in the options."""
     options, defaults = task.segments, DEFAULT_AUXILIARY
     missing = ""
-    if options.sentence_encoder and auxiliary.encode_sentences is defaults.encode_sentences:
+    if (
+        options.sentence_encoder
+        and auxiliary.encode_sentences is defaults.encode_sentences
+    ):
         missing = f"sentence_encoder is {options.sentence_encoder}"
     predicts = options.salient != "none" and options.salient_source == "predicted"
     if options.extractor and predicts and auxiliary.extract is defaults.extract:

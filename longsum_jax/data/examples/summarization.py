@@ -29,8 +29,8 @@ def make_example(
 ) -> Example | None:
     """Returns the example of one document; None if the document is too short.
 
-    Sequences longer than the task's maximum keep their first tokens and the special tokens, as in
-    the collator of the published LOCOST code.
+    Sequences longer than the task's maximum keep their first tokens and the special
+    tokens, as in the collator of the published LOCOST code.
 
     Args:
         task: lengths and options.
@@ -55,22 +55,33 @@ def make_example(
 def with_target(task: Task, document: DataRow, seed: int = 0) -> DataRow | None:
     """Returns a document whose summary is the model's target, for an evaluation.
 
-    Prefix and query are not included, because the model adds them. None if a text would be empty;
-    see ``source_and_target``.
+    Prefix and query are not included, because the model adds them. None if a text would
+    be empty; see ``source_and_target``.
     """
     plain = dataclasses.replace(task, prefix="")
     texts = source_and_target(plain, document._replace(query=None), seed)
-    return None if texts is None else document._replace(document=texts[0], summary=texts[1])
+    return (
+        None
+        if texts is None
+        else document._replace(document=texts[0], summary=texts[1])
+    )
 
 
-def source_and_target(task: Task, document: DataRow, seed: int = 0) -> tuple[str, str] | None:
+def source_and_target(
+    task: Task, document: DataRow, seed: int = 0
+) -> tuple[str, str] | None:
     """Returns the source and target of a training example; None if one of them would be empty.
 
-    A document of a gap-sentence task that has a summary comes from a seqio pipeline, which has
-    already selected the sentences; an empty summary then marks a document as too short.
+    A document of a gap-sentence task that has a summary comes from a seqio pipeline,
+    which has already selected the sentences; an empty summary then marks a document as
+    too short.
     """
     source, target = document.document, document.only_summary
-    if target is None and task.objective in ("gap_sentences", "summarize_segments", "prefer"):
+    if target is None and task.objective in (
+        "gap_sentences",
+        "summarize_segments",
+        "prefer",
+    ):
         texts = gap_sentence_texts(source, task.gap_sentences, seed)
         if texts is None:
             return None

@@ -43,8 +43,8 @@ class Setup:
         tokenizer: tokenizer of the run.
         run: config of the run.
         workdir: directory of the run.
-        make_model: function from parameters to a ``Model`` for generation, which reads documents as
-            the task does.
+        make_model: function from parameters to a ``Model`` for generation, which reads
+            documents as the task does.
         devices: devices of the mesh; None for all of the process.
     """
 
@@ -68,12 +68,13 @@ class Evaluation(NamedTuple):
 class Objective(ABC):
     """A training objective.
 
-    The class methods define requirements on data and config, before there is a tokenizer.
+    The class methods define requirements on data and config, before there is a
+    tokenizer.
 
     Attributes:
         head: head of the trained models, one of ``ModelConfig.heads``.
-        parts: whether an example has several parts (sentences, segments), whose number determines
-            the bucket of ``data.source_lengths``.
+        parts: whether an example has several parts (sentences, segments), whose number
+            determines the bucket of ``data.source_lengths``.
     """
 
     head: ClassVar[str]
@@ -161,7 +162,8 @@ class Objective(ABC):
 
         Args:
             examples: examples of the evaluation documents.
-            source_length: tokens of a row, or number of parts if an example has several.
+            source_length: tokens of a row, or number of parts if an example has
+                several.
         """
         rows = self.setup.run.evaluation.batch_size
         shape = {"rows": rows, "source_length": source_length, **self.batch_options()}
@@ -200,7 +202,11 @@ class Objective(ABC):
         """The evaluation documents with their examples."""
         task, tokenizer = self.setup.task, self.setup.tokenizer
         docs = documents(task, self.setup.run.evaluation.split)
-        made = ((doc, example) for doc in docs for example in make_examples(task, tokenizer, [doc]))
+        made = (
+            (doc, example)
+            for doc in docs
+            for example in make_examples(task, tokenizer, [doc])
+        )
         return self.first_examples(made)
 
     @cached_property

@@ -16,8 +16,9 @@ from longsum_jax.typing import IGNORED_LABEL, Array
 class CausalLanguageModel(MaskedLanguageModel):
     """Language modeling of whole documents from left to right, read in pieces.
 
-    All tokens of the text are predicted from the preceding tokens of the piece. Special tokens are
-    not, because pieces end anywhere. So bits per character measure lossless compression.
+    All tokens of the text are predicted from the preceding tokens of the piece. Special
+    tokens are not, because pieces end anywhere. So bits per character measure lossless
+    compression.
     """
 
     head = "causal_lm"

@@ -19,7 +19,12 @@ from longsum_jax.errors import InputError, counted
 from longsum_jax.evaluation.classification import classification_scores, majority
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, loss_with_counts
+from longsum_jax.experiment.objectives.base import (
+    Evaluation,
+    Objective,
+    Row,
+    loss_with_counts,
+)
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.training.step import LossFn, LossOutput
 from longsum_jax.typing import Array, Params
@@ -57,16 +62,22 @@ class Classification(Objective):
         Also counts tokens and correct documents.
         """
 
-        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
+        def loss_fn(
+            params: Params, batch: Mapping[str, Array], rng: Array
+        ) -> LossOutput:
             mask, labels = batch["attention_mask"], batch["labels"]
-            logits = self.forward(params, batch, deterministic=False, rngs={"dropout": rng})
+            logits = self.forward(
+                params, batch, deterministic=False, rngs={"dropout": rng}
+            )
             loss_sum, weight = class_cross_entropy(logits, labels)
             if labels.ndim == 1:
                 right = logits.argmax(-1) == labels
             else:
                 right = ((logits >= 0) == (labels == 1)).all(-1)
             num_right = (right & mask.any(-1)).sum()
-            return loss_with_counts(loss_sum, weight, tokens=mask.sum(), right_documents=num_right)
+            return loss_with_counts(
+                loss_sum, weight, tokens=mask.sum(), right_documents=num_right
+            )
 
         return loss_fn
 
@@ -120,7 +131,9 @@ class Classification(Objective):
             return _probabilities(logits, self.classes) >= THRESHOLD
         return np.arange(logits.shape[1]) == logits.argmax(-1, keepdims=True)
 
-    def _rows(self, logits: np.ndarray, predicted: np.ndarray, expected: np.ndarray) -> list[Row]:
+    def _rows(
+        self, logits: np.ndarray, predicted: np.ndarray, expected: np.ndarray
+    ) -> list[Row]:
         names = self.setup.task.labels
         probabilities = _probabilities(logits, self.classes)
         rows = []
@@ -152,7 +165,11 @@ def resolve_labels(run: RunConfig, head: str) -> tuple[Task, Any]:
         task = _labels_of_prepared(run.task, run.data.prepared, names)
     else:
         task = collect_labels(run.task, run.data.split, run.model.id2label)
-    problem = "multi_label_classification" if task.multi_label else "single_label_classification"
+    problem = (
+        "multi_label_classification"
+        if task.multi_label
+        else "single_label_classification"
+    )
     config = dataclasses.replace(
         run.model,
         problem_type=problem,
@@ -188,5 +205,7 @@ def _one_hot(labels: np.ndarray, classes: ClassLabels) -> np.ndarray:
 
 
 def _probabilities(logits: np.ndarray, classes: ClassLabels) -> np.ndarray:
-    probabilities = jax.nn.sigmoid(logits) if classes.multi_label else jax.nn.softmax(logits)
+    probabilities = (
+        jax.nn.sigmoid(logits) if classes.multi_label else jax.nn.softmax(logits)
+    )
     return np.asarray(probabilities)

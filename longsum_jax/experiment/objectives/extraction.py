@@ -21,7 +21,12 @@ from longsum_jax.errors import counted
 from longsum_jax.evaluation.classification import binary_scores
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, loss_with_counts
+from longsum_jax.experiment.objectives.base import (
+    Evaluation,
+    Objective,
+    Row,
+    loss_with_counts,
+)
 from longsum_jax.inference.sentences import taken_sentences
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.training.step import LossFn, LossOutput
@@ -60,9 +65,13 @@ class Extraction(Objective):
         Also counts tokens and correct sentences.
         """
 
-        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
+        def loss_fn(
+            params: Params, batch: Mapping[str, Array], rng: Array
+        ) -> LossOutput:
             mask, labels = batch["attention_mask"], batch["labels"]
-            scores = self.forward(params, batch, deterministic=False, rngs={"dropout": rng})
+            scores = self.forward(
+                params, batch, deterministic=False, rngs={"dropout": rng}
+            )
             loss_sum, weight = class_cross_entropy(
                 scores.reshape(-1, 1), labels.reshape(-1, 1).astype(scores.dtype)
             )
@@ -87,9 +96,10 @@ class Extraction(Objective):
     def evaluate(self, params: Params) -> Evaluation:
         """Returns F1, precision and recall against the oracle, over all sentences of all documents.
 
-        Scores without a prefix use the sentences selected by ``Model.extract``. The prefixes
-        "best_k_", "lead_" and "random_" are for the highest-scored, the first and random sentences,
-        as many in every document as the oracle selects on average.
+        Scores without a prefix use the sentences selected by ``Model.extract``. The
+        prefixes "best_k_", "lead_" and "random_" are for the highest-scored, the first
+        and random sentences, as many in every document as the oracle selects on
+        average.
         """
         scores, labels = self._scores_and_labels(params)
         k = self.mean_taken
@@ -107,7 +117,9 @@ class Extraction(Objective):
                 np.isin(np.arange(len(row)), numbers)
                 for row, numbers in zip(labels, selections, strict=True)
             ]
-            for column, value in binary_scores(np.concatenate(predicted), expected).items():
+            for column, value in binary_scores(
+                np.concatenate(predicted), expected
+            ).items():
                 measured[prefix + column] = value
         return Evaluation(measured, self._rows(scores, labels))
 
@@ -137,10 +149,14 @@ class Extraction(Objective):
 
     def next_step(self) -> str:
         files = ("--data=FILE.jsonl", "--out=SHORTER.jsonl")
-        command = shlex.join(["longsum", "extract", f"--model={self.setup.workdir}", *files])
+        command = shlex.join(
+            ["longsum", "extract", f"--model={self.setup.workdir}", *files]
+        )
         return f"write the sentences that it selects as shorter documents:\n  {command}"
 
-    def _scores_and_labels(self, params: Params) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def _scores_and_labels(
+        self, params: Params
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Returns logits and labels of the sentences of each document, excluding the query."""
         scores: list[np.ndarray] = []
         for batch, count in self._batches():

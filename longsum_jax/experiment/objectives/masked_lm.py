@@ -71,13 +71,19 @@ class MaskedLanguageModel(Objective):
         """Returns True for tokens of the text, excluding the prefix and special tokens."""
         num_before = len(self.setup.tokenizer.prefix_ids) + len(self._prefix)
         is_behind = jnp.arange(ids.shape[-1]) >= num_before
-        return mask.astype(bool) & is_behind & ~jnp.isin(ids, jnp.asarray(self.special_ids))
+        return (
+            mask.astype(bool)
+            & is_behind
+            & ~jnp.isin(ids, jnp.asarray(self.special_ids))
+        )
 
     def loss_fn(self) -> LossFn:
         """Returns the cross-entropy of selected tokens; counts tokens and correct predictions."""
         _ = self.special_ids  # raises for an unsuitable tokenizer before compilation
 
-        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
+        def loss_fn(
+            params: Params, batch: Mapping[str, Array], rng: Array
+        ) -> LossOutput:
             mask = batch["attention_mask"]
             mask_key, dropout_key = jax.random.split(rng)
             inputs, labels = self.masks(mask_key, batch["input_ids"], mask)
@@ -92,7 +98,9 @@ class MaskedLanguageModel(Objective):
             )
             loss_sum, weight = scores.losses.sum(), count_labels(labels)
             num_right = scores.is_right.sum()
-            return loss_with_counts(loss_sum, weight, tokens=mask.sum(), right_tokens=num_right)
+            return loss_with_counts(
+                loss_sum, weight, tokens=mask.sum(), right_tokens=num_right
+            )
 
         return loss_fn
 
@@ -121,8 +129,13 @@ class MaskedLanguageModel(Objective):
         """The evaluation documents with their pieces."""
         task, tokenizer = self.setup.task, self.setup.tokenizer
         docs = documents(task, self.setup.run.evaluation.split)
-        made = ((document, masked_lm_examples(task, tokenizer, document)) for document in docs)
-        return self.first_examples((document, pieces) for document, pieces in made if pieces)
+        made = (
+            (document, masked_lm_examples(task, tokenizer, document))
+            for document in docs
+        )
+        return self.first_examples(
+            (document, pieces) for document, pieces in made if pieces
+        )
 
     def read_evaluation(self) -> None:
         _ = self.documents
@@ -130,12 +143,15 @@ class MaskedLanguageModel(Objective):
     def evaluate(self, params: Params) -> Evaluation:
         """Returns accuracy and bits of the predictions; masks are the same in every evaluation.
 
-        Bits per token is the mean over selected tokens; bits per character is that mean times the
-        number of tokens (without special tokens) over the number of characters of the documents:
-        the cost of all tokens if each cost as much as the selected ones. Tokens are predicted from
-        both sides, so neither is a compression rate.
+        Bits per token is the mean over selected tokens; bits per character is that mean
+        times the number of tokens (without special tokens) over the number of
+        characters of the documents: the cost of all tokens if each cost as much as the
+        selected ones. Tokens are predicted from both sides, so neither is a compression
+        rate.
         """
-        guesses = [jax.device_get(self._guess(params, *batch)) for batch in self._batches()]
+        guesses = [
+            jax.device_get(self._guess(params, *batch)) for batch in self._batches()
+        ]
         counts = np.concatenate(guesses, axis=1).T.astype(np.float64)  # [pieces, 4]
         rows = []
         start = 0
@@ -173,13 +189,18 @@ class MaskedLanguageModel(Objective):
                 source_length=self.setup.task.max_source_length,
                 pad_id=self.setup.config.pad_token_id,
             )
-            yield np.arange(start, start + size), batch["input_ids"], batch["attention_mask"]
+            yield (
+                np.arange(start, start + size),
+                batch["input_ids"],
+                batch["attention_mask"],
+            )
 
     @cached_property
     def _guess(self) -> Callable[..., Array]:
         """Compiled function (parameters, indices, ids, mask) -> float32 [4, b].
 
-        The four rows are counts of tokens, selected tokens, correct predictions, and bits.
+        The four rows are counts of tokens, selected tokens, correct predictions, and
+        bits.
         """
         key = jax.random.key(self.setup.run.evaluation.seed)
 
@@ -203,7 +224,8 @@ def masked_lm_scores(rows: Sequence[Row]) -> dict[str, float]:
     no token was selected.
 
     Args:
-        rows: rows with "characters", "tokens", "chosen", "right" and "bits" of a document.
+        rows: rows with "characters", "tokens", "chosen", "right" and "bits" of a
+            document.
     """
     names = ("characters", "tokens", "chosen", "right", "bits")
     totals = {name: sum(row[name] for row in rows) for name in names}

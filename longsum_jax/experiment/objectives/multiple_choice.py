@@ -16,7 +16,12 @@ from longsum_jax.data.tasks import Task
 from longsum_jax.errors import counted
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, loss_with_counts
+from longsum_jax.experiment.objectives.base import (
+    Evaluation,
+    Objective,
+    Row,
+    loss_with_counts,
+)
 from longsum_jax.ops.losses import class_cross_entropy
 from longsum_jax.text.documents import DataRow
 from longsum_jax.training.step import LossFn, LossOutput
@@ -52,8 +57,12 @@ class MultipleChoice(Objective):
         Also counts tokens and correct documents.
         """
 
-        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
-            logits = self.forward(params, batch, deterministic=False, rngs={"dropout": rng})
+        def loss_fn(
+            params: Params, batch: Mapping[str, Array], rng: Array
+        ) -> LossOutput:
+            logits = self.forward(
+                params, batch, deterministic=False, rngs={"dropout": rng}
+            )
             right = right_numbers(batch["labels"])
             loss_sum, weight = class_cross_entropy(logits, right)
             return loss_with_counts(
@@ -65,7 +74,9 @@ class MultipleChoice(Objective):
 
         return loss_fn
 
-    def forward(self, params: Params, batch: Mapping[str, Array], **options: Any) -> Array:
+    def forward(
+        self, params: Params, batch: Mapping[str, Array], **options: Any
+    ) -> Array:
         """Returns logits [batch, choices], with the lowest finite value for absent choices."""
         logits = super().forward(params, batch, **options)
         is_choice = batch["attention_mask"].any(-1)
@@ -77,7 +88,9 @@ class MultipleChoice(Objective):
     def evaluate(self, params: Params) -> Evaluation:
         """Returns accuracy and loss, and "chance_accuracy", the accuracy of random choices."""
         documents, examples = zip(*self.documents_with_examples, strict=True)
-        logits, labels = self.logits_and_labels(params, examples, self.source_lengths[-1])
+        logits, labels = self.logits_and_labels(
+            params, examples, self.source_lengths[-1]
+        )
         loss_sum, weight = class_cross_entropy(logits, right_numbers(labels))
         rows = [_row(*pair) for pair in zip(documents, logits, strict=False)]
         right = [row["prediction"] == row["label"] for row in rows]

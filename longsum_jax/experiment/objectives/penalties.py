@@ -7,11 +7,14 @@ from longsum_jax.training.step import LossFn, LossOutput, SegmentedLoss
 from longsum_jax.typing import Array, Params
 
 
-def with_span_penalty(loss_fn: LossFn | SegmentedLoss, config: Any) -> LossFn | SegmentedLoss:
+def with_span_penalty(
+    loss_fn: LossFn | SegmentedLoss, config: Any
+) -> LossFn | SegmentedLoss:
     """Returns ``loss_fn`` plus the penalty on adaptive spans, if ``config`` enables it.
 
-    The mean loss grows by ``span_penalty`` times the mean span. The metric "span_penalty" is, like
-    all metrics, a sum: divided by "weight" it is the penalty's share of the loss.
+    The mean loss grows by ``span_penalty`` times the mean span. The metric
+    "span_penalty" is, like all metrics, a sum: divided by "weight" it is the penalty's
+    share of the loss.
     """
     if not config.span_penalty:
         return loss_fn

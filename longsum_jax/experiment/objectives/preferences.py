@@ -18,9 +18,9 @@ from longsum_jax.typing import Array, NumpyBatch, Params
 class Preferences(Summarization):
     """Direct preference optimization (Rafailov et al. 2023), as in SCOPE (Duong et al. 2025).
 
-    The reference model is the initial model of the run and remains frozen: its log-probabilities of
-    all pairs are computed once, see ``experiment.reference``. Evaluations score generated
-    summaries, as in ``Summarization``.
+    The reference model is the initial model of the run and remains frozen: its
+    log-probabilities of all pairs are computed once, see ``experiment.reference``.
+    Evaluations score generated summaries, as in ``Summarization``.
     """
 
     def batch_options(self) -> dict[str, Any]:
@@ -30,15 +30,20 @@ class Preferences(Summarization):
         """Returns the preference loss, which is 0 for a pair of identical summaries.
 
         Its weight is the number of pairs. The metrics are sums: divided by "weight",
-        "reward_margin" is the mean reward margin, and "right_pairs" the share of pairs with a
-        positive margin.
+        "reward_margin" is the mean reward margin, and "right_pairs" the share of pairs
+        with a positive margin.
         """
         beta = self.setup.run.loss.beta
 
-        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
-            log_probs = self._log_probs(params, batch, deterministic=False, rngs={"dropout": rng})
+        def loss_fn(
+            params: Params, batch: Mapping[str, Array], rng: Array
+        ) -> LossOutput:
+            log_probs = self._log_probs(
+                params, batch, deterministic=False, rngs={"dropout": rng}
+            )
             is_pair = (batch["labels"] != batch["rejected"]).any(-1)
-            # With the policy as its own reference, identical pairs have zero margin and gradient.
+            # With the policy as its own reference, identical pairs have zero margin and
+            # gradient.
             reference = jnp.where(is_pair[:, None], batch["reference"], log_probs)
             losses, margins = preference_scores(log_probs, reference, beta=beta)
             return loss_with_counts(
@@ -65,7 +70,9 @@ class Preferences(Summarization):
 
         return jax.jit(log_probs)
 
-    def _log_probs(self, params: Params, batch: Mapping[str, Any], **options: Any) -> Array:
+    def _log_probs(
+        self, params: Params, batch: Mapping[str, Any], **options: Any
+    ) -> Array:
         """Returns the log-probabilities of both targets of every row, float32 [rows, 2]."""
         return self.module.apply(
             {"params": params},

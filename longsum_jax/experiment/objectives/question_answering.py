@@ -16,7 +16,12 @@ from longsum_jax.evaluation.answers import Answers
 from longsum_jax.evaluation.metric import mean_scores
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, Row, loss_with_counts
+from longsum_jax.experiment.objectives.base import (
+    Evaluation,
+    Objective,
+    Row,
+    loss_with_counts,
+)
 from longsum_jax.inference.answers import MAX_ANSWER_LENGTH, best_span, span_text
 from longsum_jax.models.heads import SPAN_OUTPUTS
 from longsum_jax.ops.losses import token_cross_entropy
@@ -51,25 +56,36 @@ class QuestionAnswering(Objective):
         Also counts tokens, and answers for which both ends are the most likely ones.
         """
 
-        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
+        def loss_fn(
+            params: Params, batch: Mapping[str, Array], rng: Array
+        ) -> LossOutput:
             mask, labels = batch["attention_mask"], batch["labels"]
-            logits = self.forward(params, batch, deterministic=False, rngs={"dropout": rng})
+            logits = self.forward(
+                params, batch, deterministic=False, rngs={"dropout": rng}
+            )
             loss_sum, weight = token_cross_entropy(logits, labels)
             right = (logits.argmax(-1) == labels).all(-1)
-            return loss_with_counts(loss_sum, weight, tokens=mask.sum(), right_answers=right.sum())
+            return loss_with_counts(
+                loss_sum, weight, tokens=mask.sum(), right_answers=right.sum()
+            )
 
         return loss_fn
 
-    def forward(self, params: Params, batch: Mapping[str, Array], **options: Any) -> Array:
+    def forward(
+        self, params: Params, batch: Mapping[str, Array], **options: Any
+    ) -> Array:
         """Returns logits of first and last tokens, [batch, 2, length]."""
-        return span_logits(super().forward(params, batch, **options), batch["attention_mask"])
+        return span_logits(
+            super().forward(params, batch, **options), batch["attention_mask"]
+        )
 
     def read_evaluation(self) -> None:
         _ = self.documents_with_examples
 
     def evaluate(self, params: Params) -> Evaluation:
-        """Returns exact match and F1 of the answers, and the loss of answers in the text that is
-        read, NaN if there is none."""
+        """Returns exact match and F1 of the answers, and the loss of answers in the
+        text that is read, NaN if there is none.
+        """
         examples = [example for _, example in self.documents_with_examples]
         length = self.setup.task.max_source_length
         logits, labels = self.logits_and_labels(params, examples, length)
@@ -86,12 +102,16 @@ class QuestionAnswering(Objective):
         tokenizer, task = self.setup.tokenizer, self.setup.task
         question = tokenizer.encode(task.prefix + (document.query or ""))
         ids = tokenizer.encode(document.document)
-        pair = tokenizer.join_pair(question, ids, task.max_source_length, truncation="second")
+        pair = tokenizer.join_pair(
+            question, ids, task.max_source_length, truncation="second"
+        )
         first, last, score = best_span(logits.T, pair.second, MAX_ANSWER_LENGTH)
         offset, spans = pair.second.start, tokenizer.spans(document.document)
         prediction = span_text(document.document, spans, first - offset, last - offset)
         answers = answers_of(document)
-        scores = self._metric.score([prediction] * len(answers), answers, [""] * len(answers))
+        scores = self._metric.score(
+            [prediction] * len(answers), answers, [""] * len(answers)
+        )
         return {
             "id": example["id"],
             "question": document.query or "",
@@ -102,8 +122,13 @@ class QuestionAnswering(Objective):
         }
 
     def report(self, evaluation: Evaluation) -> str:
-        table = score_table(COLUMNS, {"model": [evaluation.scores[name] for name in COLUMNS]})
-        row, examples = evaluation.rows[0], [example for _, example in self.documents_with_examples]
+        table = score_table(
+            COLUMNS, {"model": [evaluation.scores[name] for name in COLUMNS]}
+        )
+        row, examples = (
+            evaluation.rows[0],
+            [example for _, example in self.documents_with_examples],
+        )
         readable = sum(bool((example["labels"] >= 0).all()) for example in examples)
         return (
             f"{table}\n\n{len(evaluation.rows)} questions, {readable} of them with an answer in "
@@ -117,7 +142,8 @@ def span_logits(
 ) -> Float[JaxArray, "batch 2 length"]:
     """Returns logits of first and last tokens, with the lowest finite value at padding.
 
-    Answers cannot end in padding, so the loss of a row does not depend on its padded length.
+    Answers cannot end in padding, so the loss of a row does not depend on its padded
+    length.
     """
     logits = jnp.moveaxis(jnp.asarray(logits), 2, 1)
     return jnp.where(jnp.asarray(mask)[:, None], logits, jnp.finfo(logits.dtype).min)

@@ -83,20 +83,23 @@ def segment_loss_fn(
 ) -> SegmentedLoss:
     """Returns the loss function: teacher-forced cross-entropy of every segment's target.
 
-    It also counts segments, tokens and correct next tokens. Batches contain "input_ids" and
-    "attention_mask" [b, segments, l], "labels" [b, segments, t], and for models with
-    ``salient_vectors`` "slots" and "reads", see ``data.padding.SegmentShape``.
+    It also counts segments, tokens and correct next tokens. Batches contain "input_ids"
+    and "attention_mask" [b, segments, l], "labels" [b, segments, t], and for models
+    with ``salient_vectors`` "slots" and "reads", see ``data.padding.SegmentShape``.
 
     Args:
         module: model with the methods of ``models.encoder_decoder``.
         config: config of the model.
         label_smoothing: probability mass spread over the vocabulary.
-        deterministic: whether to disable dropout and ``memory_reconstruction``, whose error, summed
-            over layers, is the metric "reconstruction" divided by "weight". A document's error is
-            weighted by its number of labels, independent of the other documents in the batch.
+        deterministic: whether to disable dropout and ``memory_reconstruction``, whose
+            error, summed over layers, is the metric "reconstruction" divided by
+            "weight". A document's error is weighted by its number of labels,
+            independent of the other documents in the batch.
     """
     reconstructs = (
-        config.memory == "compressive" and config.memory_reconstruction > 0 and not deterministic
+        config.memory == "compressive"
+        and config.memory_reconstruction > 0
+        and not deterministic
     )
     backprop_through_memory = config.memory != "none" and config.memory_backprop == 0
 
@@ -177,5 +180,7 @@ def _teacher_forced(
         segment["input_ids"], mask, memory, deterministic, **inputs
     )
     ids, is_target = module.decoder_inputs(labels), labels != IGNORED_LABEL
-    x, memory = module.write_segment(ids, is_target, states, mask, memory, deterministic)
+    x, memory = module.write_segment(
+        ids, is_target, states, mask, memory, deterministic
+    )
     return module.token_scores(x, labels, label_smoothing=label_smoothing), memory

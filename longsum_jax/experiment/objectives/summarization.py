@@ -45,7 +45,9 @@ class Summarization(Objective):
         """Returns the teacher-forced cross-entropy; counts tokens and correct next tokens."""
         label_smoothing = self.setup.run.loss.label_smoothing
 
-        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
+        def loss_fn(
+            params: Params, batch: Mapping[str, Array], rng: Array
+        ) -> LossOutput:
             labels = batch["labels"]
             losses, is_right = self.module.apply(
                 {"params": params},
@@ -60,7 +62,9 @@ class Summarization(Objective):
             weight = count_labels(labels)
             right = is_right.sum().astype(np.float32)
             tokens = batch["attention_mask"].sum().astype(np.float32) + weight
-            return LossOutput(losses.sum(), weight, {"tokens": tokens, "right_tokens": right})
+            return LossOutput(
+                losses.sum(), weight, {"tokens": tokens, "right_tokens": right}
+            )
 
         return loss_fn
 
@@ -119,7 +123,8 @@ class Summarization(Objective):
         """
         self._model.params = params
         rows = predict(self._model, self.pairs, self.metrics, **self._summary_options())
-        self._model.forget_kernels()  # free the memory: training continues with other parameters
+        # free the memory: training continues with other parameters
+        self._model.forget_kernels()
         score_last(rows, self.pairs, self.metrics)
         summary = summary_of(rows, self.pairs, self.metrics)
         scores = dict(summary["scores"])
@@ -145,11 +150,15 @@ class Summarization(Objective):
         )
 
     def next_step(self) -> str:
-        command = shlex.join(["longsum", "summarize", f"--model={self.setup.workdir}", "FILE.txt"])
+        command = shlex.join(
+            ["longsum", "summarize", f"--model={self.setup.workdir}", "FILE.txt"]
+        )
         return f"summarise your own file:\n  {command}"
 
 
 def _metrics(options: EvaluationOptions) -> dict[str, Metric]:
     """Returns the metrics by name."""
     rouge = {"stemmer": options.stemmer, "types": options.rouge_types}
-    return make_metrics(options.metrics, {"rouge": rouge} if "rouge" in options.metrics else {})
+    return make_metrics(
+        options.metrics, {"rouge": rouge} if "rouge" in options.metrics else {}
+    )

@@ -16,7 +16,11 @@ from longsum_jax.errors import counted
 from longsum_jax.evaluation.tables import score_table
 from longsum_jax.evaluation.tags import tag_scores
 from longsum_jax.experiment.config import RunConfig
-from longsum_jax.experiment.objectives.base import Evaluation, Objective, loss_with_counts
+from longsum_jax.experiment.objectives.base import (
+    Evaluation,
+    Objective,
+    loss_with_counts,
+)
 from longsum_jax.experiment.objectives.classification import MAJORITY, resolve_labels
 from longsum_jax.ops.losses import token_cross_entropy
 from longsum_jax.tokenizers.base import NO_TOKEN
@@ -39,7 +43,9 @@ class TokenClassification(Objective):
     def resolve(cls, run: RunConfig) -> tuple[Task, Any]:
         task, config = resolve_labels(run, cls.head)
         task = dataclasses.replace(task, multi_label=False)
-        return task, dataclasses.replace(config, problem_type="single_label_classification")
+        return task, dataclasses.replace(
+            config, problem_type="single_label_classification"
+        )
 
     def batch_options(self) -> dict[str, Any]:
         # One label per token, including buckets beyond the task's maximum.
@@ -49,13 +55,19 @@ class TokenClassification(Objective):
     def loss_fn(self) -> LossFn:
         """Returns the mean cross-entropy of the words; counts tokens and correct words."""
 
-        def loss_fn(params: Params, batch: Mapping[str, Array], rng: Array) -> LossOutput:
+        def loss_fn(
+            params: Params, batch: Mapping[str, Array], rng: Array
+        ) -> LossOutput:
             mask = batch["attention_mask"]
             labels = batch["labels"][:, : mask.shape[1]]  # a bucket may be shorter
-            logits = self.forward(params, batch, deterministic=False, rngs={"dropout": rng})
+            logits = self.forward(
+                params, batch, deterministic=False, rngs={"dropout": rng}
+            )
             loss_sum, weight = token_cross_entropy(logits, labels)
             num_right = (logits.argmax(-1) == labels).sum()
-            return loss_with_counts(loss_sum, weight, tokens=mask.sum(), right_words=num_right)
+            return loss_with_counts(
+                loss_sum, weight, tokens=mask.sum(), right_words=num_right
+            )
 
         return loss_fn
 
@@ -65,8 +77,8 @@ class TokenClassification(Objective):
     def evaluate(self, params: Params) -> Evaluation:
         """Returns word accuracy, entity F1 and loss.
 
-        Words that are not read count as wrong. Scores with the prefix "majority_" belong to the
-        most frequent label.
+        Words that are not read count as wrong. Scores with the prefix "majority_"
+        belong to the most frequent label.
         """
         names = self.setup.task.labels
         numbers, loss = self._numbers_and_loss(params)
@@ -76,24 +88,37 @@ class TokenClassification(Objective):
         ):
             expected = [names[number] for number in label_numbers(document, names)]
             positions = word_places(self.setup.task, self.setup.tokenizer, document)
-            predicted = ["" if i == NO_TOKEN else names[of_tokens[i]] for i in positions]
-            rows.append({"id": example["id"], "prediction": predicted, "label": expected})
+            predicted = [
+                "" if i == NO_TOKEN else names[of_tokens[i]] for i in positions
+            ]
+            rows.append(
+                {"id": example["id"], "prediction": predicted, "label": expected}
+            )
         expected = [row["label"] for row in rows]
         scores = tag_scores([row["prediction"] for row in rows], expected)
         scores["negative_loss"] = -loss
-        [(frequent, _)] = collections.Counter(x for text in expected for x in text).most_common(1)
+        [(frequent, _)] = collections.Counter(
+            x for text in expected for x in text
+        ).most_common(1)
         constant = tag_scores([[frequent] * len(text) for text in expected], expected)
-        return Evaluation(scores | {MAJORITY + name: constant[name] for name in COLUMNS}, rows)
+        return Evaluation(
+            scores | {MAJORITY + name: constant[name] for name in COLUMNS}, rows
+        )
 
     def _numbers_and_loss(self, params: Params) -> tuple[np.ndarray, float]:
-        """Returns the most likely label of every token, int [documents, length], and the mean loss
-        of the words that are read, NaN if there are none."""
+        """Returns the most likely label of every token, int [documents, length], and
+        the mean loss of the words that are read, NaN if there are none.
+        """
         examples = [example for _, example in self.documents_with_examples]
         numbers, loss_sum, weight = [], 0.0, 0.0
-        for batch in self.evaluation_batches(examples, self.setup.task.max_source_length):
+        for batch in self.evaluation_batches(
+            examples, self.setup.task.max_source_length
+        ):
             mask = batch["attention_mask"]
             logits = jax.device_get(self.logits(params, batch))
-            loss, count = token_cross_entropy(logits, batch["labels"][:, : mask.shape[1]])
+            loss, count = token_cross_entropy(
+                logits, batch["labels"][:, : mask.shape[1]]
+            )
             loss_sum, weight = loss_sum + float(loss), weight + float(count)
             numbers.append(logits.argmax(-1))
         return np.concatenate(numbers)[: len(examples)], loss_sum / (weight or math.nan)

@@ -1,9 +1,9 @@
 """The interface of encoder attentions: a class of layers, and its context.
 
-A context is made once per encoder. It computes what all layers share (masks, biases, global tokens
-prepended to the input), and finally removes what it added. A layer holds the projections and
-computes the attention; it is called with the normalized states, the context, and its slice of the
-per-layer inputs:
+A context is made once per encoder. It computes what all layers share (masks, biases,
+global tokens prepended to the input), and finally removes what it added. A layer holds
+the projections and computes the attention; it is called with the normalized states, the
+context, and its slice of the per-layer inputs:
 
     x, context, layer_inputs = context_module.prepare(x, mask, ...)
     for i, layer in enumerate(layers):
@@ -21,7 +21,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from longsum_jax.layers.attention.global_tokens import split_tokens
-from longsum_jax.layers.attention.multi_head import MultiHeadAttention, RelativePositionBias
+from longsum_jax.layers.attention.multi_head import (
+    MultiHeadAttention,
+    RelativePositionBias,
+)
 from longsum_jax.layers.attention.options import (
     EncoderAttentionOptions,
     NoOptions,
@@ -33,7 +36,12 @@ from longsum_jax.layers.partitioning import active_sequence_sharding
 from longsum_jax.layers.stack import StackConfig
 from longsum_jax.ops.attention.key_sets import WeightDropout
 from longsum_jax.ops.attention.local import local_block_size, local_distances
-from longsum_jax.ops.sequence_sharding import ByHead, Output, shard_map_heads, shard_map_sequence
+from longsum_jax.ops.sequence_sharding import (
+    ByHead,
+    Output,
+    shard_map_heads,
+    shard_map_sequence,
+)
 from longsum_jax.typing import AnyArray
 
 
@@ -51,7 +59,8 @@ class Context(nn.Module):
     ) -> tuple[Float[AnyArray, "batch extended_length d_model"], Any, Any]:
         """Computes the shared inputs of the layers.
 
-        Contexts with additional inputs (``EncoderAttention.inputs``) take them as keywords.
+        Contexts with additional inputs (``EncoderAttention.inputs``) take them as
+        keywords.
 
         Args:
             x: token embeddings.
@@ -60,12 +69,15 @@ class Context(nn.Module):
             deterministic: False in training.
 
         Returns:
-            The input of the first layer, with the global tokens of this context prepended; a pytree
-            for all layers; a pytree of arrays with one row per layer.
+            The input of the first layer, with the global tokens of this context
+            prepended; a pytree for all layers; a pytree of arrays with one row per
+            layer.
         """
         return x, mask, ()
 
-    def for_group(self, context: Any, layer_inputs: Any, group: LayerGroup) -> tuple[Any, Any]:
+    def for_group(
+        self, context: Any, layer_inputs: Any, group: LayerGroup
+    ) -> tuple[Any, Any]:
         """Returns the part for ``group`` of the last two results of ``prepare``."""
         return context, group.rows(layer_inputs)
 
@@ -79,24 +91,27 @@ class Context(nn.Module):
 class EncoderAttention:
     """The interface of the module classes in ``registry.ENCODER_ATTENTIONS``.
 
-    A module is called with (x, context, layer_input, deterministic), and additionally with
-    ``extra`` if it takes extra keys.
+    A module is called with (x, context, layer_input, deterministic), and additionally
+    with ``extra`` if it takes extra keys.
 
     Attributes:
         Options: dataclass of the options that the attention reads.
         context_class: class of its context.
-        inputs: names of additional arguments of ``context_class.prepare``. The encoder passes
-            ``embedding_norm`` and ``embedding_map``: the norm of the token embeddings and the map
-            to the size of the states (or None), for embeddings that the context adds.
-        pads_to: name of the option whose multiple a padded length must be, "" if the result does
-            not depend on padding.
-        max_input_length_option: name of the option with the maximum input length in tokens, "" if
-            unlimited.
-        extra_keys: True if a layer takes ``extra: ExtraKeyValues``, keys and values that every
-            token reads in addition to the input.
-        can_be_causal: True if it has a form in which tokens see no later tokens (``StackConfig``).
+        inputs: names of additional arguments of ``context_class.prepare``. The encoder
+            passes ``embedding_norm`` and ``embedding_map``: the norm of the token
+            embeddings and the map to the size of the states (or None), for embeddings
+            that the context adds.
+        pads_to: name of the option whose multiple a padded length must be, "" if the
+            result does not depend on padding.
+        max_input_length_option: name of the option with the maximum input length in
+            tokens, "" if unlimited.
+        extra_keys: True if a layer takes ``extra: ExtraKeyValues``, keys and values
+            that every token reads in addition to the input.
+        can_be_causal: True if it has a form in which tokens see no later tokens
+            (``StackConfig``).
         own_tokens: True if its context prepends additional tokens to the text.
-        options: dataclass with the fields of ``Options``, of modules that prepend tokens.
+        options: dataclass with the fields of ``Options``, of modules that prepend
+            tokens.
     """
 
     Options: ClassVar[type] = NoOptions
@@ -166,18 +181,23 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
 
     @classmethod
     def from_stack(cls, stack: StackConfig) -> nn.Module:
-        return cls(**stack.self_attention_fields, options=stack.options, causal=stack.causal)
+        return cls(
+            **stack.self_attention_fields, options=stack.options, causal=stack.causal
+        )
 
     def sparse_options(self, deterministic: bool) -> dict[str, Any]:
         """Returns arguments of ``ops.attention``: ``scale`` and, in training, ``dropout``."""
         options: dict[str, Any] = {"scale": self.scale}
         if not deterministic and self.dropout_rate:
-            options["dropout"] = WeightDropout(self.make_rng("dropout"), self.dropout_rate)
+            options["dropout"] = WeightDropout(
+                self.make_rng("dropout"), self.dropout_rate
+            )
         return options
 
     def random_key(self, layer: Int[AnyArray, ""], deterministic: bool) -> PRNGKeyArray:
-        """Returns the PRNG key of a layer's random draws: a new one in each training step,
-        otherwise a fixed one for each ``layer``."""
+        """Returns the PRNG key of a layer's random draws: a new one in each training
+        step, otherwise a fixed one for each ``layer``.
+        """
         if deterministic:
             return jax.random.fold_in(jax.random.key(0), layer)
         return self.make_rng("dropout")
@@ -197,8 +217,8 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         """Calls ``attention``, on every device with its shard if a mesh shards the sequence.
 
         Args:
-            attention: function of ``ops.attention``, called with all arrays as keywords and with
-                ``sparse_options``.
+            attention: function of ``ops.attention``, called with all arrays as keywords
+                and with ``sparse_options``.
             deterministic: False in training.
             text, rows, shared, block, outputs, has_kernels: see
                 ``ops.sequence_sharding.shard_map_sequence``.
@@ -234,12 +254,12 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
         """Calls ``attention``; if a mesh shards the sequence, on every device for some of the
         heads.
 
-        If the number of devices does not divide the heads, XLA's partitioner decides what is
-        exchanged.
+        If the number of devices does not divide the heads, XLA's partitioner decides
+        what is exchanged.
 
         Args:
-            attention: function of ``ops.attention``, called with all arrays as keywords and with
-                ``sparse_options``.
+            attention: function of ``ops.attention``, called with all arrays as keywords
+                and with ``sparse_options``.
             deterministic: False in training.
             text, rows, heads: see ``ops.sequence_sharding.shard_map_heads``.
         """
@@ -251,7 +271,9 @@ class EncoderSelfAttention(EncoderAttention, MultiHeadAttention):
             whole = {name: of_heads.arrays for name, of_heads in heads.items()}
             return attention(**text, **rows, **whole, **options)
         run, rng = _with_own_key(attention, options)
-        return shard_map_heads(run, sharding, text=text, rows=rows, heads=heads, rng=rng)
+        return shard_map_heads(
+            run, sharding, text=text, rows=rows, heads=heads, rng=rng
+        )
 
 
 def _with_own_key(
@@ -264,7 +286,8 @@ def _with_own_key(
         options: result of ``sparse_options``.
 
     Returns:
-        The function, and the key from which the devices derive theirs; None without dropout.
+        The function, and the key from which the devices derive theirs; None without
+        dropout.
     """
     dropout = options.get("dropout")
     if dropout is None:
@@ -280,7 +303,8 @@ def layer_radii(windows: tuple[int, ...], num_layers: int) -> Int[Array, " layer
     """Returns the number of tokens on either side that each layer sees.
 
     Args:
-        windows: numbers of tokens on both sides together, one for all layers or one per layer.
+        windows: numbers of tokens on both sides together, one for all layers or one per
+            layer.
         num_layers: number of layers of the stack.
 
     Raises:
@@ -299,7 +323,8 @@ def window_bias(
     Args:
         relative_bias: T5's relative position bias; None returns None.
         radius: number of tokens that a query sees on either side.
-        block_size: number of tokens of a block; 0 for ``ops.attention.local.local_block_size``.
+        block_size: number of tokens of a block; 0 for
+            ``ops.attention.local.local_block_size``.
     """
     if relative_bias is None:
         return None

@@ -1,5 +1,6 @@
-"""BigBird: a window of blocks, the first and the last block, and random blocks (Zaheer et al.
-2020)."""
+"""BigBird: a window of blocks, the first and the last block, and random blocks (Zaheer
+et al. 2020).
+"""
 
 import functools
 from typing import Any
@@ -20,15 +21,16 @@ from longsum_jax.typing import AnyArray
 def bigbird_is_full(options: RandomBlockOptions, length: int) -> bool:
     """Returns True if an input has too few blocks for BigBird and gets full attention.
 
-    A block attends to 2 blocks at the ends, 3 of its window, and ``num_random_blocks`` random
-    blocks, which are drawn from at least twice their number.
+    A block attends to 2 blocks at the ends, 3 of its window, and ``num_random_blocks``
+    random blocks, which are drawn from at least twice their number.
     """
     return length <= (5 + 2 * options.num_random_blocks) * options.block_size
 
 
 class BigBirdContext(FullContext):
-    """The context of full attention for short inputs. For long inputs the mask, T5's bias inside
-    the window and, in training, the random blocks of each layer."""
+    """The context of full attention for short inputs. For long inputs the mask, T5's
+    bias inside the window and, in training, the random blocks of each layer.
+    """
 
     def prepare(
         self,
@@ -41,7 +43,10 @@ class BigBirdContext(FullContext):
         length = x.shape[1]
         if bigbird_is_full(options, length):
             return super().prepare(x, mask, relative_bias, deterministic)
-        context = mask, window_bias(relative_bias, options.block_size, options.block_size)
+        context = (
+            mask,
+            window_bias(relative_bias, options.block_size, options.block_size),
+        )
         if deterministic:
             return x, context, ()
         num_blocks = -(-length // options.block_size)
@@ -62,9 +67,9 @@ class BigBirdAttention(FullAttention):
     """A window, the ends and random blocks (Zaheer et al. 2020), or full attention for short
     inputs.
 
-    ``bigbird_is_full`` decides by the length of the input. In evaluation every random block is the
-    first block, as in transformers; in training random blocks are drawn once per layer and length,
-    from fixed seeds.
+    ``bigbird_is_full`` decides by the length of the input. In evaluation every random
+    block is the first block, as in transformers; in training random blocks are drawn
+    once per layer and length, from fixed seeds.
     """
 
     Options = RandomBlockOptions
@@ -86,15 +91,20 @@ class BigBirdAttention(FullAttention):
         self.without_kernel("random blocks")
         mask, bias = context
         k, v = self.project_kv(x)
-        # Bias and random blocks differ by head, so devices exchange heads of whole sequences.
+        # Bias and random blocks differ by head, so devices exchange heads of whole
+        # sequences.
         attention = functools.partial(bigbird_attention, block_size=options.block_size)
         heads = {"bias": ByHead(bias)}
         if deterministic:
-            attention = functools.partial(attention, random_blocks=options.num_random_blocks)
+            attention = functools.partial(
+                attention, random_blocks=options.num_random_blocks
+            )
         else:
             heads["random_blocks"] = ByHead(layer_input)
         text = {"q": self.q(x), "k": k, "v": v}
         rows = {"mask": mask}
         return self.o(
-            self.attend_by_heads(attention, deterministic, text=text, rows=rows, heads=heads)
+            self.attend_by_heads(
+                attention, deterministic, text=text, rows=rows, heads=heads
+            )
         )

@@ -50,8 +50,8 @@ class CrossAttention(MultiHeadAttention):
 
     Attributes:
         Options: dataclass of the options that the attention reads.
-        max_input_length_option: name of the option with the maximum source length in tokens, "" if
-            unlimited.
+        max_input_length_option: name of the option with the maximum source length in
+            tokens, "" if unlimited.
         options: dataclass with the fields of ``Options``.
     """
 
@@ -72,7 +72,9 @@ class CrossAttention(MultiHeadAttention):
     @classmethod
     def from_stack(cls, stack: StackConfig) -> "CrossAttention":
         """Makes the cross-attention of one layer of a stack."""
-        return cls(**stack.attention_fields, source_size=stack.source_size, options=stack.cross)
+        return cls(
+            **stack.attention_fields, source_size=stack.source_size, options=stack.cross
+        )
 
     @classmethod
     def prepare(
@@ -81,7 +83,8 @@ class CrossAttention(MultiHeadAttention):
         states: Float[AnyArray, "batch length d_model"],
         mask: Bool[AnyArray, "batch length"],
     ) -> tuple[
-        Float[AnyArray, "batch length d_model"], Bool[AnyArray, "batch mask_heads 1 num_keys"]
+        Float[AnyArray, "batch length d_model"],
+        Bool[AnyArray, "batch mask_heads 1 num_keys"],
     ]:
         """Returns the inputs from a source that all layers share, computed once per document.
 
@@ -106,16 +109,17 @@ class CrossAttention(MultiHeadAttention):
         return stack.kv_heads
 
 
-# Decoding has at most this many queries at a time, the beams of a document; their scores are few.
+# Decoding has at most this many queries at a time, the beams of a document; their
+# scores are few.
 MAX_QUERIES_AT_ONCE = 32
 
 
 class SourceAttention(CrossAttention):
     """Full cross-attention to a source that a mesh may shard.
 
-    Every device attends to its shard of keys, values and states, which are not moved; one softmax
-    merges the results. Queries and outputs are on every device. Scores of a target and a long
-    source are computed in pieces, see ``ops.attention.blockwise``.
+    Every device attends to its shard of keys, values and states, which are not moved;
+    one softmax merges the results. Queries and outputs are on every device. Scores of a
+    target and a long source are computed in pieces, see ``ops.attention.blockwise``.
     """
 
     def attend(  # type: ignore[override]  # without a bias
@@ -129,7 +133,9 @@ class SourceAttention(CrossAttention):
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend``."""
         sharding = active_sequence_sharding(x.shape[0])
-        in_pieces = self._needs_pieces(x, k, 1 if sharding is None else sharding.num_shards)
+        in_pieces = self._needs_pieces(
+            x, k, 1 if sharding is None else sharding.num_shards
+        )
         if in_pieces:
             kernel = self.fused_kernel(
                 x, k, mask=mask, bias=None, causal=False, deterministic=deterministic
@@ -148,10 +154,15 @@ class SourceAttention(CrossAttention):
             axes: Axes = (),
         ) -> Array:
             dropout = None if rng is None else WeightDropout(rng, rate)
-            options: dict[str, Any] = {"scale": self.scale, "dropout": dropout, "axes": axes}
+            options: dict[str, Any] = {
+                "scale": self.scale,
+                "dropout": dropout,
+                "axes": axes,
+            }
             if in_pieces:
                 k, v = (repeat_heads(y, self.num_heads) for y in (k, v))
-                key_mask = None if mask is None else mask[:, None]  # the same for all blocks
+                # the same for all blocks
+                key_mask = None if mask is None else mask[:, None]
                 return attend_shared_keys(q, [KeySet(k, v, key_mask)], **options)
             return dot_product_attention(q, k, v, mask=mask, **options)
 
@@ -164,7 +175,9 @@ class SourceAttention(CrossAttention):
         """Returns True if the scores on a device are too many for one array."""
         batch, num_queries, _ = x.shape
         # float32 scores [batch, heads, num_queries, num_keys / num_shards]
-        score_bytes = 4 * batch * self.num_heads * num_queries * k.shape[1] // num_shards
+        score_bytes = (
+            4 * batch * self.num_heads * num_queries * k.shape[1] // num_shards
+        )
         return num_queries > MAX_QUERIES_AT_ONCE and score_bytes > max_score_bytes()
 
     def attend_absorbed(
@@ -178,7 +191,9 @@ class SourceAttention(CrossAttention):
         if active_sequence_sharding(x.shape[0]) is None:
             return super().attend_absorbed(x, states, mask=mask)
         mix = functools.partial(mix_states, scale=self.scale)
-        mixed = _attend_to_shards(mix, self.absorbed_queries(x), mask, {"states": states})
+        mixed = _attend_to_shards(
+            mix, self.absorbed_queries(x), mask, {"states": states}
+        )
         return self.project_mixed(mixed, mask)
 
 
@@ -192,8 +207,9 @@ def _attend_to_shards(
     """Calls ``attend`` on every device with its shard of a source.
 
     Args:
-        attend: function of ``q``, ``mask``, the arrays of ``source``, the mesh axes ``axes`` of the
-            sequence, and ``rng`` that returns [batch, query_length, ...], merged over the axes.
+        attend: function of ``q``, ``mask``, the arrays of ``source``, the mesh axes
+            ``axes`` of the sequence, and ``rng`` that returns [batch, query_length,
+            ...], merged over the axes.
         q: queries [batch, query_length, ...].
         mask: boolean mask [batch, 1 or heads, 1, num_keys], None for all keys.
         source: arrays [batch, num_keys, ...].
@@ -211,12 +227,15 @@ def _attend_to_shards(
 
     # ``shard_map_sequence`` shards the second axis, which must be the axis of keys.
     text = source | {"mask": jnp.moveaxis(mask, -1, 1)}
-    return shard_map_sequence(run, sharding, text=text, rows={"q": q}, rng=rng, outputs="rows")
+    return shard_map_sequence(
+        run, sharding, text=text, rows={"q": q}, rng=rng, outputs="rows"
+    )
 
 
 class HeposAttention(SourceAttention):
-    """Head-wise positional strides: head h reads every ``hepos_stride``-th position, beginning with
-    h (Huang et al. 2021, equation 1); no new parameters."""
+    """Head-wise positional strides: head h reads every ``hepos_stride``-th position,
+    beginning with h (Huang et al. 2021, equation 1); no new parameters.
+    """
 
     Options = HeposOptions
 
@@ -236,7 +255,8 @@ class HeposAttention(SourceAttention):
         states: Float[AnyArray, "batch length d_model"],
         mask: Bool[AnyArray, "batch length"],
     ) -> tuple[
-        Float[AnyArray, "batch length d_model"], Bool[AnyArray, "batch mask_heads 1 num_keys"]
+        Float[AnyArray, "batch length d_model"],
+        Bool[AnyArray, "batch mask_heads 1 num_keys"],
     ]:
         key_mask = strided_key_mask(mask, stack.num_heads, stack.cross.hepos_stride)
         return states, key_mask[:, :, None]
@@ -254,7 +274,8 @@ class HeposAttention(SourceAttention):
         x: Float[AnyArray, "batch key_length d_model"],
         positions: Int[AnyArray, "#batch key_length"] | None = None,
     ) -> tuple[
-        Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
+        Float[Array, "batch num_keys heads head_dim"],
+        Float[Array, "batch num_keys heads head_dim"],
     ]:
         """Returns the ceil(key_length / stride) keys and values of each head."""
         stride = self.options.hepos_stride
@@ -293,7 +314,8 @@ class HeposAttention(SourceAttention):
             return self.project_mixed(mixed, mask)
 
         def mix(rows: AnyArray, **arrays: Any) -> Array:
-            shard = rows.reshape(rows.shape[0], -1, rows.shape[-1])  # undoes ``to_blocks``
+            # undoes ``to_blocks``
+            shard = rows.reshape(rows.shape[0], -1, rows.shape[-1])
             return mix_strided(states=shard, **arrays, stride=stride, scale=self.scale)
 
         # Shards must begin at a multiple of the stride.
@@ -325,11 +347,13 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
         states: Float[AnyArray, "batch length d_model"],
         mask: Bool[AnyArray, "batch length"],
     ) -> tuple[
-        Float[AnyArray, "batch length d_model"], Bool[AnyArray, "batch mask_heads 1 num_keys"]
+        Float[AnyArray, "batch length d_model"],
+        Bool[AnyArray, "batch mask_heads 1 num_keys"],
     ]:
         # Zeros on padding add nothing to the means.
         states = jnp.where(mask[..., None], states, 0)
-        # Each mean is over the whole source: all are read or, without a real token, none.
+        # Each mean is over the whole source: all are read or, without a real token,
+        # none.
         has_tokens = jnp.any(mask, -1)
         return states, has_tokens[:, None, None, None]
 
@@ -349,8 +373,10 @@ class LinformerCrossAttention(CompressedAttention, CrossAttention):
 
 
 class NearestAttention(CrossAttention):
-    """Attention of every head only to the positions with the largest scores (Unlimiformer, Bertsch
-    et al. 2023; exact search). Positions tied with the smallest of these scores are also read."""
+    """Attention of every head only to the positions with the largest scores
+    (Unlimiformer, Bertsch et al. 2023; exact search). Positions tied with the smallest
+    of these scores are also read.
+    """
 
     Options = NearestOptions
 
@@ -371,7 +397,9 @@ class NearestAttention(CrossAttention):
         dropout = None
         if not deterministic:
             dropout = functools.partial(self.dropout, deterministic=False)
-        y = dot_product_attention(q, k, v, mask=nearest, scale=self.scale, dropout=dropout)
+        y = dot_product_attention(
+            q, k, v, mask=nearest, scale=self.scale, dropout=dropout
+        )
         return self.o(y)
 
     def attend_absorbed(
@@ -383,7 +411,9 @@ class NearestAttention(CrossAttention):
     ) -> Float[Array, "batch query_length d_model"]:
         """See ``MultiHeadAttention.attend_absorbed``."""
         q = self.absorbed_queries(x)
-        scores = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32)
+        scores = jnp.einsum(
+            "bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32
+        )
         scores = scaled_scores(scores, self.scale)
         nearest = largest_scores(scores, mask, self.options.cross_nearest)
         weights = masked_softmax(scores, nearest).astype(states.dtype)

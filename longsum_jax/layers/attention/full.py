@@ -26,7 +26,8 @@ from longsum_jax.typing import AnyArray
 class FullContext(Context):
     """The mask, and T5's bias for each distance, float [heads, 2 length - 1], or None.
 
-    Biases of every layer, [layers, heads, 2 length - 1], are inputs of the layers instead.
+    Biases of every layer, [layers, heads, 2 length - 1], are inputs of the layers
+    instead.
     """
 
     def prepare(
@@ -87,7 +88,9 @@ class FullAttention(EncoderSelfAttention):
             # A bias of minus infinity is the causal mask of both computations below.
             bias = self._hide_later_tokens(bias, length)
         if self._needs_pieces(mask, extra):
-            y = self._attend_in_pieces(self.q(x), k, v, mask, bias, extra_arrays, deterministic)
+            y = self._attend_in_pieces(
+                self.q(x), k, v, mask, bias, extra_arrays, deterministic
+            )
             return self.o(y)
         mask = mask[:, None, None, :]
         if bias is not None:
@@ -109,7 +112,9 @@ class FullAttention(EncoderSelfAttention):
         """Attends by a kernel, without a bias or dropout."""
         attend = partial(attend_fused, kernel=kernel, causal=self.causal)
         text = {"q": q, "k": k, "v": v}
-        return self.attend_by_heads(attend, True, text=text, rows={"mask": mask[:, None]}, heads={})
+        return self.attend_by_heads(
+            attend, True, text=text, rows={"mask": mask[:, None]}, heads={}
+        )
 
     def _needs_pieces(
         self, mask: Bool[AnyArray, "batch length"], extra: ExtraKeyValues | None
@@ -134,7 +139,10 @@ class FullAttention(EncoderSelfAttention):
         """Attends block by block; ``extra`` are keys, values and mask of extra states."""
 
         def attend(
-            extra_k: Array | None, extra_v: Array | None, valid: Array | None, **arrays: Any
+            extra_k: Array | None,
+            extra_v: Array | None,
+            valid: Array | None,
+            **arrays: Any,
         ) -> Array:
             sets = []
             if extra_k is not None and extra_v is not None and valid is not None:

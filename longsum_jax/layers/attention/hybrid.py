@@ -50,7 +50,9 @@ class HybridContext(Context):
             )
         return x, contexts, layer_inputs
 
-    def for_group(self, context: Any, layer_inputs: Any, group: LayerGroup) -> tuple[Any, Any]:
+    def for_group(
+        self, context: Any, layer_inputs: Any, group: LayerGroup
+    ) -> tuple[Any, Any]:
         name = group.spec.attention
         return super().for_group(context[name], layer_inputs[name], group)
 
@@ -65,14 +67,18 @@ class HybridAttention(EncoderAttention):
     attentions: ClassVar[Mapping[str, type[EncoderAttention]]] = {}
 
     @classmethod
-    def of(cls, attentions: Mapping[str, type[EncoderAttention]]) -> type["HybridAttention"]:
+    def of(
+        cls, attentions: Mapping[str, type[EncoderAttention]]
+    ) -> type["HybridAttention"]:
         """Returns the class that combines ``attentions``."""
         inputs: dict[str, None] = {}
         pads_to, max_input_length_option = "", ""
         for attention in attentions.values():
             inputs |= dict.fromkeys(attention.inputs)
             pads_to = pads_to or attention.pads_to
-            max_input_length_option = max_input_length_option or attention.max_input_length_option
+            max_input_length_option = (
+                max_input_length_option or attention.max_input_length_option
+            )
         attributes = {
             "attentions": dict(attentions),
             "inputs": tuple(inputs),

@@ -14,9 +14,9 @@ from longsum_jax.typing import AnyArray
 class FeatureAttention(EncoderSelfAttention):
     """The base class of attentions by products of features.
 
-    There are no weights of pairs, so that T5's bias and dropout of attention weights do not apply.
-    If a mesh shards the length, sums of [features, head_dim] per head are exchanged between
-    devices.
+    There are no weights of pairs, so that T5's bias and dropout of attention weights do
+    not apply. If a mesh shards the length, sums of [features, head_dim] per head are
+    exchanged between devices.
     """
 
     def __call__(
@@ -35,8 +35,9 @@ class FeatureAttention(EncoderSelfAttention):
     def feature_attention(
         self, layer_input: Any, deterministic: bool
     ) -> tuple[Callable[..., Array], dict[str, Array]]:
-        """Returns the function of ``ops.attention``, called with ``scale``, and its arguments other
-        than queries, keys, values and mask."""
+        """Returns the function of ``ops.attention``, called with ``scale``, and its
+        arguments other than queries, keys, values and mask.
+        """
         raise NotImplementedError
 
 

@@ -1,5 +1,6 @@
-"""Linformer: keys and values from a fixed number of learned means over the input (Wang et al.
-2020)."""
+"""Linformer: keys and values from a fixed number of learned means over the input (Wang
+et al. 2020).
+"""
 
 from typing import Any
 
@@ -35,7 +36,9 @@ class CompressedAttention(MultiHeadAttention):
         super().setup()
         init = logical(torch_uniform(self.max_length), "compressed", "positions")
         # Row i contains the weights of mean i.
-        self.length_projection = self.param("length_projection", init, (self.size, self.max_length))
+        self.length_projection = self.param(
+            "length_projection", init, (self.size, self.max_length)
+        )
 
     def compress(
         self, x: Float[AnyArray, "batch length d_model"]
@@ -52,7 +55,8 @@ class CompressedAttention(MultiHeadAttention):
         x: Float[AnyArray, "batch length d_model"],
         positions: Int[AnyArray, "#batch length"] | None = None,
     ) -> tuple[
-        Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
+        Float[Array, "batch num_keys heads head_dim"],
+        Float[Array, "batch num_keys heads head_dim"],
     ]:
         """Returns keys and values of the means of states, which must be zero on padding."""
         return super().project_kv(self.compress(x))
@@ -88,5 +92,7 @@ class LinformerAttention(CompressedAttention, EncoderSelfAttention):
         mask = context
         # Zeros on padding, so that it adds nothing to the means.
         k, v = self.project_kv(jnp.where(mask[..., None], x, 0))
-        y = attend_shared_keys(self.q(x), [KeySet(k, v)], **self.sparse_options(deterministic))
+        y = attend_shared_keys(
+            self.q(x), [KeySet(k, v)], **self.sparse_options(deterministic)
+        )
         return self.o(zero_padding(y, mask))

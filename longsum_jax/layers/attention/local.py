@@ -1,5 +1,6 @@
-"""LongT5's attentions: a window, and a window with one global token for every block (Guo et al.
-2022)."""
+"""LongT5's attentions: a window, and a window with one global token for every block
+(Guo et al. 2022).
+"""
 
 import functools
 from typing import Any
@@ -71,8 +72,9 @@ class LocalAttention(EncoderSelfAttention):
 
 
 class TransientGlobalContext(LocalContext):
-    """The local context, the blocks of the input and, with relative positions, a second bias by
-    distance in blocks."""
+    """The local context, the blocks of the input and, with relative positions, a second
+    bias by distance in blocks.
+    """
 
     def setup(self) -> None:
         stack = self.stack
@@ -132,11 +134,14 @@ class TransientGlobalAttention(EncoderSelfAttention):
         mask, block_ids, global_mask, bias, side_bias = context
         k, v = self.project_kv(x)
         # Global tokens are normalized sums of blocks, projected like the other tokens.
-        global_tokens = self.global_norm(self._block_sums(x, mask, global_mask.shape[1]))
+        global_tokens = self.global_norm(
+            self._block_sums(x, mask, global_mask.shape[1])
+        )
         size = self.options.global_block_size
         centers = (jnp.arange(global_mask.shape[1]) * size + size // 2)[None]
         global_k, global_v = self.project_kv(global_tokens, centers)
-        # The mask is [batch, 1, 1, 1, num_blocks]: all queries and heads read the same global keys.
+        # The mask is [batch, 1, 1, 1, num_blocks]: all queries and heads read the same
+        # global keys.
         global_keys = KeySet(global_k, global_v, global_mask[:, None, None, None])
         fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
         y = self.attend_sharded(

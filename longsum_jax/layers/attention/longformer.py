@@ -1,5 +1,6 @@
-"""Longformer and LED: a window, and selected tokens that attend to and are seen by all tokens
-(Beltagy et al. 2020)."""
+"""Longformer and LED: a window, and selected tokens that attend to and are seen by all
+tokens (Beltagy et al. 2020).
+"""
 
 import functools
 from typing import Any
@@ -43,14 +44,18 @@ class LongformerContext(Context):
         """See ``Context.prepare``.
 
         Args:
-            global_indices: positions of the global tokens, int [batch, num_globals], -1 for none;
-                by default only the first token.
+            global_indices: positions of the global tokens, int [batch, num_globals], -1
+                for none; by default only the first token.
         """
         if global_indices is None:
             global_indices = jnp.zeros((x.shape[0], 1), jnp.int32)
         windows = self.stack.options.attention_window
         bias = window_bias(relative_bias, max(windows) // 2)
-        return x, (mask, bias, global_indices), layer_radii(windows, self.stack.num_layers)
+        return (
+            x,
+            (mask, bias, global_indices),
+            layer_radii(windows, self.stack.num_layers),
+        )
 
 
 class LongformerAttention(EncoderSelfAttention):
@@ -83,16 +88,20 @@ class LongformerAttention(EncoderSelfAttention):
         shared = {"bias": bias}
         fused = None
         if len(set(windows)) == 1:
-            # A single window for all layers is static, and needs no mask for each layer.
+            # A single window for all layers is static, and needs no mask for each
+            # layer.
             fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
-            attention = functools.partial(longformer_attention, radius=max_radius, fused=fused)
+            attention = functools.partial(
+                longformer_attention, radius=max_radius, fused=fused
+            )
         else:
             self.without_kernel("windows that differ by layer")
             attention = functools.partial(longformer_attention, max_radius=max_radius)
             shared["radius"] = layer_input
         k, v = self.project_kv(x)
         tokens = QKV(self.q(x), k, v)
-        # Global attention: keys and values of all tokens, queries only of global tokens.
+        # Global attention: keys and values of all tokens, queries only of global
+        # tokens.
         global_k, global_v = self.all_heads(self.k_global(x), self.v_global(x))
         positions = jnp.clip(indices, 0, x.shape[1] - 1)
         global_q = self.q_global(self._gather(x, indices), positions)
@@ -100,13 +109,19 @@ class LongformerAttention(EncoderSelfAttention):
         def attend(
             global_q: AnyArray, global_k: AnyArray, global_v: AnyArray, **arrays: Any
         ) -> Array:
-            # Global queries are few, so that shards have all of them, but not all keys and values.
+            # Global queries are few, so that shards have all of them, but not all keys
+            # and values.
             return attention(global_tokens=QKV(global_q, global_k, global_v), **arrays)
 
         y = self.attend_sharded(
             attend,
             deterministic,
-            text={"tokens": tokens, "global_k": global_k, "global_v": global_v, "mask": mask},
+            text={
+                "tokens": tokens,
+                "global_k": global_k,
+                "global_v": global_v,
+                "mask": mask,
+            },
             rows={"global_q": global_q, "global_indices": indices},
             shared=shared,
             block=local_block_size(max_radius),
@@ -120,5 +135,9 @@ class LongformerAttention(EncoderSelfAttention):
         if sharding is None:
             return gather_positions(x, indices)
         return shard_map_sequence(
-            gather_positions, sharding, text={"x": x}, rows={"indices": indices}, outputs="rows"
+            gather_positions,
+            sharding,
+            text={"x": x},
+            rows={"indices": indices},
+            outputs="rows",
         )

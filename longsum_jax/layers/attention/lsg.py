@@ -1,5 +1,6 @@
-"""LSG attention: global tokens, a window of blocks, sparse keys beyond (Condevaux and Harispe
-2022)."""
+"""LSG attention: global tokens, a window of blocks, sparse keys beyond (Condevaux and
+Harispe 2022).
+"""
 
 import functools
 from typing import Any
@@ -11,7 +12,11 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.base import Context, EncoderSelfAttention, window_bias
-from longsum_jax.layers.attention.global_tokens import join_tokens, pad_to_shards, split_tokens
+from longsum_jax.layers.attention.global_tokens import (
+    join_tokens,
+    pad_to_shards,
+    split_tokens,
+)
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import EncoderAttentionOptions, LsgOptions
 from longsum_jax.layers.dense import Dropout, normal
@@ -41,8 +46,8 @@ class LsgContext(Context):
     """Learned global tokens before the input; the mask of tokens, the mask of keys, T5's bias, and
     for LSH selection the random directions of each layer.
 
-    Global tokens have no positions. Like other tokens, they pass through the norm, the dropout and
-    the map of the embeddings.
+    Global tokens have no positions. Like other tokens, they pass through the norm, the
+    dropout and the map of the embeddings.
     """
 
     def setup(self) -> None:
@@ -70,9 +75,10 @@ class LsgContext(Context):
 
         Args:
             embedding_norm: norm of the token embeddings, None for models without one.
-            embedding_map: map from the size of embeddings to ``d_model``, None if they agree.
-            lsh_projections: directions float [layers, heads, head_dim, n] to use instead of random
-                ones.
+            embedding_map: map from the size of embeddings to ``d_model``, None if they
+                agree.
+            lsh_projections: directions float [layers, heads, head_dim, n] to use
+                instead of random ones.
         """
         options, length = self.stack.options, x.shape[1]
         is_short = length <= 2 * options.block_size
@@ -84,7 +90,8 @@ class LsgContext(Context):
         x = pad_to_shards(x, options.block_size)
         mask = pad_to_shards(mask, options.block_size)
         key_mask = mask
-        # The first token is hidden; ``finish`` puts the first global token in its place.
+        # The first token is hidden; ``finish`` puts the first global token in its
+        # place.
         if options.mask_first_token:
             key_mask = mask & (jnp.arange(mask.shape[1]) > 0)
         on_one_device = active_sequence_sharding(x.shape[0]) is None
@@ -124,8 +131,9 @@ class LsgContext(Context):
     def _bias(
         self, relative_bias: RelativePositionBias | None, length: int, dense: bool
     ) -> Array | None:
-        """Returns T5's bias inside the window of three blocks, or between all tokens for ``dense``
-        attention; global tokens and sparse keys have no bias."""
+        """Returns T5's bias inside the window of three blocks, or between all tokens
+        for ``dense`` attention; global tokens and sparse keys have no bias.
+        """
         block_size = self.stack.options.block_size
         if relative_bias is None or not dense:
             return window_bias(relative_bias, block_size, block_size)
@@ -133,8 +141,9 @@ class LsgContext(Context):
         return relative_bias.of_distances(positions - positions[:, None])
 
     def _draw_projections(self, deterministic: bool) -> tuple[Array, ...]:
-        """Draws random directions for every layer: new ones in each training step, otherwise always
-        the same ones."""
+        """Draws random directions for every layer: new ones in each training step,
+        otherwise always the same ones.
+        """
         stack = self.stack
         if not uses_projections(stack.options):
             return ()  # without a draw from the stream "dropout"
@@ -177,8 +186,9 @@ def draw_projections(
 
 
 class LsgAttention(EncoderSelfAttention):
-    """Global tokens, window and sparse keys in one softmax, with the same projections for all
-    (Condevaux and Harispe 2022, section 3)."""
+    """Global tokens, window and sparse keys in one softmax, with the same projections
+    for all (Condevaux and Harispe 2022, section 3).
+    """
 
     Options = LsgOptions
     context_class = LsgContext
@@ -208,7 +218,8 @@ class LsgAttention(EncoderSelfAttention):
     ) -> Float[Array, "batch length d_model"]:
         options = self.options
         mask, key_mask, bias = context
-        # Split before the projections, which copies the sequence once instead of three times.
+        # Split before the projections, which copies the sequence once instead of three
+        # times.
         tokens, text = split_tokens(x, options.num_global_tokens)
         q = self.q(text)
         k, v = self.project_kv(text)
@@ -216,7 +227,9 @@ class LsgAttention(EncoderSelfAttention):
         global_k, global_v = self.project_kv(tokens)
         fused = self.fused_rows(*mask.shape, bias=bias, deterministic=deterministic)
         text, tokens = self.attend_sharded(
-            functools.partial(lsg_attention, spec=spec_of(options, self.causal), fused=fused),
+            functools.partial(
+                lsg_attention, spec=spec_of(options, self.causal), fused=fused
+            ),
             deterministic,
             text={"tokens": QKV(q, k, v), "mask": mask, "key_mask": key_mask},
             rows={"global_tokens": QKV(global_q, global_k, global_v)},

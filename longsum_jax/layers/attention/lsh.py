@@ -1,5 +1,6 @@
-"""LSH attention: tokens attend to tokens with the same hash (Reformer, Kitaev et al. 2020; in
-summarization Huang et al. 2021)."""
+"""LSH attention: tokens attend to tokens with the same hash (Reformer, Kitaev et al.
+2020; in summarization Huang et al. 2021).
+"""
 
 from typing import Any
 
@@ -34,9 +35,9 @@ class LshContext(FullContext):
 class LshAttention(EncoderSelfAttention):
     """Attention inside buckets of a random hash.
 
-    Queries and keys are both the mean of the two projections, so that a pretrained model uses both.
-    Rotations are drawn again in every training step, and otherwise from a fixed seed for each
-    layer.
+    Queries and keys are both the mean of the two projections, so that a pretrained
+    model uses both. Rotations are drawn again in every training step, and otherwise
+    from a fixed seed for each layer.
     """
 
     Options = LshOptions

@@ -53,8 +53,8 @@ class HeadMap(Linear):
     """The projection of states to the queries, keys or values of every head.
 
     Attributes:
-        norm_epsilon: epsilon of the RMS norm of every head's vectors, whose scale is 1 + a
-            parameter (Gemma 3); None without the norm.
+        norm_epsilon: epsilon of the RMS norm of every head's vectors, whose scale is 1
+            + a parameter (Gemma 3); None without the norm.
         rotary: rotary positions, applied last; None without.
     """
 
@@ -102,20 +102,22 @@ class MultiHeadAttention(nn.Module):
     store keys and values.
 
     Class attributes:
-        repeats_heads: True if keys and values are repeated for all heads of their group; otherwise
-            they have ``num_kv_heads`` heads.
+        repeats_heads: True if keys and values are repeated for all heads of their
+            group; otherwise they have ``num_kv_heads`` heads.
 
     Attributes:
         num_kv_heads: number of heads of keys and values, see ``StackConfig``; None for
             ``num_heads``.
         d_kv: size of one head.
-        source_size: size of the states that become keys and values; None for ``d_model``.
+        source_size: size of the states that become keys and values; None for
+            ``d_model``.
         norm_epsilon: epsilon of the norm of queries and keys, see ``HeadMap``.
         rotary: rotary positions of queries and keys.
-        projection_init: initializer of k and v, and of q unless ``query_init`` is given.
+        projection_init: initializer of k and v, and of q unless ``query_init`` is
+            given.
         output_init: initializer of the output map.
-        scale: factor of the query-key products (T5: 1, most others d_kv**-0.5), possibly with a
-            soft cap.
+        scale: factor of the query-key products (T5: 1, most others d_kv**-0.5),
+            possibly with a soft cap.
         use_bias: True to add a bias to all four maps.
         backend: kernel selection, see ``ops.attention.fused.choose_kernel``.
     """
@@ -174,7 +176,9 @@ class MultiHeadAttention(nn.Module):
         size = self.source_size or self.d_model
         return self._head_map(size, heads, self.projection_init, **placement)
 
-    def _head_map(self, size: int, heads: int, init: Initializer, **placement: Any) -> HeadMap:
+    def _head_map(
+        self, size: int, heads: int, init: Initializer, **placement: Any
+    ) -> HeadMap:
         # A mesh need not divide the heads of groups.
         axis = "heads" if heads == self.num_heads else "kv_heads"
         return HeadMap(
@@ -195,7 +199,8 @@ class MultiHeadAttention(nn.Module):
         x: Float[AnyArray, "batch key_length d_model"],
         positions: Int[AnyArray, "#batch key_length"] | None = None,
     ) -> tuple[
-        Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
+        Float[Array, "batch num_keys heads head_dim"],
+        Float[Array, "batch num_keys heads head_dim"],
     ]:
         """Returns keys and values, one for every position unless a subclass reads fewer.
 
@@ -219,8 +224,8 @@ class MultiHeadAttention(nn.Module):
     ]:
         """Returns keys and values of extra states.
 
-        With rotary positions they are at position 0, as the memory of Focused Transformers
-        (Tworkowski et al. 2023, section 3.1).
+        With rotary positions they are at position 0, as the memory of Focused
+        Transformers (Tworkowski et al. 2023, section 3.1).
         """
         positions = jnp.zeros((1, extra.keys.shape[1]), jnp.int32)
         return self.all_heads(self.k(extra.keys, positions), self.v(extra.values))
@@ -228,11 +233,14 @@ class MultiHeadAttention(nn.Module):
     def project_kv_frozen(
         self, x: Float[AnyArray, "batch num_keys d_model"]
     ) -> tuple[
-        Float[Array, "batch num_keys heads head_dim"], Float[Array, "batch num_keys heads head_dim"]
+        Float[Array, "batch num_keys heads head_dim"],
+        Float[Array, "batch num_keys heads head_dim"],
     ]:
         """Returns ``project_kv`` with gradients for ``x``, but not for the projections."""
         positions = jnp.zeros((1, x.shape[1]), jnp.int32)  # as in ``project_extra``
-        return self.all_heads(self.k.without_gradients(x, positions), self.v.without_gradients(x))
+        return self.all_heads(
+            self.k.without_gradients(x, positions), self.v.without_gradients(x)
+        )
 
     def attend(
         self,
@@ -251,8 +259,8 @@ class MultiHeadAttention(nn.Module):
         Args:
             x: states that become queries.
             k, v: result of ``project_kv``.
-            mask: boolean mask, broadcastable to [batch, heads, query_length, num_keys]; True on
-                keys to read.
+            mask: boolean mask, broadcastable to [batch, heads, query_length, num_keys];
+                True on keys to read.
             bias: bias of the scores, of the same shape.
             positions: positions of ``x``; None for 0, 1, ...
             causal: True if queries see no later keys; requires as many queries as keys.
@@ -274,7 +282,13 @@ class MultiHeadAttention(nn.Module):
         if not deterministic:
             dropout = partial(self.dropout, deterministic=False)
         y = dot_product_attention(
-            self.q(x, positions), k, v, mask=mask, bias=bias, scale=self.scale, dropout=dropout
+            self.q(x, positions),
+            k,
+            v,
+            mask=mask,
+            bias=bias,
+            scale=self.scale,
+            dropout=dropout,
         )
         return self.o(y)
 
@@ -292,7 +306,8 @@ class MultiHeadAttention(nn.Module):
         """Returns the kernel for these arguments of ``attend``, or None.
 
         Args:
-            by_heads: True if devices compute some heads of whole sequences when a mesh shards them.
+            by_heads: True if devices compute some heads of whole sequences when a mesh
+                shards them.
         """
         if mask is not None and mask.shape[2] > 1:
             self.without_kernel("a mask that differs by query")
@@ -322,8 +337,9 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             batch: number of sequences.
-            num_queries, num_keys: maximum numbers per row; by default as many keys as queries. With
-                a pattern a row is at most a device's part of a sequence that a mesh shards.
+            num_queries, num_keys: maximum numbers per row; by default as many keys as
+                queries. With a pattern a row is at most a device's part of a sequence
+                that a mesh shards.
             bias: bias of the scores.
             deterministic: False in training.
             has_pattern: True if queries read different keys of a row.
@@ -358,12 +374,13 @@ class MultiHeadAttention(nn.Module):
         """Returns the result of ``choose_kernel`` if a kernel can compute the layer's scores.
 
         Args:
-            by_heads, by_shards: True if devices compute some heads of whole sequences, or all heads
-                of their part, when a mesh shards the sequences.
+            by_heads, by_shards: True if devices compute some heads of whole sequences,
+                or all heads of their part, when a mesh shards the sequences.
         """
         drops_weights = self.dropout_rate > 0 and not deterministic
         sharding = active_sequence_sharding(batch)
-        # Kernels need whole sequences, unless devices exchange heads or compute rows of their part.
+        # Kernels need whole sequences, unless devices exchange heads or compute rows of
+        # their part.
         is_sharded = sharding is not None and not by_shards
         if sharding is not None and is_sharded and by_heads:
             is_sharded = self.num_heads % sharding.num_shards > 0
@@ -376,7 +393,9 @@ class MultiHeadAttention(nn.Module):
         elif is_sharded:
             choice = KernelChoice(None, "a mesh shards its sequences")
         else:
-            choice = choose_kernel(self.backend, self.dtype, head_dim=self.d_kv, **sizes)
+            choice = choose_kernel(
+                self.backend, self.dtype, head_dim=self.d_kv, **sizes
+            )
         self._note(choice)
         return choice.kernel
 
@@ -400,7 +419,8 @@ class MultiHeadAttention(nn.Module):
         Args:
             x: states that become queries.
             k, v: keys and values, see ``ops.storage.stored_attention``.
-            mask: boolean mask, broadcastable to [batch, heads, 1, num_keys]; True on keys to read.
+            mask: boolean mask, broadcastable to [batch, heads, 1, num_keys]; True on
+                keys to read.
         """
         return self.o(stored_attention(self.q(x), k, v, mask=mask, scale=self.scale))
 
@@ -413,15 +433,15 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Array, "batch query_length d_model"]:
         """Computes ``attend`` with the keys and values of ``states``, without forming them.
 
-        The key projection is absorbed into the queries, and the value projection is applied to the
-        weighted sum of the states, in each head:
+        The key projection is absorbed into the queries, and the value projection is
+        applied to the weighted sum of the states, in each head:
 
             q . (W_k s) = (W_k^T q) . s          sum_i w_i (W_v s_i) = W_v (sum_i w_i s_i)
 
-        This takes ``heads`` times as many multiplications, but no arrays [batch, length, heads,
-        head_dim], for decoding over very long inputs. A bias of the keys adds the same to every
-        score of a query, so that the softmax cancels it; the weights sum to one, so that a bias of
-        the values is added at the end.
+        This takes ``heads`` times as many multiplications, but no arrays [batch,
+        length, heads, head_dim], for decoding over very long inputs. A bias of the keys
+        adds the same to every score of a query, so that the softmax cancels it; the
+        weights sum to one, so that a bias of the values is added at the end.
         """
         # Means of states by head, [batch, query_length, heads, d_model].
         mixed = mix_states(self.absorbed_queries(x), states, mask, scale=self.scale)
@@ -451,7 +471,9 @@ class MultiHeadAttention(nn.Module):
         # [batch, query_length, heads, head_dim]
         kernel = self.v.updated_kernel.astype(self.dtype)
         groups = mixed.reshape(*mixed.shape[:2], kernel.shape[1], -1, mixed.shape[3])
-        values = jnp.einsum("btgrd,dgk->btgrk", groups, kernel).reshape(*mixed.shape[:3], -1)
+        values = jnp.einsum("btgrd,dgk->btgrk", groups, kernel).reshape(
+            *mixed.shape[:3], -1
+        )
         if self.use_bias:
             bias = self.v.bias.astype(self.dtype)
             bias = jnp.repeat(bias, self.num_heads // len(bias), axis=0)
@@ -485,8 +507,8 @@ class RelativePositionBias(nn.Module):
     """T5's learned bias for each head and bucket of distances.
 
     Attributes:
-        num_layers: number of layers if each has a bias (umT5); the results then have a leading axis
-            of layers. None for one bias.
+        num_layers: number of layers if each has a bias (umT5); the results then have a
+            leading axis of layers. None for one bias.
     """
 
     num_heads: int
@@ -511,15 +533,19 @@ class RelativePositionBias(nn.Module):
         bias = self.of_distances(key_positions[None, :] - query_positions[:, None])
         return jnp.expand_dims(bias, -4)
 
-    def of_distances(self, distances: Int[AnyArray, "*distances"]) -> Float[Array, "..."]:
-        """Returns the bias for distances (key position minus query position): [heads, *distances],
-        or [layers, heads, *distances]."""
+    def of_distances(
+        self, distances: Int[AnyArray, "*distances"]
+    ) -> Float[Array, "..."]:
+        """Returns the bias for distances (key position minus query position): [heads,
+        *distances], or [layers, heads, *distances].
+        """
         buckets = relative_position_bucket(
             distances,
             bidirectional=self.bidirectional,
             num_buckets=self.num_buckets,
             max_distance=self.max_distance,
         )
-        # [layers, *distances, heads] -> [layers, heads, *distances], or the same without layers
+        # [layers, *distances, heads] -> [layers, heads, *distances], or the same
+        # without layers
         head_axis = 0 if self.num_layers is None else 1
         return jnp.moveaxis(jnp.take(self.embedding, buckets, axis=-2), -1, head_axis)

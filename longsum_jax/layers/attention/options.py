@@ -1,7 +1,7 @@
 """Options of encoder attentions and cross-attentions: one small dataclass for each.
 
-Model configs inherit all of them, so that every attention works in every model. Field names are
-keys of config.json, the same as in Hugging Face configs if one has them.
+Model configs inherit all of them, so that every attention works in every model. Field
+names are keys of config.json, the same as in Hugging Face configs if one has them.
 """
 
 import dataclasses
@@ -46,8 +46,9 @@ class GlobalTokenOptions:
     """Options shared by all attentions with global tokens.
 
     Attributes:
-        num_global_tokens: number of global tokens. ``global``: the first tokens of the input;
-            ``block_staggered``, ``lsg`` (at most 512): learned tokens before the input.
+        num_global_tokens: number of global tokens. ``global``: the first tokens of the
+            input; ``block_staggered``, ``lsg`` (at most 512): learned tokens before the
+            input.
     """
 
     num_global_tokens: SizeOrNone = 32
@@ -58,8 +59,8 @@ class WindowOptions:
     """Options of ``window`` and ``longformer``.
 
     Attributes:
-        attention_window: number of tokens that a query sees to its left and right together, even;
-            one for all layers, or one per layer.
+        attention_window: number of tokens that a query sees to its left and right
+            together, even; one for all layers, or one per layer.
     """
 
     attention_window: tuple[SizeOrNone, ...] = (512,)
@@ -94,15 +95,17 @@ class RandomBlockOptions(BlockOptions):
     """Options of ``random`` and ``bigbird``.
 
     Attributes:
-        num_random_blocks: number of random blocks that a block attends to (``bigbird``: in
-            training).
+        num_random_blocks: number of random blocks that a block attends to (``bigbird``:
+            in training).
     """
 
     num_random_blocks: SizeOrNone = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class PatternOptions(AdaptiveSpanOptions, GlobalTokenOptions, StrideOptions, RandomBlockOptions):
+class PatternOptions(
+    AdaptiveSpanOptions, GlobalTokenOptions, StrideOptions, RandomBlockOptions
+):
     """Options of all patterns of keys, which "+" combines."""
 
 
@@ -133,7 +136,8 @@ class StaggeredOptions(GlobalTokenOptions, BlockOptions):
     """Options of ``block_staggered``.
 
     Attributes:
-        stagger_local_blocks: True to shift the blocks of every second layer by half a block.
+        stagger_local_blocks: True to shift the blocks of every second layer by half a
+            block.
     """
 
     stagger_local_blocks: bool = True
@@ -147,13 +151,15 @@ class LsgOptions(GlobalTokenOptions, BlockOptions):
         sparse_block_size: number of sparse keys on either side of a block.
         sparsity_factor: number of tokens per sparse key.
         sparsity_type: method that selects the sparse keys.
-        mask_first_token: True to hide the first token; the first global token replaces it.
-        pool_with_global: True to return the first global token's state as the first token's state.
-        pass_global_tokens_to_decoder: True if the encoder also returns the states of the global
-            tokens, before the others, and does not pool.
+        mask_first_token: True to hide the first token; the first global token replaces
+            it.
+        pool_with_global: True to return the first global token's state as the first
+            token's state.
+        pass_global_tokens_to_decoder: True if the encoder also returns the states of
+            the global tokens, before the others, and does not pool.
         lsh_num_pre_rounds: number of rounds of clustering before the last one.
-        adaptive: key of the published code without effect here: inputs are always padded to a
-            multiple of the block size.
+        adaptive: key of the published code without effect here: inputs are always
+            padded to a multiple of the block size.
         reference_quirks: True to reproduce the errors of the published code.
     """
 
@@ -188,8 +194,8 @@ class LshOptions:
     Attributes:
         lsh_num_hashes: number of rounds of hashing.
         lsh_num_buckets: number of buckets per round, even.
-        lsh_chunk_length: number of tokens of a chunk, which attends to itself and the previous
-            chunk.
+        lsh_chunk_length: number of tokens of a chunk, which attends to itself and the
+            previous chunk.
     """
 
     lsh_num_hashes: Size = 4
@@ -223,8 +229,9 @@ class SinkhornOptions(BlockOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class S4DOptions:
-    """Options of ``s4d``: attributes of ``layers.s4d.S4D`` with the same names, some of them
-    prefixed with "ssm_"."""
+    """Options of ``s4d``: attributes of ``layers.s4d.S4D`` with the same names, some of
+    them prefixed with "ssm_".
+    """
 
     d_state: Size = 512
     bidirectional: bool = True
@@ -249,9 +256,11 @@ class RuntimeOptions:
     """Options that select how to compute; they are not written to checkpoints.
 
     Attributes:
-        attention_backend: kernel of attention to all keys, windows and blocks, without a bias or
-            dropout, in encoders and decoders; see ``ops.attention.fused.choose_kernel``.
-        ssm_backend: backend of convolutions, see ``ops.ssm.convolution.ssm_convolution``.
+        attention_backend: kernel of attention to all keys, windows and blocks, without
+            a bias or dropout, in encoders and decoders; see
+            ``ops.attention.fused.choose_kernel``.
+        ssm_backend: backend of convolutions, see
+            ``ops.ssm.convolution.ssm_convolution``.
         ssm_operands: type of the factors, see ``ops.ssm.convolution.ssm_convolution``.
     """
 
@@ -276,9 +285,9 @@ class EncoderAttentionOptions(
     """The selected encoder attention, and the options of all encoder attentions.
 
     Attributes:
-        encoder_attention: name in ``layers.attention.registry.ENCODER_ATTENTIONS``, patterns joined
-            by "+" ("window+global"), or the attention of each layer, beginning with the first
-            ("window*3,full").
+        encoder_attention: name in ``layers.attention.registry.ENCODER_ATTENTIONS``,
+            patterns joined by "+" ("window+global"), or the attention of each layer,
+            beginning with the first ("window*3,full").
     """
 
     encoder_attention: str = "full"
@@ -317,8 +326,8 @@ class NearestOptions:
     """Options of the cross-attention ``nearest``.
 
     Attributes:
-        cross_nearest: number of keys that a head reads for each query, the keys with the largest
-            scores.
+        cross_nearest: number of keys that a head reads for each query, the keys with
+            the largest scores.
     """
 
     cross_nearest: Length = 1024
@@ -350,7 +359,9 @@ RUNTIME_OPTIONS = option_names(RuntimeOptions)
 def check_windows(windows: Sequence[int]) -> None:
     """Raises InputError unless windows are even and include a token on either side."""
     if any(window < 2 or window % 2 for window in windows):
-        raise InputError(f"attention_window is {windows}; windows must be even and at least 2")
+        raise InputError(
+            f"attention_window is {windows}; windows must be even and at least 2"
+        )
 
 
 def check_num_windows(windows: Sequence[int], num_layers: int) -> None:

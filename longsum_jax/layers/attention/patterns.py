@@ -1,5 +1,6 @@
-"""Patterns of keys, separate or joined by "+": window, adaptive_span, global, stride, random (Huang
-et al. 2021)."""
+"""Patterns of keys, separate or joined by "+": window, adaptive_span, global, stride,
+random (Huang et al. 2021).
+"""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -50,7 +51,8 @@ def pattern_names(name: str) -> tuple[str, ...]:
     """Splits "window+global" into the names of its patterns.
 
     Raises:
-        InputError: an unknown or repeated pattern, or a window together with an adaptive span.
+        InputError: an unknown or repeated pattern, or a window together with an
+            adaptive span.
     """
     names = tuple(name.split("+"))
     for pattern in names:
@@ -71,8 +73,9 @@ def pattern_names(name: str) -> tuple[str, ...]:
 
 
 class PatternContext(FullContext):
-    """The mask and T5's bias for each distance; for each layer the radius of its window, and the
-    index that seeds its random blocks in evaluation."""
+    """The mask and T5's bias for each distance; for each layer the radius of its
+    window, and the index that seeds its random blocks in evaluation.
+    """
 
     def prepare(
         self,
@@ -90,8 +93,8 @@ class PatternContext(FullContext):
 class PatternAttention(EncoderSelfAttention):
     """One softmax over the keys of all patterns, each counted once; see ``ops.attention.patterns``.
 
-    Random blocks are drawn again in every training step, and otherwise from a fixed seed for each
-    layer.
+    Random blocks are drawn again in every training step, and otherwise from a fixed
+    seed for each layer.
     """
 
     Options = PatternOptions
@@ -141,7 +144,8 @@ class PatternAttention(EncoderSelfAttention):
         q = self.q(x)
         k, v = self.project_kv(x)
         text = {"q": q, "k": k, "v": v}
-        # Arrays are passed as arguments, so that ``shard_map`` gives them to every device.
+        # Arrays are passed as arguments, so that ``shard_map`` gives them to every
+        # device.
         fields = {}
         for name, value in pattern._asdict().items():
             if isinstance(value, jax.Array):
@@ -154,7 +158,9 @@ class PatternAttention(EncoderSelfAttention):
             self.without_kernel("more than one window for all layers")
 
         def attend(q: Array, k: Array, v: Array, mask: Array, **arrays: Any) -> Array:
-            full_pattern = pattern._replace(**{name: arrays.pop(name) for name in fields})
+            full_pattern = pattern._replace(
+                **{name: arrays.pop(name) for name in fields}
+            )
             return pattern_attention(q, k, v, mask, full_pattern, fused=fused, **arrays)
 
         if pattern.is_shardable:
@@ -168,11 +174,14 @@ class PatternAttention(EncoderSelfAttention):
             )
             return self.o(y)
 
-        # Strides and random blocks read distant keys: devices exchange heads instead of a halo.
+        # Strides and random blocks read distant keys: devices exchange heads instead of
+        # a halo.
         heads = {"distance_bias": ByHead(bias)}
         for name, value in fields.items():
             heads[name] = ByHead(value, _HEADS_OF_FIELDS.get(name, ()))
-        y = self.attend_by_heads(attend, deterministic, text=text, rows={"mask": mask}, heads=heads)
+        y = self.attend_by_heads(
+            attend, deterministic, text=text, rows={"mask": mask}, heads=heads
+        )
         return self.o(y)
 
     def _pattern(
@@ -192,7 +201,9 @@ class PatternAttention(EncoderSelfAttention):
                 share = jax.nn.sigmoid(self.span_logit.astype(jnp.float32))
                 pattern = pattern._replace(span=share * reach, ramp=options.span_ramp)
         if "global" in names:
-            pattern = pattern._replace(num_global=min(options.num_global_tokens, length))
+            pattern = pattern._replace(
+                num_global=min(options.num_global_tokens, length)
+            )
         if "stride" in names:
             pattern = pattern._replace(stride=options.attention_stride)
         if "random" in names:
@@ -208,17 +219,22 @@ class PatternAttention(EncoderSelfAttention):
 
         # Every block has a separate key.
         def draw(block: Array) -> Array:
-            return jax.random.uniform(jax.random.fold_in(key, block), shape, jnp.float32)
+            return jax.random.uniform(
+                jax.random.fold_in(key, block), shape, jnp.float32
+            )
 
         num_blocks = -(-length // self.options.block_size)
         return jax.vmap(draw)(jnp.arange(num_blocks))[None]
 
 
-def span_penalty(options: EncoderAttentionOptions, params: Mapping[str, Any]) -> Float[Array, ""]:
+def span_penalty(
+    options: EncoderAttentionOptions, params: Mapping[str, Any]
+) -> Float[Array, ""]:
     """Returns the penalty on adaptive spans: ``span_penalty`` times their mean length in tokens.
 
-    The mean is over the heads of all layers with adaptive spans (Sukhbaatar et al. 2019, equation
-    7). It is added to the loss of each target token; 0 for models without spans.
+    The mean is over the heads of all layers with adaptive spans (Sukhbaatar et al.
+    2019, equation 7). It is added to the loss of each target token; 0 for models
+    without spans.
 
     Args:
         options: model config.

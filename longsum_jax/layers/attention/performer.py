@@ -30,7 +30,8 @@ class PerformerContext(Context):
 class PerformerAttention(FeatureAttention):
     """Attention by positive random features.
 
-    The features are drawn again in every training step, and otherwise from a fixed seed per layer.
+    The features are drawn again in every training step, and otherwise from a fixed seed
+    per layer.
     """
 
     Options = PerformerOptions
@@ -40,5 +41,7 @@ class PerformerAttention(FeatureAttention):
         self, layer_input: Any, deterministic: bool
     ) -> tuple[Callable[..., Array], dict[str, Array]]:
         key = self.random_key(layer_input, deterministic)
-        projection = draw_projection(key, self.options.performer_num_features, self.d_kv)
+        projection = draw_projection(
+            key, self.options.performer_num_features, self.d_kv
+        )
         return performer_attention, {"projection": projection}

@@ -32,7 +32,10 @@ from longsum_jax.layers.attention.local import LocalAttention, TransientGlobalAt
 from longsum_jax.layers.attention.longformer import LongformerAttention
 from longsum_jax.layers.attention.lsg import LsgAttention
 from longsum_jax.layers.attention.lsh import LshAttention
-from longsum_jax.layers.attention.options import CrossAttentionOptions, EncoderAttentionOptions
+from longsum_jax.layers.attention.options import (
+    CrossAttentionOptions,
+    EncoderAttentionOptions,
+)
 from longsum_jax.layers.attention.patterns import PatternAttention, pattern_names
 from longsum_jax.layers.attention.performer import PerformerAttention
 from longsum_jax.layers.attention.sinkhorn import SinkhornAttention
@@ -80,14 +83,18 @@ def get_encoder_attention(options: EncoderAttentionOptions) -> type[EncoderAtten
     attention: type[EncoderAttention]
     if is_hybrid(name):
         names = [layer_name for layer_name, _ in parse_hybrid(name)]
-        attention = HybridAttention.of({name: _uniform_attention(name) for name in names})
+        attention = HybridAttention.of(
+            {name: _uniform_attention(name) for name in names}
+        )
     else:
         attention = _uniform_attention(name)
     attention.check(options)
     return attention
 
 
-def get_cross_attention(options: CrossAttentionOptions, num_heads: int) -> type[CrossAttention]:
+def get_cross_attention(
+    options: CrossAttentionOptions, num_heads: int
+) -> type[CrossAttention]:
     """Returns the module class named by ``options.cross_attention``.
 
     Args:

@@ -1,5 +1,6 @@
-"""Sinkhorn attention: blocks attend to themselves and to a softly sorted block (Tay et al. 2020; in
-summarization Huang et al. 2021)."""
+"""Sinkhorn attention: blocks attend to themselves and to a softly sorted block (Tay et
+al. 2020; in summarization Huang et al. 2021).
+"""
 
 from typing import Any
 
@@ -18,7 +19,8 @@ from longsum_jax.typing import AnyArray
 class SinkhornAttention(EncoderSelfAttention):
     """Attention to a query's block and to a softly sorted block.
 
-    The order of blocks has no parameters; in training Gumbel noise explores other orders.
+    The order of blocks has no parameters; in training Gumbel noise explores other
+    orders.
     """
 
     Options = SinkhornOptions
@@ -44,7 +46,12 @@ class SinkhornAttention(EncoderSelfAttention):
             noise = jax.random.gumbel(self.make_rng("dropout"), shape, jnp.float32)
 
         def attend(
-            q: Array, k: Array, v: Array, mask: Array, noise: Array | None, **others: Any
+            q: Array,
+            k: Array,
+            v: Array,
+            mask: Array,
+            noise: Array | None,
+            **others: Any,
         ) -> Array:
             order = soft_permutation(
                 q,
@@ -56,13 +63,18 @@ class SinkhornAttention(EncoderSelfAttention):
                 temperature=options.sinkhorn_temperature,
             )
             block_size = options.block_size
-            return sinkhorn_attention(q, k, v, mask, order, block_size=block_size, **others)
+            return sinkhorn_attention(
+                q, k, v, mask, order, block_size=block_size, **others
+            )
 
         y = self.attend_by_heads(
             attend,
             deterministic,
             text={"q": q, "k": k, "v": v},
             rows={"mask": mask},
-            heads={"noise": ByHead(noise, ("batch", "heads")), "distance_bias": ByHead(bias)},
+            heads={
+                "noise": ByHead(noise, ("batch", "heads")),
+                "distance_bias": ByHead(bias),
+            },
         )
         return self.o(y)

@@ -9,7 +9,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.layers.attention.base import Context, EncoderSelfAttention
-from longsum_jax.layers.attention.global_tokens import join_tokens, pad_to_shards, split_tokens
+from longsum_jax.layers.attention.global_tokens import (
+    join_tokens,
+    pad_to_shards,
+    split_tokens,
+)
 from longsum_jax.layers.attention.multi_head import RelativePositionBias
 from longsum_jax.layers.attention.options import StaggeredOptions
 from longsum_jax.layers.dense import normal
@@ -21,8 +25,9 @@ from longsum_jax.typing import AnyArray
 
 
 class StaggeredContext(Context):
-    """Learned global tokens before the input; the mask, T5's bias inside a block, and for each
-    layer True if its blocks are shifted."""
+    """Learned global tokens before the input; the mask, T5's bias inside a block, and
+    for each layer True if its blocks are shifted.
+    """
 
     def setup(self) -> None:
         stack = self.stack
@@ -102,7 +107,12 @@ class StaggeredAttention(EncoderSelfAttention):
         size = options.block_size
         num_keys = size + options.num_global_tokens
         fused = self.fused_rows(
-            len(x), size, num_keys, bias=bias, deterministic=deterministic, has_pattern=False
+            len(x),
+            size,
+            num_keys,
+            bias=bias,
+            deterministic=deterministic,
+            has_pattern=False,
         )
         text, global_tokens = self.attend_sharded(
             functools.partial(block_staggered_attention, block_size=size, fused=fused),

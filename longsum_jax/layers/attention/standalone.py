@@ -1,7 +1,8 @@
 """LSG attention and Hepos cross-attention as layers for any model, without a ``StackConfig``.
 
-They hold the same parameters as the attentions of our stacks, ``q``, ``k``, ``v`` and ``o``, and
-compute the same. They work in Flax Linen and, through ``flax.nnx.bridge.ToNNX``, in NNX.
+They hold the same parameters as the attentions of our stacks, ``q``, ``k``, ``v`` and
+``o``, and compute the same. They work in Flax Linen and, through
+``flax.nnx.bridge.ToNNX``, in NNX.
 """
 
 from typing import Any
@@ -13,7 +14,11 @@ from jaxtyping import Array, Bool, Float
 
 from longsum_jax.errors import InputError
 from longsum_jax.layers.attention.cross import HeposAttention
-from longsum_jax.layers.attention.lsg import LsgAttention, draw_projections, uses_projections
+from longsum_jax.layers.attention.lsg import (
+    LsgAttention,
+    draw_projections,
+    uses_projections,
+)
 from longsum_jax.layers.attention.options import HeposOptions, LsgOptions
 from longsum_jax.layers.dense import torch_uniform
 from longsum_jax.ops.attention.hepos import strided_key_mask
@@ -28,14 +33,16 @@ class Lsg(nn.Module):
     Attributes:
         num_heads: number of heads.
         head_dim: size of one head.
-        block_size: number of tokens of a block; a token attends to its block and both neighbors.
-        sparse_block_size: number of sparse keys on either side of the window; 0 for none.
+        block_size: number of tokens of a block; a token attends to its block and both
+            neighbors.
+        sparse_block_size: number of sparse keys on either side of the window; 0 for
+            none.
         sparsity_factor: number of tokens per sparse key, a divisor of ``block_size``.
         sparsity_type: method that selects the sparse keys.
-        num_global_tokens: number of tokens at the beginning of the input that attend to all tokens,
-            and that all tokens attend to. They must not be padding.
-        causal: True if tokens attend to no later token; global tokens then keep their queries as
-            outputs of the heads, as published.
+        num_global_tokens: number of tokens at the beginning of the input that attend to
+            all tokens, and that all tokens attend to. They must not be padding.
+        causal: True if tokens attend to no later token; global tokens then keep their
+            queries as outputs of the heads, as published.
         use_bias: True to add a bias to all four maps.
         dropout_rate: dropout of the attention weights, from the PRNG stream "dropout".
         dtype: type of the computation.
@@ -69,8 +76,8 @@ class Lsg(nn.Module):
             deterministic: False in training.
 
         Raises:
-            InputError: incompatible options (``LsgSpec.selection``), or more global tokens than
-                positions.
+            InputError: incompatible options (``LsgSpec.selection``), or more global
+                tokens than positions.
         """
         if not 0 <= self.num_global_tokens <= x.shape[1]:
             raise InputError(
@@ -100,8 +107,9 @@ class Lsg(nn.Module):
 
 
 class HeposCrossAttention(nn.Module):
-    """Hepos cross-attention: head h attends to every ``stride``-th position of the source,
-    beginning with h (Huang et al. 2021, equation 1). Keys and scores are ``stride`` times fewer.
+    """Hepos cross-attention: head h attends to every ``stride``-th position of the
+    source, beginning with h (Huang et al. 2021, equation 1). Keys and scores are
+    ``stride`` times fewer.
 
     Attributes:
         num_heads: number of heads.
@@ -137,7 +145,8 @@ class HeposCrossAttention(nn.Module):
             deterministic: False in training.
 
         Raises:
-            InputError: a stride below 1, above the number of heads, or above the source's length.
+            InputError: a stride below 1, above the number of heads, or above the
+                source's length.
         """
         if not 1 <= self.stride <= self.num_heads:
             raise InputError(
@@ -145,7 +154,9 @@ class HeposCrossAttention(nn.Module):
                 f"{self.num_heads}, so that every position is read"
             )
         options = HeposOptions(hepos_stride=self.stride)
-        attention = HeposAttention(**_attention_fields(self, x.shape[-1]), options=options)
+        attention = HeposAttention(
+            **_attention_fields(self, x.shape[-1]), options=options
+        )
         nn.share_scope(self, attention)
         if mask is None:
             mask = jnp.ones(source.shape[:2], bool)

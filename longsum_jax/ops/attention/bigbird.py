@@ -18,7 +18,8 @@ from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout, split_drop
 from longsum_jax.ops.padding import zero_padding
 from longsum_jax.typing import AnyArray
 
-MIN_BIGBIRD_BLOCKS = 4  # first, second, second last and last block have to be different blocks
+# first, second, second last and last block have to be different blocks
+MIN_BIGBIRD_BLOCKS = 4
 
 
 def bigbird_attention(
@@ -37,19 +38,20 @@ def bigbird_attention(
 
     The first and the last block attend to everything.
 
-    Block-sparse attention of BigBird (Zaheer et al. 2020, section 2 and appendix D). The last block
-    is the last block of the padded sequence, so that outputs depend on the length. A random block
-    that is also attended to for another reason counts again.
+    Block-sparse attention of BigBird (Zaheer et al. 2020, section 2 and appendix D).
+    The last block is the last block of the padded sequence, so that outputs depend on
+    the length. A random block that is also attended to for another reason counts again.
 
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens.
         block_size: number of tokens of a block.
-        random_blocks: additional blocks that each block except the first and last attends to
-            (``random_block_plan``); ``inner_blocks`` is ceil(length / block_size) - 2. A number R
-            stands for R times the first block, which transformers uses in evaluation.
-        bias: bias of the scores of the window of three blocks, one float per head and entry of
-            ``local_distances(block_size, block_size)``.
+        random_blocks: additional blocks that each block except the first and last
+            attends to (``random_block_plan``); ``inner_blocks`` is ceil(length /
+            block_size) - 2. A number R stands for R times the first block, which
+            transformers uses in evaluation.
+        bias: bias of the scores of the window of three blocks, one float per head and
+            entry of ``local_distances(block_size, block_size)``.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
 
@@ -60,7 +62,9 @@ def bigbird_attention(
         InputError: there are fewer than 4 blocks.
     """
     check_block_size(block_size)
-    q_blocks, k_blocks, v_blocks, mask_blocks = (to_blocks(x, block_size) for x in (q, k, v, mask))
+    q_blocks, k_blocks, v_blocks, mask_blocks = (
+        to_blocks(x, block_size) for x in (q, k, v, mask)
+    )
     _check_bigbird_blocks(q.shape[1], q_blocks.shape[1], block_size)
     copies = 1
     # In place of random blocks, the first block counts several times.
@@ -73,10 +77,14 @@ def bigbird_attention(
     if not isinstance(random_blocks, int):
         key_sets.append(_random_keys(k_blocks, v_blocks, mask_blocks, random_blocks))
     middle_dropout, end_dropout = split_dropout(dropout)
-    middle = attend_key_sets(q_blocks[:, 1:-1], key_sets, scale=scale, dropout=middle_dropout)
+    middle = attend_key_sets(
+        q_blocks[:, 1:-1], key_sets, scale=scale, dropout=middle_dropout
+    )
     # The first and the last block attend to all tokens.
     all_keys = KeySet(k, v, mask[:, None, None, None])
-    ends = attend_shared_keys(_join_ends(q_blocks), [all_keys], scale=scale, dropout=end_dropout)
+    ends = attend_shared_keys(
+        _join_ends(q_blocks), [all_keys], scale=scale, dropout=end_dropout
+    )
     ends = to_blocks(ends, block_size)
     out = jnp.concatenate([ends[:, :1], middle, ends[:, 1:]], axis=1)
     return zero_padding(from_blocks(out, q.shape[1]), mask)
@@ -94,10 +102,14 @@ def _end_keys(k: AnyArray, v: AnyArray, mask: AnyArray, copies: int) -> KeySet:
         block_size = k.shape[2]
         # A key that counts n times has log n added to its score.
         bias = jnp.log(jnp.repeat(jnp.array([copies, 1.0]), block_size))
-    return KeySet(_join_ends(k), _join_ends(v), _join_ends(mask)[:, None, None, None], bias)
+    return KeySet(
+        _join_ends(k), _join_ends(v), _join_ends(mask)[:, None, None, None], bias
+    )
 
 
-def _window_keys(k: AnyArray, v: AnyArray, mask: AnyArray, bias: AnyArray | None) -> KeySet:
+def _window_keys(
+    k: AnyArray, v: AnyArray, mask: AnyArray, bias: AnyArray | None
+) -> KeySet:
     """Returns three neighboring blocks for all blocks except the ends, without the ends."""
     # Beyond the inner blocks ``neighbors`` has masked zeros in place of the end blocks.
     k, v, mask = (neighbors(x[:, 1:-1], 1, 1) for x in (k, v, mask))
@@ -106,18 +118,24 @@ def _window_keys(k: AnyArray, v: AnyArray, mask: AnyArray, bias: AnyArray | None
     return KeySet(k, v, mask[:, :, None, None], bias)
 
 
-def _random_keys(k: AnyArray, v: AnyArray, mask: AnyArray, random_blocks: AnyArray) -> KeySet:
+def _random_keys(
+    k: AnyArray, v: AnyArray, mask: AnyArray, random_blocks: AnyArray
+) -> KeySet:
     """Gathers the keys of ``random_blocks``, which differ from head to head."""
 
-    # Heads gather different blocks: [batch, inner_blocks, count, block_size, heads, head_dim].
+    # Heads gather different blocks: [batch, inner_blocks, count, block_size, heads,
+    # head_dim].
     take_blocks = jax.vmap(lambda x, blocks: x[:, blocks], in_axes=(3, 0), out_axes=4)
 
     def gather(x: AnyArray) -> Array:
         gathered = take_blocks(x, random_blocks)
-        return gathered.reshape(gathered.shape[0], random_blocks.shape[1], -1, *gathered.shape[4:])
+        return gathered.reshape(
+            gathered.shape[0], random_blocks.shape[1], -1, *gathered.shape[4:]
+        )
 
     k, v = gather(k), gather(v)
-    mask = mask[:, random_blocks].swapaxes(1, 2)  # [batch, inner_blocks, heads, count, block_size]
+    # [batch, inner_blocks, heads, count, block_size]
+    mask = mask[:, random_blocks].swapaxes(1, 2)
     return KeySet(k, v, mask.reshape(*mask.shape[:3], 1, -1))
 
 
@@ -126,7 +144,8 @@ def random_block_plan(
 ) -> Int[np.ndarray, "heads inner_blocks count"]:
     """Draws the random blocks of ``bigbird_attention`` for training, in int32.
 
-    Every row has ``count`` different blocks outside the window and the first and last block.
+    Every row has ``count`` different blocks outside the window and the first and last
+    block.
 
     Args:
         rng: NumPy random generator.

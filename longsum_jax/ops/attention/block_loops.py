@@ -1,7 +1,7 @@
 """Loops over blockwise attention: over its blocks, its heads, or its sequences.
 
-Five blocks, two at a time. Arrays with an entry for each block are cut into pieces, and zeros (.)
-fill the last piece; arrays that all blocks share are passed to every piece:
+Five blocks, two at a time. Arrays with an entry for each block are cut into pieces, and
+zeros (.) fill the last piece; arrays that all blocks share are passed to every piece:
 
     queries                block 0  block 1    block 2  block 3    block 4    .
     keys of each block     keys 0   keys 1     keys 2   keys 3     keys 4     .
@@ -41,11 +41,13 @@ BLOCKS = Axis(queries=1, own_keys=1, shared_keys=None, scores=1, bias_arrays=Non
 HEADS = Axis(queries=3, own_keys=3, shared_keys=1, scores=2, bias_arrays=0)
 
 
-def loop_over(axis: Axis, attend: Attend, size: int = 1, *, recompute: bool = False) -> Attend:
+def loop_over(
+    axis: Axis, attend: Attend, size: int = 1, *, recompute: bool = False
+) -> Attend:
     """Returns ``attend`` in a loop over ``axis``, for ``size`` entries at a time.
 
-    With ``recompute``, the backward pass recomputes each piece, and its intermediates are not
-    saved.
+    With ``recompute``, the backward pass recomputes each piece, and its intermediates
+    are not saved.
     """
 
     def attend_in_pieces(inputs: BlockInputs) -> PartialSoftmax:
@@ -55,14 +57,17 @@ def loop_over(axis: Axis, attend: Attend, size: int = 1, *, recompute: bool = Fa
 
         def attend_piece(piece: Any) -> PartialSoftmax:
             number, q, log_sum_exp, arrays = piece
-            # ``lax.map`` has the looped axis first, ``attend`` expects it at ``axis.queries``.
+            # ``lax.map`` has the looped axis first, ``attend`` expects it at
+            # ``axis.queries``.
             q = jnp.moveaxis(q, 0, axis.queries)
             if log_sum_exp is not None:
                 log_sum_exp = jnp.moveaxis(log_sum_exp, 0, axis.queries)
             key_sets = _with_looped_arrays(inputs.key_sets, axis, length, arrays)
             # Every piece draws different dropout.
             dropout = inputs.dropout and inputs.dropout.fold(number)
-            softmax = attend(BlockInputs(q, key_sets, log_sum_exp, inputs.scale, dropout))
+            softmax = attend(
+                BlockInputs(q, key_sets, log_sum_exp, inputs.scale, dropout)
+            )
             return jax.tree.map(lambda x: jnp.moveaxis(x, axis.queries, 0), softmax)
 
         if recompute:
@@ -77,7 +82,9 @@ def loop_over(axis: Axis, attend: Attend, size: int = 1, *, recompute: bool = Fa
         def join(x: Array) -> Array:
             return jnp.moveaxis(from_blocks(x[None], length)[0], 0, axis.queries)
 
-        arrays = [cut(*looped) for looped in _looped_arrays(inputs.key_sets, axis, length)]
+        arrays = [
+            cut(*looped) for looped in _looped_arrays(inputs.key_sets, axis, length)
+        ]
         log_sums = None
         if inputs.log_sum_exp is not None:
             log_sums = cut(inputs.log_sum_exp, axis.queries)
@@ -93,7 +100,8 @@ def _looped_arrays(
 ) -> list[tuple[AnyArray, int]]:
     """Returns the arrays that a loop must cut, and the index of the axis in each.
 
-    They have ``length`` entries along it; other arrays are broadcast along it, or do not have it.
+    They have ``length`` entries along it; other arrays are broadcast along it, or do
+    not have it.
     """
     arrays: list[tuple[AnyArray, int]] = []
 
@@ -134,4 +142,6 @@ def _map_looped(
     if not isinstance(bias, LazyBias):
         return KeySet(k, v, mask, visit(bias, axis.scores))
     arrays = tuple(visit(x, axis.bias_arrays) for x in bias.arrays)
-    return KeySet(k, v, mask, LazyBias(bias.function, visit(bias.blocks, axis.scores), arrays))
+    return KeySet(
+        k, v, mask, LazyBias(bias.function, visit(bias.blocks, axis.scores), arrays)
+    )

@@ -1,8 +1,8 @@
 """The softmax of blocks over several sets of keys, by plain products, without loops or gradients.
 
-``attend_at_once`` computes all blocks and heads together, ``attend_one_block`` one block of one
-head without batch dimensions; ``block_loops`` has loops for both. Both have the signature
-``Attend``, as do the results of ``with_folded_masks``.
+``attend_at_once`` computes all blocks and heads together, ``attend_one_block`` one
+block of one head without batch dimensions; ``block_loops`` has loops for both. Both
+have the signature ``Attend``, as do the results of ``with_folded_masks``.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from longsum_jax.ops.attention.dense import CappedScale, Scale, product_factor, scaled_scores
+from longsum_jax.ops.attention.dense import (
+    CappedScale,
+    Scale,
+    product_factor,
+    scaled_scores,
+)
 from longsum_jax.ops.attention.key_sets import (
     FOLDED_MASK,
     KeySet,
@@ -30,8 +35,8 @@ class BlockInputs(NamedTuple):
     Attributes:
         q: queries [batch, num_blocks, block_size, heads, head_dim].
         key_sets: sets of keys in the layouts of ``prepare``.
-        log_sum_exp: log-sum-exp of the forward pass, [batch, num_blocks, block_size, heads], or
-            None in the forward pass; see ``key_sets.softmax_of_values``.
+        log_sum_exp: log-sum-exp of the forward pass, [batch, num_blocks, block_size,
+            heads], or None in the forward pass; see ``key_sets.softmax_of_values``.
         scale: factor of the query-key products, possibly with a soft cap.
         dropout: dropout of the weights.
     """
@@ -50,9 +55,9 @@ Attend = Callable[[BlockInputs], PartialSoftmax]
 def prepare(key_set: KeySet) -> KeySet:
     """Transposes the arrays to the layouts of this module, once for all pieces.
 
-    Masks and biases get all five axes. Shared keys become [batch, heads, head_dim, num_keys], the
-    layout in which products are fastest on CPUs, and their values [batch, heads, num_keys,
-    head_dim].
+    Masks and biases get all five axes. Shared keys become [batch, heads, head_dim,
+    num_keys], the layout in which products are fastest on CPUs, and their values
+    [batch, heads, num_keys, head_dim].
     """
     k, v, mask, bias = key_set
     if k.ndim == 4:
@@ -69,7 +74,9 @@ def attend_at_once(inputs: BlockInputs) -> PartialSoftmax:
 
     def mix(weights: AnyArray, v: AnyArray) -> Array:
         values = "bnwhk" if v.ndim == 5 else "bhwk"
-        return jnp.einsum(f"bnhcw,{values}->bnhck", weights, v, preferred_element_type=jnp.float32)
+        return jnp.einsum(
+            f"bnhcw,{values}->bnhck", weights, v, preferred_element_type=jnp.float32
+        )
 
     q, key_sets, log_sum_exp, scale, dropout = inputs
     scores = [_scores(q, key_set, scale) for key_set in key_sets]
@@ -83,7 +90,9 @@ def attend_at_once(inputs: BlockInputs) -> PartialSoftmax:
 def _scores(q: AnyArray, key_set: KeySet, scale: Scale) -> Array:
     """Returns float32 scores [batch, num_blocks, heads, block_size, num_keys]."""
     keys = "bnwhk" if key_set.k.ndim == 5 else "bhkw"
-    products = jnp.einsum(f"bnchk,{keys}->bnhcw", q, key_set.k, preferred_element_type=jnp.float32)
+    products = jnp.einsum(
+        f"bnchk,{keys}->bnhcw", q, key_set.k, preferred_element_type=jnp.float32
+    )
     return _biased(scaled_scores(products, scale), key_set)
 
 
@@ -104,7 +113,8 @@ def _of_one_block(key_set: KeySet) -> KeySet:
     """Squeezes the axes of size 1.
 
     Returns:
-        k [head_dim, num_keys], v [num_keys, head_dim], mask and bias [block_size or 1, num_keys].
+        k [head_dim, num_keys], v [num_keys, head_dim], mask and bias [block_size or 1,
+        num_keys].
     """
     k, v, mask, bias = key_set.k, key_set.v, key_set.mask, key_set.bias_of_all()
     k, v = (k[0, 0, :, 0].T, v[0, 0, :, 0]) if k.ndim == 5 else (k[0, 0], v[0, 0])
@@ -120,9 +130,10 @@ def _biased(scores: Array, key_set: KeySet) -> Array:
 def with_folded_masks(attend: Attend) -> Attend:
     """Returns ``attend`` with scale and key masks folded into the products of queries and keys.
 
-    On CPUs, XLA does not fuse them with the matrix product or the maximum, so that each would take
-    another pass over the scores. Instead, the queries are scaled beforehand and get an additional
-    feature, 1. This feature is 0 for keys, or a large negative number m for masked keys:
+    On CPUs, XLA does not fuse them with the matrix product or the maximum, so that each
+    would take another pass over the scores. Instead, the queries are scaled beforehand
+    and get an additional feature, 1. This feature is 0 for keys, or a large negative
+    number m for masked keys:
 
         (a b 1) . (c d 0) = a c + b d            (a b 1) . (c d m) = m, up to rounding
     """
@@ -134,7 +145,9 @@ def with_folded_masks(attend: Attend) -> Attend:
         has_masks = any(map(_is_mask_of_keys, key_sets))
         if q.dtype != jnp.float32 or is_capped or not has_masks:
             return attend(inputs)
-        q = jnp.concatenate([q * product_factor(inputs.scale), jnp.ones_like(q[..., :1])], -1)
+        q = jnp.concatenate(
+            [q * product_factor(inputs.scale), jnp.ones_like(q[..., :1])], -1
+        )
         key_sets = [_fold_mask(key_set) for key_set in key_sets]
         return attend(inputs._replace(q=q, key_sets=key_sets, scale=1.0))
 

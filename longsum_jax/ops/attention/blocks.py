@@ -32,7 +32,10 @@ def from_blocks(
 
 
 def neighbors(
-    x: Shaped[AnyArray, "batch num_blocks block_size ..."], left: int, right: int, axes: Axes = ()
+    x: Shaped[AnyArray, "batch num_blocks block_size ..."],
+    left: int,
+    right: int,
+    axes: Axes = (),
 ) -> Shaped[Array, "batch num_blocks window ..."]:
     """Joins every block to the ``left`` blocks before and the ``right`` blocks after it.
 
@@ -42,8 +45,8 @@ def neighbors(
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``).
 
     Returns:
-        ``(left + 1 + right) * block_size`` tokens for every block, in order of position; zeros
-        (False) beyond both ends of the sequence.
+        ``(left + 1 + right) * block_size`` tokens for every block, in order of
+        position; zeros (False) beyond both ends of the sequence.
     """
     num_blocks = x.shape[1]
     x = halo_exchange(x, left, right, axes)
@@ -61,16 +64,17 @@ def overlapping(
 ) -> Shaped[Array, "pieces batch piece_blocks ..."]:
     """Splits the blocks (or tokens), starting at ``first``, into pieces of ``size`` blocks.
 
-    Each piece also has the first ``extra`` blocks of the next one, at most all of them. Zeros
-    (False) pad both ends. Two pieces of blocks 0 to 5, with first = -1, size = 3, extra = 2:
+    Each piece also has the first ``extra`` blocks of the next one, at most all of them.
+    Zeros (False) pad both ends. Two pieces of blocks 0 to 5, with first = -1, size = 3,
+    extra = 2:
 
         piece 0   [. 0 1][2 3]
         piece 1         [2 3 4][5 .]
 
     Args:
         x: blocks of a sequence, or of one shard of it.
-        first, size, extra, pieces: index of the first block, numbers of blocks, and number of
-            pieces.
+        first, size, extra, pieces: index of the first block, numbers of blocks, and
+            number of pieces.
         axes: mesh axes that shard the sequence (``ops.sequence_sharding``).
     """
     num_blocks = (pieces + 1) * size if extra else pieces * size

@@ -1,9 +1,9 @@
 """Blockwise attention: one softmax over several sets of keys, without an array [length, length].
 
-All block-sparse attentions of this package are built on it. Queries come in blocks, and the keys of
-a block come in sets (``KeySet``): separate keys for each block, such as a window, or keys that all
-blocks share, such as global tokens. Tokens 0 to 7 in blocks of two, with two global tokens and a
-window of three blocks:
+All block-sparse attentions of this package are built on it. Queries come in blocks, and
+the keys of a block come in sets (``KeySet``): separate keys for each block, such as a
+window, or keys that all blocks share, such as global tokens. Tokens 0 to 7 in blocks of
+two, with two global tokens and a window of three blocks:
 
     queries           set 1, shared     set 2, a window of each block
     block 0   [0 1]   [g0 g1]           [. . 0 1 2 3]
@@ -11,21 +11,22 @@ window of three blocks:
     block 2   [4 5]   [g0 g1]           [2 3 4 5 6 7]
     block 3   [6 7]   [g0 g1]           [4 5 6 7 . .]
 
-Every block has scores [block_size, 2] and [block_size, 6] under one softmax (``block_softmax``):
-the maximum score of a query and its sum of exponentials are taken over all sets. The weights of
-each set are multiplied with its values, and the products are added. Padding (.) is masked.
+Every block has scores [block_size, 2] and [block_size, 6] under one softmax
+(``block_softmax``): the maximum score of a query and its sum of exponentials are taken
+over all sets. The weights of each set are multiplied with its values, and the products
+are added. Padding (.) is masked.
 
-Pieces. If the scores of all blocks take too much memory, a loop (``block_loops``) runs over pieces
-of a few blocks, and the scores of a piece are freed before the next one:
+Pieces. If the scores of all blocks take too much memory, a loop (``block_loops``) runs
+over pieces of a few blocks, and the scores of a piece are freed before the next one:
 
     piece 0   blocks 0 1   ->   scores, softmax, product with the values   ->   out of blocks 0 1
     piece 1   blocks 2 3   ->   scores, softmax, product with the values   ->   out of blocks 2 3
 
 On CPUs a piece is one block of one head of one sequence.
 
-Merging. Sets of keys that need the queries in different orders, such as windows and strides, or
-rounds of hashing, cannot share scores. ``attend_partially`` attends to each of them, and
-``key_sets.merge_partial_softmaxes`` merges the results.
+Merging. Sets of keys that need the queries in different orders, such as windows and
+strides, or rounds of hashing, cannot share scores. ``attend_partially`` attends to each
+of them, and ``key_sets.merge_partial_softmaxes`` merges the results.
 """
 
 from collections.abc import Sequence
@@ -47,7 +48,12 @@ from longsum_jax.ops.attention.block_softmax import (
 )
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.dense import Scale
-from longsum_jax.ops.attention.key_sets import KeySet, PartialSoftmax, WeightDropout, merge_shards
+from longsum_jax.ops.attention.key_sets import (
+    KeySet,
+    PartialSoftmax,
+    WeightDropout,
+    merge_shards,
+)
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.remat import save_for_backward
@@ -96,8 +102,8 @@ def attend_partially(
     """Computes ``attend_key_sets`` in a form that can be merged with attention to other keys.
 
     Returns:
-        ``out`` as float32 [batch, num_blocks, block_size, heads, head_dim], and the log-sum-exp of
-        the scores [batch, num_blocks, block_size, heads].
+        ``out`` as float32 [batch, num_blocks, block_size, heads, head_dim], and the
+        log-sum-exp of the scores [batch, num_blocks, block_size, heads].
     """
     return _attend(q, key_sets, scale, dropout, jnp.float32)
 
@@ -113,12 +119,14 @@ def attend_shared_keys(
 ) -> Float[Array, "batch query_length heads head_dim"]:
     """Computes ``attend_key_sets`` for queries that all attend to the same keys.
 
-    Such queries are, for example, global tokens. The queries are cut into one block per piece.
+    Such queries are, for example, global tokens. The queries are cut into one block per
+    piece.
 
     Args:
         q: queries of a sequence; every shard has all of them.
         key_sets: keys that all blocks share; only the keys of this shard.
-        replicated: additional shared keys that are the same on every shard; they count once.
+        replicated: additional shared keys that are the same on every shard; they count
+            once.
         scale, dropout: see ``attend_key_sets``.
         axes: mesh axes that shard the keys (``ops.sequence_sharding``).
     """
@@ -151,34 +159,42 @@ def max_score_bytes() -> int:
 
 
 def _attend(
-    q: AnyArray, key_sets: Sequence[KeySet], scale: Scale, dropout: WeightDropout | None, dtype: Any
+    q: AnyArray,
+    key_sets: Sequence[KeySet],
+    scale: Scale,
+    dropout: WeightDropout | None,
+    dtype: Any,
 ) -> PartialSoftmax:
     """Computes attention, with gradients from the saved output; ``out`` has type ``dtype``.
 
-    The forward pass saves two arrays: the output and the log-sum-exp of the scores of each query.
-    The backward pass recomputes the scores piece by piece, and gets the weights without another
-    softmax (FlashAttention, Dao et al. 2022, appendix B):
+    The forward pass saves two arrays: the output and the log-sum-exp of the scores of
+    each query. The backward pass recomputes the scores piece by piece, and gets the
+    weights without another softmax (FlashAttention, Dao et al. 2022, appendix B):
 
         forward    q, keys -> scores -> softmax                    -> weights -> out, log_sum_exp
         backward   q, keys -> scores -> exp(scores - log_sum_exp)  -> weights -> out, their sum
 
-    Differentiating the second line gives the gradients, without special rules for masks, biases and
-    dropout. The gradient of a score is
+    Differentiating the second line gives the gradients, without special rules for
+    masks, biases and dropout. The gradient of a score is
 
         weight * (out_gradient . v  -  out_gradient . out  +  log_gradient)
 
-    The first term comes from the product with the values, the other two from the sum of the
-    weights.
+    The first term comes from the product with the values, the other two from the sum of
+    the weights.
 
     NumPy arrays in ``key_sets`` become constants of the compiled program.
     """
     attend_blocks = _choose_loops(q, key_sets)
     rate = 0.0 if dropout is None else dropout.rate
     leaves, tree = jax.tree.flatten([prepare(key_set) for key_set in key_sets])
-    is_array = [hasattr(x, "dtype") for x in leaves]  # others are functions of lazy biases
+    # others are functions of lazy biases
+    is_array = [hasattr(x, "dtype") for x in leaves]
 
     def compute(
-        q: AnyArray, arrays: Sequence[Any], rng: Array | None, log_sum_exp: AnyArray | None = None
+        q: AnyArray,
+        arrays: Sequence[Any],
+        rng: Array | None,
+        log_sum_exp: AnyArray | None = None,
     ) -> PartialSoftmax:
         prepared = jax.tree.unflatten(tree, _replace(leaves, is_array, arrays))
         of_weights = None if rng is None else WeightDropout(rng, rate)
@@ -203,19 +219,28 @@ def _attend(
 
         _, pull_back = jax.vjp(recompute, q, _select(arrays, is_float))
         out_gradient = gradient.out.astype(jnp.float32)
-        # inner = out_gradient . out of each query, [batch, num_blocks, block_size, heads]
-        inner = jnp.einsum("bnchk,bnchk->bnch", out_gradient, softmax.out.astype(jnp.float32))
+        # inner = out_gradient . out of each query, [batch, num_blocks, block_size,
+        # heads]
+        inner = jnp.einsum(
+            "bnchk,bnchk->bnch", out_gradient, softmax.out.astype(jnp.float32)
+        )
         # ``recompute`` returns the sum of the weights in place of ``log_sum_exp``.
         cotangent = PartialSoftmax(out_gradient, gradient.log_sum_exp - inner)
         q_gradient, float_gradients = pull_back(cotangent)
-        return q_gradient, _replace([None] * len(arrays), is_float, float_gradients), None
+        return (
+            q_gradient,
+            _replace([None] * len(arrays), is_float, float_gradients),
+            None,
+        )
 
     @jax.custom_vjp
     def attend(q: AnyArray, arrays: Sequence[Any], rng: Array | None) -> PartialSoftmax:
         return forward(q, arrays, rng)[0]
 
     define_gradient(attend, forward, backward)
-    return attend(q, _select(leaves, is_array), None if dropout is None else dropout.rng)
+    return attend(
+        q, _select(leaves, is_array), None if dropout is None else dropout.rng
+    )
 
 
 def _widen_outside_jit(
@@ -223,8 +248,9 @@ def _widen_outside_jit(
 ) -> tuple[AnyArray, Sequence[Any]]:
     """Casts bfloat16 arrays to float32 on CPUs if ``probe`` is an array, not a tracer.
 
-    XLA on CPUs cannot run some layouts of a product of bfloat16 arrays with a float32 result if the
-    product is a program of only that operation ("Unsupported element type for DotThunk").
+    XLA on CPUs cannot run some layouts of a product of bfloat16 arrays with a float32
+    result if the product is a program of only that operation ("Unsupported element type
+    for DotThunk").
     """
     if isinstance(probe, jax.core.Tracer) or not _on_cpu():
         return q, arrays
@@ -240,10 +266,14 @@ def _select(items: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
     return [item for item, flag in zip(items, flags, strict=True) if flag]
 
 
-def _replace(items: Sequence[Any], flags: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+def _replace(
+    items: Sequence[Any], flags: Sequence[bool], values: Sequence[Any]
+) -> list[Any]:
     """Returns ``items`` with ``values`` in place of the flagged items."""
     rest = iter(values)
-    return [next(rest) if flag else item for item, flag in zip(items, flags, strict=True)]
+    return [
+        next(rest) if flag else item for item, flag in zip(items, flags, strict=True)
+    ]
 
 
 # The number of pieces
@@ -252,9 +282,10 @@ def _replace(items: Sequence[Any], flags: Sequence[bool], values: Sequence[Any])
 def _choose_loops(q: AnyArray, key_sets: Sequence[KeySet]) -> Attend:
     """Returns the attention function, in a loop over pieces if there are many scores.
 
-    On CPUs the loops run over sequences, heads and blocks. XLA runs the plain matrix products of
-    one block on all cores, but products with batch dimensions inside a loop on a single core, which
-    takes twice the time; and the keys of a head stay in the cache for all of its blocks.
+    On CPUs the loops run over sequences, heads and blocks. XLA runs the plain matrix
+    products of one block on all cores, but products with batch dimensions inside a loop
+    on a single core, which takes twice the time; and the keys of a head stay in the
+    cache for all of its blocks.
     """
     num_pieces = _count_pieces(q, key_sets)
     if num_pieces == 1:

@@ -32,7 +32,9 @@ class CappedScale(NamedTuple):
 Scale = float | CappedScale
 
 
-def scaled_scores(products: Float[AnyArray, "*shape"], scale: Scale) -> Float[Array, "*shape"]:
+def scaled_scores(
+    products: Float[AnyArray, "*shape"], scale: Scale
+) -> Float[Array, "*shape"]:
     """Returns scores: query-key products times a factor and, with a ``CappedScale``, capped."""
     if isinstance(scale, CappedScale):
         return scale.cap * jnp.tanh(products * (scale.factor / scale.cap))
@@ -70,15 +72,16 @@ def dot_product_attention(
     """Computes softmax(scale q k + bias) v with float32 scores.
 
     Args:
-        q, k, v: queries, keys and values. Keys and values may have fewer heads, each for a group
-            of consecutive heads of the queries (grouped queries, Ainslie et al. 2023).
+        q, k, v: queries, keys and values. Keys and values may have fewer heads, each
+            for a group of consecutive heads of the queries (grouped queries, Ainslie et
+            al. 2023).
         mask: True where a query attends to a key; a query without a key gets zeros.
         bias: bias of the scores.
-        scale: factor of the query-key products, possibly with a soft cap; T5 uses 1, most others
-            head_dim**-0.5.
+        scale: factor of the query-key products, possibly with a soft cap; T5 uses 1,
+            most others head_dim**-0.5.
         dropout: dropout of the weights.
-        axes: mesh axes that shard the keys (``ops.sequence_sharding``); every device gets the
-            result for all keys.
+        axes: mesh axes that shard the keys (``ops.sequence_sharding``); every device
+            gets the result for all keys.
 
     Returns:
         The attended values in the type of ``v``.
@@ -138,11 +141,15 @@ def mix_states(
 
     The weights are divided by their sum after the product with the states.
     """
-    products = jnp.einsum("bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32)
+    products = jnp.einsum(
+        "bthd,bld->bhtl", q, states, preferred_element_type=jnp.float32
+    )
     scores = scaled_scores(products, scale)
     weights, total = masked_exponentials(scores, mask, axes)
     weights = weights.astype(states.dtype)
-    out = jnp.einsum("bhtl,bld->bthd", weights, states, preferred_element_type=jnp.float32)
+    out = jnp.einsum(
+        "bhtl,bld->bthd", weights, states, preferred_element_type=jnp.float32
+    )
     return (sum_over(out, axes) / total.swapaxes(1, 2)).astype(states.dtype)
 
 
@@ -197,7 +204,12 @@ def prepend_keys(
     if bias is not None:
         # Prepended keys have a bias of 0.
         bias = jnp.pad(bias, ((0, 0), (0, 0), (0, 0), (extra_k.shape[1], 0)))
-    return jnp.concatenate([extra_k, k], 1), jnp.concatenate([extra_v, v], 1), mask, bias
+    return (
+        jnp.concatenate([extra_k, k], 1),
+        jnp.concatenate([extra_v, v], 1),
+        mask,
+        bias,
+    )
 
 
 def masked_softmax(
@@ -215,8 +227,8 @@ def masked_softmax(
         axes: mesh axes that shard the last axis (``ops.sequence_sharding``).
     """
     weights, total = masked_exponentials(scores, mask, axes)
-    # As an einsum: from a plain product, whose gradient is a sum of products, XLA on CPUs generates
-    # code that takes 30 times as long for a batch of one.
+    # As an einsum: from a plain product, whose gradient is a sum of products, XLA on
+    # CPUs generates code that takes 30 times as long for a batch of one.
     return jnp.einsum("...l,...->...l", weights, 1 / total[..., 0])
 
 
@@ -227,22 +239,23 @@ def masked_exponentials(
 ) -> tuple[Float[Array, "*rows num_keys"], Float[Array, "*rows 1"]]:
     """Returns the numerator and denominator of ``masked_softmax``.
 
-    Dividing after the product with the values saves one pass over the weights and one over their
-    gradients.
+    Dividing after the product with the values saves one pass over the weights and one
+    over their gradients.
 
     Args:
         scores, mask, axes: see ``masked_softmax``.
 
     Returns:
-        weights: exponentials relative to the largest score of the row, at most 1; 0 where masked.
-        total: their sum, at least 1 (over all shards of ``axes``); 1 in a row without an allowed
-            entry.
+        weights: exponentials relative to the largest score of the row, at most 1; 0
+            where masked.
+        total: their sum, at least 1 (over all shards of ``axes``); 1 in a row without
+            an allowed entry.
     """
     least = jnp.finfo(scores.dtype).min
     if mask is not None:
         scores = jnp.where(mask, scores, least)
-    # The maximum has a lower bound above every masked score, so that the exponential of a masked
-    # score is 0 even in a fully masked row.
+    # The maximum has a lower bound above every masked score, so that the exponential of
+    # a masked score is 0 even in a fully masked row.
     largest = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
     largest = jnp.maximum(largest, max(LEAST_SCORE, float(least) / 2))
     weights = jnp.exp(scores - (jax.lax.pmax(largest, axes) if axes else largest))

@@ -8,7 +8,12 @@ from jaxtyping import Array, Bool, Float
 from longsum_jax.ops.attention.blocks import from_blocks, to_blocks
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.dense import Scale
-from longsum_jax.ops.attention.key_sets import KeySet, LazyBias, WeightDropout, sliced_bias
+from longsum_jax.ops.attention.key_sets import (
+    KeySet,
+    LazyBias,
+    WeightDropout,
+    sliced_bias,
+)
 from longsum_jax.ops.attention.relative_position import first_entries
 from longsum_jax.typing import AnyArray
 
@@ -31,8 +36,8 @@ def full_attention(
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens.
-        distance_bias: bias by key position - query position, from 1 - length to length - 1, so that
-            ``distances`` is 2 length - 1.
+        distance_bias: bias by key position - query position, from 1 - length to length
+            - 1, so that ``distances`` is 2 length - 1.
         extra: additional keys that all queries attend to.
         scale, dropout: see ``attend_key_sets``.
 

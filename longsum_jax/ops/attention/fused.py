@@ -1,31 +1,34 @@
 """Attention by fused kernels of accelerators: scores stay on the chip, never in its memory.
 
-Three kernels compute what ``dense.dot_product_attention`` does without a bias and without dropout:
+Three kernels compute what ``dense.dot_product_attention`` does without a bias and
+without dropout:
 
     "splash"    JAX's Pallas kernel for TPUs
     "cudnn"     flash attention of cuDNN, on NVIDIA's GPUs from the A100 on
     "triton"    a Pallas kernel of this package for these GPUs, for cases that cuDNN does not
                 support: windows and other patterns, and masks in causal attention
 
-The two Pallas kernels are interpreted on other devices, for tests. All kernels loop over blocks of
-keys with a running softmax, and recompute scores for the gradients (FlashAttention, Dao et al.
-2022). Wrappers handle what they do not support: lengths are padded to whole blocks, for cuDNN to
-even ones; queries without a key get zeros; masks that differ by head become masks of sequences with
-one head each; and for cuDNN, which only supports numbers of keys, real keys are moved to the front
-(their order does not matter in attention that is not causal).
+The two Pallas kernels are interpreted on other devices, for tests. All kernels loop
+over blocks of keys with a running softmax, and recompute scores for the gradients
+(FlashAttention, Dao et al. 2022). Wrappers handle what they do not support: lengths are
+padded to whole blocks, for cuDNN to even ones; queries without a key get zeros; masks
+that differ by head become masks of sequences with one head each; and for cuDNN, which
+only supports numbers of keys, real keys are moved to the front (their order does not
+matter in attention that is not causal).
 
-Sparse attention is expressed as attention of rows of queries, each with separate keys under one
-softmax: the keys of its part of the text with a margin on either side, followed by keys that all
-rows share, such as global tokens. A ``Pattern`` defines which keys of its row a query reads; it is
-the same for all rows, so that its table of blocks is small for texts of any length. Two rows of
-four queries with a window of one token on either side and a global token:
+Sparse attention is expressed as attention of rows of queries, each with separate keys
+under one softmax: the keys of its part of the text with a margin on either side,
+followed by keys that all rows share, such as global tokens. A ``Pattern`` defines which
+keys of its row a query reads; it is the same for all rows, so that its table of blocks
+is small for texts of any length. Two rows of four queries with a window of one token on
+either side and a global token:
 
     queries          keys
     row 0  [0 1 2 3]   [. 0 1 2 3 4 g]       query 0 reads  [. 0 1 - - - g]
     row 1  [4 5 6 7]   [3 4 5 6 7 . g]       query 5 reads  [- 4 5 6 - - g]
 
-If a mesh shards the text, every device has rows of its part, and its margins come from the
-neighboring devices.
+If a mesh shards the text, every device has rows of its part, and its margins come from
+the neighboring devices.
 """
 
 import contextlib
@@ -46,9 +49,9 @@ from longsum_jax.typing import AnyArray
 
 Kernel = Literal["splash", "cudnn", "triton"]
 AttentionBackend = Literal["auto", "reference", "splash", "cudnn", "triton"]
-# Function of int32 positions of queries and of keys in a row, which broadcast; returns True if a
-# query reads a key. It is hashable and only uses operations that NumPy and kernels have (no integer
-# division).
+# Function of int32 positions of queries and of keys in a row, which broadcast; returns
+# True if a query reads a key. It is hashable and only uses operations that NumPy and
+# kernels have (no integer division).
 Pattern = Callable[[Any, Any], Any]
 # Computes ``fused_attention`` by a selected kernel.
 FusedAttention = Callable[..., Array]
@@ -66,12 +69,15 @@ class KernelChoice(NamedTuple):
     reason: str = ""
 
 
-_CHOICES: ContextVar[dict[str, KernelChoice] | None] = ContextVar("choices", default=None)
+_CHOICES: ContextVar[dict[str, KernelChoice] | None] = ContextVar(
+    "choices", default=None
+)
 
-# Fewer queries, such as the beams of a document, or fewer keys have few scores and would fill only
-# a small part of a kernel's block.
+# Fewer queries, such as the beams of a document, or fewer keys have few scores and
+# would fill only a small part of a kernel's block.
 MIN_QUERIES, MIN_KEYS = 64, 128
-MAX_ROW = 4096  # queries of a row; the longer it is, the smaller the overlap of two rows' keys
+# queries of a row; the longer it is, the smaller the overlap of two rows' keys
+MAX_ROW = 4096
 # GPUs with compute capability 8 or higher, by prefixes of JAX's device names.
 _GPUS = ("A10", "A40", "L4", "H100", "H200", "GH200", "B200", "GB200")
 _GPU_MAX_HEAD_DIM = 128
@@ -110,9 +116,9 @@ def choose_kernel(
     """Selects the kernel for attention without a bias and dropout.
 
     Args:
-        backend: "auto" for the kernel of the target's devices, if it is at least as exact as the
-            reference; "reference" for no kernel; or the name of a kernel, used whenever it supports
-            the arguments.
+        backend: "auto" for the kernel of the target's devices, if it is at least as
+            exact as the reference; "reference" for no kernel; or the name of a kernel,
+            used whenever it supports the arguments.
         dtype: dtype of queries, keys and values.
         num_queries, num_keys, head_dim: sizes of the arrays.
         causal: True if queries see no later keys.
@@ -137,16 +143,21 @@ def choose_kernel(
     if kernel is None:
         platform = target_platform()
         return KernelChoice(
-            None, "" if platform == "cpu" else f"no kernel for {dtype} on this {platform}"
+            None,
+            "" if platform == "cpu" else f"no kernel for {dtype} on this {platform}",
         )
     if kernel == "splash":
         if dtype == jnp.float16:
             return KernelChoice(None, "TPUs have no float16")
         return KernelChoice(kernel)
     if head_dim % 8 or head_dim > _GPU_MAX_HEAD_DIM or dtype not in _GPU_DTYPES:
-        return KernelChoice(None, f"kernels of GPUs have no heads of {head_dim} in {dtype}")
+        return KernelChoice(
+            None, f"kernels of GPUs have no heads of {head_dim} in {dtype}"
+        )
     if kernel == "cudnn" and chooses_keys:
-        return KernelChoice(None, "cuDNN has no windows, and no masks in causal attention")
+        return KernelChoice(
+            None, "cuDNN has no windows, and no masks in causal attention"
+        )
     return KernelChoice(kernel)
 
 
@@ -179,11 +190,12 @@ def fused_attention(
         mask: True on the keys that a head reads; a query without a key gets zeros.
         kernel: kernel from ``choose_kernel``.
         causal: True if queries see no later keys.
-        pattern: keys that each query reads, among the keys in the mask; not for "cudnn".
+        pattern: keys that each query reads, among the keys in the mask; not for
+            "cudnn".
         scale: factor of the query-key products.
-        spec: mesh axes of (batch, length, heads, head_dim) of the active mesh, if there is one. XLA
-            cannot partition a kernel: each device computes its rows and heads, and lengths are not
-            sharded.
+        spec: mesh axes of (batch, length, heads, head_dim) of the active mesh, if there
+            is one. XLA cannot partition a kernel: each device computes its rows and
+            heads, and lengths are not sharded.
 
     Returns:
         The attended values in the type of ``v``.
@@ -203,7 +215,8 @@ def fused_attention(
         attend,
         in_specs=(layout, layout, layout, PartitionSpec(batch, masked_heads, None)),
         out_specs=layout,
-        check_vma=False,  # Pallas does not declare over which axes the results of a kernel vary
+        # Pallas does not declare over which axes the results of a kernel vary
+        check_vma=False,
     )(q, k, v, mask)
 
 
@@ -227,11 +240,15 @@ def _attend(
     if kernel == "splash":
         from longsum_jax.ops.attention.splash import splash_attention
 
-        out = splash_attention(q, k, v, row_mask, causal=causal, pattern=pattern, scale=scale)
+        out = splash_attention(
+            q, k, v, row_mask, causal=causal, pattern=pattern, scale=scale
+        )
     elif kernel == "triton":
         from longsum_jax.ops.attention.triton import triton_attention
 
-        out = triton_attention(q, k, v, row_mask, causal=causal, pattern=pattern, scale=scale)
+        out = triton_attention(
+            q, k, v, row_mask, causal=causal, pattern=pattern, scale=scale
+        )
     else:
         out = _cudnn_attention(q, k, v, row_mask, causal=causal, scale=scale)
     return _rows_as_heads(out, batch, heads) if differs_by_head else out
@@ -275,11 +292,11 @@ def fused_key_sets(
 
     Args:
         q: rows of queries.
-        key_sets: sets without biases, with masks [batch or 1, num_rows or 1, heads or 1, 1,
-            num_keys].
+        key_sets: sets without biases, with masks [batch or 1, num_rows or 1, heads or
+            1, 1, num_keys].
         attend: kernel function.
-        **options: keyword arguments of ``fused_attention``; the pattern is over the keys of all
-            sets, concatenated.
+        **options: keyword arguments of ``fused_attention``; the pattern is over the
+            keys of all sets, concatenated.
     """
     rows = q.shape[:2]
 
@@ -332,12 +349,14 @@ def _cudnn_attention(
         order = jnp.argsort(~mask, axis=1, stable=True)
         k, v = _permute(k, order), _permute(v, order)
         counts = mask.sum(1)
-        # Zeros, so that nothing that a kernel reads or writes after the last key has an effect.
+        # Zeros, so that nothing that a kernel reads or writes after the last key has an
+        # effect.
         is_key = (jnp.arange(mask.shape[1]) < counts[:, None])[..., None, None]
         k, v = jnp.where(is_key, k, 0), jnp.where(is_key, v, 0)
         counts = jnp.maximum(counts, 1).astype(jnp.int32)
-    # Not marked by ``save_for_backward``: the other residuals of the kernel have no name in JAX, so
-    # that rematerialized layers run the forward kernel again in any case.
+    # Not marked by ``save_for_backward``: the other residuals of the kernel have no
+    # name in JAX, so that rematerialized layers run the forward kernel again in any
+    # case.
     out = jax.nn.dot_product_attention(
         q,
         k,
@@ -349,19 +368,22 @@ def _cudnn_attention(
     )[:, :num_queries]
     if mask is None:
         return out
-    # The kernel returns a mean of values for a query without a key. Masking it also masks its
-    # gradients.
+    # The kernel returns a mean of values for a query without a key. Masking it also
+    # masks its gradients.
     return jnp.where(mask.any(-1)[:, None, None, None], out, 0)
 
 
-def _of_even_length(x: Shaped[AnyArray, "rows length ..."]) -> Shaped[Array, "rows even ..."]:
+def _of_even_length(
+    x: Shaped[AnyArray, "rows length ..."],
+) -> Shaped[Array, "rows even ..."]:
     """Appends zeros if the length is odd, for which cuDNN has no gradients."""
     return append_zeros(x, x.shape[1] % 2)
 
 
 @jax.custom_vjp
 def _permute(
-    x: Float[AnyArray, "rows length heads head_dim"], order: Int[AnyArray, "rows length"]
+    x: Float[AnyArray, "rows length heads head_dim"],
+    order: Int[AnyArray, "rows length"],
 ) -> Float[Array, "rows length heads head_dim"]:
     """Returns position ``order[i]`` at position i; its gradient is also a gather, not a scatter."""
     return jnp.take_along_axis(x, order[..., None, None], axis=1)

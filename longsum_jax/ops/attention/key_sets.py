@@ -22,11 +22,12 @@ from longsum_jax.ops.random_masks import drop_entries, keep_mask
 from longsum_jax.ops.sequence_sharding import Axes
 from longsum_jax.typing import AnyArray
 
-# The log-sum-exp of a query without keys: below every score, and finite, so that differences of two
-# such values are not NaN.
+# The log-sum-exp of a query without keys: below every score, and finite, so that
+# differences of two such values are not NaN.
 MASK_VALUE = -1e30
-# The score of a key that is masked by a bias or by an additional feature of the key, not by a
-# boolean mask. It is so far below MASK_VALUE that exp(FOLDED_MASK - MASK_VALUE) is 0.
+# The score of a key that is masked by a bias or by an additional feature of the key,
+# not by a boolean mask. It is so far below MASK_VALUE that exp(FOLDED_MASK -
+# MASK_VALUE) is 0.
 FOLDED_MASK = 2 * MASK_VALUE
 
 
@@ -34,11 +35,13 @@ class LazyBias(NamedTuple):
     """A bias that is computed on demand, for biases as large as the scores.
 
     Attributes:
-        function: function of ``blocks`` and ``arrays`` for some sequences, blocks and heads that
-            returns floats broadcastable to [batch, num_blocks, heads, block_size, num_keys]. It
-            must not close over arrays that need gradients.
-        blocks: arguments of ``function`` per block, [batch or 1, num_blocks, heads or 1, ...].
-        arrays: additional arguments of ``function``, [heads or 1, ...]; gradients flow into them.
+        function: function of ``blocks`` and ``arrays`` for some sequences, blocks and
+            heads that returns floats broadcastable to [batch, num_blocks, heads,
+            block_size, num_keys]. It must not close over arrays that need gradients.
+        blocks: arguments of ``function`` per block, [batch or 1, num_blocks, heads or
+            1, ...].
+        arrays: additional arguments of ``function``, [heads or 1, ...]; gradients flow
+            into them.
     """
 
     function: Callable[..., Array]
@@ -54,10 +57,11 @@ class KeySet(NamedTuple):
     """Keys and values that blocks of queries attend to.
 
     Attributes:
-        k, v: keys and values: [batch, num_blocks, num_keys, heads, head_dim], different for every
-            block, or [batch, num_keys, heads, head_dim], the same for all blocks.
-        mask: boolean mask, broadcastable to [batch, num_blocks, heads, block_size, num_keys]; True
-            where a query attends to a key. None allows all keys.
+        k, v: keys and values: [batch, num_blocks, num_keys, heads, head_dim], different
+            for every block, or [batch, num_keys, heads, head_dim], the same for all
+            blocks.
+        mask: boolean mask, broadcastable to [batch, num_blocks, heads, block_size,
+            num_keys]; True where a query attends to a key. None allows all keys.
         bias: float bias, broadcastable to the same shape, or a LazyBias.
     """
 
@@ -76,8 +80,10 @@ class PartialSoftmax(NamedTuple):
     results.
 
     Attributes:
-        out: mean of the values under the softmax over these keys, [..., heads, head_dim].
-        log_sum_exp: log-sum-exp of their scores, float32 [..., heads]; MASK_VALUE without a key.
+        out: mean of the values under the softmax over these keys, [..., heads,
+            head_dim].
+        log_sum_exp: log-sum-exp of their scores, float32 [..., heads]; MASK_VALUE
+            without a key.
     """
 
     out: Array
@@ -129,30 +135,31 @@ def softmax_of_values(
     Args:
         scores: scores of each set, [..., block_size, num_keys].
         key_sets: sets with the masks and values.
-        log_sum_exp: log-sum-exp of the forward pass, [..., block_size], or None in the forward
-            pass.
+        log_sum_exp: log-sum-exp of the forward pass, [..., block_size], or None in the
+            forward pass.
         dropout: dropout of the weights.
         mix: product of the weights and values of a set.
 
     Returns:
-        The weighted mean of the values [..., block_size, head_dim], and the log-sum-exp [...,
-        block_size]. If ``log_sum_exp`` is given, the sum of the weights (1) is returned in its
-        place, because the backward pass only needs its gradient.
+        The weighted mean of the values [..., block_size, head_dim], and the log-sum-exp
+        [..., block_size]. If ``log_sum_exp`` is given, the sum of the weights (1) is
+        returned in its place, because the backward pass only needs its gradient.
     """
     scores = [_masked(*pair) for pair in zip(scores, key_sets, strict=True)]
     total: Array | float
     if log_sum_exp is None:
         maxima = [x.max(-1, keepdims=True, initial=MASK_VALUE) for x in scores]
         largest = lax.stop_gradient(functools.reduce(jnp.maximum, maxima))
-        # Above every masked score, so that its exponential is 0 even in a fully masked row.
+        # Above every masked score, so that its exponential is 0 even in a fully masked
+        # row.
         bound = jnp.maximum(largest, LEAST_SCORE)
         weights = [jnp.exp(x - bound) for x in scores]
         total = _sum_of_rows(weights)
         total = jnp.where(total > 0, total, 1.0)
         log_or_sum = (largest + jnp.log(total))[..., 0]
     else:
-        # Neither maximum nor sum is needed. Without a key, log_sum_exp is MASK_VALUE, far above the
-        # masked scores, so that their exponentials are 0.
+        # Neither maximum nor sum is needed. Without a key, log_sum_exp is MASK_VALUE,
+        # far above the masked scores, so that their exponentials are 0.
         weights, total = [jnp.exp(x - log_sum_exp[..., None]) for x in scores], 1.0
         log_or_sum = _sum_of_rows(weights)[..., 0]
     weights = [x.astype(key_sets[0].v.dtype) for x in weights]
@@ -185,9 +192,9 @@ def attend_jointly(
 
     Args:
         q: queries, not in blocks.
-        key_sets: keys [batch, num_keys, heads, head_dim], possibly with fewer heads (see
-            ``dense.dot_product_attention``); masks and biases broadcast to [batch, heads,
-            query_length, num_keys].
+        key_sets: keys [batch, num_keys, heads, head_dim], possibly with fewer heads
+            (see ``dense.dot_product_attention``); masks and biases broadcast to [batch,
+            heads, query_length, num_keys].
         scale: factor of the query-key products, possibly with a soft cap.
     """
     scores = []
@@ -197,8 +204,8 @@ def attend_jointly(
         scores.append(products if bias is None else products + bias)
 
     def mix(weights: Array, v: AnyArray) -> Array:
-        # The axes of ``dot_product_attention``, swapped afterwards: with "bhtk", XLA on CPUs would
-        # transpose the values of a decoder's cache.
+        # The axes of ``dot_product_attention``, swapped afterwards: with "bhtk", XLA on
+        # CPUs would transpose the values of a decoder's cache.
         return weighted_values(weights, v).swapaxes(1, 2)
 
     return softmax_of_values(scores, key_sets, None, None, mix).out.swapaxes(1, 2)
@@ -212,8 +219,12 @@ def merge_partial_softmaxes(softmaxes: Sequence[PartialSoftmax]) -> Float[Array,
     Returns:
         float32 [..., heads, head_dim]; zeros if no set has a key.
     """
-    shares = jax.nn.softmax(jnp.stack([softmax.log_sum_exp for softmax in softmaxes]), axis=0)
-    weighted = [x.out * share[..., None] for x, share in zip(softmaxes, shares, strict=True)]
+    shares = jax.nn.softmax(
+        jnp.stack([softmax.log_sum_exp for softmax in softmaxes]), axis=0
+    )
+    weighted = [
+        x.out * share[..., None] for x, share in zip(softmaxes, shares, strict=True)
+    ]
     return sum(weighted[1:], start=weighted[0])
 
 
@@ -250,6 +261,7 @@ def sliced_bias(
 
         rows = jax.vmap(slice_at)(starts.reshape(-1))
         rows = rows.reshape(*starts.shape, -1, num_keys)
-        return jnp.moveaxis(rows, 3, 2)  # [batch, num_blocks, heads, block_size, num_keys]
+        # [batch, num_blocks, heads, block_size, num_keys]
+        return jnp.moveaxis(rows, 3, 2)
 
     return LazyBias(slice_table, starts[:, :, None], (table,))

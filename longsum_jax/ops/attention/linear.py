@@ -3,12 +3,13 @@
     linear      weights f(q) f(k) over their sum, f = elu + 1    Katharopoulos et al. 2020, eq. 5, 7
     efficient   softmax(q over features) (softmax(k over positions) v)   Shen et al. 2021, section 3
 
-The product of keys and values comes first, [features, head_dim] per head for any length:
+The product of keys and values comes first, [features, head_dim] per head for any
+length:
 
     (f(q) f(k)^T) v  =  f(q) (f(k)^T v)
 
-No weight of a pair of tokens is computed, so that dropout of weights does not apply. Products of
-queries and keys are not scaled, as published.
+No weight of a pair of tokens is computed, so that dropout of weights does not apply.
+Products of queries and keys are not scaled, as published.
 """
 
 import jax
@@ -20,7 +21,8 @@ from longsum_jax.ops.padding import zero_padding
 from longsum_jax.ops.sequence_sharding import Axes, sum_over
 from longsum_jax.typing import AnyArray
 
-WEIGHT_FLOOR = 1e-6  # added to the sums of weights, as in the published code of linear attention
+# added to the sums of weights, as in the published code of linear attention
+WEIGHT_FLOOR = 1e-6
 
 
 def linear_attention(
@@ -85,11 +87,13 @@ def mix_by_features(
 
     Args:
         q_features, k_features: non-negative float32 features.
-        weight_floor: constant added to each query's sum of weights; gradients divide by its square.
+        weight_floor: constant added to each query's sum of weights; gradients divide by
+            its square.
         v, mask, axes: see ``linear_attention``.
 
     Returns:
-        The means in the type of ``v``; zeros on padding, and for queries whose products are all 0.
+        The means in the type of ``v``; zeros on padding, and for queries whose products
+        are all 0.
     """
     k_features = zero_padding(k_features, mask)
     # f(k)^T v summed over the positions, [batch, heads, features, head_dim].

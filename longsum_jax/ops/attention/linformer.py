@@ -8,7 +8,8 @@ from longsum_jax.typing import AnyArray
 
 
 def compress_length(
-    x: Float[AnyArray, "batch length d_model"], projection: Float[AnyArray, "num_rows max_length"]
+    x: Float[AnyArray, "batch length d_model"],
+    projection: Float[AnyArray, "num_rows max_length"],
 ) -> Float[Array, "batch num_rows d_model"]:
     """Multiplies the first ``length`` columns of ``projection`` with ``x``.
 
@@ -16,8 +17,8 @@ def compress_length(
 
     Args:
         x: states, zero on padding.
-        projection: weights shared by keys and values and by all heads ("key-value sharing" in
-            section 4).
+        projection: weights shared by keys and values and by all heads ("key-value
+            sharing" in section 4).
 
     Returns:
         Rows in the type of ``x``, summed in float32.

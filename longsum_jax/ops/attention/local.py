@@ -19,9 +19,19 @@ from longsum_jax.ops.attention.blocks import (
 from longsum_jax.ops.attention.blockwise import attend_key_sets
 from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
-from longsum_jax.ops.attention.key_sets import FOLDED_MASK, KeySet, WeightDropout, sliced_bias
+from longsum_jax.ops.attention.key_sets import (
+    FOLDED_MASK,
+    KeySet,
+    WeightDropout,
+    sliced_bias,
+)
 from longsum_jax.ops.padding import append_zeros, zero_padding
-from longsum_jax.ops.sequence_sharding import Axes, count_shards, first_position, sum_over
+from longsum_jax.ops.sequence_sharding import (
+    Axes,
+    count_shards,
+    first_position,
+    sum_over,
+)
 from longsum_jax.typing import AnyArray
 
 # A window of one block and its neighbors
@@ -32,11 +42,14 @@ def local_block_size(radius: int) -> int:
     return max(8, radius + -radius % 8)
 
 
-def local_distances(block_size: int, radius: int) -> Int[np.ndarray, "block_size window"]:
+def local_distances(
+    block_size: int, radius: int
+) -> Int[np.ndarray, "block_size window"]:
     """Returns key position - query position in the block layout of ``local_attention``.
 
-    A bias for ``local_attention`` is one float per head and entry of this array. ``window`` is
-    block_size (1 + 2 ceil(radius / block_size)); keys farther than ``radius`` are masked.
+    A bias for ``local_attention`` is one float per head and entry of this array.
+    ``window`` is block_size (1 + 2 ceil(radius / block_size)); keys farther than
+    ``radius`` are masked.
     """
     sides = -(-radius // block_size)
     keys = np.arange(-sides * block_size, (sides + 1) * block_size)
@@ -62,40 +75,46 @@ def local_attention(
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends to the tokens within ``radius`` positions and to ``extra`` keys, in one softmax.
 
-    This is the local attention of LongT5 (Guo et al. 2022, section 3.1) and, with ``extra``, the
-    core of its transient global attention and of Longformer's attention (Beltagy et al. 2020,
-    section 3.1).
+    This is the local attention of LongT5 (Guo et al. 2022, section 3.1) and, with
+    ``extra``, the core of its transient global attention and of Longformer's attention
+    (Beltagy et al. 2020, section 3.1).
 
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens.
         radius: number of tokens to each side; may be traced if ``max_radius`` is given.
-        max_radius: upper bound of a traced ``radius``; it determines the layout in blocks.
-        block_size: number of tokens of a block; defaults to ``local_block_size`` of the maximum
-            radius.
+        max_radius: upper bound of a traced ``radius``; it determines the layout in
+            blocks.
+        block_size: number of tokens of a block; defaults to ``local_block_size`` of the
+            maximum radius.
         bias: bias of the window's scores, one float per head and entry of
             ``local_distances(block_size, max_radius or radius)``.
         key_mask: True on tokens that may be attended to; default ``mask``.
-        extra: additional keys, for all tokens or for each block (``KeySet``), with mask and bias.
+        extra: additional keys, for all tokens or for each block (``KeySet``), with mask
+            and bias.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
-        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
-            blocks.
-        fused: kernel for this attention; not with a traced ``radius``, biases or ``dropout``, and
-            only for ``extra`` keys that all tokens share.
+        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards
+            of whole blocks.
+        fused: kernel for this attention; not with a traced ``radius``, biases or
+            ``dropout``, and only for ``extra`` keys that all tokens share.
 
     Returns:
         The attended values in the type of ``v``; zeros for padding.
     """
     if fused is not None:
         tokens, key_mask = QKV(q, k, v), mask if key_mask is None else key_mask
-        out = _attend_in_rows(tokens, key_mask, cast(int, radius), extra, scale, fused, axes)
+        out = _attend_in_rows(
+            tokens, key_mask, cast(int, radius), extra, scale, fused, axes
+        )
         return zero_padding(out, mask)
     widest = cast(int, radius) if max_radius is None else max_radius
     if block_size is None:
         block_size = local_block_size(widest)
     if widest < 0:
-        raise InputError(f"the attention radius is {widest}; it must be 0 or more tokens")
+        raise InputError(
+            f"the attention radius is {widest}; it must be 0 or more tokens"
+        )
     check_block_size(block_size)
     distances = local_distances(block_size, widest)
     sides = -(-widest // block_size)
@@ -109,8 +128,8 @@ def local_attention(
     def windows(x: AnyArray) -> Array:
         return neighbors(to_blocks(x, block_size), sides, sides, axes)
 
-    # The radius is a bias, the same for all blocks. The boolean mask then depends on keys only, and
-    # ``blockwise`` folds it into the products on CPUs.
+    # The radius is a bias, the same for all blocks. The boolean mask then depends on
+    # keys only, and ``blockwise`` folds it into the products on CPUs.
     within_radius = abs(distances[:, window]) <= radius
     window_bias = 0.0 if bias is None else bias[:, :, window]
     reach = jnp.where(within_radius, window_bias, FOLDED_MASK)
@@ -153,7 +172,8 @@ def _attend_in_rows(
     length = key_mask.shape[1]
     size = row_size(length, margin=2 * radius, multiple=8)
     num_rows = -(-length // size)
-    margin = radius if num_rows * count_shards(axes) > 1 else 0  # a single row has no neighbors
+    # a single row has no neighbors
+    margin = radius if num_rows * count_shards(axes) > 1 else 0
 
     # [batch, length, ...] -> [batch, num_rows, size + 2 margin, ...]
     def rows(x: AnyArray) -> Array:
@@ -174,26 +194,31 @@ def transient_blocks(
 ) -> tuple[Int[Array, "batch length"], Bool[Array, "batch num_globals"]]:
     """Assigns tokens to blocks of ``size``, whose sums are LongT5's global tokens.
 
-    Guo et al. 2022, section 3.2. Tokens after the last full block of their row belong to that
-    block; a row without a full block has none. A block is full if its last token is real, and the
-    first blocks count as the full ones, as in transformers.
+    Guo et al. 2022, section 3.2. Tokens after the last full block of their row belong
+    to that block; a row without a full block has none. A block is full if its last
+    token is real, and the first blocks count as the full ones, as in transformers.
 
     Args:
         mask: True on real tokens.
         size: number of tokens of a block; ``num_globals`` is length // size.
 
     Returns:
-        block_ids: int32 block of every token, -1 for padding and for tokens without a block.
+        block_ids: int32 block of every token, -1 for padding and for tokens without a
+            block.
         global_mask: True on the blocks that the row fills.
     """
     position = jnp.arange(mask.shape[1])
     num_full = (mask & _ends_block(position, size)).sum(1)
-    block_ids = jnp.where(mask, jnp.minimum(position // size, num_full[:, None] - 1), -1)
+    block_ids = jnp.where(
+        mask, jnp.minimum(position // size, num_full[:, None] - 1), -1
+    )
     global_mask = jnp.arange(mask.shape[1] // size) <= block_ids.max(1)[:, None]
     return block_ids.astype(jnp.int32), global_mask
 
 
-def _ends_block(positions: Int[AnyArray, " length"], size: int) -> Bool[Array, " length"]:
+def _ends_block(
+    positions: Int[AnyArray, " length"], size: int
+) -> Bool[Array, " length"]:
     """Returns True for the last position of each block."""
     return positions % size == size - 1
 
@@ -264,8 +289,8 @@ def _columns(mask: AnyArray, x: AnyArray) -> AnyArray:
 def side_distances(num_globals: int) -> Int[np.ndarray, " entries"]:
     """Returns all values of global block - query block, from 1 - num_globals to num_globals.
 
-    A query without a block counts as block -1. A ``side_bias`` is one float per head and entry of
-    this array, which has 2 num_globals entries.
+    A query without a block counts as block -1. A ``side_bias`` is one float per head
+    and entry of this array, which has 2 num_globals entries.
     """
     return np.arange(2 * num_globals) - (num_globals - 1)
 
@@ -291,10 +316,12 @@ def transient_global_attention(
 
     Args:
         tokens: arrays [batch, length, heads, head_dim].
-        mask, radius, block_size, bias, scale, dropout, axes, fused: see ``local_attention``.
+        mask, radius, block_size, bias, scale, dropout, axes, fused: see
+            ``local_attention``.
         block_ids: blocks of the tokens, from ``transient_blocks``.
-        global_keys: keys and values [batch, num_globals, heads, head_dim] of the (normalized)
-            ``block_sums``, masked by the ``global_mask`` of ``transient_blocks``.
+        global_keys: keys and values [batch, num_globals, heads, head_dim] of the
+            (normalized) ``block_sums``, masked by the ``global_mask`` of
+            ``transient_blocks``.
         side_bias: bias of the scores of global tokens, one float per head and entry of
             ``side_distances(num_globals)``.
 
@@ -305,8 +332,11 @@ def transient_global_attention(
         block_size = local_block_size(radius)
     num_globals = global_keys.k.shape[1]
     if side_bias is not None:
-        starts = num_globals - 1 - to_blocks(block_ids, block_size)  # entry of global block 0
-        global_keys = global_keys._replace(bias=sliced_bias(side_bias, starts, num_globals))
+        # entry of global block 0
+        starts = num_globals - 1 - to_blocks(block_ids, block_size)
+        global_keys = global_keys._replace(
+            bias=sliced_bias(side_bias, starts, num_globals)
+        )
     return local_attention(
         *tokens,
         mask,

@@ -48,7 +48,9 @@ def scatter_positions(
         indices, axes: see ``gather_positions``.
     """
     indices = _shard_positions(indices, x.shape[1], axes)
-    scatter = jax.vmap(lambda x, rows, i: x.at[i].set(rows.astype(x.dtype), mode="drop"))
+    scatter = jax.vmap(
+        lambda x, rows, i: x.at[i].set(rows.astype(x.dtype), mode="drop")
+    )
     return scatter(x, rows, indices)
 
 
@@ -76,20 +78,21 @@ def longformer_attention(
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends from tokens to a window and the global tokens, and from global tokens to all keys.
 
-    Beltagy et al. 2020, section 3.1. Global tokens have separate projections. A global token inside
-    a window counts once.
+    Beltagy et al. 2020, section 3.1. Global tokens have separate projections. A global
+    token inside a window counts once.
 
     Args:
-        tokens: projections for local attention, arrays [batch, length, heads, head_dim].
-        global_tokens: projections for global attention: queries [batch, num_globals, heads,
-            head_dim] of the rows at ``global_indices`` (``gather_positions``), keys and values
-            [batch, length, heads, head_dim] of all tokens.
+        tokens: projections for local attention, arrays [batch, length, heads,
+            head_dim].
+        global_tokens: projections for global attention: queries [batch, num_globals,
+            heads, head_dim] of the rows at ``global_indices`` (``gather_positions``),
+            keys and values [batch, length, heads, head_dim] of all tokens.
         mask: True on real tokens.
-        global_indices: positions, each at most once per row; -1 or the index of padding stands for
-            no token.
+        global_indices: positions, each at most once per row; -1 or the index of padding
+            stands for no token.
         radius: half of Hugging Face's ``attention_window``; see ``local_attention``.
-        max_radius, block_size, scale, dropout, axes, fused: see ``local_attention``; the queries of
-            the few global tokens use the reference implementation.
+        max_radius, block_size, scale, dropout, axes, fused: see ``local_attention``;
+            the queries of the few global tokens use the reference implementation.
         bias: bias of the window, see ``local_attention``; global keys have no bias.
 
     Returns:

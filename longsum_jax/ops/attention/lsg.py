@@ -5,16 +5,18 @@ For each block of queries the keys are [globals | sparse keys to the left | spar
 | three blocks], all in one softmax, in memory linear in the length. ``ops.attention.lsg_selection``
 makes the sparse keys.
 
-This module corrects three defects of the published code, following the text of the paper:
+This module corrects three defects of the published code, following the text of the
+paper:
 
-- Every query attends to the ``sparse_block_size`` sparse keys nearest to its local window on either
-  side, once each, for every factor that divides the block. The published code is wrong if the
-  factor is the block size or if ``sparse_block_size`` is below 3/4 of block_size / factor, and
-  raises an error if block_size / factor is odd.
+- Every query attends to the ``sparse_block_size`` sparse keys nearest to its local
+  window on either side, once each, for every factor that divides the block. The
+  published code is wrong if the factor is the block size or if ``sparse_block_size`` is
+  below 3/4 of block_size / factor, and raises an error if block_size / factor is odd.
 - Causal attention also works for short inputs; the published code raises an error.
 - No query attends to padding; in the published code ``bos_pooling`` does.
 
-``reference_quirks`` reproduces the defects of the published code, for comparison with it.
+``reference_quirks`` reproduces the defects of the published code, for comparison with
+it.
 """
 
 from collections.abc import Sequence
@@ -26,8 +28,17 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Shaped
 
 from longsum_jax.errors import InputError, did_you_mean
-from longsum_jax.ops.attention.blocks import check_block_size, from_blocks, overlapping, to_blocks
-from longsum_jax.ops.attention.blockwise import attend_key_sets, attend_shared_keys, max_score_bytes
+from longsum_jax.ops.attention.blocks import (
+    check_block_size,
+    from_blocks,
+    overlapping,
+    to_blocks,
+)
+from longsum_jax.ops.attention.blockwise import (
+    attend_key_sets,
+    attend_shared_keys,
+    max_score_bytes,
+)
 from longsum_jax.ops.attention.dense import QKV, Scale
 from longsum_jax.ops.attention.fused import FusedAttention, fused_key_sets, row_size
 from longsum_jax.ops.attention.key_sets import KeySet, WeightDropout, split_dropout
@@ -44,7 +55,8 @@ from longsum_jax.ops.remat import SAVE_MARKED_POLICY
 from longsum_jax.ops.sequence_sharding import Axes, count_shards, sum_over
 from longsum_jax.typing import AnyArray
 
-# With smaller pieces, the overlap of neighboring pieces would be larger than the pieces.
+# With smaller pieces, the overlap of neighboring pieces would be larger than the
+# pieces.
 MIN_PIECE_BLOCKS = 8
 
 
@@ -52,16 +64,18 @@ class LsgSpec(NamedTuple):
     """The static options of LSG attention.
 
     Attributes:
-        block_size: number of tokens of a block; the window is the block of the query and both
-            neighbors.
-        sparse_block_size: number of sparse keys on either side of the window; 0 for none.
-        sparsity_factor: number of tokens per sparse key, a divisor of ``block_size``; 0 for no
-            sparse keys.
-        sparsity_type: selection of the sparse keys, see ``ops.attention.lsg_selection``.
+        block_size: number of tokens of a block; the window is the block of the query
+            and both neighbors.
+        sparse_block_size: number of sparse keys on either side of the window; 0 for
+            none.
+        sparsity_factor: number of tokens per sparse key, a divisor of ``block_size``; 0
+            for no sparse keys.
+        sparsity_type: selection of the sparse keys, see
+            ``ops.attention.lsg_selection``.
         causal: True if queries attend to no later token.
-        reference_quirks: True to reproduce defects of the published code: with a factor equal to
-            the block size the right sparse keys begin two blocks too early, ``bos_pooling`` attends
-            to padding, and outputs of padding are not zeros.
+        reference_quirks: True to reproduce defects of the published code: with a factor
+            equal to the block size the right sparse keys begin two blocks too early,
+            ``bos_pooling`` attends to padding, and outputs of padding are not zeros.
     """
 
     block_size: int
@@ -75,7 +89,8 @@ class LsgSpec(NamedTuple):
         """Returns the selection of sparse keys; None for type "none" or a size or factor of 0.
 
         Raises:
-            InputError: an unknown type, negative sizes, or a factor that does not divide the block.
+            InputError: an unknown type, negative sizes, or a factor that does not
+                divide the block.
         """
         if self.sparsity_type not in SELECTIONS:
             raise InputError(
@@ -86,8 +101,14 @@ class LsgSpec(NamedTuple):
         for name in ("sparse_block_size", "sparsity_factor"):
             value = getattr(self, name)
             if value < 0:
-                raise InputError(f"{name} is {value}; it must be 0 (no sparse keys) or more")
-        if self.sparsity_type == "none" or not self.sparse_block_size or not self.sparsity_factor:
+                raise InputError(
+                    f"{name} is {value}; it must be 0 (no sparse keys) or more"
+                )
+        if (
+            self.sparsity_type == "none"
+            or not self.sparse_block_size
+            or not self.sparsity_factor
+        ):
             return None
         if self.block_size % self.sparsity_factor:
             raise InputError(
@@ -123,14 +144,15 @@ def lsg_attention(
     axes: Axes = (),
     fused: FusedAttention | None = None,
 ) -> tuple[
-    Float[Array, "batch length heads head_dim"], Float[AnyArray, "batch num_globals heads head_dim"]
+    Float[Array, "batch length heads head_dim"],
+    Float[AnyArray, "batch num_globals heads head_dim"],
 ]:
     """Attends to global tokens, a window of three blocks, and sparse keys on both sides of it.
 
-    Condevaux and Harispe 2022, section 3. Global tokens attend to all tokens. A text of at most two
-    blocks gets dense attention. Causal attention has a window of two blocks, and sparse keys on the
-    left only. Its global tokens are keys but, as published, attend to nothing: their output is
-    their query.
+    Condevaux and Harispe 2022, section 3. Global tokens attend to all tokens. A text of
+    at most two blocks gets dense attention. Causal attention has a window of two
+    blocks, and sparse keys on the left only. Its global tokens are keys but, as
+    published, attend to nothing: their output is their query.
 
     Args:
         tokens: arrays [batch, length, heads, head_dim].
@@ -139,15 +161,16 @@ def lsg_attention(
         spec: sizes and selection of the keys.
         key_mask: True on tokens that may be attended to; default ``mask``.
         projections: result of ``lsh_projections``, for the selection "lsh".
-        bias: bias of the window's scores; globals and sparse keys have none. Shape [heads,
-            block_size, 3 * block_size], one number for each entry of ``local_distances(block_size,
-            block_size)``; or [heads, length, length] for at most two blocks.
+        bias: bias of the window's scores; globals and sparse keys have none. Shape
+            [heads, block_size, 3 * block_size], one number for each entry of
+            ``local_distances(block_size, block_size)``; or [heads, length, length] for
+            at most two blocks.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
-        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
-            blocks; ``bias`` then has the first of its two shapes.
-        fused: kernel for the attention of the tokens in texts of more than two blocks; not with
-            ``bias`` or ``dropout``.
+        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards
+            of whole blocks; ``bias`` then has the first of its two shapes.
+        fused: kernel for the attention of the tokens in texts of more than two blocks;
+            not with ``bias`` or ``dropout``.
 
     Returns:
         Outputs of the tokens and of the global tokens, in the type of ``tokens.v``.
@@ -165,13 +188,17 @@ def lsg_attention(
     # Every token is then in the window of every other, so that attention is dense.
     if q.shape[1] <= 2 * block_size and not axes:
         key_sets = [globals_, _all_keys(k, v, key_mask, bias, causal)]
-        out = attend_key_sets(q[:, None], key_sets, scale=scale, dropout=token_dropout)[:, 0]
+        out = attend_key_sets(q[:, None], key_sets, scale=scale, dropout=token_dropout)[
+            :, 0
+        ]
     else:
         runs = [_window(k, v, key_mask, block_size, bias, causal)]
         if selection:
             first_query = _first_row(q, axes)
             blocks = (to_blocks(x, block_size) for x in (k, v, key_mask))
-            text_k, text_v, text_mask = (from_blocks(x, x.shape[1] * block_size) for x in blocks)
+            text_k, text_v, text_mask = (
+                from_blocks(x, x.shape[1] * block_size) for x in blocks
+            )
             sparse = sparse_keys(
                 text_k,
                 text_v,
@@ -210,10 +237,10 @@ def lsg_self_attention(
     """Attends as a standalone layer, for models without learned global tokens: the first token is
     the global one.
 
-    This is the layer that the authors of LSG (Condevaux and Harispe 2022) published with their
-    models: every token attends to the first one, once, and the first one to all. A text of at most
-    two blocks gets dense attention. In causal attention the first token attends only to itself; in
-    the published layer it sees all later tokens.
+    This is the layer that the authors of LSG (Condevaux and Harispe 2022) published
+    with their models: every token attends to the first one, once, and the first one to
+    all. A text of at most two blocks gets dense attention. In causal attention the
+    first token attends only to itself; in the published layer it sees all later tokens.
 
     Args:
         tokens: arrays [batch, length, heads, head_dim].
@@ -229,9 +256,12 @@ def lsg_self_attention(
         InputError: see ``LsgSpec.selection``.
     """
     first = QKV(*(x[:, :1] for x in tokens))
-    # The first token is a key through ``global_tokens``, so the window must not count it again.
+    # The first token is a key through ``global_tokens``, so the window must not count
+    # it again.
     behind = mask & (jnp.arange(mask.shape[1]) > 0)
-    out, first_out = lsg_attention(tokens, first, mask, spec, key_mask=behind, **options)
+    out, first_out = lsg_attention(
+        tokens, first, mask, spec, key_mask=behind, **options
+    )
     return out if spec.causal else jnp.concatenate([first_out, out[:, 1:]], 1)
 
 
@@ -254,8 +284,8 @@ def _all_keys(
     return KeySet(k, v, mask, bias)
 
 
-# Runs of keys. Blocks of 4 tokens, a factor of 2 (so 2 sparse keys stand for a block), and 3 sparse
-# keys on either side. Query block n = 3 of a text of 8 blocks:
+# Runs of keys. Blocks of 4 tokens, a factor of 2 (so 2 sparse keys stand for a block),
+# and 3 sparse keys on either side. Query block n = 3 of a text of 8 blocks:
 #
 #     tokens         |0...|1...|2...|3...|4...|5...|6...|7...|
 #     window                   [2    3    4  ]                     first = -1, blocks = 3
@@ -265,23 +295,25 @@ def _all_keys(
 #     right run                               [5 5'  6 6']         first = +2, blocks = 2
 #       of it used                             5 5'  6             the first 3
 #
-# Every run is a fixed number of neighboring blocks, so that it is built from shifted slices without
-# a gather; blocks beyond the ends of the sequence are masked.
+# Every run is a fixed number of neighboring blocks, so that it is built from shifted
+# slices without a gather; blocks beyond the ends of the sequence are masked.
 
 
 class _BlockRun(NamedTuple):
     """A run of neighboring blocks of keys for every block of queries.
 
-    Block n of the queries attends to blocks n + first to n + first + blocks - 1 of the keys. A
-    block of keys has ``step`` entries, which are tokens or sparse keys.
+    Block n of the queries attends to blocks n + first to n + first + blocks - 1 of the
+    keys. A block of keys has ``step`` entries, which are tokens or sparse keys.
 
     Attributes:
         k, v: keys and values of all blocks.
-        key_mask: boolean mask [batch, num_blocks, step], or with a last axis of heads or 1.
-        first, blocks: first block relative to the block of the queries, and number of blocks.
+        key_mask: boolean mask [batch, num_blocks, step], or with a last axis of heads
+            or 1.
+        first, blocks: first block relative to the block of the queries, and number of
+            blocks.
         used: slice of a run's keys that is used, if it is not a whole number of blocks.
-        mask, bias: mask and bias for queries of a block and keys of a run, broadcastable to [batch,
-            num_blocks, heads, block_size, num_keys].
+        mask, bias: mask and bias for queries of a block and keys of a run,
+            broadcastable to [batch, num_blocks, heads, block_size, num_keys].
     """
 
     k: Float[Array, "batch num_blocks step heads head_dim"]
@@ -322,7 +354,9 @@ def _window(
     causal: bool,
 ) -> _BlockRun:
     """Returns the block of each query, the previous one and, unless ``causal``, the next one."""
-    count, mask = (2, jnp.tri(size, 2 * size, size, dtype=bool)) if causal else (3, None)
+    count, mask = (
+        (2, jnp.tri(size, 2 * size, size, dtype=bool)) if causal else (3, None)
+    )
     if bias is not None:
         bias = bias[None, None, :, :, : count * size]
     k, v, key_mask = (to_blocks(x, size) for x in (k, v, key_mask))
@@ -337,12 +371,15 @@ def _side_runs(
     k, v, mask = (to_blocks(x, step) for x in sparse)
     after = 0 if selection.reference_quirks and step == 1 else 2
     total = k.shape[1] * count_shards(axes)
-    blocks = min(-(-count // step), total - after)  # farther blocks are always out of range
+    # farther blocks are always out of range
+    blocks = min(-(-count // step), total - after)
     if blocks < 1:
         return []
     count = min(count, blocks * step)
     left = _BlockRun(k, v, mask, -1 - blocks, blocks, slice(-count, None))
-    return [left] if causal else [left, _BlockRun(k, v, mask, after, blocks, slice(count))]
+    return (
+        [left] if causal else [left, _BlockRun(k, v, mask, after, blocks, slice(count))]
+    )
 
 
 def _attend_runs(
@@ -355,7 +392,8 @@ def _attend_runs(
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
     """Attends from blocks of queries to their runs of keys, some blocks at a time.
 
-    A run copies its keys ``blocks`` times; all runs at once would take that much more memory.
+    A run copies its keys ``blocks`` times; all runs at once would take that much more
+    memory.
     """
     blocks, pieces = q.shape[1], _count_pieces(q, runs)
     size = -(-blocks // pieces)
@@ -365,7 +403,9 @@ def _attend_runs(
         key_sets = [globals_]
         for i, run in enumerate(runs):
             key_sets.append(run.key_set(*arrays[3 * i : 3 * i + 3]))
-        return attend_key_sets(q, key_sets, scale=scale, dropout=dropout and dropout.fold(number))
+        return attend_key_sets(
+            q, key_sets, scale=scale, dropout=dropout and dropout.fold(number)
+        )
 
     arrays = [overlapping(q, 0, size, 0, pieces, axes)]
     for run in runs:
@@ -381,12 +421,13 @@ def _attend_runs(
 class _RunPattern(NamedTuple):
     """The pattern of rows of blocks (``fused.Pattern``): the keys of several runs, in sequence.
 
-    Query block n of a row reads the entries n * step + first to n * step + end - 1 of a run, and
-    all keys after the runs.
+    Query block n of a row reads the entries n * step + first to n * step + end - 1 of a
+    run, and all keys after the runs.
 
     Attributes:
         block_size: number of tokens of a block.
-        runs: number of keys in a row, step, first and end of each run; the window comes first.
+        runs: number of keys in a row, step, first and end of each run; the window comes
+            first.
         causal: True if queries see no later keys of the window.
     """
 
@@ -399,7 +440,8 @@ class _RunPattern(NamedTuple):
         start = 0
         reads: AnyArray | bool = False
         for number, (num_keys, step, first, end) in enumerate(self.runs):
-            factor = self.block_size // step  # compared in tokens, which needs no division
+            # compared in tokens, which needs no division
+            factor = self.block_size // step
             offsets = (keys - start) * factor - block
             in_run = (offsets >= first * factor) & (offsets < end * factor)
             if self.causal and number == 0:
@@ -417,14 +459,19 @@ def _attend_in_rows(
     fused: FusedAttention,
     axes: Axes,
 ) -> Float[Array, "batch num_blocks block_size heads head_dim"]:
-    """Computes ``_attend_runs`` by a kernel, in rows of several blocks with all keys of their
-    runs."""
+    """Computes ``_attend_runs`` by a kernel, in rows of several blocks with all keys of
+    their runs.
+    """
     num_blocks, block_size = q.shape[1:3]
     margin = block_size * (max(run.blocks for run in runs) - 1)
-    size = row_size(num_blocks * block_size, margin=margin, multiple=block_size) // block_size
+    size = (
+        row_size(num_blocks * block_size, margin=margin, multiple=block_size)
+        // block_size
+    )
     num_rows = -(-num_blocks // size)
 
-    # [num_rows, batch, row_blocks, step, ...] -> [batch, num_rows, row_blocks * step, ...]
+    # [num_rows, batch, row_blocks, step, ...] -> [batch, num_rows, row_blocks * step,
+    # ...]
     def rows(x: Array) -> Array:
         return x.swapaxes(0, 1).reshape(x.shape[1], num_rows, -1, *x.shape[4:])
 
@@ -437,7 +484,9 @@ def _attend_in_rows(
         reads.append((k.shape[2], step, first, end))
     pattern = _RunPattern(block_size, tuple(reads), causal=runs[0].mask is not None)
     q_rows = rows(overlapping(q, 0, size, 0, num_rows, ()))
-    out = fused_key_sets(q_rows, [*key_sets, globals_], fused, pattern=pattern, scale=scale)
+    out = fused_key_sets(
+        q_rows, [*key_sets, globals_], fused, pattern=pattern, scale=scale
+    )
     return out.reshape(len(q), -1, *q.shape[2:])[:, :num_blocks]
 
 
@@ -445,14 +494,18 @@ def _of_scores(
     mask: Bool[Array, "batch num_runs num_keys *mask_heads"],
 ) -> Bool[Array, "batch num_runs mask_heads 1 num_keys"]:
     """Returns the mask of keys in the layout of scores."""
-    return mask[:, :, None, None] if mask.ndim == 3 else mask.swapaxes(2, 3)[:, :, :, None]
+    return (
+        mask[:, :, None, None] if mask.ndim == 3 else mask.swapaxes(2, 3)[:, :, :, None]
+    )
 
 
 def _count_pieces(q: AnyArray, runs: Sequence[_BlockRun]) -> int:
     """Returns the number of pieces: limited scores, and no piece shorter than its overlap."""
     batch, blocks, size, heads, _ = q.shape
     width = sum(run.k.shape[2] * run.blocks for run in runs)
-    most = max(MIN_PIECE_BLOCKS, max_score_bytes() // (4 * batch * size * heads * width))
+    most = max(
+        MIN_PIECE_BLOCKS, max_score_bytes() // (4 * batch * size * heads * width)
+    )
     shared = max(run.blocks - 1 for run in runs)
     return max(1, min(-(-blocks // most), blocks // shared))
 

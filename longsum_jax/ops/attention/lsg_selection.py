@@ -1,8 +1,9 @@
 """Sparse keys of LSG attention: fewer keys by a factor, selected separately for each head.
 
-A selection (Condevaux and Harispe 2022, section 3.2) reduces groups of tokens to fewer keys: some
-of the tokens (``norm``, ``stride``, ``block_stride``), means of neighbors (``pooling``,
-``bos_pooling``), or means of similar tokens (``lsh``). Selected keys stay in the order of the text.
+A selection (Condevaux and Harispe 2022, section 3.2) reduces groups of tokens to fewer
+keys: some of the tokens (``norm``, ``stride``, ``block_stride``), means of neighbors
+(``pooling``, ``bos_pooling``), or means of similar tokens (``lsh``). Selected keys stay
+in the order of the text.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +19,9 @@ from longsum_jax.ops.attention.dense import Scale, masked_softmax, scaled_scores
 from longsum_jax.ops.platform import target_platform
 from longsum_jax.typing import AnyArray
 
-SparsityType = Literal["none", "norm", "lsh", "pooling", "stride", "block_stride", "bos_pooling"]
+SparsityType = Literal[
+    "none", "norm", "lsh", "pooling", "stride", "block_stride", "bos_pooling"
+]
 SELECTIONS: tuple[str, ...] = get_args(SparsityType)
 
 
@@ -29,9 +32,10 @@ class Selection(NamedTuple):
         sparsity_type: selection method, one of ``SELECTIONS``.
         factor: number of tokens per sparse key; it divides ``block_size``.
         block_size: number of tokens of a block; lengths are multiples of it.
-        chunk: number of tokens from which ``norm`` and ``lsh`` select, see ``chunk_size``.
-        reference_quirks: True if ``bos_pooling`` makes keys for groups that are only padding, as in
-            the published code.
+        chunk: number of tokens from which ``norm`` and ``lsh`` select, see
+            ``chunk_size``.
+        reference_quirks: True if ``bos_pooling`` makes keys for groups that are only
+            padding, as in the published code.
     """
 
     sparsity_type: SparsityType
@@ -49,7 +53,8 @@ class Selection(NamedTuple):
 class SparseKeys(NamedTuple):
     """Sparse keys and values; the mask is True on keys with a real token.
 
-    ``num_keys`` is length / factor; ``mask_heads`` is heads, or 1 for the same mask in all heads.
+    ``num_keys`` is length / factor; ``mask_heads`` is heads, or 1 for the same mask in
+    all heads.
     """
 
     k: Float[Array, "batch num_keys heads head_dim"]
@@ -60,12 +65,15 @@ class SparseKeys(NamedTuple):
 def chunk_size(block_size: int, sparse_block_size: int, factor: int) -> int:
     """Returns the number of tokens from which ``norm`` and ``lsh`` select.
 
-    It is min(block_size, sparse_block_size), or the next smaller size that fits: a multiple of the
-    factor that divides the block, so that no chunk reaches into a block in which it is not used.
+    It is min(block_size, sparse_block_size), or the next smaller size that fits: a
+    multiple of the factor that divides the block, so that no chunk reaches into a block
+    in which it is not used.
     """
     step = block_size // factor
     largest = max(1, min(block_size, sparse_block_size) // factor)
-    return factor * max(size for size in range(1, min(step, largest) + 1) if step % size == 0)
+    return factor * max(
+        size for size in range(1, min(step, largest) + 1) if step % size == 0
+    )
 
 
 def sparse_keys(
@@ -84,7 +92,8 @@ def sparse_keys(
         k, v: keys and values; the length is a multiple of the block size.
         mask: False on padding.
         selection: type and sizes of the selection.
-        first_query: query of the first token, which determines the weights of ``bos_pooling``.
+        first_query: query of the first token, which determines the weights of
+            ``bos_pooling``.
         scale: factor of the products with it.
         projections: random directions for ``lsh``, see ``lsh_projections``.
     """
@@ -93,8 +102,8 @@ def sparse_keys(
     sparsity_type = selection.sparsity_type
     if sparsity_type == "lsh" and selection.clusters >= 2:
         return _clusters(k, v, mask, selection, projections)
-    # A single cluster of "lsh" has no directions to choose from; the published code also pools
-    # here.
+    # A single cluster of "lsh" has no directions to choose from; the published code
+    # also pools here.
     if sparsity_type in ("bos_pooling", "lsh"):
         return _bos_pooled(k, v, mask, selection, first_query, scale)
     if sparsity_type == "norm":
@@ -122,7 +131,8 @@ def _largest(k: Array, v: Array, mask: Array, selection: Selection) -> SparseKey
     """Selects the keys of largest norm in each chunk, and padding only if real keys are too few."""
     k, v, mask = (_groups(x, selection.chunk) for x in (k, v, mask[..., None]))
     squares = jnp.square(lax.stop_gradient(k).astype(jnp.float32)).sum(-1)
-    squares = jnp.where(mask, squares, -1).swapaxes(2, 3)  # [batch, num_chunks, heads, chunk]
+    # [batch, num_chunks, heads, chunk]
+    squares = jnp.where(mask, squares, -1).swapaxes(2, 3)
     # Sorts and gathers are slow on accelerators, small products on CPUs.
     pick = _gathered_largest if target_platform() == "cpu" else _multiplied_largest
     take = pick(squares, selection.clusters)
@@ -131,12 +141,14 @@ def _largest(k: Array, v: Array, mask: Array, selection: Selection) -> SparseKey
     return SparseKeys(k, v, is_key[..., 0] > 0)
 
 
-# Selects, from an array [batch, num_chunks, chunk, heads, width], the tokens that represent a
-# chunk.
+# Selects, from an array [batch, num_chunks, chunk, heads, width], the tokens that
+# represent a chunk.
 _Take = Callable[[AnyArray], Array]
 
 
-def _gathered_largest(x: Float[AnyArray, "batch num_chunks heads chunk"], count: int) -> _Take:
+def _gathered_largest(
+    x: Float[AnyArray, "batch num_chunks heads chunk"], count: int
+) -> _Take:
     """Returns a function that gathers the ``count`` largest of each chunk, in their order."""
     _, indices = lax.top_k(x, count)
     # [batch, num_chunks, count, heads, 1], in the order of the text
@@ -144,7 +156,9 @@ def _gathered_largest(x: Float[AnyArray, "batch num_chunks heads chunk"], count:
     return lambda x: jnp.take_along_axis(x, indices, axis=2)
 
 
-def _multiplied_largest(x: Float[AnyArray, "batch num_chunks heads chunk"], count: int) -> _Take:
+def _multiplied_largest(
+    x: Float[AnyArray, "batch num_chunks heads chunk"], count: int
+) -> _Take:
     """Returns the function of ``_gathered_largest``, computed by comparisons and a product."""
     order = np.arange(x.shape[-1])
     is_first = order < order[:, None]  # ties are won by the earlier entry
@@ -158,7 +172,9 @@ def _multiplied_largest(x: Float[AnyArray, "batch num_chunks heads chunk"], coun
 
     def take(x: AnyArray) -> Array:
         picked = is_output.astype(x.dtype)
-        return jnp.einsum("bnhsc,bnchk->bnshk", picked, x, precision=lax.Precision.HIGHEST)
+        return jnp.einsum(
+            "bnhsc,bnchk->bnshk", picked, x, precision=lax.Precision.HIGHEST
+        )
 
     return take
 
@@ -179,10 +195,14 @@ def _strided(
 
     def take(x: Array) -> Array:
         groups = _groups(x, size)
-        of_heads = [groups[:, :, start : start + run, head] for head, start in enumerate(starts)]
+        of_heads = [
+            groups[:, :, start : start + run, head] for head, start in enumerate(starts)
+        ]
         return _join_groups(jnp.stack(of_heads, 3))
 
-    return SparseKeys(take(k), take(v), take(jnp.broadcast_to(mask[..., None], k.shape[:3])))
+    return SparseKeys(
+        take(k), take(v), take(jnp.broadcast_to(mask[..., None], k.shape[:3]))
+    )
 
 
 def _pooled(k: Array, v: Array, mask: Array, factor: int) -> SparseKeys:
@@ -205,11 +225,15 @@ def _bos_pooled(
     factor = selection.factor
     mask = _groups(mask, factor)[:, :, None]
     groups = _groups(k, factor)
-    scores = jnp.einsum("bhk,bnchk->bnhc", first_query, groups, preferred_element_type=jnp.float32)
+    scores = jnp.einsum(
+        "bhk,bnchk->bnhc", first_query, groups, preferred_element_type=jnp.float32
+    )
     if selection.reference_quirks:
         # The published masks of a group sum to minus infinity, which counts as no mask.
         lowest = jnp.finfo(jnp.float32).min
-        weights = jax.nn.softmax(scaled_scores(scores, scale) + jnp.where(mask, 0, lowest))
+        weights = jax.nn.softmax(
+            scaled_scores(scores, scale) + jnp.where(mask, 0, lowest)
+        )
         key_mask = jnp.ones_like(mask[..., 0])
     else:
         weights = masked_softmax(scaled_scores(scores, scale), mask)
@@ -228,18 +252,26 @@ def _weighted_sums(
     groups = _groups(x, factor).astype(jnp.float32)
     weights = jnp.broadcast_to(weights, groups.shape[:-1])
     # An elementwise product, summed over a middle axis, takes 20 times as long on CPUs.
-    sums = jnp.einsum("bnchk,bnch->bnhk", groups, weights, precision=lax.Precision.HIGHEST)
+    sums = jnp.einsum(
+        "bnchk,bnch->bnhk", groups, weights, precision=lax.Precision.HIGHEST
+    )
     return sums.astype(x.dtype)
 
 
 def lsh_projections(
-    rng: PRNGKeyArray, heads: int, head_dim: int, *, chunk: int, factor: int, pre_rounds: int
+    rng: PRNGKeyArray,
+    heads: int,
+    head_dim: int,
+    *,
+    chunk: int,
+    factor: int,
+    pre_rounds: int,
 ) -> tuple[Float[Array, "heads head_dim _"], ...]:
     """Draws the random directions of ``pre_rounds`` rounds of hashing and of a last one.
 
     Returns:
-        An array [heads, head_dim, buckets / 2] for each round; the last one has ``factor`` times
-        fewer buckets. Empty if a chunk has fewer than two clusters.
+        An array [heads, head_dim, buckets / 2] for each round; the last one has
+        ``factor`` times fewer buckets. Empty if a chunk has fewer than two clusters.
     """
     if chunk // factor < 2:
         return ()
@@ -247,7 +279,8 @@ def lsh_projections(
     keys = jax.random.split(rng, len(buckets))
     shapes = [(heads, head_dim, count // 2) for count in buckets]
     return tuple(
-        jax.random.normal(key, shape, jnp.float32) for key, shape in zip(keys, shapes, strict=True)
+        jax.random.normal(key, shape, jnp.float32)
+        for key, shape in zip(keys, shapes, strict=True)
     )
 
 
@@ -260,11 +293,13 @@ def _clusters(
 ) -> SparseKeys:
     """Averages tokens that share a bucket of a random projection, over several rounds."""
     size = k.shape[-1]
-    counts = jnp.broadcast_to(mask[..., None, None], (*k.shape[:-1], 1)).astype(jnp.float32)
+    counts = jnp.broadcast_to(mask[..., None, None], (*k.shape[:-1], 1)).astype(
+        jnp.float32
+    )
     x = jnp.where(counts > 0, jnp.concatenate([k, v], -1), 0)
     x = jnp.concatenate([x, counts], -1)
-    # [batch, num_chunks, heads, chunk, 2 head_dim + 1]: sums of keys and of values, and token
-    # counts.
+    # [batch, num_chunks, heads, chunk, 2 head_dim + 1]: sums of keys and of values, and
+    # token counts.
     x = _groups(x, selection.chunk).swapaxes(2, 3)
     last = len(projections) - 1
     for number, directions in enumerate(projections):
@@ -273,7 +308,9 @@ def _clusters(
         x = _bucket_sums(x, buckets, num_buckets)
     sums, counts = jnp.split(x.swapaxes(2, 3), [2 * size], -1)
     means = _join_groups(sums / jnp.maximum(counts, 1)).astype(k.dtype)
-    return SparseKeys(means[..., :size], means[..., size:], _join_groups(counts)[..., 0] > 0)
+    return SparseKeys(
+        means[..., :size], means[..., size:], _join_groups(counts)[..., 0] > 0
+    )
 
 
 def _nearest_directions(
@@ -281,7 +318,8 @@ def _nearest_directions(
     directions: Float[AnyArray, "heads head_dim num_directions"],
 ) -> Int[Array, "batch num_chunks heads chunk"]:
     """Returns the index of the direction, or its opposite, nearest to each key."""
-    # Normalized, so that the product is the cosine; then the argmax over directions and opposites.
+    # Normalized, so that the product is the cosine; then the argmax over directions and
+    # opposites.
     k = k / jnp.maximum(jnp.linalg.norm(k, axis=-1, keepdims=True), 1e-12)
     products = jnp.einsum("bnhck,hkr->bnhcr", k, directions.astype(k.dtype))
     return jnp.argmax(jnp.concatenate([products, -products], -1), -1)
@@ -294,4 +332,6 @@ def _bucket_sums(
 ) -> Float[Array, "batch num_chunks heads buckets width"]:
     """Returns the sum of the entries of each of ``count`` buckets, computed as a matrix product."""
     is_inside = (buckets[..., None] == np.arange(count)).astype(x.dtype)
-    return jnp.einsum("bnhcw,bnhcs->bnhsw", x, is_inside, precision=lax.Precision.HIGHEST)
+    return jnp.einsum(
+        "bnhcw,bnhcs->bnhsw", x, is_inside, precision=lax.Precision.HIGHEST
+    )

@@ -1,16 +1,17 @@
 """Attention among tokens with similar hashes (Reformer, Kitaev et al. 2020, section 2).
 
-This is the variant used by Hepos. Queries and keys are the same vectors. In each round tokens are
-sorted by bucket, and every chunk attends to itself and to the previous chunk; the first chunk of a
-round attends to the last chunk of the previous round (in the first round, of the last round):
+This is the variant used by Hepos. Queries and keys are the same vectors. In each round
+tokens are sorted by bucket, and every chunk attends to itself and to the previous
+chunk; the first chunk of a round attends to the last chunk of the previous round (in
+the first round, of the last round):
 
     position      0  1  2  3  4  5
     bucket        1  0  1  2  0  0
     sorted        1  4 | 5  0 | 2  3         chunks of two; 5 attends to 1 4 5 0
     buckets       0  0 | 0  1 | 1  2
 
-Rounds are merged by their log-sum-exp. Tokens of a chunk attend to each other even if they are in
-different buckets.
+Rounds are merged by their log-sum-exp. Tokens of a chunk attend to each other even if
+they are in different buckets.
 """
 
 import jax
@@ -55,8 +56,8 @@ def hash_buckets(
     Args:
         vectors: queries, which are also the keys.
         mask: True on real tokens; padding has a separate bucket after the others.
-        rotations: projections from ``draw_rotations``. The bucket is the index of the largest among
-            the products with them and the negatives of these products.
+        rotations: projections from ``draw_rotations``. The bucket is the index of the
+            largest among the products with them and the negatives of these products.
     """
     vectors = lax.stop_gradient(vectors).astype(jnp.float32)
     # [batch, heads, rounds, length, half_buckets]
@@ -77,9 +78,9 @@ def lsh_attention(
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attends within sorted chunks and merges the rounds.
 
-    Keys are ``vectors`` scaled to length 1; products are not scaled. The last chunk of a round is
-    the last with real tokens, so that padding changes nothing. A text of one chunk attends only to
-    itself.
+    Keys are ``vectors`` scaled to length 1; products are not scaled. The last chunk of
+    a round is the last with real tokens, so that padding changes nothing. A text of one
+    chunk attends only to itself.
 
     Args:
         vectors: queries, which are also the keys.
@@ -87,8 +88,8 @@ def lsh_attention(
         mask: True on real tokens.
         buckets: from ``hash_buckets``.
         chunk_length: number of tokens of a chunk.
-        distance_bias: bias by key position - query position, from 1 - length to length - 1, so that
-            ``distances`` is 2 length - 1.
+        distance_bias: bias by key position - query position, from 1 - length to length
+            - 1, so that ``distances`` is 2 length - 1.
         dropout: dropout of the weights.
 
     Returns:
@@ -102,13 +103,16 @@ def lsh_attention(
     order = jnp.argsort(buckets, -1, stable=True)  # by bucket, then by position
 
     # Every head and round becomes a sequence of one head: S = batch heads rounds.
-    def sort(x: AnyArray) -> Array:  # [batch, length, heads, K] -> [S, num_chunks, C, 1, K]
+    # [batch, length, heads, K] -> [S, num_chunks, C, 1, K]
+    def sort(x: AnyArray) -> Array:
         x = jnp.take_along_axis(jnp.moveaxis(x, 2, 1)[:, :, None], order[..., None], 3)
         return to_blocks(x.reshape(-1, length, 1, x.shape[-1]), chunk_length)
 
     # The clamp keeps the gradient of the square root finite for a vector of zeros.
     squares = jnp.sum(vectors.astype(jnp.float32) ** 2, axis=-1, keepdims=True)
-    keys = (vectors / jnp.sqrt(jnp.maximum(squares, LEAST_SQUARE))).astype(vectors.dtype)
+    keys = (vectors / jnp.sqrt(jnp.maximum(squares, LEAST_SQUARE))).astype(
+        vectors.dtype
+    )
     num_real = jnp.repeat(mask.sum(1), heads * rounds)
     bias = None if distance_bias is None else _bias_rows(distance_bias, batch, rounds)
     positions = order.reshape(-1, length)
@@ -120,10 +124,14 @@ def lsh_attention(
     # [S, num_chunks, C, 1, ...] -> [rounds, batch, length, heads, ...]
     def unsort(x: Array) -> Array:
         x = from_blocks(x, length).reshape(batch, heads, rounds, length, -1)
-        return jnp.moveaxis(jnp.take_along_axis(x, inverse, 3), (2, 0, 3, 1), (0, 1, 2, 3))
+        return jnp.moveaxis(
+            jnp.take_along_axis(x, inverse, 3), (2, 0, 3, 1), (0, 1, 2, 3)
+        )
 
     softmax = softmax.map(unsort)
-    of_rounds = [PartialSoftmax(softmax.out[r], softmax.log_sum_exp[r]) for r in range(rounds)]
+    of_rounds = [
+        PartialSoftmax(softmax.out[r], softmax.log_sum_exp[r]) for r in range(rounds)
+    ]
     out = merge_partial_softmaxes(of_rounds)
     return zero_padding(out, mask).astype(v.dtype)
 
@@ -164,7 +172,8 @@ def _chunk_key_sets(
         first = jnp.roll(of_rounds, 1, axis=1).reshape(first.shape)
         return jnp.concatenate([first, x[:, :-1]], 1)
 
-    has_before = (jnp.arange(num_chunks) > 0) | (last[:, None] > 0)  # False for a single chunk
+    # False for a single chunk
+    has_before = (jnp.arange(num_chunks) > 0) | (last[:, None] > 0)
     before_mask = (before(mask) & has_before[..., None])[:, :, None, None]
     biases = _position_biases(positions, before(positions), rounds, bias)
     chunk_keys = KeySet(k, v, mask[:, :, None, None], biases[0])
@@ -211,7 +220,9 @@ def _of_itself(queries: AnyArray, keys: AnyArray) -> Array:
     return jnp.where(queries[..., None] == keys[..., None, :], SELF_BIAS, 0.0)
 
 
-def _distance_bias(table: AnyArray, rows: AnyArray, queries: AnyArray, keys: AnyArray) -> LazyBias:
+def _distance_bias(
+    table: AnyArray, rows: AnyArray, queries: AnyArray, keys: AnyArray
+) -> LazyBias:
     """Returns the bias by distance, plus the bias of a token's attention to itself.
 
     Args:
@@ -222,7 +233,11 @@ def _distance_bias(table: AnyArray, rows: AnyArray, queries: AnyArray, keys: Any
     rows = jnp.broadcast_to(rows[:, None, None], queries.shape)
 
     def look_up(blocks: AnyArray, table: AnyArray) -> Array:
-        queries, keys, rows = blocks[..., 0, 0], blocks[..., 1, 0], blocks[:, :, :1, 2, 0]
+        queries, keys, rows = (
+            blocks[..., 0, 0],
+            blocks[..., 1, 0],
+            blocks[:, :, :1, 2, 0],
+        )
         entries = distance_entries(table, keys[:, :, None] - queries[..., None])
         of_distance = table[rows[..., None], entries]
         return (of_distance + _of_itself(queries, keys))[:, :, None]

@@ -1,9 +1,10 @@
 """Attention to windows, spans, global tokens, strides and random blocks, or combinations of them.
 
-The fixed patterns of Huang et al. (2021, section 2.1) and adaptive spans (Sukhbaatar et al. 2019),
-in one softmax. A key in several patterns counts once: it belongs to the first of global, window,
-stride, random. Keys of query 5 among ten tokens, with one global token, a window of radius 1, a
-stride of 3 and random blocks of two tokens, of which tokens 6 and 7 were drawn:
+The fixed patterns of Huang et al. (2021, section 2.1) and adaptive spans (Sukhbaatar et
+al. 2019), in one softmax. A key in several patterns counts once: it belongs to the
+first of global, window, stride, random. Keys of query 5 among ten tokens, with one
+global token, a window of radius 1, a stride of 3 and random blocks of two tokens, of
+which tokens 6 and 7 were drawn:
 
     key       0  1  2  3  4  5  6  7  8  9
     global    g
@@ -11,7 +12,8 @@ stride of 3 and random blocks of two tokens, of which tokens 6 and 7 were drawn:
     stride          s                 s         5 already belongs to the window
     random                         r            so does 6
 
-Without strides, cost is linear in the length; with a stride S, every query has length / S keys.
+Without strides, cost is linear in the length; with a stride S, every query has length /
+S keys.
 """
 
 from collections.abc import Callable
@@ -35,7 +37,11 @@ from longsum_jax.ops.attention.key_sets import (
     merge_shards,
     sliced_bias,
 )
-from longsum_jax.ops.attention.local import local_attention, local_block_size, local_distances
+from longsum_jax.ops.attention.local import (
+    local_attention,
+    local_block_size,
+    local_distances,
+)
 from longsum_jax.ops.attention.longformer import gather_positions, scatter_positions
 from longsum_jax.ops.attention.relative_position import distance_entries, first_entries
 from longsum_jax.ops.padding import zero_padding
@@ -50,18 +56,21 @@ class KeyPattern(NamedTuple):
     """The keys that a query attends to; patterns that are None or 0 are left out.
 
     Attributes:
-        radius: tokens of a window on either side; may be traced if ``max_radius`` is given.
+        radius: tokens of a window on either side; may be traced if ``max_radius`` is
+            given.
         max_radius: upper bound of ``radius``; defaults to ``radius``.
         span: adaptive span of each head inside the window, float [heads], in tokens
             (``soft_span``).
         ramp: number of tokens over which the weights of a span fall to 0.
-        num_global: number of global tokens, the first tokens of the sequence: all queries attend to
-            them, and they attend to all keys.
-        stride: distance between keys; token i attends to all j with (i - j) mod stride = 0.
-        draws: random numbers [batch or 1, num_blocks, heads, count] in [0, 1). Every block of
-            queries attends to ``count`` blocks of keys, drawn among the real blocks
-            (``drawn_blocks``).
-        block_size: number of tokens of a block for ``draws``; the window then uses the same blocks.
+        num_global: number of global tokens, the first tokens of the sequence: all
+            queries attend to them, and they attend to all keys.
+        stride: distance between keys; token i attends to all j with (i - j) mod stride
+            = 0.
+        draws: random numbers [batch or 1, num_blocks, heads, count] in [0, 1). Every
+            block of queries attends to ``count`` blocks of keys, drawn among the real
+            blocks (``drawn_blocks``).
+        block_size: number of tokens of a block for ``draws``; the window then uses the
+            same blocks.
     """
 
     radius: int | AnyArray | None = None
@@ -95,13 +104,17 @@ class KeyPattern(NamedTuple):
         """True for a window of static radius, with or without global tokens."""
         return self.is_shardable and isinstance(self.radius, int) and self.span is None
 
-    def in_window(self, i: Int[AnyArray, "..."], j: Int[AnyArray, "..."]) -> Bool[Array, "..."]:
+    def in_window(
+        self, i: Int[AnyArray, "..."], j: Int[AnyArray, "..."]
+    ) -> Bool[Array, "..."]:
         """Returns True if key ``j`` is in the window of query ``i``; both broadcast."""
         if self.radius is None:
             return jnp.zeros_like(i - j, bool)
         return jnp.abs(i - j) <= self.radius
 
-    def in_stride(self, i: Int[AnyArray, "..."], j: Int[AnyArray, "..."]) -> Bool[Array, "..."]:
+    def in_stride(
+        self, i: Int[AnyArray, "..."], j: Int[AnyArray, "..."]
+    ) -> Bool[Array, "..."]:
         """Returns True if query ``i`` and key ``j`` are a multiple of the stride apart."""
         if not self.stride:
             return jnp.zeros_like(i - j, bool)
@@ -109,12 +122,14 @@ class KeyPattern(NamedTuple):
 
 
 def soft_span(
-    distance: Int[AnyArray, "block_size num_keys"], span: Float[AnyArray, " heads"], ramp: int
+    distance: Int[AnyArray, "block_size num_keys"],
+    span: Float[AnyArray, " heads"],
+    ramp: int,
 ) -> Float[Array, "heads block_size num_keys"]:
     """Returns the weights in [0, 1] of keys under adaptive spans.
 
-    Sukhbaatar et al. 2019, equation 6: 1 up to one token beyond the span, as in the published code
-    of Hepos, then falling to 0 over ``ramp`` tokens.
+    Sukhbaatar et al. 2019, equation 6: 1 up to one token beyond the span, as in the
+    published code of Hepos, then falling to 0 over ``ramp`` tokens.
 
     Args:
         distance: key position - query position.
@@ -139,7 +154,9 @@ def drawn_blocks(
     """
     # Number of blocks with real tokens, [batch, 1, 1, 1].
     num_real = -(-mask.sum(1) // block_size)[:, None, None, None]
-    return jnp.clip((draws * num_real).astype(jnp.int32), 0, jnp.maximum(num_real - 1, 0))
+    return jnp.clip(
+        (draws * num_real).astype(jnp.int32), 0, jnp.maximum(num_real - 1, 0)
+    )
 
 
 class _Inputs(NamedTuple):
@@ -171,28 +188,35 @@ def pattern_attention(
         q, k, v: queries, keys and values.
         mask: True on real tokens, padding on the right.
         pattern: keys of every query.
-        distance_bias: bias by key position - query position, from 1 - length to length - 1, so that
-            ``distances`` is 2 length - 1; the length of the whole sequence if it is sharded.
+        distance_bias: bias by key position - query position, from 1 - length to length
+            - 1, so that ``distances`` is 2 length - 1; the length of the whole sequence
+            if it is sharded.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
-        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
-            blocks (``pattern.query_block_size``); only for shardable patterns.
-        fused: kernel for all queries except global tokens; for fusable patterns, not with
-            ``distance_bias`` or ``dropout``.
+        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards
+            of whole blocks (``pattern.query_block_size``); only for shardable patterns.
+        fused: kernel for all queries except global tokens; for fusable patterns, not
+            with ``distance_bias`` or ``dropout``.
 
     Returns:
-        The attended values in the type of ``v``; zeros for padding and for queries without a key.
+        The attended values in the type of ``v``; zeros for padding and for queries
+        without a key.
     """
     stride_dropout, block_dropout, global_dropout = [None] * 3
     if dropout is not None:
         # Independent draws for the three softmaxes.
-        stride_dropout, block_dropout, global_dropout = [dropout.fold(i) for i in range(3)]
+        stride_dropout, block_dropout, global_dropout = [
+            dropout.fold(i) for i in range(3)
+        ]
     length = q.shape[1]
     if distance_bias is not None and axes:
-        # Shards of whole blocks may end beyond the sequence, for which the bias has no entries.
+        # Shards of whole blocks may end beyond the sequence, for which the bias has no
+        # entries.
         total = length * count_shards(axes)
         missing = total - 1 - distance_bias.shape[1] // 2
-        distance_bias = jnp.pad(distance_bias, ((0, 0), (missing, missing)), mode="edge")
+        distance_bias = jnp.pad(
+            distance_bias, ((0, 0), (missing, missing)), mode="edge"
+        )
     x = _Inputs(QKV(q, k, v), mask, distance_bias, scale, axes)
     if fused is not None:
         out = _fused_window(x, pattern, fused)
@@ -239,7 +263,9 @@ def _attend_to_union(
     # Strided keys have a different layout, so two partial softmaxes are merged.
     softmaxes = [_attend_strided(x, pattern, stride_dropout)]
     if key_sets:
-        softmax = attend_partially(blocks, key_sets, scale=x.scale, dropout=block_dropout)
+        softmax = attend_partially(
+            blocks, key_sets, scale=x.scale, dropout=block_dropout
+        )
         softmaxes.append(softmax.map(lambda x: from_blocks(x, length)))
     return merge_partial_softmaxes(softmaxes).astype(v.dtype)
 
@@ -260,7 +286,9 @@ def _block_key_sets(x: _Inputs, pattern: KeyPattern) -> list[KeySet]:
     return key_sets
 
 
-def _global_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray | None = None) -> KeySet:
+def _global_keys(
+    x: _Inputs, pattern: KeyPattern, positions: AnyArray | None = None
+) -> KeySet:
     """Returns the global tokens as keys of all queries; a bias needs the queries' ``positions``."""
     arrays = (x.qkv.k, x.qkv.v, x.mask)
     k, v, mask = (_first_rows(array, pattern.num_global, x.axes) for array in arrays)
@@ -282,12 +310,17 @@ def _window_keys(x: _Inputs, pattern: KeyPattern) -> KeySet:
 
     distances = jnp.asarray(local_distances(size, pattern.radius_bound))
     in_reach = jnp.abs(distances) <= pattern.radius
-    bias = jnp.float32(0) if x.distance_bias is None else _bias_at(x.distance_bias, distances)
+    bias = (
+        jnp.float32(0)
+        if x.distance_bias is None
+        else _bias_at(x.distance_bias, distances)
+    )
     if pattern.span is not None:
         soft = soft_span(distances, pattern.span, pattern.ramp)
         in_reach = in_reach & (soft > 0)
         bias = bias + jnp.log(jnp.where(soft > 0, soft, 1.0))
-    # The reach is a bias, as in ``local.local_attention``, so that the mask depends on keys only.
+    # The reach is a bias, as in ``local.local_attention``, so that the mask depends on
+    # keys only.
     bias = jnp.where(in_reach, bias, FOLDED_MASK)
     positions = jnp.arange(length) + first_position(length, x.axes)
     mask = window(x.mask & (positions >= pattern.num_global))[:, :, None, None]
@@ -303,10 +336,12 @@ def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet
     """
     size, batch = pattern.block_size, x.mask.shape[0]
     assert pattern.draws is not None
-    block_ids = drawn_blocks(pattern.draws, x.mask, size)  # [batch, num_blocks, heads, count]
+    # [batch, num_blocks, heads, count]
+    block_ids = drawn_blocks(pattern.draws, x.mask, size)
     num_blocks, heads, count = block_ids.shape[1:]
-    # Every head gathers other blocks. For each sequence: [num_blocks, size, heads, head_dim] and
-    # [num_blocks, heads, count] -> [num_blocks, count, size, heads, head_dim].
+    # Every head gathers other blocks. For each sequence: [num_blocks, size, heads,
+    # head_dim] and [num_blocks, heads, count] -> [num_blocks, count, size, heads,
+    # head_dim].
     take = jax.vmap(jax.vmap(lambda x, ids: x[ids], in_axes=(2, 1), out_axes=3))
 
     def gather(array: AnyArray) -> Array:
@@ -322,7 +357,8 @@ def _random_keys(x: _Inputs, pattern: KeyPattern, positions: AnyArray) -> KeySet
     is_equal = block_ids[..., :, None] == block_ids[..., None, :]
     is_repeated = jnp.tril(is_equal, -1).any(-1)  # an earlier draw is the same block
     mask = is_real & (key_positions >= pattern.num_global)
-    # Each key counts once: drop keys of repeated draws, of the window and of the stride.
+    # Each key counts once: drop keys of repeated draws, of the window and of the
+    # stride.
     mask = mask & ~jnp.repeat(is_repeated, size, -1)[..., None, :]
     query_positions = positions[:, :, None, :, None]
     mask = mask & ~pattern.in_window(query_positions, key_positions)
@@ -340,8 +376,8 @@ def _attend_strided(
 ) -> PartialSoftmax:
     """Attends to the keys of the query's residue class, without the window and global tokens.
 
-    With a stride of 3, the classes of ten tokens are 0 3 6 9, 1 4 7 and 2 5 8; each becomes a
-    separate sequence with dense attention.
+    With a stride of 3, the classes of ten tokens are 0 3 6 9, 1 4 7 and 2 5 8; each
+    becomes a separate sequence with dense attention.
     """
     (batch, length), stride = x.mask.shape, pattern.stride
     num_keys = -(-length // stride)
@@ -359,10 +395,14 @@ def _attend_strided(
 
     blocks = to_blocks(to_classes(x.qkv.q), min(STRIDE_BLOCK, num_keys))
     # Indices of the queries within their class, [1, num_blocks, 1, block_size].
-    indices = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, -1, 1, blocks.shape[2])
+    indices = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(
+        1, -1, 1, blocks.shape[2]
+    )
     table: tuple[AnyArray, ...] = ()
     if x.distance_bias is not None:
-        table = (_bias_at(x.distance_bias, stride * jnp.arange(1 - num_keys, num_keys)),)
+        table = (
+            _bias_at(x.distance_bias, stride * jnp.arange(1 - num_keys, num_keys)),
+        )
     # A radius of -1 excludes no key.
     radius = jnp.asarray([-1 if pattern.radius is None else pattern.radius])
 
@@ -376,17 +416,23 @@ def _attend_strided(
         if not table:
             return jnp.where(in_window, FOLDED_MASK, 0.0)
         starts = jnp.maximum(num_keys - 1 - indices[:, :, 0], 0)
-        return jnp.where(in_window, FOLDED_MASK, sliced_bias(table[0], starts, num_keys)())
+        return jnp.where(
+            in_window, FOLDED_MASK, sliced_bias(table[0], starts, num_keys)()
+        )
 
     bias = None
     if pattern.radius is not None or x.distance_bias is not None:
         bias = LazyBias(mask_or_bias, indices, (radius, *table))
     k, v = to_classes(x.qkv.k), to_classes(x.qkv.v)
     keys = KeySet(k, v, to_classes(mask)[:, None, None, None], bias)
-    return attend_partially(blocks, [keys], scale=x.scale, dropout=dropout).map(from_classes)
+    return attend_partially(blocks, [keys], scale=x.scale, dropout=dropout).map(
+        from_classes
+    )
 
 
-def _attend_from_globals(x: _Inputs, global_q: AnyArray, dropout: WeightDropout | None) -> Array:
+def _attend_from_globals(
+    x: _Inputs, global_q: AnyArray, dropout: WeightDropout | None
+) -> Array:
     """Attends from global tokens to all tokens, with the same projections as all tokens.
 
     Args:
@@ -394,7 +440,9 @@ def _attend_from_globals(x: _Inputs, global_q: AnyArray, dropout: WeightDropout 
     """
     num_globals, length = global_q.shape[1], x.mask.shape[1]
     blocks = to_blocks(global_q, min(GLOBAL_BLOCK, num_globals))
-    positions = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(1, *blocks.shape[1:3])
+    positions = jnp.arange(blocks.shape[1] * blocks.shape[2]).reshape(
+        1, *blocks.shape[1:3]
+    )
     start = first_position(length, x.axes)
     bias = None
     if x.distance_bias is not None:
@@ -445,12 +493,16 @@ def _bias_of_offsets(size: int) -> Callable[[Array, Array], Array]:
         """Returns the bias [batch, num_blocks, heads, size, count * size] of drawn blocks.
 
         Args:
-            offsets: distances from first query to first key, [batch, num_blocks, heads, count].
+            offsets: distances from first query to first key, [batch, num_blocks, heads,
+                count].
             bias: bias table [heads, distances].
         """
         positions = jnp.arange(size)
-        # Distance of each query of a block to each key of a drawn block, flattened over the draws.
-        distances = offsets[:, :, :, None, :, None] + positions - positions[:, None, None]
+        # Distance of each query of a block to each key of a drawn block, flattened over
+        # the draws.
+        distances = (
+            offsets[:, :, :, None, :, None] + positions - positions[:, None, None]
+        )
         distances = distances.reshape(*distances.shape[:4], -1)
 
         def of_head(bias: AnyArray, distances: AnyArray) -> Array:

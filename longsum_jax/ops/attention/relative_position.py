@@ -1,7 +1,7 @@
 """Relative positions: T5's buckets, and tables with one bias per distance.
 
-A table has an entry for every key position - query position in a text of ``length`` tokens,
-from 1 - length to length - 1: float [heads, 2 length - 1].
+A table has an entry for every key position - query position in a text of ``length``
+tokens, from 1 - length to length - 1: float [heads, 2 length - 1].
 """
 
 import jax.numpy as jnp
@@ -25,8 +25,8 @@ def relative_position_bucket(
 
     Args:
         distance: key position - query position.
-        bidirectional: True if keys after the query have separate buckets; otherwise they all share
-            bucket 0.
+        bidirectional: True if keys after the query have separate buckets; otherwise
+            they all share bucket 0.
         num_buckets: total number of buckets, over both directions.
         max_distance: distance in tokens; all distances from there on share one bucket.
     """
@@ -41,7 +41,8 @@ def relative_position_bucket(
 
     num_exact = num_buckets // 2
     starts = _logarithmic_starts(num_exact, num_buckets - num_exact, max_distance)
-    # Exact distances are their own bucket; beyond them, each range start passed adds one.
+    # Exact distances are their own bucket; beyond them, each range start passed adds
+    # one.
     range_of = jnp.searchsorted(starts, distance, side="right", method="compare_all")
     bucket = jnp.minimum(distance, num_exact) + range_of
     return offset + bucket
@@ -52,12 +53,14 @@ def _logarithmic_starts(
 ) -> Int[np.ndarray, " ranges"]:
     """Returns the first distance of every logarithmic range except the first.
 
-    Distances are compared with integers, which gives the same buckets on every device: a logarithm
-    in float32 may fall on either side of the number at which a range begins.
+    Distances are compared with integers, which gives the same buckets on every device:
+    a logarithm in float32 may fall on either side of the number at which a range
+    begins.
     """
     ratio = max_distance / max(num_exact, 1)
     parts = np.arange(1, num_ranges) / num_ranges
-    # Values within the rounding error of float64 above an integer count as that integer.
+    # Values within the rounding error of float64 above an integer count as that
+    # integer.
     return np.ceil(num_exact * ratio**parts - 1e-6).astype(np.int32)
 
 

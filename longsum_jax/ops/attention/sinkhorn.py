@@ -29,8 +29,8 @@ def soft_permutation(
 ) -> Float[Array, "batch heads num_blocks num_blocks"]:
     """Computes a nearly doubly stochastic matrix over blocks (Tay et al. 2020, section 3.1).
 
-    Blocks are compared by the means of their queries and keys, without parameters. Rows and then
-    columns are normalized ``iterations`` times.
+    Blocks are compared by the means of their queries and keys, without parameters. Rows
+    and then columns are normalized ``iterations`` times.
 
     Args:
         q, k: queries and keys.
@@ -46,8 +46,12 @@ def soft_permutation(
     token_mask = to_blocks(mask, block_size)
     means = [_block_means(to_blocks(x, block_size), token_mask) for x in (q, k)]
     # [batch, heads, num_blocks, num_blocks], from queries to keys.
-    similarity = jax.nn.relu(jnp.einsum("bihk,bjhk->bhij", *means) * q.shape[-1] ** -0.5)
-    scores = (jnp.log(similarity + 1e-6) + (0 if noise is None else noise)) / temperature
+    similarity = jax.nn.relu(
+        jnp.einsum("bihk,bjhk->bhij", *means) * q.shape[-1] ** -0.5
+    )
+    scores = (
+        jnp.log(similarity + 1e-6) + (0 if noise is None else noise)
+    ) / temperature
     block_mask = token_mask.any(-1)
     # Sinkhorn iterations in log space, over pairs of blocks with real tokens.
     pair_mask = (block_mask[:, :, None] & block_mask[:, None])[:, None]
@@ -84,11 +88,11 @@ def sinkhorn_attention(
     Args:
         q, k, v: queries, keys and values.
         mask: True on real tokens.
-        permutation: weights of the mixtures, from ``soft_permutation``. Mixed keys have the mask of
-            the block with the largest weight.
+        permutation: weights of the mixtures, from ``soft_permutation``. Mixed keys have
+            the mask of the block with the largest weight.
         block_size: number of tokens of a block.
-        distance_bias: bias by key position - query position, from 1 - length to length - 1, so that
-            ``distances`` is 2 length - 1; mixed keys have no bias.
+        distance_bias: bias by key position - query position, from 1 - length to length
+            - 1, so that ``distances`` is 2 length - 1; mixed keys have no bias.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
 
@@ -101,8 +105,11 @@ def sinkhorn_attention(
     def mix(x: AnyArray) -> Array:
         return jnp.einsum("bhij,bjchk->bichk", permutation.astype(x.dtype), x)
 
-    heaviest = jnp.moveaxis(jnp.argmax(permutation, -1), 1, 2)  # [batch, num_blocks, heads]
-    mixed_mask = jax.vmap(lambda mask, ids: mask[ids])(token_mask, heaviest)[:, :, :, None]
+    # [batch, num_blocks, heads]
+    heaviest = jnp.moveaxis(jnp.argmax(permutation, -1), 1, 2)
+    mixed_mask = jax.vmap(lambda mask, ids: mask[ids])(token_mask, heaviest)[
+        :, :, :, None
+    ]
     bias = None
     if distance_bias is not None:
         entries = distance_entries(distance_bias, local_distances(block_size, 0))

@@ -11,8 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    splash_attention_kernel as splash,
+)
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    splash_attention_mask as masks,
+)
 from jaxtyping import Array, Bool, Float
 
 from longsum_jax.ops.attention.key_sets import MASK_VALUE
@@ -41,7 +45,8 @@ def splash_attention(
     query_block, padded_queries = _blocks(num_queries)
     key_block, padded_keys = _blocks(num_keys)
     if mask is None and padded_keys > num_keys and not causal:
-        mask = jnp.ones((len(q), num_keys), bool)  # causal attention never reads the padding
+        # causal attention never reads the padding
+        mask = jnp.ones((len(q), num_keys), bool)
     if mask is not None:
         mask = jnp.pad(mask, ((0, 0), (0, padded_keys - num_keys)))
     shape = (padded_queries, padded_keys)
@@ -78,7 +83,8 @@ class _PatternMask(masks.Mask):
     """The keys that each query reads: blocks without any are skipped, all others are computed.
 
     Attributes:
-        q_sequence: positions of the queries, which the kernel passes to ``mask_function``.
+        q_sequence: positions of the queries, which the kernel passes to
+            ``mask_function``.
         mask_function: pattern, see ``fused.Pattern``.
     """
 
@@ -124,11 +130,13 @@ def _count_pairs(pairs: masks.Mask, query_block: int, key_block: int) -> int:
 
 
 @jax.custom_vjp
-def _call(kernel: Callable[..., Array], q: Array, k: Array, v: Array, mask: Array | None) -> Array:
+def _call(
+    kernel: Callable[..., Array], q: Array, k: Array, v: Array, mask: Array | None
+) -> Array:
     """Calls a kernel and its gradients with the matmul precision that its operands allow.
 
-    Mosaic rejects bfloat16 operands under a default precision higher than bfloat16, although
-    their products are exact anyway.
+    Mosaic rejects bfloat16 operands under a default precision higher than bfloat16,
+    although their products are exact anyway.
     """
     return _call_forward(kernel, q, k, v, mask)[0]
 
@@ -142,8 +150,8 @@ def _call_forward(
         queries = jnp.ones(q.shape[2], jnp.int32)
         segments = splash.SegmentIds(queries, mask.astype(jnp.int32))
         axes = splash.SegmentIds(None, 0)  # type: ignore[arg-type] # axes of arrays
-    # A sink adds to the sum of exponentials. This one is so small that it only matters for a query
-    # without a key, whose result and gradients are then zeros.
+    # A sink adds to the sum of exponentials. This one is so small that it only matters
+    # for a query without a key, whose result and gradients are then zeros.
     sinks = jnp.full(q.shape[1], MASK_VALUE)
 
     def call(q: Array, k: Array, v: Array) -> Array:
@@ -156,7 +164,8 @@ def _call_forward(
 
 def _call_backward(pull_back: Any, gradient: Array) -> tuple[Any, ...]:
     with _products_of(gradient.dtype):
-        return None, *pull_back(gradient), None  # the kernel is a pytree of tables of blocks
+        # the kernel is a pytree of tables of blocks
+        return None, *pull_back(gradient), None
 
 
 define_gradient(_call, _call_forward, _call_backward)
@@ -164,7 +173,11 @@ define_gradient(_call, _call_forward, _call_backward)
 
 def _products_of(dtype: Any) -> contextlib.AbstractContextManager[Any]:
     is_narrow = dtype == jnp.bfloat16
-    return jax.default_matmul_precision("default") if is_narrow else contextlib.nullcontext()
+    return (
+        jax.default_matmul_precision("default")
+        if is_narrow
+        else contextlib.nullcontext()
+    )
 
 
 def _blocks(length: int) -> tuple[int, int]:

@@ -28,7 +28,8 @@ def block_staggered_attention(
     axes: Axes = (),
     fused: FusedAttention | None = None,
 ) -> tuple[
-    Float[Array, "batch length heads head_dim"], Float[Array, "batch num_globals heads head_dim"]
+    Float[Array, "batch length heads head_dim"],
+    Float[Array, "batch num_globals heads head_dim"],
 ]:
     """Attends from tokens to their block and all global tokens, and from global tokens to all keys.
 
@@ -39,19 +40,20 @@ def block_staggered_attention(
         global_tokens: arrays [batch, num_globals, heads, head_dim].
         mask: True on real tokens.
         block_size: number of tokens of a block.
-        stagger: True if blocks begin half a block earlier, so that they cross the borders of plain
-            blocks; may be traced, because it alternates from layer to layer.
-        bias: bias of the scores, by offset of the query and of the key in a block; global keys have
-            no bias.
+        stagger: True if blocks begin half a block earlier, so that they cross the
+            borders of plain blocks; may be traced, because it alternates from layer to
+            layer.
+        bias: bias of the scores, by offset of the query and of the key in a block;
+            global keys have no bias.
         scale: factor of the query-key products.
         dropout: dropout of the weights.
-        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards of whole
-            blocks.
+        axes: mesh axes that shard the sequence (``ops.sequence_sharding``), in shards
+            of whole blocks.
         fused: kernel for the attention of the tokens; not with ``bias`` or ``dropout``.
 
     Returns:
-        Attended values of tokens and of global tokens, in the type of ``tokens.v``; zeros for
-        padding.
+        Attended values of tokens and of global tokens, in the type of ``tokens.v``;
+        zeros for padding.
     """
     check_block_size(block_size)
     q, k, v = tokens
@@ -67,7 +69,8 @@ def block_staggered_attention(
         following = block_size  # tokens of the next shard
     padded_length = length + following
 
-    # [batch, length, ...] -> [batch, num_blocks, block_size, ...], begun ``shift`` tokens earlier
+    # [batch, length, ...] -> [batch, num_blocks, block_size, ...], begun ``shift``
+    # tokens earlier
     def blocked(x: AnyArray) -> Array:
         x = halo_exchange(x, half, following, axes)
         x = lax.dynamic_slice_in_dim(x, half - shift, padded_length, 1)

@@ -1,9 +1,10 @@
 """Attention to the keys of a pattern by Pallas kernels for NVIDIA GPUs, compiled by Triton; other
 devices interpret them, for tests.
 
-A block of queries loops over the blocks of keys from which it reads any key, with a running
-softmax; the gradients take a second such loop, and one of blocks of keys over blocks of queries
-(FlashAttention-2, Dao 2023). A window of one block on either side, and the table of its blocks:
+A block of queries loops over the blocks of keys from which it reads any key, with a
+running softmax; the gradients take a second such loop, and one of blocks of keys over
+blocks of queries (FlashAttention-2, Dao 2023). A window of one block on either side,
+and the table of its blocks:
 
     keys          0 1 2 3 4
     queries 0     x x . . .        0 1
@@ -31,7 +32,8 @@ from longsum_jax.ops.precision import define_gradient
 from longsum_jax.ops.remat import save_for_backward
 from longsum_jax.typing import AnyArray
 
-_BLOCK = 64  # queries and keys of a block; Triton only has powers of two, of at least 16
+# queries and keys of a block; Triton only has powers of two, of at least 16
+_BLOCK = 64
 _LEAST = 16
 
 
@@ -41,8 +43,8 @@ class _Problem(NamedTuple):
     Attributes:
         pattern: keys that each query reads, see ``fused.Pattern``.
         scale: factor of the query-key products.
-        rows, heads, num_queries, num_keys, width: sizes, multiples of blocks; ``width`` is the
-            padded head dimension.
+        rows, heads, num_queries, num_keys, width: sizes, multiples of blocks; ``width``
+            is the padded head dimension.
         block: number of queries and of keys of a block.
         interpret: True to run the kernels without Triton.
     """
@@ -122,14 +124,16 @@ def _block_pairs(problem: _Problem) -> Bool[np.ndarray, "query_blocks key_blocks
 def _table(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the indices of the pairs of each row, int32 [rows, most pairs], and their counts."""
     counts = pairs.sum(1)
-    # A stable sort puts the indices of True entries first, in ascending order; other entries of a
-    # row are not read.
+    # A stable sort puts the indices of True entries first, in ascending order; other
+    # entries of a row are not read.
     indices = np.argsort(~pairs, axis=1, kind="stable")[:, : max(counts.max(), 1)]
     return indices.astype(np.int32), counts.astype(np.int32)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(problem: _Problem, q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray) -> Array:
+def _attend(
+    problem: _Problem, q: AnyArray, k: AnyArray, v: AnyArray, mask: AnyArray
+) -> Array:
     """Computes attention over whole blocks; ``mask`` is int32 [rows, num_keys]."""
     return _attend_forward(problem, q, k, v, mask)[0]
 
@@ -139,7 +143,9 @@ def _attend_forward(
 ) -> tuple[Array, tuple[AnyArray, ...]]:
     instances, keys = _Instances(problem, problem.num_queries), problem.num_keys
     part = instances.part
-    sums = jax.ShapeDtypeStruct((problem.rows, problem.heads, problem.num_queries), jnp.float32)
+    sums = jax.ShapeDtypeStruct(
+        (problem.rows, problem.heads, problem.num_queries), jnp.float32
+    )
     out, log_sums = _call(
         "triton_attention_forward",
         _forward_kernel,
@@ -159,8 +165,11 @@ def _attend_backward(
     problem: _Problem, residuals: tuple[AnyArray, ...], gradient: AnyArray
 ) -> tuple[Array | None, ...]:
     q, k, v, mask, out, log_sums = residuals
-    # Sum over the keys of probability times gradient, for each query; equals out . gradient.
-    sums = jnp.einsum("rqhd,rqhd->rhq", out, gradient, preferred_element_type=jnp.float32)
+    # Sum over the keys of probability times gradient, for each query; equals out .
+    # gradient.
+    sums = jnp.einsum(
+        "rqhd,rqhd->rhq", out, gradient, preferred_element_type=jnp.float32
+    )
     pairs = _block_pairs(problem)
     arrays = [q, k, v, mask, gradient, log_sums, sums]
     # Gradients of queries: an instance has a block of queries and loops over keys.
@@ -170,16 +179,31 @@ def _attend_backward(
     parts += [part("rl", keys), part("rlhd"), part("rhl"), part("rhl")]
     results = [part("rlhd")]
     (of_q,) = _call(
-        "triton_attention_queries", _queries_kernel, instances, pairs, parts, results, [q], arrays
+        "triton_attention_queries",
+        _queries_kernel,
+        instances,
+        pairs,
+        parts,
+        results,
+        [q],
+        arrays,
     )
-    # Gradients of keys and values: an instance has a block of keys and loops over queries.
+    # Gradients of keys and values: an instance has a block of keys and loops over
+    # queries.
     instances, queries = _Instances(problem, problem.num_keys), problem.num_queries
     part = instances.part
     parts = [part("rlhd", queries), part("rlhd"), part("rlhd"), part("rl")]
     parts += [part("rlhd", queries), part("rhl", queries), part("rhl", queries)]
     results = [part("rlhd"), part("rlhd")]
     of_k, of_v = _call(
-        "triton_attention_keys", _keys_kernel, instances, pairs.T, parts, results, [k, v], arrays
+        "triton_attention_keys",
+        _keys_kernel,
+        instances,
+        pairs.T,
+        parts,
+        results,
+        [k, v],
+        arrays,
     )
     return of_q, of_k, of_v, None
 
@@ -190,8 +214,9 @@ define_gradient(_attend, _attend_forward, _attend_backward)
 class _Instances(NamedTuple):
     """The program instances of a kernel: one for every block of ``length`` positions, head and row.
 
-    They are numbered along one axis, blocks first: CUDA allows more than 65,535 instances only
-    along one axis, and instances that read the same keys run at about the same time.
+    They are numbered along one axis, blocks first: CUDA allows more than 65,535
+    instances only along one axis, and instances that read the same keys run at about
+    the same time.
     """
 
     problem: _Problem
@@ -212,10 +237,15 @@ class _Instances(NamedTuple):
 
         Args:
             axes: axes of the array: (r)ow, (h)ead, (l)ength, (d)imension of the head.
-            whole: length of arrays of which an instance reads all positions, 0 for its own block
-                only.
+            whole: length of arrays of which an instance reads all positions, 0 for its
+                own block only.
         """
-        sizes = {"r": None, "h": None, "l": whole or self.problem.block, "d": self.problem.width}
+        sizes = {
+            "r": None,
+            "h": None,
+            "l": whole or self.problem.block,
+            "d": self.problem.width,
+        }
 
         # Decodes the instance number: block within the row first, then head, then row.
         def index_map(instance: Any) -> tuple[Any, ...]:
@@ -242,8 +272,8 @@ def _call(
 
     Args:
         name: name of the kernel.
-        kernel: function of the problem, an instance's block, the blocks that it loops over, and its
-            parts of the arrays and results.
+        kernel: function of the problem, an instance's block, the blocks that it loops
+            over, and its parts of the arrays and results.
         instances: program instances of the kernel.
         pairs: True for each pair of an instance's block and a block that it loops over.
         parts, results: block specifications of the arrays and of the results.
@@ -256,7 +286,12 @@ def _call(
     def run(indices: Any, counts: Any, *parts: Any) -> None:
         # The block of this instance in its row; see ``_Instances.part``.
         block_index = lax.rem(pl.program_id(0), instances.num_blocks)
-        kernel(problem, block_index, _Others(indices, counts[block_index], block_index), *parts)
+        kernel(
+            problem,
+            block_index,
+            _Others(indices, counts[block_index], block_index),
+            *parts,
+        )
 
     run.__name__ = name  # name of the function on the device
 
@@ -273,8 +308,8 @@ def _call(
         interpret=problem.interpret,
         name=name,
     )
-    # Under jit, so that rematerialized layers can skip the whole call if its results were saved; a
-    # bare kernel would run again.
+    # Under jit, so that rematerialized layers can skip the whole call if its results
+    # were saved; a bare kernel would run again.
     return jax.jit(call)(jnp.asarray(indices), jnp.asarray(counts), *arrays)
 
 
@@ -295,7 +330,12 @@ class _Others(NamedTuple):
 
 
 def _scores(
-    problem: _Problem, q: AnyArray, k: AnyArray, mask: AnyArray, query_block: Any, key_block: Any
+    problem: _Problem,
+    q: AnyArray,
+    k: AnyArray,
+    mask: AnyArray,
+    query_block: Any,
+    key_block: Any,
 ) -> tuple[Array, Array]:
     """Returns the scores of a block of queries and a block of keys, and a mask of the keys read."""
     positions = jnp.arange(problem.block)
@@ -324,15 +364,22 @@ def _forward_kernel(
 ) -> None:
     queries = q[...]
 
-    def step(other: Any, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        # Running softmax: rescale the previous sums to the new maximum, then add this block.
+    def step(
+        other: Any, state: tuple[Array, Array, Array]
+    ) -> tuple[Array, Array, Array]:
+        # Running softmax: rescale the previous sums to the new maximum, then add this
+        # block.
         values, sums, largest = state
         entries = pl.ds(other * problem.block, problem.block)
-        scores, reads = _scores(problem, queries, k[entries], mask[entries], block_index, other)
+        scores, reads = _scores(
+            problem, queries, k[entries], mask[entries], block_index, other
+        )
         new = jnp.maximum(largest, scores.max(1))
         weights = jnp.where(reads, jnp.exp(scores - new[:, None]), 0.0)
         shrunk = jnp.exp(largest - new)
-        values = values * shrunk[:, None] + _product(weights.astype(v.dtype), v[entries], 1, 0)
+        values = values * shrunk[:, None] + _product(
+            weights.astype(v.dtype), v[entries], 1, 0
+        )
         return values, sums * shrunk + weights.sum(1), new
 
     start = (
@@ -352,7 +399,8 @@ class _Queries(NamedTuple):
     Attributes:
         q: queries.
         of_out: gradients of the outputs.
-        log_sums, sums: statistics of every query, see ``_attend_forward`` and ``_attend_backward``.
+        log_sums, sums: statistics of every query, see ``_attend_forward`` and
+            ``_attend_backward``.
     """
 
     q: Any
@@ -375,7 +423,8 @@ def _weights_and_gradients(
     key_block: Any,
 ) -> tuple[Array, Array]:
     """Returns weights and score gradients of a block of queries and a block of keys."""
-    # weight = exp(score - log_sum); score gradient = weight * (weight gradient - sum of products)
+    # weight = exp(score - log_sum); score gradient = weight * (weight gradient - sum of
+    # products)
     scores, reads = _scores(problem, queries.q, k, mask, query_block, key_block)
     weights = jnp.where(reads, jnp.exp(scores - queries.log_sums[:, None]), 0.0)
     of_weights = _product(queries.of_out, v, 1, 1)

@@ -2,10 +2,11 @@
 
     y[j] = sum_{l<=j} kf[j-l] u[l] + sum_{l>=j} kb[l-j] u[l] + D u[j]
 
-A loop runs over blocks of channels, so that temporary memory is for a single block. ``fft.py``
-and ``matmul.py`` are the two backends that convolve a block; ``backends.py`` selects the backend
-and the size of blocks. The backward pass recomputes blocks; its residuals are inputs and
-parameters, and on CPUs the spectra of kernels of moderate length.
+A loop runs over blocks of channels, so that temporary memory is for a single block.
+``fft.py`` and ``matmul.py`` are the two backends that convolve a block; ``backends.py``
+selects the backend and the size of blocks. The backward pass recomputes blocks; its
+residuals are inputs and parameters, and on CPUs the spectra of kernels of moderate
+length.
 """
 
 import math
@@ -65,13 +66,15 @@ def ssm_convolution(
         u: inputs of any float type; computed in float32.
         ssm: parameters of the channels, float32.
         D: skip weights, float32.
-        causal: True to use only the first direction, so that output j depends on inputs 0..j;
-            implied by a single direction.
+        causal: True to use only the first direction, so that output j depends on inputs
+            0..j; implied by a single direction.
         discretization: see ``kernel.discretize``.
-        block: number of channels per step of the loop, at most all of them; chosen from the memory
-            of one channel by default.
-        backend: "fft", "matmul", or "auto" for the faster one, see ``backends.choose_backend``.
-        operands: for "matmul", type that factors are rounded to; "bfloat16" costs three digits.
+        block: number of channels per step of the loop, at most all of them; chosen from
+            the memory of one channel by default.
+        backend: "fft", "matmul", or "auto" for the faster one, see
+            ``backends.choose_backend``.
+        operands: for "matmul", type that factors are rounded to; "bfloat16" costs three
+            digits.
 
     Returns:
         The outputs in the type of ``u``.
@@ -82,7 +85,9 @@ def ssm_convolution(
     if causal:
         ssm = first_direction(ssm)
     modes = discretize(ssm, discretization)
-    plan = plan_convolution(u.shape, modes, backend=backend, block=block, operands=operands)
+    plan = plan_convolution(
+        u.shape, modes, backend=backend, block=block, operands=operands
+    )
     # The integers ``high`` and ``low`` have no gradients and are separate arguments.
     floats = _Floats(u, modes.decay, modes.theta, modes.Ct, D)
     return _convolve(plan, floats, modes.high, modes.low)
@@ -97,9 +102,10 @@ def ssm_convolution_sharded(
 ) -> Float[Array, "batch length channels"]:
     """Computes ``ssm_convolution`` of ``u`` sharded as ``spec`` over the active mesh.
 
-    Before JAX 0.12 XLA does not partition FFTs, and gathers the batch on every device; inside
-    ``shard_map`` each device convolves its own rows and channels. If ``spec`` shards the length,
-    two all-to-alls exchange it for channels and back, with exactly the result of a single device.
+    Before JAX 0.12 XLA does not partition FFTs, and gathers the batch on every device;
+    inside ``shard_map`` each device convolves its own rows and channels. If ``spec``
+    shards the length, two all-to-alls exchange it for channels and back, with exactly
+    the result of a single device.
 
     Args:
         u, ssm, D: see ``ssm_convolution``.
@@ -111,10 +117,13 @@ def ssm_convolution_sharded(
     """
     batch, length, channels = (*spec, None, None, None)[:3]
     mesh = jax.sharding.get_abstract_mesh()
-    axes = _axes(channels) + _axes(length)  # each device convolves its share of the channels
+    # each device convolves its share of the channels
+    axes = _axes(channels) + _axes(length)
     shards = math.prod(mesh.shape[axis] for axis in axes)
     if u.shape[2] % shards:
-        raise ValueError(f"{u.shape[2]} channels do not divide over the {shards} devices of {axes}")
+        raise ValueError(
+            f"{u.shape[2]} channels do not divide over the {shards} devices of {axes}"
+        )
 
     def convolve(u: AnyArray, ssm: DiagonalSSM, D: AnyArray) -> Array:
         swap = partial(lax.all_to_all, axis_name=_axes(length), tiled=True)
@@ -132,7 +141,8 @@ def ssm_convolution_sharded(
         convolve,
         in_specs=(layout, parameters, PartitionSpec(axes or None)),
         out_specs=layout,
-        # With a custom_vjp inside, shard_map sums the cotangents of replicated parameters.
+        # With a custom_vjp inside, shard_map sums the cotangents of replicated
+        # parameters.
         check_vma=False,
     )(u, ssm, D)
 
@@ -233,7 +243,9 @@ def _convolve(plan: ConvolutionPlan, floats: _Floats, high: Array, low: Array) -
     return y
 
 
-def _convolve_forward(plan: ConvolutionPlan, *inputs: Any) -> tuple[Array, tuple[Any, Any]]:
+def _convolve_forward(
+    plan: ConvolutionPlan, *inputs: Any
+) -> tuple[Array, tuple[Any, Any]]:
     if not plan.saves_spectrum:
         return _convolve(plan, *inputs), (inputs, None)
     u = inputs[0].u
@@ -257,7 +269,9 @@ def _convolve_backward(
 
     def differentiate_block(start: AnyArray | int) -> tuple[Any, ...]:
         block = _slice_block(plan, start, *inputs)
-        block_dy = lax.dynamic_slice_in_dim(dy, start, plan.block, 2).astype(jnp.float32)
+        block_dy = lax.dynamic_slice_in_dim(dy, start, plan.block, 2).astype(
+            jnp.float32
+        )
         saved = None
         if spectrum is not None:
             saved = lax.dynamic_slice_in_dim(spectrum, start, plan.block)
@@ -284,9 +298,12 @@ def _block_gradients(
         du, dmodes, dD = pull_back(dy)
     else:
         make_spectrum = partial(kernel_spectrum, length=u.shape[1])
-        # If the spectrum was saved, ``made`` is not used, and XLA removes its computation.
+        # If the spectrum was saved, ``made`` is not used, and XLA removes its
+        # computation.
         made, pull_back_parameters = jax.vjp(make_spectrum, modes, D)
-        _, pull_back = jax.vjp(apply_spectrum, made if spectrum is None else spectrum, u)
+        _, pull_back = jax.vjp(
+            apply_spectrum, made if spectrum is None else spectrum, u
+        )
         dspectrum, du = pull_back(dy)
         dmodes, dD = pull_back_parameters(dspectrum)
     return _Floats(du, dmodes.decay, dmodes.theta, dmodes.Ct, dD)
@@ -296,7 +313,11 @@ define_gradient(_convolve, _convolve_forward, _convolve_backward)
 
 
 def _slice_block(
-    plan: ConvolutionPlan, start: AnyArray | int, floats: _Floats, high: Array, low: Array
+    plan: ConvolutionPlan,
+    start: AnyArray | int,
+    floats: _Floats,
+    high: Array,
+    low: Array,
 ) -> tuple[Array, Modes, Array]:
     """Returns inputs (as float32), modes and skip of the channels of one block."""
     u = lax.dynamic_slice_in_dim(floats.u, start, plan.block, 2).astype(jnp.float32)
@@ -305,7 +326,9 @@ def _slice_block(
     return u, modes, lax.dynamic_slice_in_dim(floats.D, start, plan.block)
 
 
-def _convolve_block(plan: ConvolutionPlan, u: AnyArray, modes: Modes, D: AnyArray) -> Array:
+def _convolve_block(
+    plan: ConvolutionPlan, u: AnyArray, modes: Modes, D: AnyArray
+) -> Array:
     if plan.backend == "fft":
         return convolve_by_fft(u, modes, D)
     return convolve_by_matmul(u, modes, D, operands=plan.operands, group=plan.group)
@@ -324,11 +347,12 @@ def _fill_blocks(
         block 1         3 4 5
         block 2           4 5 6
 
-    Channels 4 and 5 are computed twice, which is harmless: blocks overwrite and never add.
+    Channels 4 and 5 are computed twice, which is harmless: blocks overwrite and never
+    add.
 
     Args:
-        compute_block: function of the first channel of a block that returns its part of every
-            output.
+        compute_block: function of the first channel of a block that returns its part of
+            every output.
         block: number of channels of a block.
         *outputs: arrays to fill, each with the index of its axis of channels.
     """
@@ -337,7 +361,9 @@ def _fill_blocks(
     channels = arrays[0].shape[axes[0]]
     count = -(-channels // block)
 
-    def write_block(start: AnyArray | int, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+    def write_block(
+        start: AnyArray | int, arrays: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
         parts = compute_block(start)
         triples = zip(arrays, parts, axes, strict=True)
         return tuple(_write(array, part, start, axis) for array, part, axis in triples)

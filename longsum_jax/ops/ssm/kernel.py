@@ -7,8 +7,9 @@ exp(log_dt)``:
     w = exp(dt A)          Ct = B C (w - 1) / A     (zero-order hold)
     k[l] = 2 Re sum_m Ct[m] w[m]**l                 l = 0 .. L-1
 
-Modes represent conjugate pairs, hence the 2 Re. The two directions have separate kernels and, in
-the published model, share everything except C; ``convolution.py`` adds both.
+Modes represent conjugate pairs, hence the 2 Re. The two directions have separate
+kernels and, in the published model, share everything except C; ``convolution.py`` adds
+both.
 
 The two-level form of a kernel of L = 12 lags with S = 4 lags in a row, for one mode:
 
@@ -20,8 +21,8 @@ The two-level form of a kernel of L = 12 lags with S = 4 lags in a row, for one 
     rows     [L / S, M]:  2 Ct w**0,  2 Ct w**4,  2 Ct w**8
     columns  [M, S]:      w**0,  w**1,  w**2,  w**3
 
-The product of rows and columns sums over the modes. Both tables together have O(M sqrt(L)) entries;
-the table of all powers, which the direct form needs, has M L.
+The product of rows and columns sums over the modes. Both tables together have O(M
+sqrt(L)) entries; the table of all powers, which the direct form needs, has M L.
 """
 
 import math
@@ -45,9 +46,9 @@ SMALL_ANGLE = 2**-6  # radians
 class DiagonalSSM(NamedTuple):
     """Parameters of diagonal state-space channels, all float32.
 
-    ``sets`` is 1 if the directions share the parameters, else the number of directions, which is 1
-    for causal use and 2 for bidirectional use. The last axis of B and C has real and imaginary
-    parts.
+    ``sets`` is 1 if the directions share the parameters, else the number of directions,
+    which is 1 for causal use and 2 for bidirectional use. The last axis of B and C has
+    real and imaginary parts.
 
     Attributes:
         log_dt: log of the step size.
@@ -95,19 +96,24 @@ def discretize(ssm: DiagonalSSM, discretization: Discretization = "zoh") -> Mode
 
     Args:
         ssm: parameters of the channels.
-        discretization: "zoh" as in the published code, or "none" for the coefficient B C of the
-            paper's equation 2.
+        discretization: "zoh" as in the published code, or "none" for the coefficient B
+            C of the paper's equation 2.
     """
     dt = jnp.exp(ssm.log_dt)[..., None]
     decay, theta = dt * ssm.A_real, dt * ssm.A_imag
     high, low = turns_per_step(ssm.log_dt[..., None], ssm.A_imag)
     B, C = (lax.complex(x[..., 0], x[..., 1]) for x in (ssm.B, ssm.C))
     if discretization == "zoh":
-        B = B * _power_minus_one(decay, theta, high, low) / lax.complex(ssm.A_real, ssm.A_imag)
+        B = (
+            B
+            * _power_minus_one(decay, theta, high, low)
+            / lax.complex(ssm.A_real, ssm.A_imag)
+        )
     num_sets = ssm.log_dt.shape[0]
     # [sets, channels, 1, modes], for all directions of a set.
     B = B[:, :, None]
-    C = C.reshape(num_sets, -1, *C.shape[1:]).swapaxes(1, 2)  # [sets, channels, groups, modes]
+    # [sets, channels, groups, modes]
+    C = C.reshape(num_sets, -1, *C.shape[1:]).swapaxes(1, 2)
     return Modes(decay, theta, high, low, Ct=B * C)
 
 
@@ -116,9 +122,10 @@ def ssm_kernel(
 ) -> Float[Array, "directions channels length"]:
     """Computes the kernels of every direction and channel by the two-level Vandermonde product.
 
-    With ``l = n S + s`` and S near the square root of L, ``k[n S + s] = Re((2 Ct w**(n S))
-    (w**s))`` is a batched real matrix product whose factors take O(H M sqrt(L)) memory; no array of
-    size H M L is built (H channels, M modes, L lags). Phases are exact integers (``phases.py``).
+    With ``l = n S + s`` and S near the square root of L, ``k[n S + s] = Re((2 Ct w**(n
+    S)) (w**s))`` is a batched real matrix product whose factors take O(H M sqrt(L))
+    memory; no array of size H M L is built (H channels, M modes, L lags). Phases are
+    exact integers (``phases.py``).
 
     Args:
         ssm: parameters of the channels.
@@ -132,8 +139,8 @@ def ssm_kernel(
     channels = modes.decay.shape[1]
     width = min(channels, 16)
 
-    # A loop over channels keeps the tables in cache, and keeps XLA from recomputing the modes
-    # inside them.
+    # A loop over channels keeps the tables in cache, and keeps XLA from recomputing the
+    # modes inside them.
     def write_block(kernel: AnyArray, i: AnyArray) -> tuple[Array, None]:
         block = kernel_of_modes(slice_channels(modes, i * width, width), length)
         return lax.dynamic_update_slice_in_dim(kernel, block, i * width, 1), None
@@ -149,7 +156,9 @@ def slice_channels(modes: Modes, start: Int[AnyArray, ""] | int, width: int) -> 
     return Modes(*(lax.dynamic_slice_in_dim(x, start, width, 1) for x in modes))
 
 
-def kernel_of_modes(modes: Modes, length: int) -> Float[Array, "directions channels length"]:
+def kernel_of_modes(
+    modes: Modes, length: int
+) -> Float[Array, "directions channels length"]:
     """Computes the kernels of ``modes``, all channels at once; see ``ssm_kernel``.
 
     Args:
@@ -163,12 +172,16 @@ def kernel_of_modes(modes: Modes, length: int) -> Float[Array, "directions chann
         ValueError: the length is out of range.
     """
     if not 1 <= length <= MAX_LENGTH:
-        raise ValueError(f"length is {length}; the kernel is exact for 1 to {MAX_LENGTH} steps")
+        raise ValueError(
+            f"length is {length}; the kernel is exact for 1 to {MAX_LENGTH} steps"
+        )
     return _kernel(length, *modes)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _kernel(length: int, decay: Array, theta: Array, high: Array, low: Array, Ct: Array) -> Array:
+def _kernel(
+    length: int, decay: Array, theta: Array, high: Array, low: Array, Ct: Array
+) -> Array:
     return _PowerTables.of(Modes(decay, theta, high, low, Ct), length).sums(Ct, length)
 
 
@@ -178,14 +191,15 @@ def _kernel_jvp(
 ) -> tuple[Array, Array]:
     """Computes the kernel and its tangent.
 
-    Each step multiplies by w, so decay and phase change lag l by l times themselves. The kernel is
-    linear in the coefficients: its tangent consists of two more kernels, whose gradients are sums
-    over lags instead of gradients of every power.
+    Each step multiplies by w, so decay and phase change lag l by l times themselves.
+    The kernel is linear in the coefficients: its tangent consists of two more kernels,
+    whose gradients are sums over lags instead of gradients of every power.
     """
     modes = Modes(*primals)
     decay, theta, _, _, Ct = tangents
     tables = _PowerTables.of(modes, length)
-    # The tangent of w**l is l (decay + i theta) w**l with the tangents of decay and theta.
+    # The tangent of w**l is l (decay + i theta) w**l with the tangents of decay and
+    # theta.
     turned = modes.Ct * lax.complex(decay, theta)[:, :, None]
     lags = jnp.arange(length, dtype=jnp.float32)
     tangent = tables.sums(Ct, length) + lags * tables.sums(turned, length)
@@ -195,8 +209,8 @@ def _kernel_jvp(
 class _PowerTables(NamedTuple):
     """Powers of modes in two levels: w**(S n + s) is ``rows[n] * columns[s]``.
 
-    The axis J joins sets and channels: with a leading axis of 1, sums of products on CPUs are ten
-    times slower.
+    The axis J joins sets and channels: with a leading axis of 1, sums of products on
+    CPUs are ten times slower.
     """
 
     rows: Complex[Array, "J outer modes"]
@@ -219,7 +233,8 @@ class _PowerTables(NamedTuple):
         """Returns 2 Re sum_m Ct w**l for every lag l."""
         sets, channels, groups, _ = Ct.shape
         rows, columns = self.rows[:, None], self.columns
-        # Real products: XLA on CPUs sums complex products, for gradients, eight times slower.
+        # Real products: XLA on CPUs sums complex products, for gradients, eight times
+        # slower.
         scale = 2.0 * Ct.reshape(-1, groups, Ct.shape[-1])[:, :, None]  # [J, G, 1, M]
         real = scale.real * rows.real - scale.imag * rows.imag  # [J, G, N, M]
         imag = scale.real * rows.imag + scale.imag * rows.real
@@ -238,7 +253,9 @@ def inner_steps(length: int) -> int:
     return 2 ** round(math.log2(length) / 2)
 
 
-def _power_minus_one(decay: AnyArray, theta: AnyArray, high: AnyArray, low: AnyArray) -> Array:
+def _power_minus_one(
+    decay: AnyArray, theta: AnyArray, high: AnyArray, low: AnyArray
+) -> Array:
     """Computes exp(dt A) - 1 without cancellation.
 
     With dt A = a + i b it is expm1(a) cos b - 2 sin(b/2)**2 + i exp(a) sin b.
@@ -247,7 +264,8 @@ def _power_minus_one(decay: AnyArray, theta: AnyArray, high: AnyArray, low: AnyA
     # A small angle is more precise in float32 than in fixed point.
     sine = jnp.where(jnp.abs(theta) < SMALL_ANGLE, jnp.sin(theta), turn.imag)
     growth = jnp.expm1(decay)
-    # 1 - cos b = sin(b)**2 / (1 + cos b), except near b = pi, where plain subtraction is accurate.
+    # 1 - cos b = sin(b)**2 / (1 + cos b), except near b = pi, where plain subtraction
+    # is accurate.
     is_accurate = turn.real > 0
     divisor = jnp.where(is_accurate, 1 + turn.real, 1.0)
     versine = jnp.where(is_accurate, sine**2 / divisor, 1 - turn.real)
@@ -278,7 +296,9 @@ def ssm_kernel_direct(
     """
     modes = discretize(ssm, discretization)
     powers = mode_powers(modes, jnp.arange(length, dtype=jnp.int32), axis=-1)
-    kernel = jnp.einsum("rhgm,rhml->rghl", modes.Ct, powers, precision=lax.Precision.HIGHEST)
+    kernel = jnp.einsum(
+        "rhgm,rhml->rghl", modes.Ct, powers, precision=lax.Precision.HIGHEST
+    )
     kernel = 2.0 * kernel.real
     return kernel.reshape(ssm.directions, -1, length)
 
@@ -290,13 +310,17 @@ class Recurrence(NamedTuple):
     Ct: Complex[Array, "directions channels modes"]
 
 
-def ssm_recurrence(ssm: DiagonalSSM, *, discretization: Discretization = "zoh") -> Recurrence:
+def ssm_recurrence(
+    ssm: DiagonalSSM, *, discretization: Discretization = "zoh"
+) -> Recurrence:
     """Returns the coefficients of ``ssm`` for ``ssm_step``."""
     modes = discretize(ssm, discretization)
     w = mode_powers(modes, jnp.ones((1,), jnp.int32), axis=-1)[..., 0]
     # [directions, channels, modes]; directions may share w.
     shape = ssm.C.shape[:-1]
-    return Recurrence(jnp.broadcast_to(w, shape), modes.Ct.swapaxes(1, 2).reshape(shape))
+    return Recurrence(
+        jnp.broadcast_to(w, shape), modes.Ct.swapaxes(1, 2).reshape(shape)
+    )
 
 
 def ssm_step(
@@ -311,8 +335,8 @@ def ssm_step(
         recurrence: from ``ssm_recurrence``.
         state: complex64 state; zeros before the first step.
         u: input of this step, float32.
-        direction: index of the kernel: 0 reads from the first step forward, 1 from the last step
-            back.
+        direction: index of the kernel: 0 reads from the first step forward, 1 from the
+            last step back.
 
     Returns:
         (state, y): the new state, and the output without the skip ``D u``.

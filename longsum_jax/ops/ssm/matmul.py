@@ -1,19 +1,21 @@
 """Convolution with the two-sided state-space kernel by matrix products, without an FFT (after SSD,
 Dao and Gu 2024).
 
-The input is cut into chunks of T positions. Inside a chunk the kernel is a Toeplitz matrix of T
-lags; contributions of other chunks pass through the states of the modes: one product into the
-states, a recurrence from chunk to chunk, and one product out of them. This takes 16 M + 2 T
-operations per element with M modes, and no kernel of the full length is ever built.
+The input is cut into chunks of T positions. Inside a chunk the kernel is a Toeplitz
+matrix of T lags; contributions of other chunks pass through the states of the modes:
+one product into the states, a recurrence from chunk to chunk, and one product out of
+them. This takes 16 M + 2 T operations per element with M modes, and no kernel of the
+full length is ever built.
 
-The recurrence has two levels. Chunks are grouped, as many as memory allows; inside a group states
-are combined pairwise, in logarithmically many steps (Blelloch 1990), and a loop passes the state
-from group to group:
+The recurrence has two levels. Chunks are grouped, as many as memory allows; inside a
+group states are combined pairwise, in logarithmically many steps (Blelloch 1990), and a
+loop passes the state from group to group:
 
     group 0   [chunk 0  chunk 1  chunk 2  chunk 3]  ->  state
     group 1   [chunk 4  chunk 5  chunk 6  chunk 7]  ->  state
 
-The gradient recomputes groups, so that only the states of one group are in memory at a time.
+The gradient recomputes groups, so that only the states of one group are in memory at a
+time.
 """
 
 import math
@@ -30,17 +32,18 @@ from longsum_jax.ops.ssm.kernel import Modes, kernel_of_modes, mode_powers
 from longsum_jax.typing import AnyArray
 
 CHUNK_ON_CPU = 128  # positions of a chunk, T
-# On accelerators, memory traffic consists of the states of modes, 1 / T of them per position of the
-# batch, and of Toeplitz matrices with T**2 entries per channel. So the best T grows with the cube
-# root of the positions. The factor: compiled for a TPU v5e, gradients of the base model's layer
-# over 131,072, 32,768 and 4,096 positions have the least traffic with 512, 256 to 512, and 64 to
-# 128.
+# On accelerators, memory traffic consists of the states of modes, 1 / T of them per
+# position of the batch, and of Toeplitz matrices with T**2 entries per channel. So the
+# best T grows with the cube root of the positions. The factor: compiled for a TPU v5e,
+# gradients of the base model's layer over 131,072, 32,768 and 4,096 positions have the
+# least traffic with 512, 256 to 512, and 64 to 128.
 _CHUNK_OF_ROOT = 10
 _LEAST_CHUNK, _LARGEST_CHUNK = 64, 1024
-# Tile size of Toeplitz matrices on TPUs, where a skew of whole matrices is written and read five
-# times.
+# Tile size of Toeplitz matrices on TPUs, where a skew of whole matrices is written and
+# read five times.
 _TILE = 64
-# A matrix whose size has no common divisor with _TILE of at least this is a single tile.
+# A matrix whose size has no common divisor with _TILE of at least this is a single
+# tile.
 _LEAST_TILE = 8
 
 
@@ -79,7 +82,8 @@ def convolve_by_matmul(
     x = append_zeros(u, num_groups * group * chunk - length)
     x = x.reshape(batch, num_groups, group, chunk, channels)
     x = jnp.moveaxis(x, 1, 0)
-    # Inside a chunk: h channel, g group, b batch, n chunk, i input and j output position.
+    # Inside a chunk: h channel, g group, b batch, n chunk, i input and j output
+    # position.
     product = _Product(operands)
     y = product("hji,gbnih->gbnjh", _toeplitz(modes, D, chunk), x)
     sets, groups = modes.Ct.shape[0], modes.Ct.shape[2]
@@ -104,7 +108,9 @@ def count_chunks(batch: int, length: int) -> int:
     return -(-length // chunk_length(batch, length))
 
 
-def _toeplitz(modes: Modes, D: AnyArray, chunk: int) -> Float[Array, "channels chunk chunk"]:
+def _toeplitz(
+    modes: Modes, D: AnyArray, chunk: int
+) -> Float[Array, "channels chunk chunk"]:
     """Returns the weight of input i of a chunk in output j of the same chunk, at [:, j, i]."""
     kernel = kernel_of_modes(modes, chunk)
     # Lags T - 1 down to -(T - 1) in a row; every row of the matrix is a window of it.
@@ -141,7 +147,10 @@ def _windows(lags: AnyArray, size: int) -> Float[Array, "channels size size"]:
     lag, row, column = (jnp.arange(n) for n in (2 * tile - 1, tile, tile))
     is_read = lag[:, None, None] == column + tile - 1 - row[:, None]
     tiles = jnp.einsum(
-        "hnk,kji->hjni", diagonals, is_read.astype(lags.dtype), precision=lax.Precision.HIGHEST
+        "hnk,kji->hjni",
+        diagonals,
+        is_read.astype(lags.dtype),
+        precision=lax.Precision.HIGHEST,
     )
     # A row of tiles reads ``count`` diagonals, shifted by one from the row above it.
     firsts = range(count - 1, -1, -1)
@@ -167,7 +176,10 @@ class _Product:
     def __call__(self, pattern: str, a: AnyArray, b: AnyArray) -> Array:
         factors = a.astype(self._dtype), b.astype(self._dtype)
         return jnp.einsum(
-            pattern, *factors, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32
+            pattern,
+            *factors,
+            precision=lax.Precision.HIGHEST,
+            preferred_element_type=jnp.float32,
         )
 
 
@@ -187,8 +199,8 @@ def _from_other_chunks(
     _, batch, _, chunk, _ = x.shape
     steps = jnp.arange(chunk + 1, dtype=jnp.int32)
     powers = mode_powers(modes, steps)[0]  # [channels, modes, chunk + 1]
-    # Powers from a position to the end of its chunk (backward: its beginning), and from there to a
-    # position of the next chunk.
+    # Powers from a position to the end of its chunk (backward: its beginning), and from
+    # there to a position of the next chunk.
     into = powers[..., :chunk] if backward else powers[..., chunk - 1 :: -1]
     out = 2 * Ct[..., None] * (powers[..., :0:-1] if backward else powers[..., 1:])
     step = _Planes(powers[..., chunk].real, powers[..., chunk].imag)
@@ -212,11 +224,12 @@ def _states(
 ) -> tuple[_Planes, _Planes]:
     """Returns the states at the start of each chunk of a group, and the state after the group.
 
-    They are s[0] = ``state`` and s[n] = step s[n-1] + entering[n-1]; if ``backward``, from the last
-    chunk to the first.
+    They are s[0] = ``state`` and s[n] = step s[n-1] + entering[n-1]; if ``backward``,
+    from the last chunk to the first.
 
     Args:
-        entering: contribution of each chunk to the state, [num_chunks, batch, channels, modes].
+        entering: contribution of each chunk to the state, [num_chunks, batch, channels,
+            modes].
         state: state before the group, [batch, channels, modes].
         step: factor of the state per chunk, [channels, modes].
     """
