@@ -146,25 +146,25 @@ def read_sentence_modules(directory: Path) -> tuple[Path, SentenceModules | None
     kinds = [_kind(module, path) for module in modules] if is_list else []
     if kinds[:2] != ["Transformer", "Pooling"]:
         raise InputError(f"{path}: the first modules must be Transformer and Pooling")
-    places = [_place(directory, module, path) for module in modules]
+    paths = [_module_path(directory, module, path) for module in modules]
     steps: list[DenseLayer | None] = []
-    for kind, place in zip(kinds[2:], places[2:], strict=True):
+    for kind, module_path in zip(kinds[2:], paths[2:], strict=True):
         if kind == "Dense":
-            steps.append(_read_dense(place))
+            steps.append(_read_dense(module_path))
         elif kind == "Normalize":
             steps.append(None)
         else:
             raise InputError(
                 f'{path}: the module "{kind}" is not supported; supported are Dense and Normalize'
             )
-    lengths = _optional(places[0] / _LENGTHS)
+    lengths = _optional(paths[0] / _LENGTHS)
     limit = lengths.get("max_seq_length")
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InputError(
-            f"{places[0] / _LENGTHS}: max_seq_length={limit!r} must be at least 1"
+            f"{paths[0] / _LENGTHS}: max_seq_length={limit!r} must be at least 1"
         )
-    return places[0], SentenceModules(
-        _read_pooling(places[1] / "config.json"),
+    return paths[0], SentenceModules(
+        _read_pooling(paths[1] / "config.json"),
         tuple(steps),
         limit,
         lengths.get("do_lower_case") is True,
@@ -196,12 +196,12 @@ def write_sentence_modules(
     kinds += ["Normalize" if step is None else "Dense" for step in modules.steps]
     entries: list[dict[str, Any]] = []
     for index, kind in enumerate(kinds):
-        place = f"{index}_{kind}" if index else ""
+        folder = f"{index}_{kind}" if index else ""
         module_type = f"sentence_transformers.models.{kind}"
         entries.append(
-            {"idx": index, "name": str(index), "path": place, "type": module_type}
+            {"idx": index, "name": str(index), "path": folder, "type": module_type}
         )
-        (directory / place).mkdir(exist_ok=True)
+        (directory / folder).mkdir(exist_ok=True)
     _write(directory / MODULES, entries)
     pooling: dict[str, Any] = {"word_embedding_dimension": d_model}
     pooling |= {key: name in modules.poolings for name, key in _POOLINGS.items()}
@@ -227,7 +227,7 @@ def _kind(module: Mapping[str, Any], path: Path) -> str:
     return kind.rpartition(".")[2]
 
 
-def _place(directory: Path, module: Mapping[str, Any], path: Path) -> Path:
+def _module_path(directory: Path, module: Mapping[str, Any], path: Path) -> Path:
     """Returns the directory of a module, which must not be outside of the model's."""
     name = module.get("path", "")
     is_inside = isinstance(name, str) and not Path(name).is_absolute()

@@ -33,8 +33,8 @@ from longsum_jax.data.parallel import (
 from longsum_jax.data.sources import documents
 from longsum_jax.data.spool import (
     SHARD,
-    Progress,
     Spool,
+    SpoolProgress,
     finish_shards,
     read_progress,
     remove_progress,
@@ -365,7 +365,7 @@ class _Preparation:
             state = None
         work = shards[0].parent
         if state is None:
-            state = Progress(settings, 0, "", 0, {}, [])
+            state = SpoolProgress(settings, 0, "", 0, {}, [])
             atomic.empty(work)
             self.tokenizer.save(work / "tokenizer")
         counts = Counts(**state.counts)
@@ -406,7 +406,7 @@ class _Preparation:
         )
 
 
-def _skip(chunks: Iterator[DocumentChunk], state: Progress) -> bool:
+def _skip(chunks: Iterator[DocumentChunk], state: SpoolProgress) -> bool:
     """Reads the documents that were prepared before; returns False if they have changed."""
     num_documents, digest = 0, ""
     while num_documents < state.documents:

@@ -27,7 +27,7 @@ _LENGTHS = "lengths.spool"
 _SIZE = struct.Struct("<Q")  # bytes of a record, before each of them
 
 
-class Progress(NamedTuple):
+class SpoolProgress(NamedTuple):
     """The state of an interrupted preparation.
 
     Attributes:
@@ -50,7 +50,7 @@ class Progress(NamedTuple):
     is_complete: bool = False
 
 
-def read_progress(shards: Sequence[Path], settings: str) -> Progress | None:
+def read_progress(shards: Sequence[Path], settings: str) -> SpoolProgress | None:
     """Returns the state of an interrupted preparation with the same settings.
 
     None if there is none that can be continued.
@@ -61,7 +61,7 @@ def read_progress(shards: Sequence[Path], settings: str) -> Progress | None:
     """
     path = shards[0].with_name(_PROGRESS)
     with suppress(OSError, ValueError, TypeError):
-        progress = Progress(**parse_json(read_bytes(path)))
+        progress = SpoolProgress(**parse_json(read_bytes(path)))
         if progress.settings != settings:
             return None
         spools = _spools_of(shards)
@@ -85,7 +85,7 @@ class Spool:
         OSError: files cannot be written.
     """
 
-    def __init__(self, shards: Sequence[Path], progress: Progress) -> None:
+    def __init__(self, shards: Sequence[Path], progress: SpoolProgress) -> None:
         self._progress = progress
         self._paths = _spools_of(shards)
         self._written = time.monotonic()
@@ -133,7 +133,7 @@ class Spool:
         """Makes the appended records permanent, if ``SECONDS`` have passed.
 
         Args:
-            documents, digest, counts: values of ``Progress``.
+            documents, digest, counts: values of ``SpoolProgress``.
             is_complete: whether these are all documents; always written then.
         """
         if not is_complete and time.monotonic() - self._written < SECONDS:

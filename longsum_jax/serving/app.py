@@ -27,7 +27,7 @@ from longsum_jax.serving.bodies import (
     read_json,
 )
 from longsum_jax.serving.chat import ChatAnswer, ChatRequest, parse_chat
-from longsum_jax.serving.engine import Engine, Part
+from longsum_jax.serving.engine import Engine, SummaryPart
 from longsum_jax.serving.events import event
 from longsum_jax.serving.guard import Guard, Limits, error_body
 from longsum_jax.serving.jobs import Jobs, Result
@@ -128,7 +128,7 @@ class _Server:
             i for i, item in enumerate(body.documents) if isinstance(item, Request)
         ]
 
-        def part_event(part: Part) -> str:
+        def part_event(part: SummaryPart) -> str:
             kind = "segment" if part.is_segment else "delta"
             return event({"document": indices[part.document], "text": part.text}, kind)
 
@@ -188,7 +188,7 @@ class _Server:
         # of the first chunk
         roles: Iterator[dict[str, Any]] = iter([{"role": "assistant"}])
 
-        def part_event(part: Part) -> str:
+        def part_event(part: SummaryPart) -> str:
             return event(answer.chunk(content=part.text, **next(roles, {})))
 
         async def end_events(results: list[Result]) -> str:

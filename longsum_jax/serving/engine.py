@@ -57,7 +57,7 @@ class TooLongError(InputError):
     """A document has more tokens than the server reads."""
 
 
-class Part(NamedTuple):
+class SummaryPart(NamedTuple):
     """A part of a summary that is streamed.
 
     Attributes:
@@ -191,7 +191,7 @@ class Engine:
         self,
         requests: Sequence[Request],
         options: Mapping[str, Any],
-        on_part: Callable[[Part], None] | None = None,
+        on_part: Callable[[SummaryPart], None] | None = None,
     ) -> "list[Future[Summary]]":
         """Queues some requests; cancelling a future frees its place or its row.
 
@@ -535,8 +535,10 @@ class Engine:
             job.future.set_result(summary)
 
 
-def _stream(on_part: Callable[[Part], None], index: int) -> TextStream:
-    return TextStream(lambda text, is_segment: on_part(Part(index, text, is_segment)))
+def _stream(on_part: Callable[[SummaryPart], None], index: int) -> TextStream:
+    return TextStream(
+        lambda text, is_segment: on_part(SummaryPart(index, text, is_segment))
+    )
 
 
 def _shares(piece: _Piece, first: _Piece) -> bool:

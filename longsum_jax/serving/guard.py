@@ -15,7 +15,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from longsum_jax.errors import InputError
-from longsum_jax.serving.engine import Part, QueueFullError, TooLongError
+from longsum_jax.serving.engine import QueueFullError, SummaryPart, TooLongError
 from longsum_jax.serving.events import EventStream, event
 from longsum_jax.serving.jobs import Result
 from longsum_jax.serving.metrics import Metrics
@@ -129,8 +129,8 @@ class Guard:
     async def stream(
         self,
         request: HttpRequest,
-        parts: AsyncGenerator[Part | list[Result], None],
-        part_event: Callable[[Part], str],
+        parts: AsyncGenerator[SummaryPart | list[Result], None],
+        part_event: Callable[[SummaryPart], str],
         end_events: Callable[[list[Result]], Awaitable[str]],
     ) -> Response:
         """Returns a response with events for parts, and at the end for the results.
@@ -154,7 +154,7 @@ class Guard:
                 while True:
                     seconds = max(deadline - time.monotonic(), 0)
                     item = await asyncio.wait_for(anext(parts), seconds)
-                    if isinstance(item, Part):
+                    if isinstance(item, SummaryPart):
                         yield part_event(item)
                         continue
                     yield await end_events(item)

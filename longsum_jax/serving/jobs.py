@@ -11,7 +11,7 @@ from starlette.requests import Request as HttpRequest
 from longsum_jax.errors import InputError
 from longsum_jax.inference.summary import Request, Summary
 from longsum_jax.serving.bodies import wait_for_disconnect
-from longsum_jax.serving.engine import Engine, Part
+from longsum_jax.serving.engine import Engine, SummaryPart
 
 Result = Summary | Exception
 
@@ -45,7 +45,7 @@ class Jobs:
         self,
         documents: Sequence[Request],
         options: Mapping[str, Any],
-        on_part: Callable[[Part], None] | None = None,
+        on_part: Callable[[SummaryPart], None] | None = None,
     ) -> "list[Future[Summary]]":
         """Queues documents; raises the error of a single invalid one."""
         # Tokenizing runs in a thread, which continues if this request is cancelled
@@ -90,16 +90,16 @@ class Jobs:
         request: HttpRequest,
         documents: Sequence[Request],
         options: Mapping[str, Any],
-    ) -> AsyncGenerator[Part | list[Result], None]:
+    ) -> AsyncGenerator[SummaryPart | list[Result], None]:
         """Yields [] when the documents are queued, parts of summaries, and the results.
 
         Raises:
             InputError, QueueFullError, ClientDisconnect: as ``summarize``.
         """
         loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[Part | None] = asyncio.Queue()
+        queue: asyncio.Queue[SummaryPart | None] = asyncio.Queue()
 
-        def put(part: Part) -> None:
+        def put(part: SummaryPart) -> None:
             loop.call_soon_threadsafe(queue.put_nowait, part)
 
         futures = await self._submit(documents, options, put)

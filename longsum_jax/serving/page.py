@@ -16,14 +16,14 @@ _SHARED_SCRIPTS = ("report.js", "report_viewer.js")
 _PACKAGE = "longsum_jax.serving"
 
 
-class Page(NamedTuple):
+class WebPage(NamedTuple):
     """The page and the headers of its response."""
 
     text: str
     headers: dict[str, str]
 
 
-def make_page(*, has_model: bool, max_bytes: int) -> Page:
+def make_page(*, has_model: bool, max_bytes: int) -> WebPage:
     """Returns the page of a server.
 
     Args:
@@ -63,7 +63,7 @@ def make_page(*, has_model: bool, max_bytes: int) -> Page:
         "Referrer-Policy": "no-referrer",
         "Cache-Control": "no-cache",
     }
-    return Page(text, headers)
+    return WebPage(text, headers)
 
 
 def _hash(text: str) -> str:
