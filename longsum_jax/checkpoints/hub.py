@@ -5,9 +5,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from longsum_jax.checkpoints.sentence_modules import module_directories
 from longsum_jax.errors import InputError, first_line
-from longsum_jax.files import read_json
+from longsum_jax.files import parse_json, read_bytes, read_json
 from longsum_jax.tokenizers.loading import TOKENIZER_FILES
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -70,7 +69,7 @@ def _download(name: str, revision: str | None) -> Path:
     """
     patterns = _DESCRIPTION + _TOKENIZER + _SAFETENSORS + _ADAPTER
     directory = _snapshot(name, revision, patterns + _MODULES)
-    for module in module_directories(directory):
+    for module in _module_directories(directory):
         if _SUBDIRECTORY.fullmatch(module):
             files = ["config.json", *_TOKENIZER, *_MODULES, *_SAFETENSORS, *_TORCH_BIN]
             file_patterns = [f"{module}/{pattern}" for pattern in files]
@@ -151,3 +150,13 @@ def _snapshot(
         raise InputError(
             f"{name}{at}: cannot be fetched from the Hugging Face hub ({reason}); try again later"
         ) from error
+
+
+def _module_directories(directory: Path) -> list[str]:
+    """Returns the subdirectories that modules.json names, [] without or with a damaged file."""
+    try:
+        modules = parse_json(read_bytes(directory / _MODULES[0]))
+        names = [module["path"] for module in modules]
+    except (OSError, InputError, KeyError, TypeError):
+        return []
+    return [name for name in names if isinstance(name, str) and name]

@@ -172,16 +172,6 @@ def read_sentence_modules(directory: Path) -> tuple[Path, SentenceModules | None
     )
 
 
-def module_directories(directory: Path) -> list[str]:
-    """Returns the subdirectories that modules.json names, [] without or with a damaged file."""
-    try:
-        modules = parse_json(read_bytes(directory / MODULES, _MAX_BYTES))
-        names = [module["path"] for module in modules]
-    except (OSError, InputError, KeyError, TypeError):
-        return []
-    return [name for name in names if isinstance(name, str) and name]
-
-
 def write_sentence_modules(
     directory: Path, modules: SentenceModules, d_model: int
 ) -> None:

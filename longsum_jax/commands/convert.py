@@ -35,6 +35,11 @@ EXAMPLES = """\
 """
 
 
+# Flags in the short help.
+EVERYDAY = (
+    *("tokenizer", "base", "max_source_length"),
+    *("encoder_attention", "cross_attention", "dtype"),
+)
 # Option of LSG attention in config.json -> type of its value, help.
 _LSG_OPTIONS: dict[str, tuple[Any, str]] = {
     "block_size": (
@@ -213,6 +218,7 @@ def _parser() -> argparse.ArgumentParser:
         "convert",
         "Writes config.json, model.safetensors and tokenizer files.",
         EXAMPLES,
+        EVERYDAY,
     )
     parser.add_argument(
         "source",

@@ -21,8 +21,21 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
         "on_overflow",
         "join",
     ),
-    "summary": ("length", "query", "sources", "source_method", "support_model"),
+    "summary": (
+        "length",
+        "query",
+        "prompt",
+        "sources",
+        "source_method",
+        "support_model",
+    ),
     "scores": ("metrics", "metric_option", "stemmer"),
+    "conversion": ("position_extension", "cross_attention", "hepos_stride"),
+    "server": ("host", "port", "api_keys", "cors_origin", "warm_up_tokens"),
+    "limits of requests": (
+        *("max_queue", "max_body_bytes", "max_request_seconds"),
+        *("max_tokens", "max_new_tokens"),
+    ),
     "target": ("device", "programs", "tries", "top"),
     "output": (
         *(

@@ -31,6 +31,8 @@ _COUNTS = {
         "length up to which programs are compiled before /health/ready answers 200",
     ),
 }
+# Flags in the short help.
+EVERYDAY = ("model", "host", "port", "api_keys", "max_queue", "max_request_seconds")
 EXAMPLES = """\
   # the bundled ranker, for programs on this machine
   longsum serve
@@ -142,7 +144,7 @@ def _keys(path: str | None) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser(
-        "serve", "Answers requests for summaries over HTTP.", EXAMPLES
+        "serve", "Answers requests for summaries over HTTP.", EXAMPLES, EVERYDAY
     )
     flags.add_model_flags(parser, required=False)
     flags.add_file_flags(parser)

@@ -78,7 +78,7 @@ class Metrics:
 def _memory_bytes() -> int:
     """Returns the resident memory of this process on Linux; 0 elsewhere."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")

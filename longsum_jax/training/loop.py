@@ -121,8 +121,8 @@ class LoopOptions:
             re.compile(self.trained)
         except re.error as error:
             raise InputError(
-                f'training.train: "{self.train}" is neither one of '
-                f"{', '.join(TRAINED)} nor a regular expression ({error})"
+                f'training.train: "{self.train}" must be one of '
+                f"{', '.join(TRAINED)} or a regular expression ({error})"
             ) from None
         if isinstance(self.eval_every, str) and self.eval_every != "epoch":
             raise InputError(

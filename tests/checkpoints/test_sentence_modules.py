@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from longsum_jax.checkpoints import hub
 from longsum_jax.checkpoints.sentence_modules import (
     DenseLayer,
     SentenceModules,
-    module_directories,
     read_sentence_modules,
     write_sentence_modules,
 )
@@ -77,7 +77,7 @@ def test_written_modules_are_read_again(tmp_path):
     assert found.fingerprint != modules._replace(steps=(layer,)).fingerprint
     np.testing.assert_array_equal(found.vectors(STATES, MASK), modules.vectors(STATES, MASK))
     assert found.prepare("A Cat") == "query: a cat"
-    assert module_directories(tmp_path) == ["1_Pooling", "2_Dense", "3_Normalize"]
+    assert hub._module_directories(tmp_path) == ["1_Pooling", "2_Dense", "3_Normalize"]
     assert read_sentence_modules(tmp_path / "1_Pooling") == (tmp_path / "1_Pooling", None)
 
 

@@ -225,7 +225,7 @@ TINY_CLASSIFIER = (
 def test_diverging_run_exits_with_1(run, tmp_path):
     flags = (
         "optimizer.learning_rate=1e6,optimizer.weight_decay=1e6,optimizer.warmup_steps=0,"
-        "training.max_bad_steps=1"
+        "training.max_bad_steps=1,optimizer.decays_all=True"
     )
     config = f"{TINY_CLASSIFIER},{flags}"
     code, out, err = run("train", f"--config={config}", f"--workdir={tmp_path / 'run'}")

@@ -24,6 +24,7 @@ from longsum_jax.inference.summary import Request
 from longsum_jax.models.registry import get_family
 from longsum_jax.models.salient_vectors import empty_vectors, gather_vectors, store_vectors
 from longsum_jax.text.joining import num_words
+from longsum_jax.text.prompts import NO_PROMPT
 from longsum_jax.text.segment_inputs import SegmentInputOptions, read_segment_inputs
 
 LONGEST = 6  # tokens of a segment's summary
@@ -376,7 +377,7 @@ def test_other_strategies_read_each_segment_by_itself(model, texts):
     [joined] = model.summaries([texts[2], texts[2]], strategy="segments", join=True)
     assert joined.strategy == "segments"
     reading = model.segment_summarizer.read(
-        Request("One. Two.", "a", None, borders=(5,)), "", None, "truncate"
+        Request("One. Two.", "a", None, borders=(5,)), NO_PROMPT, None, "truncate"
     )
     assert [segment.start for segment in reading.document.segments] == [0, 5]
 

@@ -30,6 +30,10 @@ class WithDocumentToken:
     def encode(self, text):
         return self._tokenizer.encode(text.replace(DOCUMENT_TOKEN, "<extra_id_0>"))
 
+    @property
+    def plain(self):
+        return self  # the documents contain no special tokens but this one
+
     def __getattr__(self, name):
         return getattr(self._tokenizer, name)
 

@@ -126,6 +126,7 @@ def test_every_layers_matrix_is_alone(scale_parameter):
         clip_norm=None,
         min_dim_size_to_factor=2,
         weight_decay=0.05,
+        decays_all=True,
         scale_parameter=scale_parameter,
     )
     found = run(options, params, gradients)
