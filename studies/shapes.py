@@ -9,12 +9,12 @@ the time over the last doubling; 1 is linear.
     python studies/shapes.py html tokenizer   # shapes with a word in the name
 """
 
+import argparse
 import contextlib
 import gzip
 import json
 import math
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -159,19 +159,26 @@ def grow(name: str, start: int = START) -> Growth:
     return Growth(number, seconds, exponent, (peak - memory) / 1024, end)
 
 
-def main(words: list[str]) -> None:
+def main() -> None:
     """Prints the growth of the shapes whose name contains one of the words."""
-    rows = []
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("words", nargs="*", help="words in the names of shapes; default: all")
+    words = parser.parse_args().words
     for name in SHAPES:
         if not words or any(word in name for word in words):
             growth = grow(name)
-            exponent = f"{growth.exponent:.1f}"
-            rows.append(
-                (name, f"{growth.number:,}", f"{growth.seconds:.2f}", exponent,
-                 f"{growth.megabytes:.0f}", growth.end)
-            )  # fmt: skip
-            print(*rows[-1], sep="\t", flush=True)
+            row = (
+                name,
+                f"{growth.number:,}",
+                f"{growth.seconds:.2f}",
+                f"{growth.exponent:.1f}",
+                f"{growth.megabytes:.0f}",
+                growth.end,
+            )
+            print(*row, sep="\t", flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
