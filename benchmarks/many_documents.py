@@ -52,6 +52,11 @@ class Numbers:
 
     prefix_ids = ()
     unk_id = 3
+    chat_template = None
+
+    @property
+    def plain(self) -> "Numbers":
+        return self
 
     def encode(self, text: str) -> list[int]:
         return [int(word) if word.isdecimal() else self.unk_id for word in text.split()]

@@ -43,6 +43,10 @@ Write = Callable[[str, int], str]  # (input, words) -> summary
 class Words:
     """A tokenizer of words, each with the white space after it."""
 
+    @property
+    def plain(self) -> "Words":
+        return self
+
     def encode(self, text: str) -> list[str]:
         return re.findall(r"\S+\s*", text)
 

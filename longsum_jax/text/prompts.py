@@ -226,6 +226,8 @@ def _parts(text: str, tokenizer: Tokenizer) -> list[str | int | None]:
 
 def _split_special(text: str, tokenizer: Tokenizer) -> list[str | int]:
     """Returns the ids of the special tokens in a text, and the texts between them."""
+    if not text:
+        return []
     parts: list[str | int] = []
     end = 0
     tokens = zip(tokenizer.encode(text), tokenizer.spans(text), strict=True)
