@@ -488,9 +488,8 @@ class Model:
         """Returns the token count of the longest input that ``summaries`` makes of each document.
 
         Args:
-            texts, strategy, max_source_length, segment_length, on_overflow, names,
-            queries, prompt,
-                join: arguments of ``summaries``.
+            texts, strategy, max_source_length, segment_length: as for ``summaries``.
+            on_overflow, names, queries, prompt, join: as for ``summaries``.
 
         Raises:
             InputError: as ``summaries``, or the model reads segment by segment.
@@ -533,9 +532,8 @@ class Model:
         Args:
             requests: documents with their names and queries (``summary.Request``); may
                 be a generator.
-            strategy, length, max_source_length, segment_length, on_overflow, seed,
-            prompt,
-                **options: arguments of ``summaries``.
+            strategy, length, max_source_length, segment_length: options of ``summaries``.
+            on_overflow, seed, prompt, **options: options of ``summaries``.
             batch_size: batch size as for ``summaries``. With "auto", documents of
                 similar lengths are grouped within a window of 64.
             on_segment: callback with the summary of each segment as soon as it is

@@ -32,9 +32,9 @@ class SpecialTokenTemplate:
     """The special tokens that a model expects around a text; base class of all tokenizers.
 
     T5 and PEGASUS append `</s>` to a text. BART and RoBERTa put it between `<s>` and
-    `</s>`, BERT between `[CLS]` and `[SEP]`. Each of two texts ends like this, `[CLS] a
-    [SEP] b [SEP]`; but RoBERTa and BART have `<s> a </s></s> b </s>`, PEGASUS `a b
-    </s>`.
+    `</s>`, BERT between `[CLS]` and `[SEP]`. Each of two texts ends like this:
+    `[CLS] a [SEP] b [SEP]`. But RoBERTa and BART have `<s> a </s></s> b </s>`, and
+    PEGASUS has `a b </s>`.
 
     Attributes:
         prefix_ids, suffix_ids: ids before and after the ids of one text, or of two.
