@@ -239,7 +239,7 @@ def test_no_parameter_to_train():
         make_optimizer(OptimizerOptions(), trained="global").init(
             {"encoder": {"kernel": params["head"]["kernel"], "bias": 1.0}}
         )
-    with pytest.raises(InputError, match=r'"\(" is neither .* nor a regular'):
+    with pytest.raises(InputError, match=r'"\(" must be one of .* or a regular'):
         LoopOptions(steps=1, train="(")
 
 
