@@ -34,7 +34,7 @@ class Page(NamedTuple):
 
     Attributes:
         title: heading of the page.
-        advice: one sentence that says what to do with the results.
+        advice: one sentence of advice for the reader.
         text: what was measured and how to read the tables.
         tables: see ``Table``.
         picture: figure of the rows, the first thing on the page.

@@ -17,6 +17,7 @@ _MODULES = [
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 ]
+_MAX_MODULES_BYTES = 2**20
 _TOKENIZER = list(TOKENIZER_FILES)
 _ADAPTER = ["adapter_config.json", "adapter_model.safetensors"]
 _SAFETENSORS = ["model*.safetensors", "model.safetensors.index.json"]
@@ -155,7 +156,7 @@ def _snapshot(
 def _module_directories(directory: Path) -> list[str]:
     """Returns the subdirectories that modules.json names, [] without or with a damaged file."""
     try:
-        modules = parse_json(read_bytes(directory / _MODULES[0]))
+        modules = parse_json(read_bytes(directory / _MODULES[0], _MAX_MODULES_BYTES))
         names = [module["path"] for module in modules]
     except (OSError, InputError, KeyError, TypeError):
         return []

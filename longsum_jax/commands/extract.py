@@ -293,9 +293,10 @@ class _Rows:
         if self._num_passed < len(self._digests):
             self._file.truncate(self._ends[self._num_passed])
             del self._digests[self._num_passed :]
-        self._file.write(json.dumps([_digest(document), text]).encode() + b"\n")
+        digest = _digest(document)
+        self._file.write(json.dumps([digest, text]).encode() + b"\n")
         self._file.flush()  # a killed process loses no row
-        self._digests.append(_digest(document))
+        self._digests.append(digest)
         self._num_passed += 1
 
     def texts(self) -> Iterator[str]:
