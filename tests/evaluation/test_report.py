@@ -368,6 +368,8 @@ def test_pages_without_references(browser, tmp_path):
         assert browser.run("document.getElementById('measured').open") is False
         items = "document.querySelectorAll('#list li').length"
         browser.wait(f"{items} === {count}")
+    # Items have no visible text before the browser first draws them.
+    browser.wait("document.querySelector('#list li:last-child').innerText")
     lines = text(browser, "#list li:last-child").split("\n")
     assert [line for line in lines if line] == [
         "report-14",
